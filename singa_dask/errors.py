@@ -8,6 +8,7 @@
     ├── ClusterError               no Dask cluster, or one too small for the job        exit 3
     │   └── LeftLineError          a job that was stopped while it waited for room         signals
     ├── DataError (OSError)        records that cannot be found, read or parsed         exit 1
+    │   └── MissingPackageError    what reads them needs a package that is not there       exit 2
     ├── CheckpointError            a checkpoint that cannot be written, found or used   exit 1
     ├── PartError                  a part of one's own that breaks its kind's contract  exit 1
     ├── CommError                  a message that could not be sent, or makes no sense  exit 1
@@ -42,6 +43,7 @@ __all__ = [
     "LeftLineError",
     "LostUnitError",
     "Mark",
+    "MissingPackageError",
     "NumericError",
     "PartError",
     "Problem",
@@ -170,6 +172,12 @@ class LeftLineError(ClusterError):
 
 class DataError(SingaError, OSError):
     """Records that cannot be found, read or parsed; the message names URL, block and record."""
+
+
+class MissingPackageError(DataError):
+    """Records cannot be read without a package that is not installed; the message says how to install it."""
+
+    exit_code = 2
 
 
 class CheckpointError(SingaError):

@@ -114,6 +114,16 @@ def predict(**given: Any) -> None:
     type=click.IntRange(min=0),
     help="Batches; 0 is every record once. Without it, the job's test_steps, or validate_steps.",
 )
+@click.option(
+    "--metrics",
+    metavar="NAMES",
+    help="Compute these over all records, in the place of the job's metrics, e.g. f1_macro,roc_auc.",
+)
+@click.option(
+    "--confusion",
+    metavar="FILE",
+    help="Write the confusion matrix: a table if it ends in .csv, a picture if in .svg or .png.",
+)
 @json_option
 @does("singa_dask.cli.work.inference:test")
 def test(**given: Any) -> None:

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import dataclasses
 import posixpath
 import shlex
 import sys
+from typing import Any
 
 import click
 
 from singa_dask.cli.echo import echo
+from singa_dask.cli.init_columns import Options, UnsureError
 from singa_dask.cli.init_data import Records, Text, survey
-from singa_dask.cli.init_job import NETS, default_net, job_name, write_job
-from singa_dask.cli.init_tables import UnknownLabelError
+from singa_dask.cli.init_job import (
+    NETS,
+    default_net,
+    describe_outputs,
+    hidden_of,
+    job_name,
+    training_of,
+    write_job,
+)
+from singa_dask.cli.init_tables import show_output
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError
 
 __all__ = ["init"]
+
+MAX_SHOWN = 6
+
+
+def _names(context: click.Context, option: click.Parameter, value: Any) -> tuple[str, ...]:
+    """Return names that commas separate."""
+    found = (value,) if isinstance(value, str) else tuple(value or ())
+    return tuple(name.strip() for each in found for name in each.split(",") if name.strip())
 
 
 @click.command()
@@ -24,47 +43,115 @@ __all__ = ["init"]
 @click.option("--net", type=click.Choice(NETS), help="Kind of net; chosen by the data if not given.")
 @click.option("--test", "test_data", metavar="URL", default="", help="Test set; looked for beside DATA if not given.")
 @click.option("--backend", metavar="NAME", default="", help="Format of DATA; found from the file if not given.")
-@click.option("--label", metavar="NAME", default="", help="Column, key or array that is the label, or to predict.")
-@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
-def init(data: str, out: str, net: str | None, test_data: str, backend: str, label: str, overwrite: bool) -> None:
+@click.option(
+    "--label", metavar="NAME", multiple=True, help="Column, key or array with classes; a position, first or last."
+)
+@click.option("--target", metavar="NAME", multiple=True, help="Column with numbers to predict. Both can be repeated.")
+@click.option(
+    "--features", metavar="NAMES", callback=_names, help="Columns to learn from: names or patterns, by commas."
+)
+@click.option("--drop", metavar="NAMES", callback=_names, help="Columns to leave out: names or patterns, by commas.")
+@click.option("--separator", metavar="CHAR", default="", help="Between the fields of CSV; found if not given.")
+@click.option("--encoding", metavar="NAME", default="", help="Of CSV, such as latin-1 or cp1252.  [default: utf-8]")
+@click.option(
+    "--header/--no-header", default=None, help="Whether the first line of CSV names the columns; found if not given."
+)
+@click.option("--missing", metavar="WHAT", default="", help="Features without a value: error, skip, mean or a number.")
+@click.option(
+    "--classes", metavar="NAMES", callback=_names, help="The values of the label in the order of the classes."
+)
+@click.option(
+    "--test-split",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.2,
+    show_default=True,
+    help="Share of the records of a table to test on, where there is no test set.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the job, and of the records to test on.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE, and the files of a split, if they exist.")
+def init(data: str, out: str, net: str | None, test_data: str, backend: str, overwrite: bool, **given: Any) -> None:
     """Write a job file for data.
 
-    DATA is a store of records with labels in any format that is read, a table of CSV or Parquet, a folder with a folder
-    of pictures for each class, a directory with a training set in it, or a text. The job has the right shape, batch
-    size, scaling and number of classes, a comment for what you may want to change, and a perceptron (mlp), a
-    convolutional net for images, or a recurrent net of characters (char-rnn) for a text. A test set is taken if it lies
-    beside the training set and is called alike: train and test, or t10k, val, valid, validation, dev.
+    DATA is a store of records with labels in any format that is read, a table of CSV, Parquet, JSON or Excel, a folder
+    with a folder of pictures for each class, a directory with a training set in it, or a text. The job has the right
+    shape, batch size, scaling and number of classes, a comment for what you may want to change, and a perceptron (mlp),
+    a convolutional net for images, or a recurrent net of characters (char-rnn) for a text. A test set is taken if it
+    lies beside the training set and is called alike: train and test, or t10k, val, valid, validation, dev. Else a table
+    is split: the files lie beside FILE.
 
     The label is the column that --label names, or the only one called label, labels, y, class, target or targets; else
-    you are asked. If it has numbers that are no classes, they are predicted. The other columns of numbers are features,
-    and so are those of strings that are categories. Others, such as dates and the index of a frame, are left out.
+    you are asked. The other columns of numbers are features, and so are those of strings that are categories. Others,
+    such as dates, ids and constants, are left out. What will be written is printed before.
     """
-    place = fs.absolute(out)
+    place, options = fs.absolute(out), Options(**given)
+    folder = f"{posixpath.splitext(out)[0]}-data"
     if fs.exists(place) and not overwrite:
         raise ConfigError(f"{out}: exists already. Expected a new file. Give --overwrite to replace it.")
-    try:
-        try:
-            found = survey(data, test_data, backend, net == "char-rnn", label)
-        except UnknownLabelError as error:
-            if not sys.stdin.isatty():
-                raise
-            label = click.prompt("Which field is the label?", type=click.Choice(error.names), err=True)
-            found = survey(data, test_data, backend, net == "char-rnn", label)
-    except DataError as error:
-        named, place = str(error), fs.absolute(data)
-        if named.startswith((f"{place}:", f"{place},")):
-            named = data + named.removeprefix(place)
-        if "could each be the label" in named:
-            named = f"{named.partition(' Set user_conf')[0]} Give --label NAME."
-        raise DataError(named) from None
-    given = {"net": net, "test": test_data, "backend": backend, "label": label}
+    found, options, n_asked = _surveyed(data, test_data, backend, net, options, folder)
+    said = {name: value for name, value in vars(options).items() if value != getattr(Options(), name)}
+    said |= {"net": net, "test": test_data, "backend": backend}
+    command = shlex.join(["singa-dask", "init", data, *_arguments(said)])
     net = net or default_net(found)
     _check_fits(found, net)
-    options = [f"--{name}={value}" for name, value in given.items() if value]
-    command = shlex.join(["singa-dask", "init", data, *options])
+    _tell(found, net)
+    if n_asked and not click.confirm(f"Write {out}?", default=True, err=True):
+        return
+    if isinstance(found, Records) and found.to_write:
+        if fs.exists(fs.absolute(folder)) and not overwrite:
+            raise ConfigError(f"{folder}: exists already. Expected none. Give --overwrite to replace its files.")
+        table, files = found.to_write
+        table.write(fs.absolute(folder), files)
     text = write_job(found, net, command).replace(" JOB ", f" {shlex.quote(out)} ")
     fs.write_atomic(place, text.encode())
-    _tell(found, net, out)
+    _tell_next(found, net, out)
+
+
+def _surveyed(
+    data: str, test_data: str, backend: str, net: str | None, options: Options, folder: str
+) -> tuple[Records | Text, Options, int]:
+    """Look at data; ask what is not clear, on a terminal; return options with the answers, and their number."""
+    n_asked = 0
+    while True:
+        try:
+            return survey(data, test_data, backend, net == "char-rnn", options, folder), options, n_asked
+        except UnsureError as error:
+            if not sys.stdin.isatty():
+                raise _as_given(error, data) from None
+            options, n_asked = dataclasses.replace(options, **_ask(error)), n_asked + 1
+        except DataError as error:
+            raise _as_given(error, data) from None
+
+
+def _as_given(error: DataError, data: str) -> DataError:
+    """Return an error with the name of the data that the user gave."""
+    named, place = str(error), fs.absolute(data)
+    if named.startswith((f"{place}:", f"{place},")):
+        named = data + named.removeprefix(place)
+    if "could each be the label" in named:
+        named = f"{named.partition(' Set user_conf')[0]} Give --label NAME."
+    return DataError(named)
+
+
+def _ask(error: UnsureError) -> dict[str, Any]:
+    for number, (text, _) in enumerate(error.choices, 1):
+        echo(f"  {number}  {text}", err=True)
+    question = f"{error.question[0].upper()}{error.question[1:]} Number"
+    answer = click.prompt(question, type=click.IntRange(1, len(error.choices)), err=True)
+    return error.choices[answer - 1][1]
+
+
+def _arguments(said: dict[str, Any]) -> list[str]:
+    """Return options as they are written on a command line."""
+    found = list[str]()
+    for name, value in said.items():
+        option = f"--{name.replace('_', '-')}"
+        if name in ("label", "target"):
+            found += [f"{option}={each}" for each in value]
+        elif isinstance(value, bool):
+            found.append(option if value else f"--no-{name}")
+        elif value not in (None, "", ()):
+            found.append(f"{option}={','.join(value) if isinstance(value, tuple) else value}")
+    return found
 
 
 def _check_fits(found: Records | Text, net: str) -> None:
@@ -72,30 +159,55 @@ def _check_fits(found: Records | Text, net: str) -> None:
         raise ConfigError(f"{found.url}: a text. Expected records with labels for --net {net}; a text takes char-rnn.")
     if isinstance(found, Records) and net == "convnet" and not found.is_image:
         shape = " x ".join(map(str, found.shape))
-        raise ConfigError(f"{found.url}: records of {shape} values. Expected images for --net convnet. Try --net mlp.")
+        said = f"records of {shape} values. Expected images for --net convnet. Try --net mlp."
+        raise ConfigError(f"{found.source}: {said}")
 
 
-def _tell(found: Records | Text, net: str, out: str) -> None:
-    """Print what was found, and what to do next."""
-    run, name = f"runs/{job_name(found.url, net)}", shlex.quote(out)
+def _tell(found: Records | Text, net: str) -> None:
+    """Print what was found, and what will be written."""
     if isinstance(found, Text):
         echo(f"{found.url}: {found.n_characters} characters, {found.n_distinct} different ones", err=True)
+        return
+    shape = " x ".join(map(str, found.shape))
+    n = found.n_records + (found.n_test if found.split else 0)
+    form = found.backend if not found.split else found.source.lower().removesuffix(".gz").rpartition(".")[2]
+    echo(f"{found.source}: {n} {form} records of {shape} values {describe_outputs(found)}", err=True)
+    lines = [show_output(each) for each in found.outputs]
+    if found.features:
+        more = f" and {len(found.features) - MAX_SHOWN} more" if len(found.features) > MAX_SHOWN else ""
+        texts = sum(name in found.reading.get("categories", ()) for name in found.features)
+        kinds = f"{len(found.features) - texts} of numbers, {texts} of categories"
+        lines.append(f"features: {kinds}: {', '.join(found.features[:MAX_SHOWN])}{more}")
+    if found.left_out:
+        lines.append(f"columns left out: {found.left_out}")
+    lines += [f"warning: {text}." for text in found.trouble]
+    if found.split:
+        lines.append(f"{found.test_url}: {found.split}; the others in {found.url}")
+    else:
+        tested = f"{found.n_test} records to test on"
+        lines.append(f"{found.test_url}: {tested}" if found.test_url else "no test set is beside it")
+    lines += [line for each in found.outputs if (line := _baseline(each))]
+    batch, steps = training_of(found, net)
+    sizes = f" of {' and '.join(map(str, hidden_of(found)))} hidden units" if net == "mlp" else ""
+    lines.append(f"net: {net}{sizes}, {steps} steps of {batch} records")
+    for line in lines:
+        echo(line, err=True)
+
+
+def _baseline(output: Any) -> str:
+    total = sum(output.counts)
+    if not output.is_label:
+        return f"to beat: always the mean of {output.name} is off by {output.std:.6g} (root of the mean square)"
+    return f"to beat: always the largest class is right in {max(output.counts) / total:.1%}" if total else ""
+
+
+def _tell_next(found: Records | Text, net: str, out: str) -> None:
+    source = found.url if isinstance(found, Text) else found.source
+    run, name = f"runs/{job_name(source, net)}", shlex.quote(out)
+    if isinstance(found, Text):
         then = f"singa-dask sample {name} --init-from {run} --length 400"
     else:
-        shape = " x ".join(map(str, found.shape))
-        echo(
-            f"{found.url}: {found.n_records} {found.backend} records of {shape} values "
-            + (f"in {found.n_classes} classes" if found.n_classes else f"and {found.reading['target'][0]} to predict"),
-            err=True,
-        )
-        if found.left_out:
-            echo(f"columns left out: {found.left_out}", err=True)
-        for text in found.trouble:
-            echo(f"warning: {text}.", err=True)
-        tested = (
-            f"{found.test_url}: {found.n_test} records to test on" if found.test_url else "no test set is beside it"
-        )
-        echo(tested, err=True)
-        picture = "PICTURE" if found.backend == "image-folder" else f"NEW{posixpath.splitext(found.url)[1]}"
-        then = f"singa-dask predict {name} --init-from {run} --data {picture}"
+        suffix = posixpath.basename(source).partition(".")[2]
+        new = "PICTURE" if found.backend == "image-folder" else f"NEW.{suffix}".rstrip(".")
+        then = f"singa-dask predict {name} --init-from {run} --data {new}"
     echo(f"{out}: a job with net {net}. Next:\n  singa-dask run {name} --run-dir {run}\n  {then}", err=True)

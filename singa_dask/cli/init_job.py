@@ -6,24 +6,27 @@ import json
 import math
 import posixpath
 import re
-import shlex
-from typing import Any
 
 from singa_dask.cli.init_data import Records, Text
+from singa_dask.cli.init_text import quoted, text_job
 from singa_dask.data.stores.store import backends_holding
 
-__all__ = ["NETS", "default_net", "job_name", "write_job"]
+__all__ = ["NETS", "default_net", "describe_outputs", "hidden_of", "job_name", "training_of", "write_job"]
 
 NETS = ("mlp", "convnet", "char-rnn")
 
-BATCH, TEST_BATCH = 64, 100
-# times that each record is read, and least number of steps
-EPOCHS, MIN_STEPS = {"mlp": 20, "convnet": 10}, {"mlp": 1000, "convnet": 500}
-HIDDEN = (256, 128)
+# of few records, and of more than MANY
+BATCH, LARGE_BATCH, MANY, TEST_BATCH = 32, 64, 5000, 100
+# times that each record is read, at least and at most, within these numbers of steps
+EPOCHS, STEPS = (20, 100), (500, 5000)
+CONVNET_EPOCHS = 10
+HIDDEN, HIDDEN_OF_MANY = (64, 64), (256, 128)
+# features from which on the hidden layers are those of many
+WIDE = 100
+RATE, WEIGHT_DECAY = 0.001, 0.3
 FILTERS = (32, 64, 64, 128, 128)
 # the last pooling leaves this height or width at least
 MIN_POOLED = 4
-TEXT_BATCH, UNROLL, UNITS, TEXT_EPOCHS, TEXT_STEPS = 50, 50, 256, 10, (500, 3000)
 # class names that a comment lists
 MAX_NAMES = 20
 
@@ -53,98 +56,24 @@ def write_job(data: Records | Text, net: str, command: str) -> str:
     command : str
         What the first line says has written it.
     """
-    name = job_name(data.url, net)
-    body = _text_job(data, name) if isinstance(data, Text) else _records_job(data, name, net)
+    name = job_name(data.url if isinstance(data, Text) else data.source, net)
+    body = text_job(data, name) if isinstance(data, Text) else _records_job(data, name, net)
     return f"# Written by {command}\n#\n{body}"
-
-
-# -- texts ----------------------------------------------------------------------------------------------
-
-
-def _text_job(data: Text, name: str) -> str:
-    batch = max(1, min(TEXT_BATCH, data.n_characters // (2 * (UNROLL + 1))))
-    epoch = max(1, data.n_characters // (batch * UNROLL))
-    steps = min(max(TEXT_EPOCHS * epoch, TEXT_STEPS[0]), TEXT_STEPS[1])
-    guess = math.log(data.n_distinct)
-    return f"""\
-# A recurrent net that learns to tell the next character of a text.
-# It has {data.n_characters} characters, {data.n_distinct} different ones.
-# Train it, and let it write:
-#
-#   singa-dask run JOB --run-dir runs/{name}
-#   singa-dask sample JOB --init-from runs/{name} --length 400
-
-name: {name}
-seed: 1
-# Once through the text is {epoch} steps.
-train_steps: {steps}
-# A line of progress every so many steps. The loss is the mean of a character; guesses have {guess:.2f}.
-# There is no test set: these are characters that the net learns from.
-disp_freq: {max(1, steps // 20)}
-checkpoint_freq: {max(1, steps // 4)}
-train_one_batch: {{alg: BPTT}}
-
-updater:
-  type: RMSProp
-  rmsprop_conf: {{rho: 0.95}}
-  # Each value of a gradient is cut off at these.
-  clip_low: -5
-  clip_high: 5
-  learning_rate: {{type: Fixed, base_lr: 0.002}}
-
-neuralnet:
-  # Characters that the net reads in a batch, from each place.
-  unroll_len: {UNROLL}
-  layer:
-    - name: data
-      type: CharRNN
-      unroll_len: 1
-      char_rnn_conf:
-        path: {_quoted(data.url)}
-        # Places in the text that are read at the same time.
-        batchsize: {batch}
-        unroll_len: {UNROLL}
-    - name: onehot
-      type: OneHot
-      srclayers: [data]
-      unroll_conn_type: OneToAll
-      # Different characters of the text.
-      onehot_conf: {{vocab_size: {data.n_distinct}}}
-    # At each time step the character of the next one.
-    - name: label
-      type: RNNLabel
-      srclayers: [data]
-      unroll_conn_type: OneToAll
-    # More units learn more, and take longer.
-    - name: gru
-      type: GRU
-      srclayers: [onehot]
-      gru_conf: {{dim_hidden: {UNITS}, carry_state: true}}
-    - name: scores
-      type: InnerProduct
-      srclayers: [gru]
-      innerproduct_conf: {{num_output: {data.n_distinct}}}
-    - name: loss
-      type: SoftmaxLoss
-      srclayers: [scores, label]
-"""
 
 
 # -- records --------------------------------------------------------------------------------------------
 
 
 def _records_job(data: Records, name: str, net: str) -> str:
-    batch = max(1, min(BATCH, data.n_records // 10))
+    batch, steps = training_of(data, net)
     epoch = max(1, data.n_records // batch)
-    steps = max(EPOCHS[net] * epoch, MIN_STEPS[net])
     layers = _convnet(data) if net == "convnet" else _perceptron(data)
     kind = "pictures" if data.is_image else "records"
     shape = " x ".join(map(str, data.shape))
     what = "convolutional net" if net == "convnet" else "multi-layer perceptron"
-    learned = f"in {data.n_classes} classes" if data.n_classes else f"and a number to predict: {_target(data)}"
-    then = f"name the classes of new {kind}" if data.n_classes else f"predict {_target(data)} of new {kind}"
+    then = f"name the classes of new {kind}" if data.has_classes else f"predict {_targets(data)} of new {kind}"
     return f"""\
-# A {what} for {data.n_records} {kind} of {shape} values {learned}.
+# A {what} for {data.n_records} {kind} of {shape} values {describe_outputs(data)}.
 {_names(data)}# Train it, and {then}:
 #
 #   singa-dask run JOB --run-dir runs/{name}
@@ -152,7 +81,7 @@ def _records_job(data: Records, name: str, net: str) -> str:
 
 name: {name}
 # Every random number follows from it: initial values, order of records.
-seed: 1
+seed: {data.seed}
 # Batches to train on. Each record is read once in {epoch} of them.
 train_steps: {steps}
 # A line of progress every so many steps.
@@ -160,33 +89,58 @@ disp_freq: {max(1, steps // 20)}
 {_testing(data, steps)}checkpoint_freq: {max(1, steps // 4)}
 train_one_batch: {{alg: BP}}
 
+{_updater(data, net, steps)}
+neuralnet:
+  layer:
+{_inputs(data, batch)}{layers}{_heads(data, net)}"""
+
+
+def training_of(data: Records, net: str) -> tuple[int, int]:
+    """Return records in a batch, and steps of training."""
+    size = BATCH if net == "mlp" and data.n_records <= MANY else LARGE_BATCH
+    batch = max(1, min(size, data.n_records // 10))
+    epoch = max(1, data.n_records // batch)
+    if net == "convnet":
+        return batch, max(CONVNET_EPOCHS * epoch, STEPS[0])
+    return batch, max(min(EPOCHS[1] * epoch, STEPS[1]), EPOCHS[0] * epoch, STEPS[0])
+
+
+def hidden_of(data: Records) -> tuple[int, ...]:
+    """Return the numbers of units of a perceptron."""
+    return HIDDEN if math.prod(data.shape) < WIDE else HIDDEN_OF_MANY
+
+
+def describe_outputs(data: Records) -> str:
+    """Return what a net learns of records."""
+    if not data.has_classes:
+        return f"and {_targets(data)} to predict"
+    counts = [str(len(each.counts)) for each in data.outputs]
+    return (
+        f"in {counts[0]} classes"
+        if len(counts) == 1
+        else f"with {len(counts)} labels of {' and '.join(counts)} classes"
+    )
+
+
+def _targets(data: Records) -> str:
+    return " and ".join(each.name for each in data.outputs)
+
+
+def _updater(data: Records, net: str, steps: int) -> str:
+    if net == "convnet":
+        return """\
 updater:
   # Learns well without much choice; a lower base_lr learns more slowly, and often a little better.
   type: Adam
-  learning_rate: {{type: Fixed, base_lr: 0.001}}
-
-neuralnet:
-  layer:
-{_inputs(data, batch)}{layers}{_loss(data)}"""
-
-
-def _target(data: Records) -> str:
-    return str(data.reading["target"][0])
-
-
-def _loss(data: Records) -> str:
-    if not data.n_classes:
-        return f"""\
-    # Mean of the squared difference. Guessing the mean each time has {data.target_std**2:.6g}.
-    - name: loss
-      type: EuclideanLoss
-      srclayers: [prediction, target]
+  learning_rate: {type: Fixed, base_lr: 0.001}
 """
-    return """\
-    # Cross-entropy of the softmax, and accuracy.
-    - name: loss
-      type: SoftmaxLoss
-      srclayers: [scores, data]
+    return f"""\
+updater:
+  # Adam with decoupled weight decay: more of it helps against learning by heart.
+  type: AdamW
+  weight_decay: {WEIGHT_DECAY}
+  # Falls to zero over the training: change_freq are the steps of it.
+  learning_rate: {{type: Cosine, base_lr: {RATE}, cosine_conf: {{change_freq: {steps}}}}}
 """
 
 
@@ -201,23 +155,20 @@ def _names(data: Records) -> str:
 
 def _testing(data: Records, steps: int) -> str:
     if not data.test_url:
-        source = f"{'table' if 'features' in data.reading else data.backend} {_quoted(data.url)}"
+        if data.features:
+            return "# There is no test set, so nobody knows how well the net does on records that it has not learned.\n"
         return (
             "# There is no test set, so nobody knows how well the net does on records that it has not learned.\n"
             "# To make one, split the records, and run init again on what that writes:\n"
-            f"#   singa-dask convert {source} '{_split_name(data)}' --split train=0.9,test=0.1 --shuffle 1"
-            f"{_convert_options(data)}\n"
+            f"#   singa-dask convert {data.backend} {quoted(data.url)} '{_split_name(data)}'"
+            f" --split train=0.9,test=0.1 --shuffle 1{_convert_options(data)}\n"
         )
-    return (
-        "# Test every so many steps, on so many batches: all records of the test set.\n"
-        f"test_freq: {max(1, steps // 5)}\n"
-        f"test_steps: {math.ceil(data.n_test / _test_batch(data.n_test))}\n"
-    )
-
-
-def _test_batch(n: int) -> int:
-    """Return a batch size for ``n`` records, if possible one that divides them."""
-    return next((size for size in range(TEST_BATCH, TEST_BATCH // 4, -1) if n % size == 0), min(TEST_BATCH, n))
+    said = f"# Test every so many steps, on all records of the test set.\ntest_freq: {max(1, steps // 5)}\n"
+    if len(data.outputs) > 1 and data.has_classes:
+        return said
+    if not data.has_classes:
+        return f"{said}# What tests compute beside the loss.\nmetrics: [mae, r2]\n"
+    return f"{said}# Of all classes alike, beside loss and accuracy.\nmetrics: [balanced_accuracy, f1_macro]\n"
 
 
 def _split_name(data: Records) -> str:
@@ -226,13 +177,10 @@ def _split_name(data: Records) -> str:
 
 
 def _convert_options(data: Records) -> str:
-    if "features" in data.reading:
-        return "".join(f" --option {shlex.quote(f'{key}={json.dumps(value)}')}" for key, value in data.reading.items())
-    options = ""
-    if "resize" in data.reading:
-        height, width = data.reading["resize"]
-        options = f" --resize {height}x{width} --channels {data.reading['channels']}"
-    return options + (f" --separator '{data.reading['separator']}'" if "separator" in data.reading else "")
+    if "resize" not in data.reading:
+        return ""
+    height, width = data.reading["resize"]
+    return f" --resize {height}x{width} --channels {data.reading['channels']}"
 
 
 def _inputs(data: Records, batch: int) -> str:
@@ -240,7 +188,7 @@ def _inputs(data: Records, batch: int) -> str:
         return _input(data, data.url, batch, "full", "")
     train = _input(data, data.url, batch, "full", "      # The training net reads this one, the test net the next.\n"
                    "      include: [train]\n")  # fmt: skip
-    test = _input(data, data.test_url, _test_batch(data.n_test), "", "      include: [test]\n")
+    test = _input(data, data.test_url, min(TEST_BATCH, data.n_test), "", "      include: [test]\n")
     return train + "\n".join(line for line in test.split("\n") if not line.strip().startswith("#"))
 
 
@@ -248,7 +196,7 @@ def _input(data: Records, url: str, batch: int, shuffle: str, phase: str) -> str
     kind = "CSVInput" if data.backend in backends_holding("text") else "RecordInput"
     lines = [
         "# URL or path of the records; a path starts in the directory where the job is started.",
-        f"path: {_quoted(url)}",
+        f"path: {quoted(url)}",
         f"backend: {data.backend}",
         *_reading(data),
         "# Shape of one record: channels, height, width." if data.is_image else "# Shape of one record.",
@@ -260,27 +208,30 @@ def _input(data: Records, url: str, batch: int, shuffle: str, phase: str) -> str
     if shuffle:
         lines += ["# Read the records in a new order each time.", f"shuffle: {shuffle}"]
     inside = "".join(f"        {line}\n" for line in lines)
-    if data.n_classes:
+    if data.has_classes and len(data.outputs) == 1:
         return f"    - name: data\n      type: {kind}\n{phase}      store_conf:\n{inside}"
     anchor, only = "test" if "[test]" in phase else "train", "".join(phase.splitlines(keepends=True)[-1:])
-    return (
-        f"    - name: data\n      type: {kind}\n{phase}      store_conf: &{anchor}\n{inside}"
-        f"    - name: target\n      type: TargetInput\n{only}      store_conf: *{anchor}\n"
-    )
+    found = f"    - name: data\n      type: {kind}\n{phase}      store_conf: &{anchor}\n{inside}"
+    if not data.has_classes:
+        return f"{found}    - name: target\n      type: TargetInput\n{only}      store_conf: *{anchor}\n"
+    for i, each in enumerate(data.outputs, 1):
+        found += f"    - name: label{i}\n      type: LabelInput\n{only}      store_conf: *{anchor}\n"
+        found += f"      label_conf: {{column: {json.dumps(each.name, ensure_ascii=False)}}}\n"
+    return found
 
 
 def _reading(data: Records) -> list[str]:
     lines = []
     if "resize" in data.reading:
         lines += ["# Height and width that pictures are scaled to. To decode them once and not in each epoch, convert."]
-    if "features" in data.reading:
-        what = "its class" if data.n_classes else "the number to predict"
+    if data.features and data.reading.keys() & {"label", "target"}:
+        what = "its class" if data.has_classes else "the number to predict"
         lines += [f"# Columns of the table that a record consists of, and the one with {what}."]
     if data.left_out:
         lines += [f"# Left out: {data.left_out}."]
     if "layout" in data.reading:
         lines += ["# The store has height, width, channels."]
-    return lines + [f"{key}: {json.dumps(value)}" for key, value in data.reading.items()]
+    return lines + [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in data.reading.items()]
 
 
 def _scaling(data: Records) -> list[str]:
@@ -292,31 +243,34 @@ def _scaling(data: Records) -> list[str]:
             f"mean_value: {data.mean:.6g}",
             f"std_value: {data.std:.6g}",
         ]
+    if data.values == "columns" and len(data.shape) == 1:
+        said = "# Each value is centred by its mean and divided by its standard deviation in the training data."
+        return [said, "standardise: true"]
     return []
 
 
 def _perceptron(data: Records) -> str:
+    several = len(data.outputs) > 1 and not data.has_classes
+    if not several:
+        return _hidden(hidden_of(data), "")
+    said = "    # Each number has layers of its own: their scales differ, and so do the gradients.\n"
+    return said + "".join(_hidden(hidden_of(data), f"_{i}") for i in range(1, len(data.outputs) + 1))
+
+
+def _hidden(sizes: tuple[int, ...], suffix: str) -> str:
     layers, source = "", "data"
-    if data.values == "columns" and len(data.shape) == 1:
-        source = "scaled"
-        layers = """\
-    # Gives each column mean 0 and variance 1: they have ranges of their own.
-    - name: scaled
-      type: BatchNorm
-      srclayers: [data]
-"""
-    for i, n in enumerate(HIDDEN, 1):
+    for i, n in enumerate(sizes, 1):
         layers += f"""\
-    - name: fc{i}
+    - name: fc{i}{suffix}
       type: InnerProduct
       srclayers: [{source}]
       innerproduct_conf: {{num_output: {n}}}
-    - name: relu{i}
+    - name: relu{i}{suffix}
       type: ReLU
-      srclayers: [fc{i}]
+      srclayers: [fc{i}{suffix}]
 """
-        source = f"relu{i}"
-    return layers + _scores(data, source)
+        source = f"relu{i}{suffix}"
+    return layers
 
 
 def _convnet(data: Records) -> str:
@@ -348,31 +302,59 @@ def _convnet(data: Records) -> str:
       srclayers: [{source}]
       dropout_conf: {{dropout_ratio: 0.5}}
 """
-    return layers + _scores(data, "drop")
+    return layers
 
 
-def _scores(data: Records, source: str) -> str:
-    if not data.n_classes:
-        start, scale = f"{data.target_mean:.6g}", f"{data.target_std:.6g}"
-        return f"""\
-    # The number: it starts at the mean, and the learning rate is scaled to the standard deviation.
-    - name: prediction
-      type: InnerProduct
-      srclayers: [{source}]
-      innerproduct_conf: {{num_output: 1}}
-      param:
-        - {{name: prediction_w, lr_scale: {scale}, init: {{type: Constant, value: 0}}}}
-        - {{name: prediction_b, lr_scale: {scale}, init: {{type: Constant, value: {start}}}}}
+def _heads(data: Records, net: str) -> str:
+    """Return the layers of scores or predictions, and the losses."""
+    source = "drop" if net == "convnet" else f"relu{len(HIDDEN)}"
+    if data.has_classes:
+        several = len(data.outputs) > 1
+        return "".join(
+            _classes(len(each.counts), source, str(i) if several else "", f"label{i}" if several else "data")
+            for i, each in enumerate(data.outputs, 1)
+        )
+    guess = sum(each.std**2 for each in data.outputs)
+    return f"""\
+{_predictions(data, source)}\
+    # Mean of the squared difference. Always predicting the mean has {guess:.6g}.
+    - name: loss
+      type: EuclideanLoss
+      srclayers: [prediction, target]
 """
+
+
+def _classes(n: int, source: str, number: str, label: str) -> str:
     return f"""\
     # A score for each class.
-    - name: scores
+    - name: scores{number}
       type: InnerProduct
       srclayers: [{source}]
-      innerproduct_conf: {{num_output: {data.n_classes}}}
+      innerproduct_conf: {{num_output: {n}}}
+    # Cross-entropy of the softmax, and accuracy.
+    - name: loss{number}
+      type: SoftmaxLoss
+      srclayers: [scores{number}, {label}]
 """
 
 
-def _quoted(text: str) -> Any:
-    """Write a text for YAML, in quotes where it needs them."""
-    return text if re.fullmatch(r"[A-Za-z_./][\w./-]*", text) else json.dumps(text, ensure_ascii=False)
+def _predictions(data: Records, source: str) -> str:
+    found, several = "", len(data.outputs) > 1
+    suffixes = [f"_{i}" if several else "" for i in range(1, len(data.outputs) + 1)]
+    for suffix, each in zip(suffixes, data.outputs, strict=True):
+        start, scale, decay = f"{each.mean:.6g}", f"{each.std:.6g}", f"{1 / each.std:.6g}"
+        found += f"""\
+    # {" ".join(each.name.split())}: it starts at the mean, and the learning rate is scaled to the standard deviation.
+    - name: prediction{suffix}
+      type: InnerProduct
+      srclayers: [{source}{suffix}]
+      innerproduct_conf: {{num_output: 1}}
+      param:
+        - {{name: prediction{suffix}_w, lr_scale: {scale}, wd_scale: {decay}, init: {{type: Constant, value: 0}}}}
+        - {{name: prediction{suffix}_b, lr_scale: {scale}, wd_scale: 0, init: {{type: Constant, value: {start}}}}}
+"""
+    if several:
+        names = ", ".join(f"prediction{suffix}" for suffix in suffixes)
+        joined = "concate_conf: {concate_dim: 1}"
+        found += f"    - name: prediction\n      type: Concate\n      srclayers: [{names}]\n      {joined}\n"
+    return found

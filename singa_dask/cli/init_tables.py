@@ -1,306 +1,381 @@
-"""How ``init`` reads records: keys of ``store_conf``, by what is in the files; of tables the columns."""
+"""What ``init`` makes of the columns of a table: label or targets, features, and what is left out; and a test set."""
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-import json
+import fnmatch
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from singa_dask.data import STORES, fs, open_store
-from singa_dask.data.codecs.image import image_size
-from singa_dask.data.codecs.labels import LABEL_NAMES, labels_among
-from singa_dask.data.stores.class_names import show_names
-from singa_dask.data.stores.opening import is_pattern, shard_urls
-from singa_dask.data.stores.store import backends_holding
-from singa_dask.data.stores.text import TextStore
-from singa_dask.data.types import TableColumn
+from singa_dask.cli.init_columns import Column, Options, Table, UnsureError, show_value
+from singa_dask.data.codecs.labels import labels_among
+from singa_dask.data.codecs.table_columns import as_texts, missing_of
 from singa_dask.errors import DataError
+from singa_dask.registry import suggest
 
-__all__ = [
-    "MAX_BLOCKS",
-    "UnknownLabelError",
-    "choose_columns",
-    "choose_label",
-    "describe_left_out",
-    "has_arrays",
-    "reading_of",
-    "separator_of",
-    "target_statistics",
-]
+__all__ = ["Choice", "Output", "choose", "show_output", "show_reasons", "split_rows"]
 
-# strings with more different values than this are no categories
-MAX_CATEGORIES = 50
-# least number of records for each category, on average
-MIN_RECORDS = 4
-# columns of strings that are looked at
-MAX_STRINGS = 50
-# integers are to be predicted as numbers if there are more different ones than this, and many for the number of records
-MAX_CLASSES = 100
-# the label of lines of numbers without names
-FIRST = "1"
-# image files are scaled to this unless all that are looked at have one size, of at most MAX_SIDE
-SIDE, MAX_SIDE = 64, 96
-MAX_IMAGES = 64
-# blocks of a store that are looked at
-MAX_BLOCKS = 256
+# texts with more different values than this, or with fewer records for each of them, are no categories
+MAX_CATEGORIES, MIN_RECORDS = 50, 4
+# whole numbers with at most FEW different values are classes; with more than MANY, which seldom repeat, they are values
+FEW, MANY = 10, 100
+# at least so many records make a numbering
+MIN_NUMBERED = 10
+MIN_SPLIT = 10
+ID = re.compile(r"(?i:id|index|uuid|guid|row|rowid|.*[ _.-]id|unnamed: \d+)|.*[a-z]I[dD]")
+MAX_NAMED = 20
+# more columns of numbers are not listed in a job file, if they are all that a table has
+MAX_LISTED = 64
 
 
-class UnknownLabelError(DataError):
-    """It is not known which field is the label, or what to predict; ``names`` are those that could be."""
+@dataclass(frozen=True)
+class Output:
+    """A label or a target: its column, why it is one, and its classes with their numbers of records, if it has some.
 
-    def __init__(self, place: str, names: Sequence[str]) -> None:
-        self.names = tuple(names)
-        super().__init__(f"{place}: which field is the label? Give --label NAME, one of {show_names(names)}.")
+    ``names`` are the values that are classes, in order; none if they are 0, 1, ...
+    """
+
+    name: str
+    why: str
+    counts: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    mean: float = 0.0
+    std: float = 1.0
+
+    @property
+    def is_label(self) -> bool:
+        """Whether it has classes."""
+        return bool(self.counts)
 
 
-def choose_label(place: str, names: Sequence[str], given: str) -> str:
-    """Return the given label, or the only one of some names that says that it is a label.
+@dataclass(frozen=True)
+class Choice:
+    """What the columns of a table are: keys of ``store_conf``, and what a plan says."""
+
+    reading: dict[str, Any]
+    outputs: tuple[Output, ...]
+    n_values: int
+    features: tuple[str, ...]
+    left_out: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    unlabelled: int = 0
+    is_plain: bool = False
+    is_pixels: bool = False
+
+
+def choose(table: Table, options: Options) -> Choice:
+    """Choose what columns are.
 
     Raises
     ------
+    UnsureError
+        Two readings are likely.
     DataError
-        There is no such field, or it is not clear which one it is.
+        An option does not fit, or there is nothing to learn.
     """
-    found = [given] if given else labels_among(names)
-    # a point has x and y
-    is_point = found in (["y"], ["Y"]) and not given and "x" in map(str.lower, names)
-    if len(found) != 1 or (is_point and len(names) > 2):
-        raise UnknownLabelError(place, found if len(found) > 1 else names)
-    if found[0] not in names:
-        raise DataError(f"{place}: no {given!r} for the label. Expected one of {show_names(names)}.")
-    return found[0]
+    given = [*_resolved(table, options.label, "--label"), *_resolved(table, options.target, "--target")]
+    dropped = {name for pattern in options.drop for name in _matching(table, pattern, "--drop") if name not in given}
+    chosen = [name for pattern in options.features for name in _matching(table, pattern, "--features")]
+    is_wide = len(table.columns) > MAX_LISTED
+    left_out = {each.name: _unfit(each, table.n, is_wide) for each in table.columns if each.name not in given}
+    left_out |= dict.fromkeys(dropped, "dropped")
+    outputs = _outputs(table, options, [name for name, reason in left_out.items() if not reason])
+    names = [each.name for each in outputs]
+    for each in outputs:
+        left_out.pop(each.name, None)
+    if chosen:
+        left_out = {name: left_out[name] or "not among --features" for name in left_out if name not in chosen}
+    labels = [table.named[each.name] for each in outputs if each.is_label]
+    for name in [name for name, reason in left_out.items() if not reason]:
+        left_out[name] = next((twin for label in labels if (twin := _tells(table.named[name], label))), "")
+    features = [table.named[name] for name in table.named if name not in names and not left_out.get(name)]
+    features = [each for each in features if each.name]
+    if not features:
+        raise DataError(f"{table.url}: no columns for features. Left out: {show_reasons(left_out)}. Give --features.")
+    faulty = next((each for each in features if each.fault), None)
+    if faulty:
+        fault = faulty.fault.replace(", or set features without this column", "")
+        raise DataError(f"{table.url}: column {faulty.name!r}: {fault} Or leave it out by --drop.")
+    reading = _reading(table, options, features, outputs)
+    width = sum(len(reading.get("categories", {}).get(each.name, "1")) for each in features)
+    unlabelled = int(np.logical_or.reduce([missing_of(table.named[name].values) for name in names]).sum())
+    said = "another whole number in each record. Give --drop if it is an id"
+    notes = [f"{each.name}: {said}" for each in features if _is_like_id(each)]
+    if unlabelled:
+        notes.append(f"{unlabelled} records without {' and '.join(names)} are left out")
+    is_plain = (
+        table.format == "csv"
+        and len(outputs) == 1
+        and table.columns[0].name == outputs[0].name
+        and len(features) == len(table.columns) - 1
+        and not reading.keys() & {"categories", "missing", "charset", "target"}
+        and not (options.features or options.classes)
+    )
+    numbers = [each.numbers for each in features if each.kind == "number"]
+    is_pixels = (
+        len(numbers) == len(features) > 64
+        and all(each.is_whole for each in features)
+        and (min(each.min() for each in numbers) >= 0 and 100 <= max(each.max() for each in numbers) <= 255)
+    )
+    return Choice(
+        reading,
+        tuple(outputs),
+        width,
+        tuple(each.name for each in features),
+        {name or "a column without a name": reason for name, reason in left_out.items() if reason},
+        tuple(notes),
+        unlabelled,
+        is_plain,
+        is_pixels,
+    )
 
 
-def choose_columns(
-    place: str, backend: str, options: Mapping[str, Any], given: str
-) -> tuple[dict[str, Any], tuple[TableColumn, ...]]:
-    """Choose the columns of a table as keys of ``store_conf``; empty if it is records as they are.
-
-    The index of pandas or Dask is neither a feature nor a label. ``given`` is the name of the label, or empty.
-
-    Returns
-    -------
-    dict
-    tuple of TableColumn
-        The other columns, which are left out.
-
-    Raises
-    ------
-    DataError
-        It is neither.
-    """
-    if backend == "parquet" and has_arrays(place):
-        return {}, ()
-    refused = _refusal(place, backend, options)
-    if not refused and not _has_header(place, backend, options):
-        if given == FIRST:
-            return {}, ()
-        raise DataError(
-            f"{place}: no line of column names, which would say where the label is. Write one, or give --label {FIRST} "
-            "if the first number of a line is its label."
-        )
-    try:
-        with open_store(place, "table", missing=0, has_label=False, **options) as store:
-            named, count = [each for each in store.table_columns if each.name], store.count
-        kinds = {each.name: each.kind for each in named if not each.is_index}
-        usable = [name for name, kind in kinds.items() if kind in ("number", "boolean", "string")]
-        label = choose_label(place, usable, given)
-        outputs = _outputs(place, label, kinds[label], options)
-        if not refused and label == named[0].name and "label" in outputs:
-            # lines of numbers, the label first
-            return {}, ()
-        others = [name for name in usable if name != label]
-        numbers = [name for name in others if kinds[name] != "string"]
-        categories = _categories(place, [name for name in others if name not in numbers], count, options)
-        columns = {"features": [name for name in others if name in numbers or name in categories], **outputs}
-        if categories:
-            columns["categories"] = categories
-        with open_store(place, "table", missing="skip", **columns, **options) as store:
-            if store.count != count:
-                columns["missing"] = "mean"
-        return columns, tuple(each for each in named if each.name not in (*columns["features"], label))
-    except DataError as error:
-        if "no columns of numbers" not in str(error):
-            raise
-        advice = "Text is read where a column of numbers is, too: as categories, or a label."
-        raise DataError(f"{error} {advice}") from None
+def show_reasons(left_out: dict[str, str]) -> str:
+    """Return names of columns with why each is left out."""
+    shown = [f"{' '.join(name.split())} ({reason})" for name, reason in left_out.items() if reason]
+    more = f" and {len(shown) - MAX_NAMED} more" if len(shown) > MAX_NAMED else ""
+    return ", ".join(shown[:MAX_NAMED]) + more
 
 
-def has_arrays(place: str) -> bool:
-    """Return whether a Parquet file has records as they are, of arrays, not a table."""
-    return "no column of fixed-size binary" not in str(_refusal(place, "parquet", {}))
-
-
-def _refusal(place: str, backend: str, options: Mapping[str, Any]) -> DataError | None:
-    """Return why a file has no records as they are; None if it has."""
-    try:
-        with open_store(place, backend, **options):
-            return None
-    except DataError as error:
-        return error
-
-
-def _has_header(place: str, backend: str, options: Mapping[str, Any]) -> bool:
-    with open_store(place, backend, **options) as store:
-        first = store.parts[0]
-        return isinstance(first, TextStore) and bool(first.names)
-
-
-def _outputs(place: str, label: str, kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return whether a column is a label, whose values are classes, or a target."""
-    if kind != "number":
-        return {"label": label}
-    with open_store(place, "table", features=[label], missing="skip", **options) as store:
-        blocks = range(len(store.blocks))
-        values = np.concatenate([store.read_block(block)["data"].ravel() for block in blocks])
-    different = len(np.unique(values))
-    are_many = different > MAX_CLASSES and different > len(values) / 10
-    if are_many or (values != values.round()).any() or values.min() < 0:
-        return {"target": [label]}
-    return {"label": label}
-
-
-def _categories(place: str, names: list[str], count: int, options: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the columns of strings that are categories: with the names, if some values are missing, else without."""
-    found: dict[str, list[str]] = {}
-    for name in names[:MAX_STRINGS]:
-        try:
-            with open_store(place, "table", features=[name], categories={name: []}, missing="skip", **options) as store:
-                known = store.table_facts.categories[name] if store.table_facts else ()
-                is_whole = store.count == count
-            if 1 < len(known) <= min(MAX_CATEGORIES, count / MIN_RECORDS):
-                found[name] = [] if is_whole else ["", *known]
-        except DataError:
-            # too many names
-            continue
+def _resolved(table: Table, given: Sequence[str], option: str) -> list[str]:
+    """Return the names of columns that an option gives by name, by position from 1 on, or as first and last."""
+    names, found = list(table.named), list[str]()
+    for each in given:
+        at = {"first": 0, "last": len(names) - 1}.get(each, int(each) - 1 if each.isdecimal() else -1)
+        if each in names:
+            found.append(each)
+        elif 0 <= at < len(names):
+            found.append(names[at])
+        else:
+            raise DataError(f"{table.url}: no column {each!r} for {option}. {suggest(each, filter(None, names))}")
     return found
 
 
-def target_statistics(values: list[np.ndarray[Any, Any]]) -> tuple[float, float]:
-    """Return mean and standard deviation of a target, 1 if it is constant."""
-    whole = np.concatenate(values).astype(np.float64)
-    return float(whole.mean()), float(whole.std()) or 1.0
+def _matching(table: Table, pattern: str, option: str) -> list[str]:
+    found = [name for name in table.named if name == pattern or fnmatch.fnmatchcase(name, pattern)]
+    return found or _resolved(table, [pattern], option)
 
 
-def describe_left_out(columns: Iterable[TableColumn]) -> str:
-    """Return names of columns that are left out, and why each is."""
-    return ", ".join(f"{' '.join(each.name.split())} ({_reason(each)})" for each in columns)
+# -- features -------------------------------------------------------------------------------------------
 
 
-def _reason(column: TableColumn) -> str:
-    if column.is_index:
+def _unfit(column: Column, n: int, is_wide: bool) -> str:
+    """Return why a column is no feature; empty if it is, as a constant is among many, such as pixels."""
+    if column.is_index or not column.name:
         return "index"
-    return "texts, not categories" if column.kind == "string" else column.kind
+    if column.is_date and len(column.present):
+        return "dates: write them as numbers, such as days and weekday, to use them"
+    if column.kind not in ("number", "boolean", "string"):
+        return "no values" if column.kind == "empty" else column.kind
+    known = len(column.distinct)
+    if known < 2:
+        return "no values" if not known else "" if is_wide and column.kind == "number" else "constant"
+    if column.kind == "string":
+        if column.fault or (known < n and known <= min(MAX_CATEGORIES, max(n / MIN_RECORDS, 2))):
+            return ""
+        return "texts, another in each record" if known == n else f"texts, {known} different: no categories"
+    if ID.fullmatch(column.name) and column.is_whole:
+        return "an id by its name"
+    if known == len(column.values) >= MIN_NUMBERED and column.is_whole:
+        steps = np.diff(np.sort(column.numbers))
+        if steps.min() == steps.max() and (steps[0] == 1 or (np.diff(column.numbers) == steps[0]).all()):
+            return "numbers the records"
+    return ""
 
 
-def reading_of(place: str, backend: str, label: str) -> tuple[str, dict[str, Any]]:
-    """Return the format of records, and the keys of ``store_conf`` that it takes to read them.
-
-    Raises
-    ------
-    DataError
-        There is no such label, or it is not clear which field is the label.
-    """
-    if backend == "parquet" and _is_of_images(place) and _has_images_of_many_sizes(place, "image-parquet"):
-        return "image-parquet", {"resize": [SIDE, SIDE], "channels": 3, **_named(backend, label)}
-    first = shard_urls(place)[0] if is_pattern(place) else place
-    if backend in backends_holding("text"):
-        separator = separator_of(first)
-        return backend, {} if separator == "," else {"separator": separator}
-    if backend in ("image-folder", "image-list"):
-        return backend, _size_of_images(place, backend)
-    if backend == "webdataset":
-        return backend, _pictures_of_tar(place, label)
-    if backend == "jsonl":
-        return backend, _keys_of_lines(place, first, label)
-    # a table names its label otherwise
-    return backend, {} if backend == "parquet" and not has_arrays(place) else _named(backend, label)
+def _is_like_id(column: Column) -> bool:
+    return column.is_whole and len(column.values) >= MIN_NUMBERED and len(column.distinct) == len(column.values)
 
 
-def _named(backend: str, label: str) -> dict[str, Any]:
-    """Return the keys that name the label, if it has a name."""
-    if label and "label" not in inspect.signature(STORES.find(backend)).parameters:
-        raise DataError(f"--label {label}: records of {backend} have at most one label, which has no name.")
-    return {"user_conf": {"label": label}} if label else {}
+def _tells(column: Column, label: Column) -> str:
+    """Return that a column has one value for each class, if it has."""
+    is_code = column.kind != "number" or column.is_whole
+    if not is_code or len(column.distinct) != len(label.distinct) or len(label.values) < MIN_NUMBERED:
+        return ""
+    pairs = set(zip(column.values.to_pylist(), label.values.to_pylist(), strict=True))
+    return f"is {label.name} in other words" if len(pairs) == len(label.distinct) else ""
 
 
-def separator_of(place: str) -> str:
-    """Return the separator that the first line of a table has most of."""
-    head = fs.read_bytes(place, 0, min(1 << 12, fs.size(place))).partition(b"\n")[0]
-    unquoted = re.sub(rb'"[^"]*"', b"", head)
-    return max((",", ";", "\t"), key=lambda separator: unquoted.count(separator.encode()))
-
-
-def _has_images_of_many_sizes(place: str, backend: str, **options: Any) -> bool:
-    """Tell whether a store has pictures that need to be scaled to one size."""
-    try:
-        with open_store(place, backend, **options) as store:
-            for block in range(min(len(store.blocks), MAX_BLOCKS)):
-                store.read_block(block)
-    except DataError as error:
-        return "expected" in str(error)
-    return False
-
-
-def _is_of_images(place: str) -> bool:
-    """Tell whether a Parquet file has pictures of Hugging Face."""
-    with contextlib.suppress(DataError), open_store(place, "image-parquet"):
-        return True
-    return False
-
-
-def _pictures_of_tar(place: str, given: str) -> dict[str, Any]:
-    """Choose where a tar has its labels, in .cls or in .json files, and a size if its pictures have several."""
-    found = []
-    with open_store(place, "webdataset") as store:
-        has_label = "label" in store.schema and not given
-    for name in () if has_label else [given] if given else LABEL_NAMES:
-        try:
-            with open_store(place, "webdataset", label=f"json.{name}"):
-                found.append(name)
-        except DataError as error:
-            if "has no key" not in str(error):
-                raise DataError(
-                    f"{error} Expected whole numbers from 0 on. For text write a job file with user_conf: "
-                    f"{{label: json.{name}, classes: [names of the classes]}}."
-                ) from error
-    if len(found) > 1:
-        raise UnknownLabelError(place, found)
-    options = {"label": f"json.{found[0]}"} if found else {}
-    reading: dict[str, Any] = {"user_conf": options} if options else {}
-    if _has_images_of_many_sizes(place, "webdataset", **options):
-        reading |= {"resize": [SIDE, SIDE], "channels": 3}
+def _reading(table: Table, options: Options, features: Sequence[Column], outputs: Sequence[Output]) -> dict[str, Any]:
+    reading: dict[str, Any] = dict(table.text)
+    texts = [each for each in features if each.kind == "string"]
+    others = [name for name, each in table.named.items() if each.kind in ("number", "boolean") and not each.is_index]
+    default = [name for name in others if name and name not in [each.name for each in outputs]]
+    if len(features) <= MAX_LISTED or [each.name for each in features] != default:
+        reading["features"] = [each.name for each in features]
+    for key, is_label in (("label", True), ("target", False)):
+        if chosen := [each.name for each in outputs if each.is_label == is_label]:
+            reading[key] = chosen[0] if is_label and len(chosen) == 1 else chosen
+    gaps = [each for each in features if len(each.present) < len(each.values)]
+    categories = {each.name: ([""] if each in gaps else []) + each.distinct.to_pylist() for each in texts}
+    by_value = [each for each in outputs if each.names and table.named[each.name].kind == "number"]
+    categories |= {each.name: list(each.names) for each in by_value}
+    if options.classes:
+        categories[outputs[0].name] = list(options.classes)
+    if categories:
+        reading["categories"] = categories
+    missing = options.missing or ("mean" if any(each.kind != "string" for each in gaps) else "")
+    if missing:
+        reading["missing"] = missing if missing in ("error", "skip", "mean") else _number(missing)
     return reading
 
 
-def _keys_of_lines(place: str, file: str, given: str) -> dict[str, Any]:
-    """Choose the keys of JSON lines that do not have the usual names: numbers are features."""
-    with contextlib.suppress(DataError), open_store(place, "jsonl", label=given) as store:
-        if "label" in store.schema:
-            return {"user_conf": {"label": given}} if given else {}
+def _number(text: str) -> float:
     try:
-        first = json.loads(fs.read_bytes(file, 0, min(1 << 16, fs.size(file))).partition(b"\n")[0])
+        return float(text)
     except ValueError:
-        return {}
-    if not isinstance(first, dict) or len(first) < 2:
-        return {}
-    label = choose_label(place, list(first), given)
-    numbers = [key for key, value in first.items() if key != label and isinstance(value, (int, float))]
-    return {"user_conf": {"features": numbers, "label": label}} if numbers else {}
+        raise DataError(f"--missing {text}: expected error, skip, mean or a number.") from None
 
 
-def _size_of_images(place: str, backend: str) -> dict[str, Any]:
-    """Choose size and channels for image files from a sample of them."""
-    with open_store(place, backend, resize=(SIDE, SIDE)) as store:
-        numbers = np.linspace(0, store.count - 1, min(store.count, MAX_IMAGES)).astype(int)
-        files = [store.record_files(int(i), int(i) + 1)[0] for i in numbers]
-    found = {image_size(fs.read_bytes(file), file) for file in files}
-    channels = 1 if all(size[0] == 1 for size in found) else 3
-    sizes = {size[1:] for size in found}
-    (side,) = sizes if len(sizes) == 1 else {(SIDE, SIDE)}
-    return {"resize": list(side) if max(side) <= MAX_SIDE else [SIDE, SIDE], "channels": channels}
+# -- labels and targets ---------------------------------------------------------------------------------
+
+
+def _outputs(table: Table, options: Options, usable: Sequence[str]) -> list[Output]:
+    labels = _resolved(table, options.label, "--label")
+    targets = _resolved(table, options.target, "--target")
+    if labels and targets:
+        raise DataError(f"{table.url}: --label and --target. Expected one of both: classes, or numbers to predict.")
+    found = [_output(table, table.named[name], "given", "label", options) for name in labels]
+    found += [_output(table, table.named[name], "given", "target", options) for name in targets]
+    if not found:
+        column, why = _telling(table, usable)
+        found = [_output(table, column, why, "", options)]
+    if len({each.is_label for each in found}) > 1:
+        raise DataError(f"{table.url}: {found[0].name} and {found[1].name}: classes and numbers. Expected one kind.")
+    return found
+
+
+def _telling(table: Table, usable: Sequence[str]) -> tuple[Column, str]:
+    """Return the column whose name says that it is the label, and why it is that one."""
+    names = [name for name in table.named if name]
+    found = labels_among(names) if table.text.get("header", True) else []
+    ends = [usable[0], usable[-1]] if usable else []
+    lower = [name.lower() for name in names]
+    # a point has x and y; "class" may be a feature, such as that of a passenger
+    sure = len(found) == 1 and (found[0].lower() not in ("y", "class") or found[0] in ends)
+    if sure and not (found[0].lower() == "y" and "x" in lower and len(names) > 2):
+        return table.named[found[0]], "by its name"
+    candidates = found if len(found) > 1 else usable or names
+    raise _unknown(table, [table.named[name] for name in candidates])
+
+
+def _unknown(table: Table, candidates: Sequence[Column]) -> UnsureError:
+    shown = candidates if len(candidates) <= MAX_NAMED else [*candidates[:3], *candidates[-3:]]
+    if table.text.get("header", True):
+        advice = "Give --label NAME for classes, or --target NAME for numbers to predict. It may be one of:\n"
+        lines = [f"  {each.name} ({each.show()})" for each in shown]
+    else:
+        advice = "Its columns have no names. Give --label first, --label last or the position of another one:\n"
+        lines = [f"  {each.show()}" for each in shown]
+    choices = [(f"{each.name} ({each.show()})", {"label": (each.name,)}) for each in shown]
+    return UnsureError(table.url, "which column is the label?", choices, advice + "\n".join(lines))
+
+
+def _output(table: Table, column: Column, why: str, said: str, options: Options) -> Output:
+    name, place = column.name, f"{table.url}: column {column.name!r}"
+    known = len(column.distinct)
+    if column.kind not in ("number", "boolean", "string") or known < 2:
+        raise DataError(f"{place} has {known} different values of kind {column.kind}. Expected classes, or numbers.")
+    if said == "target" or (column.kind == "number" and not _has_classes(table, column, said)):
+        if column.kind == "string":
+            raise DataError(f"{place} has text. {column.fault} Expected numbers for --target; --label takes classes.")
+        numbers = column.numbers
+        if said != "target":
+            why = f"{why}; {known} different numbers are predicted as such{', --label takes classes' * (not said)}"
+        return Output(name, why, mean=float(numbers.mean()), std=float(numbers.std()) or 1.0)
+    if known > MANY and 2 * known > len(column.present):
+        raise DataError(f"{place} has {known} different values in {table.n} records. Expected classes, which repeat.")
+    if not said and column.kind == "number" and known > 2:
+        why = f"{why}; {known} different numbers are classes, --target predicts them as numbers"
+    values = column.numbers.tolist() if column.kind == "number" else as_texts(column.present).to_pylist()
+    texts = ("false", "true") if column.kind == "boolean" else table.texts(name)
+    if column.kind == "number" and len(texts) != known and table.is_whole:
+        raise DataError(f"{place}: {', '.join(texts[:6])}, which are {known} different numbers. Write each in one way.")
+    is_counted = column.kind == "number" and [float(text) for text in texts] == list(range(len(texts)))
+    if options.classes:
+        if sorted(options.classes) != sorted(texts):
+            raise DataError(f"{place} has {', '.join(texts[:MAX_NAMED])}. Expected these in --classes, in an order.")
+        texts = options.classes
+    counted = Counter(values)
+    counts = tuple(counted[float(text) if column.kind == "number" else text] for text in texts)
+    return Output(name, why, counts, () if is_counted and not options.classes else texts)
+
+
+def _has_classes(table: Table, column: Column, said: str) -> bool:
+    """Return whether numbers are classes.
+
+    Raises
+    ------
+    UnsureError
+        They may be.
+    """
+    known, n = len(column.distinct), len(column.present)
+    are_many = known > MANY and known > n / 10
+    repeat = known == 2 or 3 * known <= n
+    if column.is_whole:
+        if said:
+            return not are_many
+        named = column.name.lower() in ("label", "labels", "class") and known <= MANY
+        if are_many or ((known <= FEW or named) and repeat):
+            return not are_many
+    else:
+        if said or known > FEW or not repeat:
+            return bool(said) and known <= FEW and repeat
+    raise UnsureError(
+        table.url,
+        f"are the {known} different numbers of {column.name!r} classes, or numbers to predict?",
+        [("classes", {"label": (column.name,)}), ("numbers to predict", {"target": (column.name,)})],
+        f"Give --label {column.name} for classes, or --target {column.name} for numbers.",
+    )
+
+
+# -- the test set ---------------------------------------------------------------------------------------
+
+
+def split_rows(
+    table: Table, choice: Choice, options: Options
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], str]:
+    """Return rows to train and to test on, and how they were chosen: by time if a column of dates orders them."""
+    names = [each.name for each in choice.outputs]
+    rows = np.flatnonzero(~np.logical_or.reduce([missing_of(table.named[name].values) for name in names]))
+    n_test = round(options.test_split * len(rows))
+    if not 0 < n_test < len(rows) or len(rows) < MIN_SPLIT:
+        return rows, rows[:0], ""
+    dates = next((each for each in table.columns if each.is_date and _is_sorted(each)), None)
+    if dates is not None:
+        return rows[:-n_test], rows[-n_test:], f"the last {n_test} by {dates.name}"
+    random = np.random.default_rng(options.seed)
+    if not choice.outputs[0].is_label:
+        order = random.permutation(rows)
+        return order[n_test:], order[:n_test], f"{n_test} at random, seed {options.seed}"
+    column = table.named[names[0]].values.take(rows)
+    codes = np.unique(np.array(as_texts(column).to_pylist(), object), return_inverse=True)[1]
+    chosen = [random.permutation(rows[codes == code]) for code in range(codes.max() + 1)]
+    # of a class with one record, it is learned
+    counts = [min(round(options.test_split * len(each)), len(each) - 1) for each in chosen]
+    test = np.concatenate([each[:k] for each, k in zip(chosen, counts, strict=True)])
+    return np.setdiff1d(rows, test), test, f"{len(test)} at random, as many of each class, seed {options.seed}"
+
+
+def _is_sorted(column: Column) -> bool:
+    values = np.array(column.values.to_pylist(), object)
+    if len(column.present) < len(values) or len(column.distinct) < len(values) / 2:
+        return False
+    return column.kind in ("date", "timestamp") and bool((values[1:] >= values[:-1]).all())
+
+
+def show_output(output: Output, n_values: int = MAX_NAMED) -> str:
+    """Return what a plan says of a label or a target."""
+    if not output.is_label:
+        return f"target: {output.name}, {output.why}. Mean {output.mean:.6g}, deviation {output.std:.6g}"
+    names = output.names or tuple(map(str, range(len(output.counts))))
+    total = sum(output.counts)
+    counted = zip(names, output.counts, strict=True)
+    parts = [f"{show_value(each)} {count} ({count / max(total, 1):.0%})" for each, count in counted]
+    more = f" and {len(parts) - n_values} more" if len(parts) > n_values else ""
+    return f"label: {output.name}, {output.why}. {len(parts)} classes: {', '.join(parts[:n_values])}{more}"

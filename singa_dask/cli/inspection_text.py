@@ -33,7 +33,7 @@ def inspection_lines(found: Inspection, width: int | None) -> list[str]:
         "records": f"{found.n_records}{files}",
         "blocks": f"{found.n_blocks} of {found.block_rows} records" if found.n_blocks > 1 else "1",
         "bytes": f"{found.n_bytes} ({_short(found.n_bytes)})",
-        "fingerprint": found.fingerprint,
+        "version": found.fingerprint,
         "manifest": found.manifest,
         **({"layout": found.layout.text} if found.layout else {}),
         "looked at": seen,

@@ -40,6 +40,7 @@ VERBS = {
     "diff": "Show how the jobs and the results of two runs differ.",
     "export": "Write a trained net as a file for other programs.",
     "extract": "Write what layers of a trained net make of records.",
+    "find-rate": "Propose a learning rate, from a short run in which it rises.",
     "graph": "Draw the net of a job file: layers, shapes, parts, bridges.",
     "import": "Make a checkpoint of weights from another program.",
     "init": "Write a job file for data.",
@@ -63,6 +64,7 @@ VERBS = {
 """What each does, in the first line of its help: shown without loading it."""
 MODULES = {
     **dict.fromkeys(("extract", "predict", "test"), "inference"),
+    "find-rate": "find_rate",
     **dict.fromkeys(("attach", "checkpoint", "kill", "logs", "stack", "stop", "view"), "job_verbs"),
 }
 """Modules of verbs that share one; others have a module with their own name."""
@@ -82,10 +84,12 @@ HABITS = {
     "info": "show",
     "jobs": "list",
     "log": "logs",
+    "lr-find": "find-rate",
     "ls": "list",
     "ps": "list",
     "py-spy": "stack",
     "queue": "list",
+    "resume": "run --resume",
     "save": "checkpoint",
     "start": "run",
     "status": "view",
@@ -112,7 +116,7 @@ class Verbs(click.Group):
             return None
         # no module, and no function, can have a keyword as its name
         name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        command: click.Command = load(f"singa_dask.cli.{MODULES.get(name, name)}:{name}")
+        command: click.Command = load(f"singa_dask.cli.{MODULES.get(name, name)}:{name.replace('-', '_')}")
         return _with_places(command)
 
     def resolve_command(

@@ -32,11 +32,14 @@ def command_line(ctx: click.Context, without: tuple[str, ...] = ()) -> list[str]
     return [*ctx.command_path.split(), *arguments, *options]
 
 
-def how_to_go_on(ctx: click.Context, url: str) -> str:
-    """Return the line with the step from which a run can be resumed, and the command for it."""
+def how_to_go_on(ctx: click.Context, url: str, fails_again: bool = False) -> str:
+    """Return the line with the step from which a run can be resumed, and the command for it.
+
+    ``fails_again``: it ended by an error of its own, and would do so again.
+    """
     found = find_unverified(url)
     step = Checkpoint(found).step if found else 0
     here = os.path.relpath(url) if "://" not in url else url
     where = ["--run-dir", url if here.startswith("..") else here, "--resume"]
     given = command_line(ctx, without=("resume", "run_dir", "init_from", "overwrite"))
-    return f"to go on from step {step}: {shlex.join([*given, *where])}"
+    return f"{'once that is mended, ' if fails_again else ''}to go on from step {step}: {shlex.join([*given, *where])}"

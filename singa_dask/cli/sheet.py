@@ -13,7 +13,7 @@ import numpy.typing as npt
 from singa_dask.cli.inspection import Inspection
 from singa_dask.cli.layouts import guess_layout
 from singa_dask.data import Arrays, Store
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, MissingPackageError
 
 try:
     from PIL import Image, ImageDraw, ImageFont
@@ -47,7 +47,8 @@ class Pictures:
 
     def __init__(self, store: Store, shape: Sequence[int] = ()) -> None:
         if Image is None:
-            raise DataError(f"{store.url}: Pillow is needed to draw. Install it: pip install 'singa-dask[images]'.")
+            message = f"{store.url}: Pillow is needed to draw. Install it: pip install 'singa-dask[images]'."
+            raise MissingPackageError(message)
         layout = guess_layout(store.schema, shape)
         if layout is None:
             found = ", ".join(f"{name} {field.shape}" for name, field in store.schema.items())

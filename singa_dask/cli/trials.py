@@ -16,7 +16,7 @@ from singa_dask.cli import job
 from singa_dask.conf import JobConf, JobFile, Phase
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError
-from singa_dask.jobs.checking import check, complete, refuse_missing_gpus
+from singa_dask.jobs.checking import check, complete, count_steps, refuse_missing_gpus
 from singa_dask.jobs.datasets.binding import check_names
 from singa_dask.jobs.datasets.hosts import placed_job
 from singa_dask.net import NeuralNet
@@ -24,6 +24,7 @@ from singa_dask.observe import BarProgress, Progress, RunDirectory, first_comman
 from singa_dask.observe.comparison import Target
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.runtime import Driver, Layout, Result, plan_processes
+from singa_dask.runtime.planning.nets import build_nets
 
 __all__ = ["Ends", "Stops", "Topology", "Trial", "UnmeasuredError", "is_done", "plan_topology", "run_trial"]
 
@@ -100,8 +101,9 @@ def plan_topology(
     """Read and check the job under one topology; what is wrong with both together is the reason of the topology."""
     topology = Topology(PurePosixPath(file).stem)
     try:
-        first = job.read(job_file, sets, file).job
-        sets = [*sets, *_as_many_samples(first)]
+        read = job.read(job_file, sets, file)
+        first = read.job
+        sets = [*sets, *_as_many_samples(first, _n_steps(read) if check_sources else first.train_steps)]
         for seed in range(first.seed, first.seed + n_seeds):
             read = complete(job.read(job_file, [*sets, f"seed={seed}"], file))
             topology.trials.append(Trial(seed, fs.join(run_dir, topology.name, f"seed-{seed}"), read))
@@ -117,10 +119,20 @@ def plan_topology(
     return topology
 
 
-def _as_many_samples(conf: JobConf) -> Iterator[str]:
-    """Yield the changes by which worker groups train together on as many samples as one would alone."""
+def _n_steps(read: JobFile) -> int:
+    """Return the steps that one worker group would do alone."""
+    if read.job.epochs is None:
+        return read.job.train_steps
+    return count_steps(read, build_nets(read.job)).job.train_steps * read.job.cluster.nworker_groups
+
+
+def _as_many_samples(conf: JobConf, n_steps: int) -> Iterator[str]:
+    """Yield the changes by which worker groups train together on as many samples as one would alone.
+
+    An epoch is as many for any number of groups.
+    """
     if conf.disp_freq == 0:
-        conf = conf.model_copy(update={"disp_freq": max(conf.train_steps // N_SHOWN, 1)})
+        conf = conf.model_copy(update={"disp_freq": max(n_steps // N_SHOWN, 1)})
     for key in COUNTED_IN_STEPS:
         if (n_steps := getattr(conf, key)) > 0:
             yield f"{key}={max(n_steps // conf.cluster.nworker_groups, 1)}"

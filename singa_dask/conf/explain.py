@@ -72,8 +72,8 @@ KEYS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "layers": (("layer",), "Say neuralnet: {layer: [...]}."),
     **dict.fromkeys(
-        ("epochs", "maxepochs", "nepochs", "numepochs"),
-        ((), "Say train_steps, the batches to train: an epoch is as many as records divided by batchsize."),
+        ("epoch", "epochs", "maxepochs", "nepochs", "numepochs", "numtrainepochs"),
+        (("epochs",), "Say it at the top of the job: epochs: 20."),
     ),
     **dict.fromkeys(("iterations", "maxiter", "maxsteps", "steps"), (("train_steps",), "")),
     **dict.fromkeys(("batch", "batchsize"), (("batchsize",), "Say it in the store_conf of the input layers.")),

@@ -24,7 +24,7 @@ from singa_dask.conf.model import (
 )
 from singa_dask.conf.net import NetConf
 from singa_dask.conf.part import PartConf, raw_blocks
-from singa_dask.conf.watched import EarlyStoppingConf, Keep, check_measured
+from singa_dask.conf.watched import EarlyStoppingConf, Keep, check_measured, check_metrics
 from singa_dask.conf.wiring import check_phases, read_wiring
 from singa_dask.registry import Registry
 
@@ -133,19 +133,26 @@ class JobConf(Conf):
     cluster: ClusterConf = ClusterConf()
     """Workers, servers and processes."""
     train_steps: Count = 0
-    """Steps to train; they count from 0. Needed where there is an updater."""
+    """Steps to train; they count from 0. Needed where there is an updater, unless epochs is there."""
+    epochs: Positive | None = None
+    """Passes over the training records, in place of train_steps. In each, the worker groups together read every record
+    once; the steps are rounded up."""
     disp_freq: Count = 0
     """Steps between two lines of progress; 0 is never."""
     gpu: Many[Count] = Field(default=[])
     """GPUs of the workers of each process, one by one, numbered as the process sees them; those left use the CPU."""
     test_freq: Count = 0
     """Steps between two tests; 0 is never."""
-    test_steps: Count = 0
-    """Batches of a test."""
+    test_steps: Count | None = None
+    """Batches of a test; 0 is none. Without it, a test takes every record of the store once."""
     validate_freq: Count = 0
     """Steps between two validations; 0 is never."""
-    validate_steps: Count = 0
-    """Batches of a validation."""
+    validate_steps: Count | None = None
+    """Batches of a validation; 0 is none. Without it, a validation takes every record of the store once."""
+    metrics: Many[str] = Field(default=[])
+    """Metrics of whole tests and validations, beside those of the layers, with scikit-learn's names: balanced_accuracy,
+    precision, recall, f1, and each of these with _macro, _micro or _weighted, roc_auc, roc_auc_ovr, average_precision,
+    top_5_accuracy, perplexity, confusion_matrix; mse, mae, rmse, r2."""
     checkpoint_freq: Count = 0
     """Steps between two checkpoints; 0 is only at the end."""
     checkpoint_minutes: NonNegative = 0.0
@@ -201,22 +208,28 @@ class JobConf(Conf):
     @property
     def trains(self) -> bool:
         """Whether the job is one to train; else it is for tests and for sampling."""
-        return bool({"updater", "train_steps"} & self.model_fields_set)
+        return bool({"updater", "train_steps", "epochs"} & self.model_fields_set)
+
+    @property
+    def length(self) -> str:
+        """How long it trains, in words."""
+        return f"{self.train_steps} steps" if self.epochs is None else f"{self.epochs:g} epochs"
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
         """Check frequencies and their steps, the nets of all phases, and batches against workers."""
-        # a job without updater and train_steps is for tests and for sampling
-        given = [key for key in ("updater", "train_steps") if data.get(key) is not None]
+        # a job without updater, train_steps and epochs is for tests and for sampling
+        given = [key for key in ("updater", "train_steps", "epochs") if data.get(key) is not None]
+        by_epochs = "epochs" in given
         for key in ("train_one_batch", "updater", "train_steps") if given else ():
-            if key not in data:
+            if key not in data and not (by_epochs and key == "train_steps"):
                 yield (key,), "this key is required, and missing."
-        phases = ["train"] if raw_value(data, "train_steps", int, len(given)) > 0 else []
+        if by_epochs and raw_value(data, "train_steps", int, 0) > 0:
+            yield ("epochs",), "train_steps says how long to train, too. Expected one of them: remove the other."
+        phases = ["train"] if by_epochs or raw_value(data, "train_steps", int, len(given)) > 0 else []
         for phase, freq, steps in (("test", "test_freq", "test_steps"), ("val", "validate_freq", "validate_steps")):
-            if raw_value(data, freq, int, 0) > 0 and raw_value(data, steps, int, 0) > 0:
+            if raw_value(data, freq, int, 0) > 0 and raw_value(data, steps, int, 1) > 0:
                 phases.append(phase)
-            elif raw_value(data, freq, int, 0) > 0 and raw_value(data, steps, object, None) is None:
-                yield (freq,), f"{steps} is missing: say how many batches, 0 for none."
         for path, message in check_phases(read_wiring(data.get("neuralnet")), phases):
             yield ("neuralnet", "layer", *path), message
         ops, precision = (raw_value(data, key, str, "") for key in ("ops", "precision"))
@@ -225,6 +238,7 @@ class JobConf(Conf):
         if as_list(raw_value(data, "gpu", object, [])) and ops in ("numpy", "onednn"):
             yield ("gpu",), f"these GPUs are not for ops {ops}. Say ops: auto, or leave gpu out."
         yield from check_measured(data)
+        yield from check_metrics(raw_value(data, "metrics", object, []))
         yield from _divide_batches(data)
 
 

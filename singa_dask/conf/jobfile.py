@@ -72,6 +72,8 @@ def cluster_text(name: str) -> str | None:
 
 KEY = r"[^.\[\]=]+(?:\[[^\]]+\])*"
 SET = re.compile(rf"({KEY}(?:\.{KEY})*)=(.*)", re.DOTALL)
+# what a change of one key replaces
+INSTEAD = {"train_steps": "epochs", "epochs": "train_steps"}
 TOKEN = re.compile(r"([^.\[\]]+)|\[([^\]]+)\]")
 
 
@@ -98,6 +100,7 @@ def apply_set(root: Block, text: str) -> list[Problem]:
     try:
         value, problems = yaml_text.parse(match[2], place.file, with_lines=False)
         tokens = [(found[1] is None, found[1] or found[2]) for found in TOKEN.finditer(match[1])]
+        root.entries.pop(INSTEAD.get(match[1], ""), None)
         _put(root, tokens, value or Scalar(place, None), "")
     except ConfigError as error:
         return [Problem((), f"{problem.message} Put the value in quotes.", place) for problem in error.problems]
@@ -328,7 +331,9 @@ def _read(file: str) -> str:
     try:
         raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
-        raise ConfigError(Problem((), f"cannot read this file: {error.strerror}.", Mark(file))) from None
+        inside = Path(file) / "job.yaml"
+        hint = f" The job of the run that is there: {inside}." if inside.is_file() else ""
+        raise ConfigError(Problem((), f"cannot read this file: {error.strerror}.{hint}", Mark(file))) from None
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -81,8 +81,12 @@ class PartConf(Conf):
         for key in [key for key in data if key not in cls.model_fields]:
             value = data.pop(key)
             if key not in known and (registry or not str(key).endswith("_conf")):
-                message = f"unknown key. {suggest_key(str(key), [*cls.model_fields, *known])}"
-                yield problem(MISPLACED_KEY, message, (key,), value)
+                names = [own.block_key, *own.model_fields] if own else known
+                hint = suggest_key(str(key), [*cls.model_fields, *names])
+                for each in own.model_fields if own else ():
+                    if own and (each == key or hint.startswith(f"Did you mean {each!r}?")):
+                        hint = f"Did you mean {each!r}? Say it in {own.block_key}: {{{each}: ...}}."
+                yield problem(MISPLACED_KEY, f"unknown key. {hint}", (key,), value)
             elif value is not None:
                 try:
                     data[key] = _validated(known.get(key), value, context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -9,11 +10,34 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from singa_dask.conf.model import Conf, Count, Finding, NonNegative, Size, raw_value
+from singa_dask.conf.model import Conf, Count, Finding, NonNegative, Size, as_list, raw_value
+from singa_dask.registry import suggest
 
-__all__ = ["EarlyStoppingConf", "Keep", "KeepConf", "check_measured", "is_less_better", "split_metric"]
+__all__ = [
+    "CONFUSION",
+    "PASS_METRICS",
+    "RANKED",
+    "TOP",
+    "VALUES",
+    "EarlyStoppingConf",
+    "Keep",
+    "KeepConf",
+    "check_measured",
+    "check_metrics",
+    "is_less_better",
+    "split_metric",
+]
 
 Mode: TypeAlias = Literal["auto", "min", "max"]
+
+CONFUSION = "confusion_matrix"
+RANKED = {"roc_auc", "roc_auc_ovr", "average_precision"}
+VALUES = {"mse", "mae", "rmse", "r2"}
+TOP = re.compile(r"top_([1-9]\d*)_accuracy")
+AVERAGES = ("", "_macro", "_micro", "_weighted")
+SCORES = {"balanced_accuracy", *(f"{name}{how}" for name in ("precision", "recall", "f1") for how in AVERAGES), *RANKED}
+PASS_METRICS = SCORES | VALUES | {"perplexity", CONFUSION}
+"""Metrics of ``metrics``, beside ``top_K_accuracy``."""
 
 LESS_IS_BETTER = ("loss", "error")
 MORE_IS_BETTER = ("accuracy",)
@@ -31,9 +55,10 @@ def is_less_better(metric: str, mode: Mode) -> bool | None:
     """Return whether less is better; None if ``auto`` cannot tell."""
     if mode != "auto":
         return mode == "min"
-    if metric.endswith(LESS_IS_BETTER):
+    name = metric.rpartition(".")[2]
+    if metric.endswith(LESS_IS_BETTER) or name in {"perplexity", *VALUES} - {"r2"}:
         return True
-    return False if metric.endswith(MORE_IS_BETTER) else None
+    return False if metric.endswith(MORE_IS_BETTER) or name in {*SCORES, "r2"} else None
 
 
 def _check(data: Mapping[str, Any]) -> Iterator[Finding]:
@@ -54,7 +79,7 @@ class KeepConf(Conf):
     metric: str = ""
     """Metric of a test or validation, e.g. test.accuracy. A checkpoint counts with the last value before it."""
     mode: Mode = "auto"
-    """Whether less (min) or more (max) is better; auto knows losses, errors and accuracies."""
+    """Whether less (min) or more (max) is better; auto knows losses, errors, accuracies, and those of metrics."""
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
@@ -76,7 +101,7 @@ class EarlyStoppingConf(Conf):
     min_delta: NonNegative = 0.0
     """A value is better when it differs from the best so far by more than this."""
     mode: Mode = "auto"
-    """Whether less (min) or more (max) is better; auto knows losses, errors and accuracies."""
+    """Whether less (min) or more (max) is better; auto knows losses, errors, accuracies, and those of metrics."""
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
@@ -101,11 +126,19 @@ def _as_mapping(value: object) -> object:
 Keep: TypeAlias = Annotated[KeepConf, _OrNumber()]
 
 
+def check_metrics(names: object) -> Iterator[Finding]:
+    """Yield (path, message) for each metric of ``metrics`` that nobody knows."""
+    for i, name in enumerate(as_list(names)):
+        if isinstance(name, str) and name not in PASS_METRICS and not TOP.fullmatch(name):
+            yield ("metrics", i), f"unknown metric {name!r}. {suggest(name, [*sorted(PASS_METRICS), 'top_5_accuracy'])}"
+
+
 def check_measured(data: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield (path, message) for each metric that a job follows and never measures."""
     for key in ("early_stopping", "keep_checkpoints"):
         phase, _ = split_metric(raw_value(raw_value(data, key, object, {}), "metric", str, ""))
-        for needed in FREQUENCIES.get(phase, ()):
-            if raw_value(data, needed, int, 0) == 0:
+        for default, needed in enumerate(FREQUENCIES.get(phase, ())):
+            # without a number of batches, all records are measured
+            if raw_value(data, needed, int, default) == 0:
                 yield (key, "metric"), f"it is never measured: {needed} is 0. Set it, or leave {key} out."
                 break

@@ -157,6 +157,8 @@ def given_job(job: Job | str | os.PathLike[str], training: Training) -> Job:
     updater = made.conf.updater.model_dump(exclude_unset=True)
     if (new := _updater(training, updater)) != updater:
         changes["updater"] = new
+    if training.max_iter is None and made.conf.epochs is not None:
+        changes["train_steps"] = math.ceil(made.conf.epochs * training.n / batch_size)
     cluster = None if isinstance(training.cluster, Mapping) else training.cluster
     return made.replace(changes | _changes(training, batch_size), cluster)
 

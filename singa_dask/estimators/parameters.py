@@ -110,7 +110,7 @@ def updater_of(estimator: Any) -> Any:
 
 
 def check_parameters(estimator: Any, max_iter: int | None, partial: bool) -> None:
-    """Check parameters that no job checks, for `fit` or `partial_fit`; ConfigError if one is wrong or two conflict."""
+    """Check parameters that no job checks; ConfigError if one is wrong or excludes others."""
     given = {name: getattr(estimator, name) for name in ("batch_size", "n_jobs", "n_iter_no_change")}
     for name, value in {**given, "max_iter": max_iter}.items():
         if value is not None and (isinstance(value, str) or value < 1) and not (name == "n_jobs" and value == -1):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from singa_dask.jobs.model import Model, load_model
     from singa_dask.jobs.net import Net, layer
     from singa_dask.jobs.predicting import extract, predict, test
+    from singa_dask.jobs.rates import RateCurve, find_rate
     from singa_dask.jobs.run import Run, open_run
     from singa_dask.jobs.training import start, train
 
@@ -21,8 +22,10 @@ __all__ = [
     "Job",
     "Model",
     "Net",
+    "RateCurve",
     "Run",
     "extract",
+    "find_rate",
     "layer",
     "load",
     "load_model",
@@ -40,6 +43,7 @@ __getattr__ = lazy_names(
         **dict.fromkeys(("Model", "load_model"), "model"),
         **dict.fromkeys(("Net", "layer"), "net"),
         **dict.fromkeys(("extract", "predict", "test"), "predicting"),
+        **dict.fromkeys(("RateCurve", "find_rate"), "rates"),
         **dict.fromkeys(("Run", "open_run"), "run"),
         **dict.fromkeys(("start", "train"), "training"),
     },

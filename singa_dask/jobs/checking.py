@@ -12,10 +12,11 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.jobs.datasets.binding import readers
 from singa_dask.net import NeuralNet
 from singa_dask.runtime import missing_gpus, net_warnings, prepare, worker_warnings
+from singa_dask.runtime.job.epochs import with_steps
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.training import with_initialisers
 
-__all__ = ["check", "complete", "refuse_missing_gpus", "warnings_on"]
+__all__ = ["check", "complete", "count_steps", "refuse_missing_gpus", "warnings_on"]
 
 
 def check(job_file: JobFile, **given: Any) -> dict[Phase, NeuralNet]:
@@ -55,6 +56,20 @@ def complete(job_file: JobFile, init_from: Sequence[str] = ()) -> JobFile:
         return job_file
     try:
         return replace(job_file, job=with_initialisers(job, build_nets(job)[Phase.TRAIN]))
+    except ConfigError as error:
+        raise job_file.locate(error) from None
+
+
+def count_steps(job_file: JobFile, nets: Mapping[Phase, NeuralNet], resume: str | None = None) -> JobFile:
+    """Return the job with train_steps in place of epochs; its training records must be readable from here.
+
+    Raises
+    ------
+    ConfigError
+        They cannot be counted, or there are none; with the place in the file.
+    """
+    try:
+        return replace(job_file, job=with_steps(job_file.job, nets[Phase.TRAIN], resume))
     except ConfigError as error:
         raise job_file.locate(error) from None
 

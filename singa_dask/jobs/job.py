@@ -31,7 +31,7 @@ class Job:
     net : Net, mapping, or sequence of mapping
         Layers, as `Net` and `layer` make them; or the block ``neuralnet`` of a job file.
     **keys
-        The other keys of a job file: ``name``, ``train_steps``, ``updater``, ``cluster`` ... Blocks are dicts.
+        The other keys of a job file: ``name``, ``epochs``, ``updater``, ``cluster`` ... Blocks are dicts.
 
     Raises
     ------
@@ -129,7 +129,7 @@ class Job:
 
     def __repr__(self) -> str:
         layers = self.conf.neuralnet.layer
-        return f"<Job {self.name!r}: {len(layers)} layers, {self.conf.train_steps} steps>"
+        return f"<Job {self.name!r}: {len(layers)} layers, {self.conf.length}>"
 
     def _repr_html_(self) -> str:
         try:

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -28,7 +28,7 @@ from singa_dask.layers.records import StoreConf
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.job import has_classes, label_layer, predicted_layer
-from singa_dask.runtime.inference.net import Metrics, load_modules, mean_metrics
+from singa_dask.runtime.inference.net import Measured, load_modules
 from singa_dask.runtime.inference.predictions import labels_of
 from singa_dask.runtime.inference.trained_net import Trained, TrainedNet
 from singa_dask.runtime.planning.devices import device_of_part
@@ -189,13 +189,10 @@ class Model:
         return values.reshape(len(values), *((steps,) if steps > 1 else ()), n_classes)
 
     def extract(self, x: Any, layer: str) -> Array:
-        """Return what a layer makes of records: (n, *shape) float32; see `layers`.
-
-        ``x`` and errors are those of `predict`.
-        """
+        """Return what a layer makes of records that `predict` takes: (n, *shape) float32; see `layers`."""
         return self._values(x, layer)
 
-    def test(self, x: Any, y: Any = None) -> dict[str, float]:
+    def test(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> dict[str, Any]:
         """Measure the net on records, each once: the metrics of its test net, by name.
 
         Parameters
@@ -205,27 +202,33 @@ class Model:
         y : array-like or mapping of str to array-like, optional
             Labels: names of classes, or their numbers; or values to predict, (n,) or (n, targets). By name of the
             column if there are several. By default those among the columns of ``x``, or none.
+        metrics : sequence of str, optional
+            In the place of the job's ``metrics``, e.g. ``["f1_macro", "confusion_matrix"]``; the latter is an array.
 
         Raises
         ------
         DataError
             See `predict`; or there are no labels, or not as many as records.
         """
-        return mean_metrics(self.measure(x, y))
+        return self.merge([self.measure(x, y, metrics)], metrics)
 
-    def measure(self, x: Any, y: Any = None) -> list[tuple[float, Metrics]]:
-        """Return weight and metrics of each batch of `test`."""
+    def merge(self, measured: Sequence[Measured], metrics: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return the metrics of what `measure` has returned."""
+        with self._lock:
+            return self._net("").merge(measured, metrics)
+
+    def measure(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> Measured:
+        """Return what `test` measures of records, to `merge` it."""
         with self._lock:
             net = self._net("")
             given = self._given(net, x, outputs=y is None, skips=True)
             n = next(iter(given.values())).n
             labels = LabelReader(net, [net.inputs[name] for name in given], n, y)
-            metrics = []
+            found, of_pass = [], net.pass_metrics(metrics)
             for first, stop in net.batches(n):
                 arrays = {name: each.read(first, stop) for name, each in given.items()}
-                _, found = net.compute(labels.arrays(arrays, first, stop), stop - first, first)
-                metrics.append(((stop - first) / net.batchsize, found))
-            return metrics
+                found.append(net.compute(labels.arrays(arrays, first, stop), stop - first, first, of_pass)[1])
+            return Measured(found, of_pass.state())
 
     # -- in two parts ----------------------------------------------------------------------------------------
 
@@ -255,8 +258,7 @@ class Model:
                 )
             n = len(next(iter(arrays.values())))
             found, _ = net.compute({self._features(net).conf_name: arrays}, n, 0)
-            values: Array = found[layer]["data"]
-            return values
+            return np.asarray(found[layer]["data"])
 
     def record(self, layer: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Return the shape of a record in an array, and the columns that are read of a table; empty without names."""

@@ -117,6 +117,10 @@ class _Rows(Given):
         except ValueError as error:
             raise DataError(f"{name}: records of several shapes, expected one: {error}") from None
         if values.dtype.kind not in "biuf":
+            for (row, *column), value in np.ndenumerate(values):
+                if value is None:
+                    place = f", column {', '.join(map(str, column))}" if column else ""
+                    raise DataError(f"{name}, row {row}{place}: no value (null), expected a number.")
             raise DataError(f"{name}: an array of {values.dtype}, expected numbers.")
         shape = tuple(conf.shape)
         if values.ndim == 0 or (values.ndim == 1 and shape != (1,)):

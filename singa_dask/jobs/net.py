@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from singa_dask.conf import LayerConf
+from singa_dask.conf.explain import suggest_part
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.pages import net_page
 from singa_dask.layers import LAYERS, Layer
@@ -62,7 +63,9 @@ def _class_of(type: str) -> type[Layer] | None:
     except ConfigError:
         if "." in type:
             return None
-        raise
+        if (known := LAYERS.names()) and type in known:
+            raise  # it lacks a package
+        raise ConfigError(f"unknown layer type {type!r}. {suggest_part('layer', type, known)}") from None
 
 
 def _name_of(cls: type[Layer]) -> str:

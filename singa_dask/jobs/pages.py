@@ -37,9 +37,7 @@ def job_page(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> str:
         (_name(each), each.type, ", ".join(each.srclayers), shapes.get(each.name, ""), params.get(each.name, ""))
         for each in job.neuralnet.layer
     ]
-    about = (
-        f"{job.train_steps} steps of {job.train_one_batch.alg} with {job.updater.type}" if job.trains else "no training"
-    )
+    about = f"{job.length} of {job.train_one_batch.alg} with {job.updater.type}" if job.trains else "no training"
     where = (
         f"{cluster.nworker_groups} worker group(s) of {cluster.nworkers_per_group}, "
         f"{cluster.nserver_groups} server group(s) of {cluster.nservers_per_group}"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ from singa_dask.jobs.model_source import find_source
 from singa_dask.jobs.run import Run
 from singa_dask.jobs.stored import PHASES, StoredNet
 from singa_dask.runtime.inference.job import has_classes, predicted_layer
-from singa_dask.runtime.inference.net import mean_metrics
 from singa_dask.runtime.inference.predictions import labels_of
 
 __all__ = ["extract", "predict", "test"]
@@ -134,9 +132,10 @@ def test(
     *,
     phase: str = "test",
     steps: int | None = None,
+    metrics: Sequence[str] | None = None,
     backend: str | None = None,
     client: Client | str | None = None,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Measure a net on records, each once; see `Model.test`.
 
     Collections of Dask are computed, partition by partition; ``y`` needs the same partitions as ``data``. A batch never
@@ -147,7 +146,7 @@ def test(
     model, data, backend, client
         See `predict`; stored records have their labels. None are the records of the job's test net, in so many batches
         as it says, with the same metrics as ``singa-dask test``.
-    y
+    y, metrics
         See `Model.test`.
     phase : str
         ``"test"``, or ``"val"`` for the validation net, of stored records.
@@ -166,18 +165,19 @@ def test(
         if phase not in ("test", "val"):
             raise ConfigError(f"phase: {phase!r}, expected 'test' or 'val'.")
         records = None if data is None else Records(os.fspath(data), backend, outputs=True)
-        return stored.test(PHASES[phase], steps, records).metrics
+        tested = stored.test(PHASES[phase], steps, records, metrics)
+        return {**tested.metrics, **tested.matrices}
     _refuse_stored(backend=backend, client=client, steps=steps, phase=None if phase == "test" else phase)
     found = _model(model)
     if not _is_dask(data):
-        return found.test(data, y)
+        return found.test(data, y, metrics)
     parts = _parts(data)
     labels = [None] * len(parts) if y is None else _parts(y) if _is_dask(y) else []
     if len(labels) != len(parts):
         raise DataError(f"y: {len(labels) or 'no'} partitions of Dask, expected {len(parts)}, as the data has.")
-    tasks = [delayed(found.measure, pure=False)(*part) for part in zip(parts, labels, strict=True)]
+    tasks = [delayed(found.measure, pure=False)(*part, metrics) for part in zip(parts, labels, strict=True)]
     measured = compute(*tasks)  # type: ignore[no-untyped-call]
-    return mean_metrics(itertools.chain.from_iterable(measured))
+    return found.merge(measured, metrics)
 
 
 def _model(model: Trained) -> Model:

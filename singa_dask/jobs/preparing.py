@@ -10,19 +10,21 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from singa_dask.conf import JobConf, JobFile, Phase
+from singa_dask.conf.yaml_text import read_plain, redact_job
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.jobs.checking import check, complete, refuse_missing_gpus
+from singa_dask.jobs.checking import check, complete, count_steps, refuse_missing_gpus
 from singa_dask.jobs.datasets.binding import check_names, readers, shown_by_name, with_urls
 from singa_dask.net import NeuralNet
 from singa_dask.observe import first_command, new_job_id, newest_run, read_summary
+from singa_dask.observe.stored_run import StoredRun, differences, flatten, shown_pair
 from singa_dask.runtime import JobRun, this_user
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find as find_checkpoint
 from singa_dask.runtime.checkpoints.lookup import has_checkpoints
 from singa_dask.version import __version__
 
-__all__ = ["Place", "Prepared", "describe_command", "prepare_run"]
+__all__ = ["Place", "Prepared", "changes_of", "describe_command", "prepare_run"]
 
 
 class Place(NamedTuple):
@@ -87,19 +89,25 @@ def choose_place(
         run_dir = resume = run_dir or newest_run(parent, conf.name)
     url = fs.absolute(run_dir or fs.join(parent, job_id))
     if not resume:
-        return Place(url, job_id, replaces=overwrite or _ended_early(url), init_from=init_from)
+        return Place(url, job_id, replaces=overwrite or _ended_early(url, surely=True), init_from=init_from)
     resume = fs.absolute(resume)
     if _ended_early(resume):
         values = tuple(first_command(resume).get("init_from", ()))
         return Place(url, job_id, replaces=url == resume, init_from=values)
     checkpoint = find_checkpoint(resume)
     goes_on = checkpoint.startswith(f"{url}/")
-    return Place(url, job_id, checkpoint, goes_on, replaces=not goes_on and _ended_early(url))
+    return Place(url, job_id, checkpoint, goes_on, replaces=not goes_on and _ended_early(url, surely=True))
 
 
-def _ended_early(url: str) -> bool:
-    """Tell whether a run ended before its first checkpoint, for whatever reason."""
-    if not fs.exists(fs.join(url, "job.yaml")) or read_summary(url).get("state") == "done":
+def _ended_early(url: str, surely: bool = False) -> bool:
+    """Tell whether a run ended before its first checkpoint, for whatever reason; ``surely``: it does not go on.
+
+    On other than local disks only its summary says so.
+    """
+    summary = read_summary(url)
+    if not fs.exists(fs.join(url, "job.yaml")) or summary.get("state") == "done":
+        return False
+    if surely and not summary and fs.local_path(url) is None:
         return False
     return not has_checkpoints(url)
 
@@ -181,7 +189,7 @@ def prepare_run(
         With the places in the file.
     """
     if not read.job.trains:
-        message = "there is nothing to train: no updater, no train_steps."
+        message = "there is nothing to train: no updater, no epochs, no train_steps."
         message += " For tests say singa-dask test, for text singa-dask sample."
         raise read.locate(ConfigError(Problem((), message)))
     place = choose_place(read.job, run_dir, resume, overwrite, init_from)
@@ -190,7 +198,9 @@ def prepare_run(
     if not elsewhere:
         refuse_missing_gpus(read)
     if not readers(read.job):
-        return Prepared(read, read, place, check(read, **given, check_sources=not elsewhere))
+        nets = check(read, **given, check_sources=not elsewhere)
+        read = read if elsewhere else count_steps(read, nets, place.checkpoint)
+        return Prepared(read, read, place, nets)
     nets = check(read, **given, check_sources=False)
     urls = place_data()
     bound = replace(read, job=with_urls(read.job, urls))
@@ -198,7 +208,33 @@ def prepare_run(
         check_names(read, urls)
         with shown_by_name(urls):
             nets = check(bound, **given)
+        bound = count_steps(bound, nets, place.checkpoint)
+        counted = {key: getattr(bound.job, key) for key in ("epochs", "train_steps")}
+        read = replace(read, job=read.job.model_copy(update=counted))
     return Prepared(read, bound, place, nets)
+
+
+def changes_of(read: JobFile, place: Place) -> list[str]:
+    """Return what a job that goes on says otherwise than the run did when it was last started, a line for each key.
+
+    The last one says if no step is left.
+    """
+    url = (place.checkpoint or "").rpartition("/checkpoint/")[0]
+    if not url or not fs.exists(fs.join(url, "resolved.yaml")):
+        return []
+    run, now = StoredRun(url), flatten(read_plain(redact_job(read.resolved()), "resolved.yaml"))
+    # steps of epochs may not be known yet; keys that only one has follow from others, or from another version
+    unknown = ("epochs", "train_steps") if read.job.epochs else ()
+    lines = [
+        f"changed: {key}: {' -> '.join(shown_pair(*pair))}"
+        for key, pair in differences(flatten(run.job), now).items()
+        if None not in pair and key not in unknown
+    ]
+    step, n_steps = min(place.steps().values(), default=-1), read.job.train_steps
+    if read.job.epochs is None and step >= n_steps:
+        message = f"train_steps is {n_steps}, and the checkpoint is of step {step}: no step is left."
+        lines.append(f"{message} Set train_steps, or epochs, higher to train on.")
+    return lines
 
 
 def describe_command(

@@ -18,7 +18,7 @@ from singa_dask.errors import ConfigError
 from singa_dask.jobs.inference import Computation, Inference, Records, Workers
 from singa_dask.modules import Source
 from singa_dask.net import NeuralNet
-from singa_dask.runtime.inference.job import classifier, has_values, label_layer, predicted_layer, target_names
+from singa_dask.runtime.inference.job import LOSSES, classifier, has_values, label_layer, predicted_layer, target_names
 from singa_dask.runtime.inference.predictions import Predicted, label_rows, prediction_rows
 from singa_dask.runtime.inference.results import (
     check_writes,
@@ -27,6 +27,7 @@ from singa_dask.runtime.inference.results import (
     url_of_layer,
     write_records,
 )
+from singa_dask.training.pass_metrics import PassMetrics
 
 __all__ = ["PHASES", "StoredNet", "Tested", "Values", "Written"]
 
@@ -40,10 +41,15 @@ class Tested(NamedTuple):
     Attributes
     ----------
     metrics : dict of str to float
+        nan where one is undefined.
     n_batches, n_records, bad_records : int
     checkpoints : list of str
     net : NeuralNet
         Shapes only.
+    matrices : dict of str to ndarray
+        Confusion matrices by name, if they are among the metrics; see `PassMetrics`.
+    class_names : tuple of tuple of str
+        Of each SoftmaxLoss, where they are known.
     """
 
     metrics: dict[str, float]
@@ -52,6 +58,8 @@ class Tested(NamedTuple):
     bad_records: int
     checkpoints: list[str]
     net: NeuralNet
+    matrices: dict[str, npt.NDArray[np.int64]]
+    class_names: tuple[tuple[str, ...], ...]
 
 
 class Values(NamedTuple):
@@ -120,34 +128,50 @@ class StoredNet:
     show: Callable[[Computation], Computation] = lambda compute: compute
     show_written: Callable[[int], AbstractContextManager[Any]] = nullcontext
 
-    def test(self, phase: Phase = Phase.TEST, steps: int | None = None, records: Records | None = None) -> Tested:
+    def test(
+        self,
+        phase: Phase = Phase.TEST,
+        steps: int | None = None,
+        records: Records | None = None,
+        metrics: Sequence[str] | None = None,
+    ) -> Tested:
         """Measure the net on the job's records of a phase, or on others.
 
         Parameters
         ----------
         phase : Phase
         steps : int, optional
-            Number of batches, 0 for every record once. By default the job's for its own records, 0 for others.
+            Number of batches, 0 for every record once. By default those of the job for its own records, 0 for others.
         records : Records, optional
+        metrics : sequence of str, optional
+            Names of metrics, in the place of those of the job; see `PassMetrics`.
 
         Raises
         ------
         SingaError
         """
         conf = self.read.job
+        names = tuple(conf.metrics if metrics is None else metrics)
         if steps is None:
             own = conf.test_steps if phase == Phase.TEST else conf.validate_steps
-            steps = 0 if records is not None else own
-        inference = self._inference(phase, records, in_order=not steps, opened=False)
+            steps = 0 if records is not None else own or 0
+        losses = [layer.name for layer in conf.neuralnet.layer if layer.in_phase(phase) and layer.type in LOSSES]
+        labels = tuple(label_layer(conf, phase, loss) for loss in losses)
+        inference = self._inference(
+            phase, records, in_order=not steps, opened=False, metric_names=names, label_layers=labels
+        )
+        merged = PassMetrics(inference.net, names)
         with self.workers() as workers:
             facts, parts = inference.compute(workers, steps, self.show)
         return Tested(
-            merge_metrics(parts, facts.batchsize),
+            merge_metrics(parts, merged),
             sum(done.part.n_batches for done in parts),
             sum(done.part.n_records for done in parts),
             sum(done.bad_records for done in parts),
             inference.checkpoints,
             inference.net,
+            merged.matrices(),
+            facts.class_names,
         )
 
     def values(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from distributed import Client
 
 from singa_dask.conf import JobConf
+from singa_dask.conf.explain import suggest_key
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.checking import warnings_on
 from singa_dask.jobs.clusters import check_client, cluster_of
@@ -18,7 +19,7 @@ from singa_dask.jobs.datasets.binding import check_names, check_shapes, check_we
 from singa_dask.jobs.datasets.hosts import local_parts, placed
 from singa_dask.jobs.datasets.making import as_datasets
 from singa_dask.jobs.job import Job
-from singa_dask.jobs.preparing import prepare_run
+from singa_dask.jobs.preparing import changes_of, prepare_run
 from singa_dask.jobs.run import Run, Training
 from singa_dask.observe import Progress, start_progress
 from singa_dask.observe.progress import NotebookProgress, notebook_shell
@@ -131,6 +132,8 @@ def start(
         files = stack.pop_all()
     conf = prepared.job_file.job
     shown = _progress(conf, run.run_url, progress)
+    for line in changes_of(prepared.job_file, prepared.place):
+        shown.on_event({"event": "notice", "message": line})
 
     def carry_out(training: Training) -> Result:
         def tell(event: dict[str, Any]) -> None:
@@ -145,7 +148,11 @@ def start(
         return result
 
     training = Training(carry_out)
-    training.has_begun.wait()
+    try:
+        training.has_begun.wait()
+    except KeyboardInterrupt:
+        training.stop()
+        raise
     if training.error is not None:
         raise training.error
     return Run(run.run_url, training)
@@ -166,6 +173,11 @@ def train(job: Job, **given: Unpack[RunOptions]) -> Run:
         The job cannot be started, see `start`, or has failed, see `Run.wait`.
     """
     __tracebackhide__ = True
+    for key in given.keys() - RunOptions.__annotations__.keys():
+        hint = suggest_key(key, RunOptions.__annotations__)
+        if key in JobConf.model_fields:
+            hint = f"It is a key of the job: train(job.replace({{{key!r}: {given[key]!r}}}))."  # type: ignore[literal-required]
+        raise TypeError(f"train: unknown argument {key!r}. {hint}")
     run = start(job, **given)
     try:
         run.wait()

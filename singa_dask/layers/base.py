@@ -317,15 +317,17 @@ class Layer(Contiguous):
             raise DataError(f"layer {self.name}: source {self.conf.srclayers[source]!r} has no labels.{hint}")
         return labels
 
-    def add_metric(self, name: str, total: Scalar, count: float = 1.0, *, scale: float = 1.0, n: float = 1.0) -> None:
+    def add_metric(
+        self, name: str, total: Scalar, count: float | None = None, *, scale: float = 1.0, n: float = 1.0
+    ) -> None:
         """Add to a metric, which is shown as total / count.
 
         Parameters
         ----------
         name : str
-        total : float, or what a kernel has returned
-            On a GPU the sum stays there: nothing waits for it.
+        total : float, or what a kernel has returned, which stays on a GPU
         count : float
+            How many the layer has summed itself, e.g. words. Without it, total / n is a mean of the rows of the batch.
         scale, n : float
             ``scale * total / n`` is added.
         """

@@ -6,6 +6,7 @@ A layer knows its shape from the job alone; the store is opened at the first bat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.fs.decompression import with_limit
 from singa_dask.data.loading.slabs import Batch
+from singa_dask.data.order.shuffle import GroupRecords
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels, show_names
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS
@@ -59,8 +61,12 @@ class StoreInput(InputLayer):
     reads_outputs = False
     """Whether it reads labels or targets of the records of another input layer."""
     open_plain: ClassVar[Callable[..., Store]] = staticmethod(open_records)
+    n_records: int | None = None
+    """Records of the store, once `check_source` has opened it."""
     passed = 0
     """Records to pass over at the start, beside those of ``random_skip``."""
+    span: tuple[int, int] | None = None
+    """First record, and the one after the last, to read again and again; None for all. One batch is not read ahead."""
 
     def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
         super().__init__(conf, context, site)
@@ -183,8 +189,8 @@ class StoreInput(InputLayer):
         """
         problems = []
         try:
-            with self.open_checked():
-                pass
+            with self.open_checked() as store:
+                self.n_records = store.count
         except DataError as error:
             problems.append(Problem(("store_conf", "path"), str(error)))
         for key in ("mean_file", "std_file"):
@@ -282,15 +288,13 @@ class StoreInput(InputLayer):
             return Survey.of(store)
 
     def count(self) -> int:
-        """Return how many records the store has.
-
-        Raises
-        ------
-        DataError
-            The store cannot be opened, or holds other records.
-        """
+        """Return how many records the store has; errors are those of `survey`."""
         with self.open_checked() as store:
             return store.count
+
+    def steps_per_epoch(self, batch_size: int = 0) -> Fraction:
+        size = batch_size or self.batch_size
+        return GroupRecords.steps_per_epoch(self.count(), size, self.context.n_groups, self.store_conf.last_batch)
 
     def make_order(self, sizes: Sequence[int], fingerprint: str) -> Sampler:
         """Return the order in which the group reads a store of blocks of these sizes."""
@@ -308,6 +312,7 @@ class StoreInput(InputLayer):
             fingerprint=fingerprint,
             last_batch=conf.last_batch,
             shares=context.shares if self.site.batch_shard.count > 1 else (),
+            span=self.span,
         )
 
     def read_statistics(self) -> None:
@@ -349,6 +354,7 @@ class StoreInput(InputLayer):
             sampler,
             shard.index,
             shard.count,
+            prefetch=self.span is None or self.span[1] - self.span[0] > self.batch_size,
             name=self.name,
             policy=policy,
             host_names=context.host_names,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 from singa_dask.layers.base import Layer
@@ -24,6 +25,18 @@ class InputLayer(Layer):
         """Passes over the records so far, as a fraction; None if the layer has none, or has not begun."""
         return None
 
+    def steps_per_epoch(self, batch_size: int = 0) -> Fraction | None:
+        """Return in how many batches the worker groups together read each record once; None if there are no records.
+
+        Of several groups it is the number of the one with the most records. ``batch_size``: by default that of the job.
+
+        Raises
+        ------
+        DataError
+            The records cannot be counted.
+        """
+        return None
+
     def cursor(self) -> dict[str, Any] | None:
         """Return the position in the records as a few integers; None if there is none."""
         return None
@@ -38,6 +51,6 @@ class InputLayer(Layer):
         """
         if self.cursor() is not None:
             logger.warning(
-                "layer %s: %s has a cursor but no advance, so %d batches are %s.",
+                "layer %s: %s defines cursor() but not advance(), so %d batches are %s.",
                 self.conf_name, type(self).__name__, abs(n_batches), "read again" if n_batches > 0 else "left out"
             )  # fmt: skip

@@ -22,6 +22,8 @@ class Metrics:
     ----------
     counts : dict of str to float
         What each sum is divided by where it is shown.
+    own_counts : set of str
+        Metrics that are no means of batches: the layer counts what it sums, e.g. words.
     """
 
     def __init__(self, ops: Ops) -> None:
@@ -29,12 +31,15 @@ class Metrics:
         # by name, and by what their sum is multiplied with and divided by: done once, when they are taken
         self._totals: dict[tuple[str, float, float], Scalar] = {}
         self.counts: dict[str, float] = {}
+        self.own_counts: set[str] = set()
 
-    def add(self, name: str, value: Scalar, count: float, scale: float, n: float) -> None:
+    def add(self, name: str, value: Scalar, count: float | None, scale: float, n: float) -> None:
         """Add ``scale * value / n`` to a metric, and to its count."""
         key = (name, scale, n)
         self._totals[key] = self.ops.accumulate(value, self._totals.get(key, 0.0))
-        self.count({name: count})
+        self.count({name: 1.0 if count is None else count})
+        if count is not None:
+            self.own_counts.add(name)
 
     def count(self, more: Mapping[str, float]) -> None:
         """Add to counts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -132,6 +133,11 @@ class BatchNorm(Layer):
         for running, of_batch in ((self.running_mean, self.mean), (self.running_variance, self.variance)):
             self.ops.subtract(running.data, of_batch.data, out=running.grad)
             self.ops.multiply(running.grad, 1 - self.momentum, out=running.grad)
+
+    @property
+    def has_one_value(self) -> bool:
+        """Whether a channel has one value in a batch: normalised it is zero, and the output the shift."""
+        return math.prod(self.sources[0].shape) == self.scale.size
 
     def channels(self, x: Array) -> Array:
         """Return rows (N, C) as they are, all else as images."""

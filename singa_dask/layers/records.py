@@ -97,7 +97,10 @@ class StoreConf(Conf):
     encoding: Literal["one_hot", "index"] = "one_hot"
     """A feature among categories becomes one value for each name, 0 or 1; or the index of its name."""
     header: bool | None = None
-    """Whether a CSV file begins with a line of column names; detected if not given."""
+    """Whether a CSV file begins with a line of column names; detected if not given. If it is false, the columns of a
+    table are called 1, 2, ... by their positions."""
+    charset: str = "utf-8"
+    """Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
     prefetching: bool = False
     """Unused: the next batch is always read while the net computes."""
     shuffle: Literal["none", "block", "full"] = "none"
@@ -235,6 +238,8 @@ def _open_table(
         facts=facts.to_dict() if facts else None,
         tolerant=conf.on_error != "raise",
         weight=conf.weight,
+        header=conf.header,
+        charset=conf.charset,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, TextIO
 
@@ -196,6 +197,10 @@ class CharRNN(InputLayer):
         # the window of this step is read, or is the next one
         n_read = self.context.step + (self._offset // window - self.context.step) % n_windows
         return n_read / n_windows
+
+    def steps_per_epoch(self, batch_size: int = 0) -> Fraction:
+        length = self._segment(len(self._read_text(self._read_vocabulary())))
+        return Fraction(-(-length // self.text_conf.unroll_len))
 
     def cursor(self) -> dict[str, Any] | None:
         if self._text is not None:

@@ -73,7 +73,8 @@ class NetBuilder:
     ----------
     job : JobConf
     context : Context
-        Phase, place in the group, seed, precision. ``shares`` is set here.
+        Phase, place in the group, seed, precision. ``shares`` is set here, unless it is given: for a batch that the
+        workers share in other parts than the job says.
     ops : Ops
         Kernels that compute the net.
     share_from : NeuralNet, optional
@@ -96,10 +97,11 @@ class NetBuilder:
         """
         conf, context = self.job.neuralnet, self.context
         nodes = plan(conf, context.phase, context.n_workers)
-        context.shares = find_shares(conf, context.phase, context.n_workers)
+        given = context.shares
+        context.shares = given or find_shares(conf, context.phase, context.n_workers)
         wiring = Wiring(nodes, context, self.ops)
         problems = list(wiring.problems)
-        problems += check_shares(nodes, wiring.by_name) if context.shares else []
+        problems += check_shares(nodes, wiring.by_name) if context.shares and not given else []
         pass_on_reads(wiring.all_layers)
         params = Params(nodes, wiring.all_layers, wiring.is_here, context.gate)
         problems += params.index_names()

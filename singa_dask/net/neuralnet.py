@@ -217,11 +217,11 @@ class NeuralNet:
         ]
         return found[0]
 
-    def take_metrics(self) -> dict[str, tuple[float, float]]:
+    def take_metrics(self, weight: float = 1.0) -> dict[str, tuple[float, float]]:
         """Return (sum, count) of each metric since the last call, and start anew.
 
         The copies of a layer in an unrolled net share one metric. A metric that several layers have, also on
-        other workers, is called ``<layer>.<metric>``.
+        other workers, is called ``<layer>.<metric>``. Sums and counts of means of a batch are multiplied by ``weight``.
         """
         taken: dict[str, dict[str, tuple[float, float]]] = {}
         for layer in self.layers:
@@ -233,11 +233,13 @@ class NeuralNet:
         for layer in self.all_layers:
             names.setdefault(layer.conf_name, set()).update(layer.traits.metrics)
         times = Counter(name for each in names.values() for name in each)
-        weight = self.context.weight
+        weights = {layer.conf_name: weight * self.context.weight_of(layer.site) for layer in self.layers}
+        own = {(layer.conf_name, name) for layer in self.layers for name in layer.metrics.own_counts}
         return {
-            name if times[name] == 1 else f"{layer}.{name}": (weight * metric[0], weight * metric[1])
+            name if times[name] == 1 else f"{layer}.{name}": (factor * metric[0], factor * metric[1])
             for layer, metrics in taken.items()
             for name, metric in metrics.items()
+            for factor in [1.0 if (layer, name) in own else weights[layer]]
         }
 
     def metrics_state(self) -> dict[str, Any]:

@@ -96,7 +96,8 @@ class Wiring:
         layer = self._make(node)
         try:
             layer.wire([self._feature(source) for source in node.sources], self.ops)
-            check_equal_parts(node, layer)
+            if not self.context.shares:
+                check_equal_parts(node, layer)
         except ConfigError as error:
             return [_located(node, found) for found in error.problems]
         self._prototypes.setdefault((node.layer, node.worker), layer)

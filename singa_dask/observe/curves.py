@@ -16,8 +16,8 @@ __all__ = ["AXES", "MAX_POINTS", "Curve", "Panel", "panels_of", "thin"]
 
 MAX_POINTS = 2000
 """Most points of a curve in a picture."""
-AXES = {"step": "step", "epoch": "epoch", "time": "time (s)"}
-"""What curves can be drawn over, and the label of that axis."""
+AXES = {"step": "step", "epoch": "epoch", "time": "time (s)", "rate": "learning rate"}
+"""What curves can be drawn over, and the label of that axis; that of rates is logarithmic."""
 LOG_SPAN = 30.0
 """From this ratio of the largest value to the smallest on, an axis is logarithmic."""
 LOSSES = ("loss", "error")
@@ -60,11 +60,14 @@ class Panel:
         Those of single groups first.
     from_zero : bool
         Whether the vertical axis starts at zero.
+    mark : float or None
+        Where a vertical line stands.
     """
 
     label: str
     curves: list[Curve]
     from_zero: bool = False
+    mark: float | None = None
 
     @property
     def is_log(self) -> bool:
@@ -96,7 +99,9 @@ def panels_of(runs: Sequence[StoredRun], axis: str = "step") -> list[Panel]:
                           if event["phase"] == phase and key in values]  # fmt: skip
                 curves += _curves(i, kind, points, total)
         curves.sort(key=lambda curve: curve.group is None)
-        return Panel(label, curves, from_zero)
+        # around a value that does not change, an axis would show nothing but its last digits
+        values = {float(value) for curve in curves for value in curve.y}
+        return Panel(label, curves, from_zero or (len(values) == 1 and min(values) > 0))
 
     made = [panel(name, dict.fromkeys(PHASES, name)) for name in metrics]
     made.append(panel("learning rate", {"": "lr"}))

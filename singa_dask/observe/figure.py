@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import io
 import math
@@ -9,11 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from singa_dask.lazy import require
 from singa_dask.observe.curves import AXES, Curve, Panel
 
-__all__ = ["draw", "figure_of", "show_window"]
+__all__ = ["draw", "draw_confusion", "figure_of", "show_window"]
 
 INSTEAD = "--terminal draws in the terminal."
 
@@ -70,9 +72,45 @@ def draw(panels: Sequence[Panel], names: Sequence[str], axis: str, suffix: str) 
     ConfigError
         matplotlib is not installed.
     """
+    _matplotlib(f"a {suffix.removeprefix('.').upper()} picture")
+    return _saved(figure_of(panels, names, axis), suffix)
+
+
+def draw_confusion(matrix: npt.NDArray[np.int64], names: Sequence[str], suffix: str) -> bytes:
+    """Return a confusion matrix, with true classes in rows, as a table or picture: ``.csv``, ``.png`` or ``.svg``.
+
+    Raises
+    ------
+    ConfigError
+        matplotlib is not installed, and it is a picture.
+    """
+    if suffix == ".csv":
+        rows = [
+            ["true \\ predicted", *names],
+            *([name, *row] for name, row in zip(names, matrix.tolist(), strict=True)),
+        ]
+        text = io.StringIO(newline="")
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        return text.getvalue().encode()
     matplotlib = _matplotlib(f"a {suffix.removeprefix('.').upper()} picture")
-    figure = figure_of(panels, names, axis)
-    with matplotlib.rc_context(STYLE):
+    n, figures = len(names), require("matplotlib.figure", "plot", "a picture")
+    with matplotlib.rc_context({**STYLE, "axes.grid": False}):
+        figure = figures.Figure(figsize=(2.5 + 0.45 * min(n, 40), 2 + 0.4 * min(n, 40)), layout="constrained")
+        axes = figure.subplots()
+        shares = matrix / np.maximum(matrix.sum(1, keepdims=True), 1)
+        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        if n <= 40:
+            axes.set_xticks(range(n), names, rotation=90 if n > 3 else 0)
+            axes.set_yticks(range(n), names)
+            for (row, column), count in np.ndenumerate(matrix):
+                colour = "white" if shares[row, column] > 0.5 else "black"
+                axes.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=8)
+        axes.set(xlabel="predicted", ylabel="true")
+    return _saved(figure, suffix)
+
+
+def _saved(figure: Any, suffix: str) -> bytes:
+    with require("matplotlib", "plot", "a picture").rc_context(STYLE):
         out = io.BytesIO()
         # without the time of day, so that equal runs give equal files
         metadata = {"Date": None} if suffix == ".svg" else {"Software": "singa-dask"}
@@ -157,6 +195,7 @@ def _fill(figure: Any, panels: Sequence[Panel], names: Sequence[str], axis: str)
     for axes, panel in zip(all_axes, panels, strict=False):
         _draw_panel(axes, panel, alone)
         axes.set_xlabel(AXES[axis])
+        axes.set_xscale("log" if axis == "rate" else "linear")
         axes.margins(x=0.02)
     _add_legend(figure, panels, names)
     return figure
@@ -168,6 +207,8 @@ def _draw_panel(axes: Any, panel: Panel, alone: bool) -> None:
         if curve.kind in MARKED and curve.group is None and len(curve.x) <= MAX_MARKED:
             style["marker"] = "o" if curve.kind == "test" else "s"
         axes.plot(curve.x, curve.y, **style)
+    if panel.mark is not None:
+        axes.axvline(panel.mark, color="#444444", linestyle="--", linewidth=1)
     if panel.is_log:
         axes.set_yscale("log")
     elif panel.from_zero:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import sys
 import threading
 import time
@@ -47,7 +48,11 @@ def layer_metrics(event: Mapping[str, Any]) -> dict[str, float]:
 
 def show_metrics(event: Mapping[str, Any]) -> str:
     """Format the metrics of an event as ``loss = 0.4512, accuracy = 0.8594``."""
-    return ", ".join(f"{name} = {value:.4f}" for name, value in layer_metrics(event).items())
+    return ", ".join(f"{name} = {_shown(value)}" for name, value in layer_metrics(event).items())
+
+
+def _shown(value: float | None) -> str:
+    return "undefined" if value is None or math.isnan(value) else f"{value:.4f}"
 
 
 def metrics_line(event: Mapping[str, Any], n_groups: int = 1, left_s: float | None = None) -> str:
@@ -109,7 +114,9 @@ class LinesProgress(Progress):
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Print metrics, checkpoints and warnings."""
         kind = event["event"]
-        if kind == "metrics":
+        if kind == "started":
+            self._n_steps = event.get("train_steps", self._n_steps)  # of epochs it is not known before
+        elif kind == "metrics":
             self._say_metrics(event)
         elif kind == "checkpoint":
             self.say(f"Checkpoint @ step {event['step']}: {event['url']}")
@@ -177,6 +184,9 @@ class BarProgress(LinesProgress):
         """Show steps and training metrics in the table; print everything else."""
         if event["event"] == "metrics" and event["phase"] == "train":
             self.bars.show_metrics(event)
+        elif event["event"] == "started" and "train_steps" in event:
+            for row in self.bars.task_ids:
+                self.bars.update(row, total=event["train_steps"])
         elif event["event"] == "steps":
             for group, step in event["steps"].items():
                 self.bars.show_step(int(group), step)

@@ -33,6 +33,7 @@ from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.observe.journal import Journal, is_in_use, read_objects
 from singa_dask.observe.json_text import to_json
+from singa_dask.observe.learning import sentences
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.trace import TraceFile
 from singa_dask.redaction import redact
@@ -58,6 +59,9 @@ METRICS = "metrics.jsonl"
 TRACE = "trace.json"
 OWN_FILES = ("job.yaml", "resolved.yaml", METRICS, COMMANDS, "bad_records.jsonl", TRACE, "summary.json")
 
+ALREADY_THERE = (
+    "a run is already there. Continue it with --resume, replace it with --overwrite, or choose another --run-dir."
+)
 # an event can have more keys, added on its way
 BAD_RECORD_KEYS = ("unit", "layer", "url", "block", "row", "rows", "reason")
 
@@ -158,10 +162,7 @@ class RunDirectory:
                 f"{self.url}: a run goes on there right now, in another process. Choose another --run-dir."
             )
         if self._is_new and fs.exists(fs.join(self.url, "job.yaml")):
-            raise ConfigError(
-                f"{self.url}: a run is already there. Continue it with --resume, replace it with --overwrite, or "
-                "choose another --run-dir."
-            )
+            raise ConfigError(f"{self.url}: {ALREADY_THERE}")
 
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Record an event, each kind in its file: metrics, checkpoints, messages of units, bad records, traces.
@@ -178,6 +179,7 @@ class RunDirectory:
         if event["event"] == "started":
             self._trace = TraceFile(fs.join(self.url, TRACE), event["time"], bool(event.get("begun")))
             if not event.get("begun"):
+                self._texts["resolved.yaml"] = _with_steps(self._texts["resolved.yaml"], event.get("train_steps", 0))
                 self._begin()
             elif self._command is not None:
                 self._journal(COMMANDS)  # marks the run as one that goes on
@@ -216,6 +218,10 @@ class RunDirectory:
         """Delete what the run replaces or repeats, and write the files that describe the job."""
         if self._command is not None:  # another run may have begun at the same moment: one of them has the lock
             self._check_free(self._journal(COMMANDS).is_ours or self._again)
+        # where there are no locks
+        is_remote = fs.local_path(self.url) is None
+        if self._is_new and is_remote and not fs.create(fs.join(self.url, "job.yaml"), b""):
+            raise ConfigError(f"{self.url}: {ALREADY_THERE}")
         if self._replaces:
             for name in {*OWN_FILES, "log", "checkpoint", "tensorboard"} - set(self._journals):
                 fs.remove_tree(fs.join(self.url, name))
@@ -300,8 +306,18 @@ class RunDirectory:
             whole["seconds"] = round(whole["seconds"] + commands[-1]["seconds_before"], 3)
             for phase in ("train", "test", "validation") if len(commands) > 1 else ():
                 whole[phase] = whole[phase] or self._last_metrics(phase)
+        if whole.get("learning"):
+            whole["learning"] = {**whole["learning"], "sentences": self._sentences(whole)}
         fs.write_atomic(fs.join(self.url, "summary.json"), f"{to_json(whole, indent=2)}\n".encode())
         return whole
+
+    def _sentences(self, summary: Mapping[str, Any]) -> list[str]:
+        """Return what to say about what was learnt; nothing of a job that has failed."""
+        if summary["state"] == "failed":
+            return []
+        command = self._command or {}
+        is_fresh = not (command.get("init_from") or command.get("resume"))
+        return sentences(summary["learning"], summary, self._journal(METRICS).objects(), is_fresh)
 
     def _last_metrics(self, phase: str) -> dict[str, float]:
         events = [each for each in self._journal(METRICS).objects() if each.get("phase") == phase]
@@ -314,6 +330,12 @@ class RunDirectory:
         for close in (self._trace.save, *(journal.close for journal in self._journals.values())):
             with self._going_on():
                 close()
+
+
+def _with_steps(resolved: str, n: int) -> str:
+    """Return the text of a job with its number of steps in place of epochs, which are known once it starts."""
+    text, was_there = re.subn(r"^epochs: .*\n", "", resolved, flags=re.MULTILINE)
+    return re.sub(r"^train_steps: .*$", f"train_steps: {n}", text, flags=re.MULTILINE) if was_there else resolved
 
 
 def read_summary(url: str) -> dict[str, Any]:

@@ -41,6 +41,7 @@ def facts_of(run: StoredRun) -> dict[str, Any]:
         "best": best_metric(run),
         "metrics": _last_metrics(run),
         "time": time_shares(run),
+        "learning": run.summary.get("learning", {}),
         "staleness": run.summary.get("staleness", {}),
         "layers": run.summary.get("layers", {}),
         "step_parts": run.summary.get("step_parts", {}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import posixpath
 from collections.abc import Mapping
 from typing import Any
@@ -14,11 +15,16 @@ from singa_dask.observe.journal import is_in_use, read_objects
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.run_directory import COMMANDS, METRICS, read_summary
 
-__all__ = ["PHASES", "StoredRun", "flatten", "short_names"]
+__all__ = ["PHASES", "StoredRun", "differences", "flatten", "short_names", "shown_pair"]
 
 PHASES = ("train", "validation", "test")
 COLUMNS = ("step", "phase", "group", "time", "epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")
 """First columns of a table of metrics, in which metrics of layers follow."""
+
+
+ABSENT = "-"
+WIDTH = 60
+"""Characters of a value where two runs are compared."""
 
 
 class StoredRun:
@@ -127,3 +133,27 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
             found |= flatten(each, f"{path}[{name}{f'#{seen[name]}' if seen[name] > 1 else ''}]")
         return found
     return {path: value}
+
+
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the values of both by key where they differ; None where a key is missing."""
+    keys = dict.fromkeys([*first, *second])
+    return {key: [first.get(key), second.get(key)] for key in keys if first.get(key) != second.get(key)}
+
+
+def shown_pair(*values: Any) -> list[str]:
+    """Return two values as texts, long ones from a little before where they differ."""
+    texts = [_shown(value) for value in values]
+    if max(map(len, texts)) <= WIDTH:
+        return texts
+    start = max(len(posixpath.commonprefix(texts)) - 10, 0)
+    dots = "…" if start else ""
+    return [f"{dots}{text[start : start + WIDTH]}{'…' if len(text) > start + WIDTH else ''}" for text in texts]
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ABSENT
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value if isinstance(value, str) and value else json.dumps(value)

@@ -154,7 +154,10 @@ def _missing_loss(net: NeuralNet) -> str:
 
 ALGORITHMS: Registry[Algorithm] = Registry("algorithm")
 
-REMEDY = "Lower updater.learning_rate.base_lr, set updater.clip_low and clip_high, or check the data."
+REMEDY = (
+    "Lower updater.learning_rate.base_lr, for which singa-dask find-rate proposes a value, set updater.clip_low and "
+    "clip_high, or check the data."
+)
 
 Collect = Callable[[Param], None]
 Update = Callable[[int, Param], None]

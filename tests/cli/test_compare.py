@@ -21,7 +21,7 @@ CLUSTERS = ROOT / "configs" / "cluster"
     [
         (["--until", "accuracy"], "expected METRIC=VALUE"),
         (["--until", "accuracy=high"], "expected METRIC=VALUE"),
-        (["--until", "perplexity=3"], "expected a metric that ends in accuracy, loss or error, got 'perplexity'"),
+        (["--until", "figure=3"], "expected a metric that ends in accuracy, loss or error, got 'figure'"),
         (["--until", "validation.loss=1"], "Set validate_freq and validate_steps"),
         (["--clusters", "nowhere.yaml"], "--clusters nowhere.yaml: no such file"),
         (["--clusters", "downpou"], "Did you mean 'downpour'?"),

@@ -103,7 +103,7 @@ def test_graphviz_draws(call: Call, job: Path, tmp_path: Path, monkeypatch: pyte
 def test_without_the_package(call: Call, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "graphviz", None)
     result = call("graph", job, "-o", tmp_path / "net.svg")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "pip install 'singa-dask[graph]'" in result.stderr
     assert "-o FILE.dot needs neither" in result.stderr
     assert not (tmp_path / "net.svg").exists()
@@ -115,7 +115,7 @@ def test_without_the_program(call: Call, job: Path, tmp_path: Path, monkeypatch:
 
     monkeypatch.setitem(sys.modules, "graphviz", fake(pipe))
     result = call("graph", job, "-o", tmp_path / "net.png")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "apt install graphviz" in result.stderr
 
 

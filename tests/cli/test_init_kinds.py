@@ -86,7 +86,11 @@ def image_list() -> str:
 
 
 KINDS: dict[Callable[[], str], dict[str, Any]] = {
-    penguins: {"label": ["species"], "categories": {"island": [], "sex": ["", "female", "male"]}, "missing": "mean"},
+    penguins: {
+        "label": ["species"],
+        "categories": {"island": ["Biscoe", "Dream", "Torgersen"], "sex": ["", "female", "male"]},
+        "missing": "mean",
+    },
     penguins_of_parquet: {"label": ["species"], "shape": [11]},
     numbers_to_predict: {"target": ["price"], "features": ["area", "floor", "kind"], "shape": [6]},
     numbers_to_predict_of_parquet: {"target": ["price"], "categories": {"kind": ["", "flat", "house", "hut"]}},
@@ -146,13 +150,3 @@ def test_a_net_learns_a_number(call: Call, tmp_path: Path, monkeypatch: pytest.M
     assert ran.exit_code == 0, ran.output
     # of a variance of about 4e8
     assert json.loads(ran.stdout)["test"]["loss"] < 1e8
-
-
-def test_how_a_table_is_split(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    call("init", numbers_to_predict_of_parquet(), "--label", "price")
-    (line,) = [line for line in Path("job.yaml").read_text().splitlines() if "singa-dask convert" in line]
-    assert line.startswith(
-        "#   singa-dask convert table prices.parquet 'prices-{split}.arrow' --split train=0.9,test=0.1"
-    )
-    assert """ --option 'target=["price"]'""" in line

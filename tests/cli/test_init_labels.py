@@ -51,29 +51,38 @@ def test_an_id_is_not_the_label(call: Call, suffix: str, last: str) -> None:
         table.to_parquet("x.parquet")
     result = call("init", f"x.{suffix}")
     assert result.exit_code == 1
-    said = f"which field is the label? Give --label NAME, one of PassengerId, a, b, {last}.\n"
-    assert result.stderr == f"x.{suffix}: {said}"
+    said = "which column is the label? Give --label NAME for classes, or --target NAME for numbers to predict."
+    assert result.stderr.startswith(f"x.{suffix}: {said}")
+    assert f"\n  {last} (column 4, 3 different: 0, 1, 2)\n" in result.stderr
+    assert "PassengerId" not in result.stderr
     result = call("init", f"x.{suffix}", "--label", last)
     assert result.exit_code == 0, result.output
-    assert (store()["label"], store()["features"]) == ([last], ["PassengerId", "a", "b"])
-    assert "warning: PassengerId: another whole number in each record, like ids." in result.stderr
+    assert (store()["label"], store()["features"]) == ([last], ["a", "b"])
+    assert "columns left out: PassengerId (an id by its name)\n" in result.stderr
 
 
 def test_it_asks_on_a_terminal(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     terminal = SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True))
 
-    def prompt(text: str, type: Any, err: bool) -> str:
-        asked.append((text, tuple(type.choices)))
-        return "kind"
+    def prompt(text: str, type: Any, err: bool) -> int:
+        asked.append((text, type.max))
+        return 3
+
+    def confirm(text: str, default: bool, err: bool) -> bool:
+        asked.append((text, default))
+        return True
 
     frame(id=np.arange(N), kind=KIND).to_csv("x.csv", index=False)
     # the command has the name of its module
     monkeypatch.setattr(sys.modules["singa_dask.cli.init"], "sys", terminal)
     monkeypatch.setattr("click.prompt", prompt)
+    monkeypatch.setattr("click.confirm", confirm)
     result = call("init", "x.csv")
     assert result.exit_code == 0, result.output
-    assert (asked, store()["label"]) == ([("Which field is the label?", ("id", "a", "b", "kind"))], ["kind"])
+    assert "\n  3  kind (column 4, 3 different: 0, 1, 2)\n" in result.stderr
+    assert asked == [("Which column is the label? Number", 3), ("Write job.yaml?", True)]
+    assert store()["label"] == ["kind"]
     assert "--label=kind" in Path("job.yaml").read_text()
 
 
@@ -81,27 +90,27 @@ def test_numbers_without_names(call: Call) -> None:
     FRAME.round().astype(int).assign(kind=KIND).to_csv("x.csv", index=False, header=False)
     result = call("init", "x.csv")
     assert result.exit_code == 1
-    assert result.stderr.startswith("x.csv: no line of column names, which would say where the label is. Write one, or")
+    said = "x.csv: which column is the label? Its columns have no names. Give --label first, --label last or the"
+    assert result.stderr.startswith(said)
     FRAME.assign(kind=KIND).to_csv("x.csv", index=False, header=False)
-    assert "expected a header with the names of the columns, got numbers" in call("init", "x.csv").stderr
+    assert call("init", "x.csv").stderr.startswith(said)
     assert not Path("job.yaml").exists()
 
 
 def test_two_labels(call: Call) -> None:
     frame(label=KIND, y=KIND[::-1]).to_csv("x.csv", index=False)
     result = call("init", "x.csv")
-    assert (result.exit_code, result.stderr) == (
-        1,
-        "x.csv: which field is the label? Give --label NAME, one of label, y.\n",
-    )
+    assert result.exit_code == 1
+    assert "  label (column 1, 3 different: 0, 1, 2)\n  y (column 4, 3 different: 0, 1, 2)\n" in result.stderr
     assert call("init", "x.csv", "--label", "y").exit_code == 0
     assert store()["label"] == ["y"]
-    assert call("init", "x.csv", "--label", "z", "--overwrite").stderr.startswith("x.csv: no 'z' for the label.")
+    said = call("init", "x.csv", "--label", "z", "--overwrite").stderr
+    assert said == "x.csv: no column 'z' for --label. Known: a, b, label, y.\n"
 
 
 def test_a_point_has_no_label(call: Call) -> None:
     frame(x=KIND, y=KIND).to_csv("x.csv", index=False)
-    assert "which field is the label?" in call("init", "x.csv").stderr
+    assert "which column is the label?" in call("init", "x.csv").stderr
 
 
 @pytest.mark.parametrize("form", ["npz", "jsonl", "parquet"])
@@ -133,10 +142,10 @@ def test_two_labels_of_arrays(call: Call) -> None:
 
 
 def test_a_file_of_json_is_no_text(call: Call) -> None:
-    Path("array.json").write_text(json.dumps([{"a": 1, "label": 0}] * 50))
-    result = call("init", "array.json")
+    Path("object.json").write_text(json.dumps({"a": [1, 2], "label": [0, 1]}))
+    result = call("init", "object.json")
     assert result.exit_code == 1
-    assert result.stderr.startswith("array.json: JSON. Write its records as JSON lines")
+    assert result.stderr.startswith("object.json: expected an array of objects, as pandas writes it by to_json(orient=")
 
 
 def test_files_of_two_splits(call: Call) -> None:

@@ -212,7 +212,9 @@ def test_it_starts_over_with_the_values_it_had(
     call("run", job, "--run-dir", run, "--init-from", tmp_path / "values")
     result = call("run", job, "--run-dir", run, "--resume")
     assert driver.made[1].given["init_from"] == (str(tmp_path / "values"),)
-    assert result.stderr.splitlines()[-1] == f"to go on from step 0: singa-dask run {job} --run-dir {run} --resume"
+    assert result.stderr.splitlines()[-1] == (
+        f"once that is mended, to go on from step 0: singa-dask run {job} --run-dir {run} --resume"
+    )
 
 
 @pytest.mark.parametrize("options", [["--overwrite"], ["--overwrite", "--run-dir", "x", "--resume"]])

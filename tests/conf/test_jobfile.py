@@ -288,3 +288,9 @@ def test_every_key_of_every_model_is_described() -> None:
         if not any(field_docs(cls).get(key) for cls in model.__mro__ if issubclass(cls, conf.Conf))
     ]
     assert bare == []
+
+
+def test_a_run_directory_names_the_job_in_it(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("name: x")
+    with pytest.raises(ConfigError, match=r"Is a directory. The job of the run that is there: .*/job.yaml\."):
+        conf.load(tmp_path)

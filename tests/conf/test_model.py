@@ -288,11 +288,11 @@ def test_batches_of_a_net_that_is_not_split_need_not_divide() -> None:
 
 
 @pytest.mark.parametrize(("freq", "steps"), [("test_freq", "test_steps"), ("validate_freq", "validate_steps")])
-def test_a_frequency_needs_its_steps(freq: str, steps: str) -> None:
-    assert mistakes(conf.JobConf, {**JOB, freq: 5}) == [
-        ((freq,), f"{steps} is missing: say how many batches, 0 for none.")
-    ]
-    assert job(**{freq: 5, steps: 0})
+def test_without_steps_a_frequency_is_for_all_records(freq: str, steps: str) -> None:
+    assert getattr(job(**{freq: 5}), steps) is None
+    assert getattr(job(**{freq: 5, steps: 0}), steps) == 0
+    [(path, message)] = mistakes(conf.JobConf, {**JOB, freq: 5, steps: -1})
+    assert (path, message) == ((steps,), "expected at least 0, got -1.")
 
 
 def test_a_job_that_does_not_train_needs_no_updater() -> None:

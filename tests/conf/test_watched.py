@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from singa_dask import conf
+from singa_dask.conf.watched import is_less_better
 from singa_dask.errors import ConfigError
 from singa_dask.runtime import prepare
 from tests.conf.test_model import JOB, job, mistakes
@@ -33,7 +34,7 @@ def test_a_number_stands_for_the_newest() -> None:
         ),
         ({"early_stopping": {}}, ("early_stopping", "metric"), "this key is required, and missing."),
         ({"early_stopping": {"metric": "loss"}}, ("early_stopping", "metric"), "expected validation.<name>"),
-        ({"early_stopping": {"metric": "test.f1"}, **TESTED}, ("early_stopping", "mode"), "is not known. Say mode"),
+        ({"early_stopping": {"metric": "test.figure"}, **TESTED}, ("early_stopping", "mode"), "is not known. Say mode"),
         (
             {"early_stopping": {"metric": "val.loss"}},
             ("early_stopping", "metric"),
@@ -59,3 +60,19 @@ def test_a_metric_that_no_layer_measures_is_refused_before_anything_starts(key: 
     prepare(mlp(**TESTED, **{key: {"metric": "test.accuracy", **more}}))
     with pytest.raises(ConfigError, match=rf"{key}\.metric: the test net has no metric 'acuracy'\. Did you mean"):
         prepare(mlp(**TESTED, **{key: {"metric": "test.acuracy", "mode": "max", **more}}))
+
+
+BETTER = {
+    "f1_macro": False,
+    "fc.roc_auc": False,
+    "rmse": True,
+    "perplexity": True,
+    "r2": False,
+    "top_5_accuracy": False,
+}
+
+
+@pytest.mark.parametrize(("metric", "less"), [*BETTER.items(), ("perplexity", True), ("my_f1", None)])
+def test_it_is_known_which_way_is_better(metric: str, less: bool | None) -> None:
+    assert is_less_better(f"test.{metric}", "auto") is less
+    assert is_less_better(f"test.{metric}", "min") is True

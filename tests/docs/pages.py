@@ -83,6 +83,12 @@ def learned(n: int) -> Callable[[Session], None]:
     return check
 
 
+def check_readme(session: Session) -> None:
+    """Check that the jobs on digits ended well, and that both ways to a net of the reader's own predict a class."""
+    learned(2)(session)
+    assert session.shell("python flowers.py").strip() == "['rose']"
+
+
 def write_jobs(session: Session) -> None:
     """Write job files of the reader's own."""
     mlp = (session.directory / "configs/digits/mlp.yaml").read_text()
@@ -162,7 +168,8 @@ LEFT = [
 
 # Without a stated reason a line runs as it is.
 PAGES = [
-    Page(README, not_run={TEST: "it is what runs this test"}, ports=True, check=learned(2)),
+    Page(README, not_run={TEST: "it is what runs this test"}, ports=True, check=check_readme,
+         prepare=lambda session: material.write_table(session.directory)),
     Page(
         DOCS / "index.md",
         not_run={INSTALL: "README has it, too, where it runs", ". .venv/bin/activate": "the session has done it"},

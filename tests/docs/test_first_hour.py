@@ -17,6 +17,7 @@ from PIL import Image
 from singa_dask.data import open_store
 from tests.contracts.foreign import idx
 from tests.data.stores.test_lmdb import datum, write_environment
+from tests.docs import material
 from tests.ports import free_port
 from tests.snippets import ROOT, Block, Session, read_blocks
 
@@ -93,6 +94,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     """Give a directory with data of each kind."""
     folder = tmp_path_factory.mktemp("first-hour")
     write_tables(folder)
+    material.write_table(folder)
     write_images(folder)
     write_mnist(folder)
     write_singas(folder)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.units import host_mirror
 from singa_dask.runtime.units.unit_host import UnitHost
@@ -77,6 +78,21 @@ def test_a_job_trains_as_on_a_cpu(run_job: Run, name: str) -> None:
         assert on_gpus.losses(phase) == pytest.approx(on_cpu.losses(phase), rel=1e-4)
 
 
+def test_what_is_noted_of_a_training_is_that_of_a_cpu(run_job: Run) -> None:
+    tests = {"test_freq": 60, "test_steps": 2, "validate_freq": 0}
+    given = mlp(cluster=SINGLE, train_steps=60, **tests).model_dump(exclude_unset=True)
+    given["neuralnet"]["layer"][2] = {"name": "act1", "type": "ReLU", "srclayers": ["fc1"]}
+    on_gpu, on_cpu = (
+        worker_reports(run_job(JobConf.model_validate({**given, **how})))[0]["learning"]
+        for how in ({"gpu": [0]}, {"ops": "numpy"})
+    )
+    assert on_gpu["test"] == on_cpu["test"] != {}
+    assert (on_gpu["equal"], on_gpu["dead"]) == (on_cpu["equal"], on_cpu["dead"])
+    assert on_gpu["dead"].keys() == {"act1"}
+    for name, sizes in on_cpu["params"].items():
+        assert on_gpu["params"][name] == pytest.approx(sizes, rel=1e-3)
+
+
 def test_targets_of_a_table(run_job: Run, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,y,z\n" + "".join(f"{i},{i % 3},{i / 8 - i % 3}\n" for i in range(8)))
     table = {"path": str(tmp_path / "t.csv"), "features": ["x", "y"], "target": ["z"], "shape": [2], "batchsize": 4}
@@ -91,6 +107,20 @@ def test_targets_of_a_table(run_job: Run, tmp_path: Path) -> None:
     assert on_gpu.losses() == pytest.approx(on_cpu.losses(), rel=1e-4)
     first, *_, last = on_cpu.losses().values()
     assert last < first
+
+
+def test_metrics_of_all_records(run_job: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,y,a\n" + "".join(f"{i},{i % 3},{i % 2}\n" for i in range(11)))
+    table = {"path": str(tmp_path / "t.csv"), "features": ["x", "y"], "label": ["a"], "shape": [2], "batchsize": 4}
+    layers = [
+        {"name": "data", "type": "RecordInput", "store_conf": table},
+        dense("fc", "data", 2),
+        {"name": "loss", "type": "SoftmaxLoss", "srclayers": ["fc", "data"]},
+    ]
+    job = mlp(neuralnet={"layer": layers}, test_freq=5, metrics=["f1_macro", "roc_auc", "perplexity"])
+    on_gpu, on_cpu = (run_job(job.model_copy(update=how)) for how in ({"gpu": [0]}, {"ops": "numpy"}))
+    for name in ("loss", "accuracy", *job.metrics):
+        assert on_gpu.metric(name, "test") == pytest.approx(on_cpu.metric(name, "test"), rel=1e-4), name
 
 
 def test_one_of_the_labels_of_a_table(run_job: Run, tmp_path: Path) -> None:

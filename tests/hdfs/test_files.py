@@ -52,6 +52,13 @@ def test_files_and_directories(folder: str) -> None:
     assert not fs.exists(url)
 
 
+def test_a_file_is_created_once(folder: str) -> None:
+    url = fs.join(folder, "a", "b.txt")
+    assert fs.create(url, b"first")
+    assert not fs.create(url, b"second")
+    assert fs.read_bytes(url) == b"first"
+
+
 def test_files_are_read_as_any_file(url: str) -> None:
     with fs.open(url) as file:
         assert file.read(3) == DATA[:3]

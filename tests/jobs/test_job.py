@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,3 +115,63 @@ def test_a_layer_of_the_users_own(tmp_path: Path) -> None:
         ("innerproduct", ["same"]),
     ]
     assert "<td" in job._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"type": "Dense"}, "unknown layer type 'Dense'. Did you mean 'InnerProduct'?"),
+        ({"type": "Conv2d"}, "unknown layer type 'Conv2d'. Did you mean 'Convolution'?"),
+        ({"type": "Dropuot"}, "unknown layer type 'Dropuot'. Did you mean 'Dropout'?"),
+        ({"type": "Flatten"}, "unknown layer type 'Flatten'. Leave it out: "),
+    ],
+)
+def test_names_of_other_libraries_are_known(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(sd.ConfigError, match=re.escape(message)):
+        sd.layer(**given)
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("units", "Did you mean 'num_output'? Say it in innerproduct_conf: {num_output: ...}."),
+        ("num_outputs", "Did you mean 'num_output'? Say it in innerproduct_conf: {num_output: ...}."),
+        ("scrlayers", "Did you mean 'srclayers'?"),
+    ],
+)
+def test_keys_of_a_layer_are_suggested(key: str, hint: str) -> None:
+    with pytest.raises(sd.ConfigError) as caught:
+        sd.Job(sd.Net([sd.layer("InnerProduct", **{key: 3})]), train_steps=1, **KEYS)
+    assert f"{key}: unknown key. {hint}" in str(caught.value)
+
+
+def test_arguments_that_train_does_not_take(job: sd.Job) -> None:
+    wrong: Any
+    for wrong, message in (
+        ({"epochs": 3}, "unknown argument 'epochs'. It is a key of the job: train(job.replace({'epochs': 3}))."),
+        ({"rundir": "x"}, "unknown argument 'rundir'. Did you mean 'run_dir'?"),
+    ):
+        with pytest.raises(TypeError, match=re.escape(message)):
+            sd.train(job, **wrong)
+
+
+def test_batches_of_a_wrong_size(job: sd.Job, tmp_path: Path) -> None:
+    np.savez(tmp_path / "few.npz", X=np.zeros((15, 784), np.uint8), y=np.arange(15) % 10)
+    data = "neuralnet.layer[data].store_conf"
+    few = job.replace({f"{data}.path": str(tmp_path / "few.npz")})
+    with pytest.warns(UserWarning, match="batchsize: a batch of 20, and a worker group has 15 records"):
+        sd.train(few, run_dir=str(tmp_path / "few"), progress=False)
+    layers = [*digits_net()["layer"]]
+    layers.insert(2, sd.layer("BatchNorm", name="bn", srclayers="innerproduct"))
+    layers[3]["srclayers"] = ["bn"]
+    one = sd.Job({"layer": layers}, train_steps=1, **KEYS).replace({f"{data}.batchsize": 1})
+    with pytest.warns(UserWarning, match="layer.bn.: in training it normalises one value for each channel"):
+        sd.train(one, run_dir=str(tmp_path / "one"), progress=False)
+
+
+def test_a_place_without_a_number_is_named(job: sd.Job, tmp_path: Path) -> None:
+    model = sd.load_model(sd.train(job, run_dir=str(tmp_path / "run"), progress=False))
+    record = [0.0] * 784
+    record[3] = None  # type: ignore[call-overload]
+    with pytest.raises(sd.DataError, match=r"row 1, column 3: no value \(null\), expected a number"):
+        model.predict([[0.0] * 784, record])

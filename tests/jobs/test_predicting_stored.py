@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from dask import array
 from distributed import Client, LocalCluster
 
 import singa_dask as sd
@@ -73,6 +74,38 @@ def test_the_verbs_give_the_same_bits(run: Path, tmp_path: Path) -> None:
     own, whole = (json.loads(said("test", run, "--json", *more))["test"] for more in ([], ["--steps", 0]))
     assert sd.test(run) == own != whole
     assert sd.test(model, steps=0) == sd.test(run, data) == whole
+
+
+def test_metrics_of_a_pass_are_those_of_scikit_learn(run: Path, tmp_path: Path) -> None:
+    scores, data, model = pytest.importorskip("sklearn.metrics"), run.parent / "digits.arrow", sd.load_model(str(run))
+    pixels, labels = (records_of(data)[name] for name in ("pixel", "label"))
+    p = sd.predict(run, data, proba=True)
+    wanted = {
+        "f1_weighted": scores.f1_score(labels, p.argmax(1), average="weighted"),
+        "roc_auc_ovr": np.mean([scores.roc_auc_score(labels == k, p[:, k]) for k in range(10)]),
+        "perplexity": np.exp(-np.log(p[np.arange(N), labels].astype(np.float64)).mean()),
+    }
+    names, matrix = [*wanted, "confusion_matrix"], scores.confusion_matrix(labels, p.argmax(1))
+    in_parts = (array.from_array(each, chunks=(50, *each.shape[1:])) for each in (pixels, labels))
+    for found in (
+        sd.test(run, data, metrics=names),
+        model.test(pixels, labels, metrics=names),
+        sd.test(model, *in_parts, metrics=names),
+    ):
+        assert found.keys() == {"loss", "accuracy", *names}
+        assert {name: found[name] for name in wanted} == pytest.approx(wanted, rel=1e-6)
+        assert (found["confusion_matrix"] == matrix).all()
+    assert sd.test(run, data, metrics=names[:2])["roc_auc_ovr"] == pytest.approx(wanted["roc_auc_ovr"], rel=1e-12)
+
+    for suffix in ("csv", "svg", "png"):
+        given = ["--steps", 0, "--metrics", "f1_weighted", "--confusion", tmp_path / f"c.{suffix}", "--json"]
+        told = json.loads(said("test", run, *given))["test"]
+        assert told["confusion_matrix"] == matrix.tolist() and "roc_auc_ovr" not in told
+        assert told["f1_weighted"] == pytest.approx(wanted["f1_weighted"], rel=1e-12)
+    rows = list(csv.reader((tmp_path / "c.csv").read_text().splitlines()))
+    assert rows[0] == ["true \\ predicted", *map(str, range(10))]
+    assert [[int(n) for n in row[1:]] for row in rows[1:]] == matrix.tolist()
+    assert (tmp_path / "c.svg").read_text().startswith("<?xml") and (tmp_path / "c.png").read_bytes()[1:4] == b"PNG"
 
 
 @pytest.mark.cluster

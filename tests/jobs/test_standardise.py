@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from sklearn.preprocessing import StandardScaler
 import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.data import STORES
-from singa_dask.errors import CheckpointError, ConfigError, DataError
+from singa_dask.errors import CheckpointError, ConfigError, DataError, LeftLineError
+from singa_dask.runtime import local_cluster
+from singa_dask.runtime.job import standardising, tasks
 from tests.jobs.conftest import KEYS
 
 N, N_TRAIN = 900, 600
@@ -281,3 +284,29 @@ def test_exported_nets_take_raw_columns(tmp_path: Path, shift: float) -> None:
     with np.load(tmp_path / "params.npz") as file:
         facts = json.loads(str(file["__metadata__"]))["inputs"]
     assert facts["data"]["standardise"] == stored(tmp_path / "run", 40)["data"]
+
+
+def test_the_pass_over_the_records_ends_when_the_job_is_stopped(
+    table: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    def endless(layer: Any, index: int, count: int, check: Callable[[], None]) -> Any:
+        began.set()
+        try:
+            while True:
+                check()
+        finally:
+            ended.set()
+
+    def check() -> None:
+        if began.is_set():
+            raise LeftLineError("SIGINT", 130)
+
+    monkeypatch.setattr(standardising, "measure", endless)
+    monkeypatch.setattr(tasks, "LOOK_S", 0.01)
+    conf = job({"path": table}, "CSVInput").conf
+    with local_cluster(1, processes=False) as client:
+        with pytest.raises(LeftLineError, match="SIGINT"):
+            standardising.compute_scalings(conf, [], [], tasks.on_dask(client, (), None, check), 1, print)
+        assert ended.wait(60)

@@ -15,6 +15,7 @@ import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.errors import ClusterError, NumericError
 from singa_dask.jobs.training import RunOptions, start
+from singa_dask.observe import RunDirectory
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.jobs.conftest import KEYS, digits_net
 
@@ -55,6 +56,39 @@ def test_what_a_run_tells(job: sd.Job, tmp_path: Path, capsys: pytest.CaptureFix
     assert run.plot()._repr_png_().startswith(b"\x89PNG")
     assert "<b>tiny</b>: done, step 6 of 6" in run._repr_html_()
     assert repr(run) == f"<Run {tmp_path}/run: done>"
+
+
+def test_a_run_elsewhere_that_may_go_on_is_not_replaced(job: sd.Job) -> None:
+    url = "memory://a-run-that-may-go-on"
+    with RunDirectory(url, "", "") as directory:
+        directory.on_event({"event": "started", "time": 0.0})
+    with pytest.raises(sd.ConfigError, match="a run is already there"):
+        sd.train(job, run_dir=url, **QUIET)
+    assert sd.train(job, run_dir=url, overwrite=True, **QUIET).state == "done"
+
+
+def test_what_has_changed_is_told_when_a_run_goes_on(
+    job: sd.Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, long = str(tmp_path / "run"), "a" * 90
+    sd.train(job.replace({"user_conf.note": f"{long}b"}), run_dir=url, **QUIET)
+    adam = {"updater.type": "Adam", "updater.momentum": 0, "updater.learning_rate.base_lr": 0.01}
+    other = job.replace({**adam, "train_steps": 4, "user_conf.note": f"{long}c"})
+    sd.train(other, run_dir=url, resume=True)
+    none_left = "train_steps is 4, and the checkpoint is of step 6: no step is left. Set train_steps, or epochs, "
+    assert capsys.readouterr().err.splitlines()[:6] == [
+        "changed: updater.type: SGD -> Adam",
+        "changed: updater.learning_rate.base_lr: 0.05 -> 0.01",
+        "changed: updater.momentum: 0.9 -> 0",
+        "changed: train_steps: 6 -> 4",
+        "changed: user_conf.note: …aaaaaaaaaab -> …aaaaaaaaaac",
+        f"{none_left}higher to train on.",
+    ]
+    other.save(tmp_path / "job.yaml")
+    result = CliRunner().invoke(main, ["run", str(tmp_path / "job.yaml"), "--run-dir", url, "--resume"])
+    assert result.exit_code == 0
+    assert not [line for line in result.output.splitlines() if line.startswith("changed")]
+    assert "of step 6: no step is left" in result.output
 
 
 def test_a_run_of_another_process(job: sd.Job, tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def test_a_layer_that_cannot_skip_batches_says_so(caplog: pytest.LogCaptureFixtu
         layer = kind(LayerConf.model_validate({"name": "data", "type": "RecordInput"}), Context())
         layer.advance(3)
     (record,) = caplog.records
-    assert record.getMessage() == "layer data: Counts has a cursor but no advance, so 3 batches are read again."
+    assert record.getMessage() == "layer data: Counts defines cursor() but not advance(), so 3 batches are read again."
 
 
 def test_a_cursor_of_other_records_is_refused(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_cursor_of_other_records_is_refused(tmp_path: Path) -> None:
     written(tmp_path, 601)
     other = layer_of("RecordInput", path=url, batchsize=50, shape=[3, 4])
     other.seek(cursor or {})
-    with pytest.raises(DataError, match="fingerprint"):
+    with pytest.raises(DataError, match="the version of the data is"):
         read(other)
     other.close()
 

@@ -48,6 +48,12 @@ def test_values_of_many_magnitudes_are_drawn_on_a_logarithmic_axis(tmp_path: Pat
     assert not panels(tmp_path / "b", [metrics(i, loss=10.0**-i - 0.001) for i in range(4)])["loss"].is_log
 
 
+def test_the_axis_of_a_value_that_does_not_change_starts_at_zero(tmp_path: Path) -> None:
+    found = panels(tmp_path, [metrics(step, loss=1.0 + step, lr=1e-3) for step in range(5)])
+    assert found["learning rate"].from_zero
+    assert not found["loss"].from_zero
+
+
 def test_thinning_keeps_spikes_and_ends_and_gaps() -> None:
     y = np.zeros(1_000_000)
     y[[0, 123_456, 654_321, 999_999]] = 3.0, 1e6, -1e6, 4.0

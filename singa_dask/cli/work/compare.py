@@ -67,7 +67,7 @@ def compare(
     sets = (*sets, CPU) if cpu else sets
     conf = job.read(job_file, sets, None).job
     if not conf.trains:
-        raise click.UsageError(f"{job_file}: there is nothing to train: no updater, no train_steps.")
+        raise click.UsageError(f"{job_file}: there is nothing to train: no updater, no epochs, no train_steps.")
     ends = Ends(read_target(until, conf) if until else None, seconds)
     run_dir = fs.absolute(run_dir or fs.join("runs", new_job_id(f"compare-{conf.name}")))
     elsewhere = bool(scheduler or scheduler_file)
@@ -130,8 +130,8 @@ def read_target(text: str, conf: JobConf) -> Target:
     """
     metric, _, number = text.partition("=")
     phases = {
-        "test": conf.test_freq > 0 and conf.test_steps > 0,
-        "validation": conf.validate_freq > 0 and conf.validate_steps > 0,
+        "test": conf.test_freq > 0 and conf.test_steps != 0,
+        "validation": conf.validate_freq > 0 and conf.validate_steps != 0,
         "train": True,
     }
     phase, name = split_metric(metric)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from typing import Any
 
 from singa_dask.cli.echo import echo
 from singa_dask.cli.tables import columns
 from singa_dask.observe import to_json
 from singa_dask.observe.run_facts import best_metric, result_of
-from singa_dask.observe.stored_run import StoredRun, flatten, short_names
+from singa_dask.observe.stored_run import StoredRun, differences, flatten, short_names, shown_pair
 
 __all__ = ["diff"]
-
-ABSENT = "-"
 
 
 def diff(first: str, second: str, as_json: bool) -> None:
@@ -28,15 +24,9 @@ def diff(first: str, second: str, as_json: bool) -> None:
     names = short_names(runs) if runs[0].url != runs[1].url else [first, second]
     sections = []
     for title, found in (("job", jobs), ("result", results)):
-        rows = [(f"  {key}", *map(_shown, pair)) for key, pair in found.items()]
+        rows = [(f"  {key}", *shown_pair(*pair)) for key, pair in found.items()]
         sections.append("\n".join(columns([(title, *names), *rows])) if rows else f"{title}: no difference")
     echo("\n\n".join(sections))
-
-
-def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the values of both by key where they differ; None where a key is missing."""
-    keys = dict.fromkeys([*first, *second])
-    return {key: [first.get(key), second.get(key)] for key in keys if first.get(key) != second.get(key)}
 
 
 def _result(run: StoredRun) -> dict[str, Any]:
@@ -47,11 +37,3 @@ def _result(run: StoredRun) -> dict[str, Any]:
     if best:
         found |= {f"best {best['metric']}": best["value"], f"best {best['metric']} at step": best["step"]}
     return {key: value for key, value in found.items() if value != {}}
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return ABSENT
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return value if isinstance(value, str) and value else json.dumps(value)

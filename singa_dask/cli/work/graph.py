@@ -85,19 +85,19 @@ def draw(text: str, suffix: str, output: str) -> bytes:
 
     Raises
     ------
-    click.ClickException
+    ConfigError, click.ClickException
         It is not installed, or fails.
     """
     try:
         graphviz = importlib.import_module("graphviz")
     except ImportError:
         message = f"-o {output}: pictures are drawn through the Python package graphviz. Install it: "
-        raise click.ClickException(f"{message}pip install 'singa-dask[graph]'. {INSTEAD}") from None
+        raise ConfigError(f"{message}pip install 'singa-dask[graph]'. {INSTEAD}") from None
     try:
         drawn: bytes = graphviz.Source(text).pipe(format=suffix.removeprefix("."))
     except graphviz.ExecutableNotFound:
         message = f"-o {output}: pictures are drawn by Graphviz, whose program dot is not on the PATH. Install it, "
-        raise click.ClickException(f"{message}e.g. by apt install graphviz. {INSTEAD}") from None
+        raise ConfigError(f"{message}e.g. by apt install graphviz. {INSTEAD}") from None
     except subprocess.CalledProcessError as error:
         said = (error.stderr or b"").decode(errors="replace").strip()
         raise click.ClickException(f"-o {output}: Graphviz failed: {said or error}. {INSTEAD}") from None

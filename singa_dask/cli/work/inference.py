@@ -17,11 +17,13 @@ from singa_dask.cli.clusters import chosen_cluster
 from singa_dask.cli.echo import echo
 from singa_dask.cli.tasks import reported, shown
 from singa_dask.conf import Phase
+from singa_dask.conf.watched import CONFUSION
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.inference import HERE, Computation, Records, Workers, workers_of
 from singa_dask.jobs.stored import PHASES, StoredNet
 from singa_dask.observe import show_metrics, to_json
+from singa_dask.observe.figure import draw_confusion
 from singa_dask.runtime.inference.predictions import csv_lines
 
 __all__ = ["extract", "predict", "test"]
@@ -84,13 +86,31 @@ def predict(
         echo(f"{out}: {sum(each.count for each in values.found)} records", err=True)
 
 
-def test(phase: str, steps: int | None, as_json: bool, quiet: bool, **given: Any) -> None:
+def test(
+    phase: str,
+    steps: int | None,
+    metrics: str | None,
+    confusion: str | None,
+    as_json: bool,
+    quiet: bool,
+    **given: Any,
+) -> None:
     """Measure the performance of a checkpoint."""
     started = time.perf_counter()
+    if confusion and not confusion.lower().endswith((".csv", ".svg", ".png")):
+        raise click.UsageError(f"--confusion {confusion}: expected a file that ends in .csv, .svg or .png.")
     net = _stored_net(quiet=quiet, **given)
     which = PHASES[phase]
+    names = net.read.job.metrics if metrics is None else [name.strip() for name in metrics.split(",") if name.strip()]
     with _ends_at_once():
-        tested = net.test(which, steps)
+        tested = net.test(which, steps, metrics=[*names, *([CONFUSION] if confusion else [])])
+    if confusion:
+        if len(tested.matrices) > 1:
+            raise ConfigError(f"--confusion: the net has several, {', '.join(tested.matrices)}. See sd.test.")
+        [matrix] = tested.matrices.values()
+        known = next((found for found in tested.class_names if len(found) == len(matrix)), ())
+        content = draw_confusion(matrix, known or list(map(str, range(len(matrix)))), confusion[-4:].lower())
+        fs.write_atomic(fs.absolute(confusion), content)
     outputs = job.outputs([tested.net])
     summary = {
         "job": net.read.job.name,
@@ -101,7 +121,7 @@ def test(phase: str, steps: int | None, as_json: bool, quiet: bool, **given: Any
         "seconds": round(time.perf_counter() - started, 3),
         "bad_records": tested.bad_records,
         "checkpoint": tested.checkpoints,
-        NAMES[which]: tested.metrics,
+        NAMES[which]: {**tested.metrics, **{name: each.tolist() for name, each in tested.matrices.items()}},
         **({"outputs": outputs} if outputs else {}),
     }
     if not quiet:

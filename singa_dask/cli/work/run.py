@@ -15,10 +15,10 @@ from singa_dask.cli.options import LATEST
 from singa_dask.cli.resume import command_line, how_to_go_on
 from singa_dask.cli.signals import Signals, hidden_from_children
 from singa_dask.conf import JobConf
-from singa_dask.errors import ConfigError
+from singa_dask.errors import ConfigError, NumericError
 from singa_dask.jobs.clusters import cluster_of
 from singa_dask.jobs.datasets.hosts import placed
-from singa_dask.jobs.preparing import Place, prepare_run
+from singa_dask.jobs.preparing import Place, changes_of, prepare_run
 from singa_dask.observe import join_if_fits, short_url, start_progress, to_json
 from singa_dask.runtime import Driver, JobRun, Patience, Result, connect, plan_processes, remote_hosts, wait_for_room
 from singa_dask.runtime import detach as detach_job
@@ -72,6 +72,8 @@ def run(
     read, place, nets = prepared.job_file, prepared.place, prepared.nets
     conf = read.job
     job.warn(read, nets, strict=strict, quiet=quiet, embedded=not elsewhere)
+    for line in changes_of(read, place) if not quiet else ():
+        echo(line, err=True)
     job_run = prepared.job_run(command_line(ctx), queue, priority)
     directory = job_run.directory()
     try:
@@ -103,7 +105,7 @@ def run(
         job.show_outputs(job.outputs(nets.values()))
     # what is wrong with the job would end it again
     if result.state != "done" and result.exit_code != ConfigError.exit_code and not quiet:
-        echo(how_to_go_on(ctx, place.url), err=True)
+        echo(how_to_go_on(ctx, place.url, fails_again=result.exit_code in (1, NumericError.exit_code)), err=True)
     if as_json:
         echo(to_json(summary))
     ctx.exit(result.exit_code)
@@ -126,10 +128,6 @@ def tell_start(conf: JobConf, place: Place) -> None:
     echo(f"run directory: {short_url(place.url)}", err=True)
     for url in () if place.checkpoint else place.init_from or conf.checkpoint_path:
         echo(f"initial values from {find_values(url)}", err=True)
-    steps = place.steps().values()
-    if steps and min(steps) >= conf.train_steps:
-        message = f"train_steps is {conf.train_steps}, and the checkpoint is of step {min(steps)}: no step is left."
-        echo(f"{message} Set train_steps higher to train on.", err=True)
 
 
 def tell_end(result: Result, url: str, quiet: bool) -> None:

@@ -51,6 +51,8 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield f"{facts['id']}: {facts['state']}{why}"
     if facts.get("reason"):
         yield f"  {facts['reason']}"
+    for sentence in facts["learning"].get("sentences", ()):
+        yield f"  {sentence}"
     yield ""
     yield from columns([(name, text) for name, text in _rows(facts) if text])
     if facts["metrics"]:

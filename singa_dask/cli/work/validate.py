@@ -8,7 +8,8 @@ from singa_dask.cli import job
 from singa_dask.cli.echo import echo
 from singa_dask.comm import Address
 from singa_dask.conf import JobConf
-from singa_dask.jobs.checking import check, complete
+from singa_dask.jobs.checking import check, complete, count_steps
+from singa_dask.jobs.datasets.binding import readers
 from singa_dask.runtime import absent_records, n_threads, plan_processes
 from singa_dask.runtime.planning.devices import device_names, n_on_gpus
 
@@ -21,6 +22,9 @@ def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, str
     absent = absent_records(read.job)
     nets = check(read, absent=absent)
     job.warn(read, nets, strict=strict, embedded=True, more=absent.values())
+    if read.job.epochs is not None and not absent and not readers(read.job):
+        n_steps = count_steps(read, nets).job.train_steps
+        echo(f"epochs: {read.job.epochs:g}, which are {n_steps} steps of each worker group\n")
     for phase, net in nets.items():
         echo(f"{str(phase.name).lower()} net\n{net.describe()}\n")
     layout = plan_processes(read.job.cluster)

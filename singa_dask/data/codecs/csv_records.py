@@ -40,7 +40,8 @@ SEPARATORS = (";", "\t", "|", ",")
 # fields that stand for no number, as pandas has them, and "?"
 MISSING = ("", "#N/A", "#NA", "-nan", "-NaN", "<NA>", "?", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null")
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
-AS_UTF8 = 'Write it as UTF-8, in Excel as "CSV UTF-8", or convert it with iconv.'
+UTF8 = "utf-8"
+AS_UTF8 = 'Write it as UTF-8, in Excel as "CSV UTF-8", or set charset, such as latin-1.'
 # the longest header
 MAX_HEADER = 1 << 26
 
@@ -48,12 +49,13 @@ Read = Callable[[int, int], bytes | memoryview]
 
 
 class CsvHeader(NamedTuple):
-    """The header of a file: names of the columns, separator, offset and line number of the first record."""
+    """The header of a file: names of the columns, separator, offset and line of the first record, and encoding."""
 
     names: tuple[str, ...]
     separator: str
     start: int
     line: int
+    charset: str = UTF8
 
 
 class Run(NamedTuple):
@@ -65,14 +67,17 @@ class Run(NamedTuple):
     line: int
 
 
-def read_header(url: str, read: Read, size: int, separator: str) -> CsvHeader:
-    """Read the header of a file of ``size`` bytes.
+def read_header(
+    url: str, read: Read, size: int, separator: str, charset: str = UTF8, has_names: bool | None = None
+) -> CsvHeader:
+    """Read the header of a file of ``size`` bytes; columns without names are called by their positions from 1 on.
 
     Raises
     ------
     DataError
-        The file is empty or not in UTF-8, the header has no such separator, or a name occurs twice.
+        The file is empty or in another encoding, the header has no such separator, or a name occurs twice.
     """
+    _check_charset(url, charset)
     head = bytes(read(0, min(size, HEAD_BYTES)))
     if head.startswith(WIDE_BOMS):
         raise DataError(f"{url}: text in UTF-16, as Excel's Unicode Text is. {AS_UTF8}")
@@ -89,8 +94,21 @@ def read_header(url: str, read: Read, size: int, separator: str) -> CsvHeader:
     text = head[start : end if end >= 0 else size]
     if not text.strip():
         raise DataError(f"{url}: it is empty." if not head.strip() else f"{url}, line {line}: expected a header.")
-    names = _names(f"{url}, line {line}", text, separator)
-    return CsvHeader(names, separator, start + len(text), line + text.count(b"\n"))
+    fields = _fields(f"{url}, line {line}", text, separator, charset)
+    if has_names is False:
+        return CsvHeader(tuple(str(i + 1) for i in range(len(fields))), separator, start, line, charset)
+    names = _names(f"{url}, line {line}", fields, has_names is True)
+    return CsvHeader(names, separator, start + len(text), line + text.count(b"\n"), charset)
+
+
+def _check_charset(url: str, charset: str) -> None:
+    """Check that ASCII is the same in an encoding: line ends, separators and quotes are found in bytes."""
+    try:
+        if bytes(range(128)).decode(charset).encode() == bytes(range(128)):
+            return
+    except (LookupError, UnicodeError):
+        pass
+    raise DataError(f"{url}: charset {charset!r}. Expected an encoding that extends ASCII, such as latin-1 or cp1252.")
 
 
 def _record_end(text: bytes, start: int) -> int:
@@ -100,11 +118,11 @@ def _record_end(text: bytes, start: int) -> int:
     return start + int(ends[0]) + 1 if len(ends) else -1
 
 
-def _names(where: str, text: bytes, separator: str) -> tuple[str, ...]:
+def _fields(where: str, text: bytes, separator: str, charset: str) -> list[str]:
     try:
-        decoded = text.decode().rstrip("\r\n")
+        decoded = text.decode(charset).rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: not UTF-8: {error}. {AS_UTF8}") from None
+        raise DataError(f"{where}: not {charset.upper()}: {error}. {AS_UTF8}") from None
     if "\r" in decoded and '"' not in decoded:
         raise DataError(f"{where}: lines end with carriage returns only. Write the file with line feeds.")
     if len(separator) != 1:
@@ -112,12 +130,17 @@ def _names(where: str, text: bytes, separator: str) -> tuple[str, ...]:
     if separator not in decoded and (other := next((each for each in SEPARATORS if each in decoded), "")):
         raise DataError(f"{where}: it contains no {separator!r}, but {other!r}. Set separator: {other!r}.")
     try:
-        fields = [name for row in csv.reader([decoded], delimiter=separator, strict=True) for name in row]
+        return [name for row in csv.reader([decoded], delimiter=separator, strict=True) for name in row]
     except csv.Error as error:
         raise DataError(f"{where}: {error}.") from None
+
+
+def _names(where: str, fields: Sequence[str], may_be_numbers: bool) -> tuple[str, ...]:
     names = [name.strip() for name in fields]
-    if not any(_is_name(name) for name in names):
-        raise DataError(f"{where}: expected a header with the names of the columns, got numbers: {decoded[:60]!r}.")
+    if not may_be_numbers and not any(_is_name(name) for name in names):
+        raise DataError(
+            f"{where}: expected a header with the names of the columns, got numbers: {','.join(fields)[:60]!r}."
+        )
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"{where}: column {twice!r} occurs twice. Rename one.")
@@ -237,7 +260,13 @@ def parse_columns(
     )
     return pyarrow.csv.read_csv(
         pa.BufferReader(text),
-        pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=len(text) + 1),
+        pyarrow.csv.ReadOptions(
+            column_names=names,
+            use_threads=False,
+            # all of it, also where characters take more bytes in UTF-8
+            block_size=len(text) * (1 if header.charset == UTF8 else 4) + 1,
+            encoding=header.charset,
+        ),
         pyarrow.csv.ParseOptions(
             delimiter=header.separator,
             newlines_in_values=b'"' in text,
@@ -272,10 +301,10 @@ def find_wrong(text: bytes, header: CsvHeader, numbers: Sequence[str]) -> tuple[
     wanted = [(name, header.names.index(name)) for name in numbers]
     for i, (start, stop) in enumerate(pairwise(starts)):
         try:
-            record = text[start:stop].decode().strip("\r\n")
+            record = text[start:stop].decode(header.charset).strip("\r\n")
             rows = list(csv.reader([record + "\n"], delimiter=header.separator))
         except UnicodeDecodeError as error:
-            return i, f": not UTF-8: {error}. {AS_UTF8.rstrip('.')}"
+            return i, f": not {header.charset.upper()}: {error}. {AS_UTF8.rstrip('.')}"
         except csv.Error:
             return i, ": a quote in a field that does not begin with one. Quote the field, and double quotes in it"
         fields = rows[0] if rows else []

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, MissingPackageError
 
 try:
     from PIL import Image, ImageOps, UnidentifiedImageError
@@ -74,7 +74,8 @@ def _orientation(image: Image.Image) -> int:
 def _opened(data: bytes | memoryview, where: str) -> Iterator[Image.Image]:
     """Open an encoded image; converts errors of Pillow to `DataError`s."""
     if Image is None:
-        raise DataError(f"{where}: Pillow is needed to decode images. Install it: pip install 'singa-dask[images]'.")
+        message = f"{where}: Pillow is needed to decode images. Install it: pip install 'singa-dask[images]'."
+        raise MissingPackageError(message)
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as file:
             yield file

@@ -22,7 +22,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from singa_dask.data.fs import hdfs_clients, host_files
 from singa_dask.data.fs.hdfs import HdfsFileSystem
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, MissingPackageError
 from singa_dask.redaction import reveal
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "MAX_DECOMPRESSED",
     "Options",
     "absolute",
+    "create",
     "entries",
     "errors_name",
     "exists",
@@ -75,8 +76,8 @@ def errors_name(url: str) -> Iterator[None]:
     except IsADirectoryError as error:
         raise DataError(f"{url}: is a directory, expected a file.") from error
     except (OSError, ValueError, ImportError) as error:
-        text = str(error)
-        raise DataError(text if text.startswith(url) else f"{url}: {text}") from error
+        text, kind = str(error), MissingPackageError if isinstance(error, ImportError) else DataError
+        raise kind(text if text.startswith(url) else f"{url}: {text}") from error
 
 
 def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
@@ -245,6 +246,28 @@ def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]
             filesystem.makedirs(hdfs_clients.parent(filesystem, path), exist_ok=True)
         file: IO[Any] = filesystem.open(path, mode)
     return file
+
+
+def create(url: str, data: bytes, storage_options: Options = None) -> bool:
+    """Write a file that is not there; return False if it is, also when others create it at the same moment.
+
+    Of a filesystem without files that are created exclusively, the one that looks last finds out.
+    """
+    filesystem, path = resolve(url, storage_options)
+    with errors_name(url):
+        filesystem.makedirs(hdfs_clients.parent(filesystem, path), exist_ok=True)
+        try:
+            with filesystem.open(path, "xb") as file:
+                file.write(data)
+        except (ValueError, NotImplementedError):  # no such mode
+            if filesystem.exists(path):
+                return False
+            filesystem.pipe_file(path, data)
+        except OSError:
+            if filesystem.exists(path):
+                return False
+            raise
+    return True
 
 
 def read_bytes(url: str, offset: int = 0, length: int | None = None, storage_options: Options = None) -> bytes:

@@ -327,21 +327,21 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
         path = self._strip_protocol(path)
         if mode == "rb":
             return io.BufferedReader(RangeFile(self.reader(path)), CHUNK_BYTES)
-        if mode in ("wb", "ab"):
+        if mode in ("wb", "ab", "xb"):
             return io.BufferedWriter(_Output(self._connection, path, self._writer(path, mode)), CHUNK_BYTES)
-        raise ValueError(f"mode {mode!r}: files on HDFS are read (rb), written (wb) or appended to (ab).")
+        raise ValueError(f"mode {mode!r}: files on HDFS are read (rb), written (wb, xb) or appended to (ab).")
 
     def _writer(self, path: str, mode: str, block_bytes: int | None = None) -> hdfs_native.FileWriter:
         # hdfs-native takes the defaults of these from the NameNode, not from the configuration
         replication, block_size = (self._config.get(name) for name in ("dfs.replication", "dfs.blocksize"))
         options = hdfs_native.WriteOptions(
-            overwrite=True,
+            overwrite=mode != "xb",
             replication=int(replication) if replication else None,
             block_size=max(block_bytes or 0, int(block_size or 0)) or None,
         )
         return self.ask(
             path,
-            lambda client: client.create(path, options) if mode == "wb" else client.append(path),
+            lambda client: client.append(path) if mode == "ab" else client.create(path, options),
             repeatable=mode == "wb",
         )
 

@@ -211,7 +211,7 @@ class Loader:
     @property
     def epoch(self) -> float:
         """Number of epochs read so far, fractional: 1.5 in the middle of the second one."""
-        return (self.sampler.skip + self._step * self.sampler.batch_size) / self.sampler.period
+        return (self.sampler.first_row + self._step * self.sampler.batch_size) / self.sampler.period
 
     def cursor(self) -> dict[str, Any]:
         """Return the position of the next batch, see `Sampler.cursor`."""
@@ -225,9 +225,13 @@ class Loader:
         DataError
             The cursor was made with other records or another order.
         """
-        step = self.sampler.step_at(cursor)
         self._halt()
-        self._step = step
+        self._step = self.sampler.seek(cursor)
+        if self.sampler.shuffle == "block" and cursor["batch_size"] != self.sampler.batch_size:
+            message = (
+                "%s: shuffle: block orders records by batchsize, which was %d: in the rest of this epoch some are "
+            )
+            LOG.warning(message + "read again, and as many are left out.", self.store.url, cursor["batch_size"])
 
     def advance(self, n_batches: int) -> None:
         """Skip some batches without reading them, or go back by some if the number is negative."""

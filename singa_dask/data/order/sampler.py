@@ -26,6 +26,13 @@ Shuffle = Literal["none", "block", "full"]
 
 # divisible by 1, 2, 3, 4, 6, 8, 12, 16 and 24 workers
 CANONICAL_STREAMS = 48
+# what messages call the facts of a cursor that are no keys of a job
+CALLED = {
+    "fingerprint": "the version of the data",
+    "deal": "the order of blocks by hosts",
+    "version": "the way in which worker groups share records",
+    "skip": "the number of records skipped at the start",
+}
 # omitted from cursors, so that older cursors without these keys remain valid
 _PLAIN = {"last_batch": "wrap", "deal": ""}
 MAX_STEPS = 64
@@ -67,6 +74,8 @@ class Sampler:
         ``pad``: the batch is completed with the first records of the same epoch.
     shares : sequence of int
         Proportions in which the workers share a batch; equal if empty.
+    span : (int, int), optional
+        First record, and the one after the last, in place of those of the group; not for ``block``.
 
     Attributes
     ----------
@@ -74,6 +83,8 @@ class Sampler:
         Number of records of the group.
     period : int
         Rows per epoch, including padding.
+    first_row : int
+        Row with which step 0 begins.
 
     Raises
     ------
@@ -106,15 +117,18 @@ class Sampler:
         fingerprint: str = "",
         last_batch: LastBatch = "wrap",
         shares: Sequence[int] = (),
+        span: tuple[int, int] | None = None,
     ) -> None:
         self.batch_size, self.shuffle, self.seed, self._shares = batch_size, shuffle, seed, shares
         self.fingerprint, self.last_batch, self.n_groups = fingerprint, last_batch, n_groups
         streams = streams or math.gcd(batch_size, CANONICAL_STREAMS)
         if batch_size % streams:
             raise ValueError(f"{streams} streams do not divide a batch of {batch_size}")
-        self._records = GroupRecords.of(sizes, batch_size, group, n_groups, skip, last_batch)
+        self._records = GroupRecords.of(sizes, batch_size, group, n_groups, skip, last_batch, span)
         self.start, self.count = self._records.start, self._records.count
         self.period, self.skip = self._records.period, self._records.skip
+        # where step 0 begins: changed if a run goes on with another batch size
+        self.first_row = self.skip
         self.window = window
         dealt = None if deal is None else np.asarray(deal, np.int64)
         self._block = BlockOrder(self._records, seed, streams, window, dealt)
@@ -137,7 +151,7 @@ class Sampler:
         low, high = self.bounds(n_workers)[worker : worker + 2]
         if self.shuffle == "block":
             return self._block.rows(step, n_steps, low, high)
-        firsts = self.skip + (step + np.arange(n_steps)[:, None]) * self.batch_size
+        firsts = self.first_row + (step + np.arange(n_steps)[:, None]) * self.batch_size
         if self.shuffle == "full":
             return self._full.ids(firsts + np.arange(low, high))
         # computing remainders is slow: one per batch is enough, except at the end of an epoch
@@ -153,7 +167,7 @@ class Sampler:
         The array is read-only, as it is shared by steps of the same epoch.
         """
         low, high = self.bounds(n_workers)[worker : worker + 2]
-        first = self.skip + step * self.batch_size
+        first = self.first_row + step * self.batch_size
         epoch = (first + low) // self.period
         if (first + high - 1) // self.period > epoch:
             rows: Ids = np.arange(first + low, first + high, dtype=np.int64)
@@ -224,10 +238,13 @@ class Sampler:
     def cursor(self, step: int) -> dict[str, Any]:
         """Return the position before ``step`` as a dict of a few integers, for a checkpoint."""
         identity = {name: value for name, value in self._identity.items() if _PLAIN.get(name) != value}
-        return {**identity, "samples_seen": step * self.batch_size}
+        return {**identity, "samples_seen": self.first_row - self.skip + step * self.batch_size}
 
-    def step_at(self, cursor: Mapping[str, Any]) -> int:
+    def seek(self, cursor: Mapping[str, Any]) -> int:
         """Return the step that a cursor refers to.
+
+        If its batches were of another size, that step begins with the next record of the epoch; in an order by blocks,
+        which depends on the size, after as many records.
 
         Raises
         ------
@@ -235,13 +252,20 @@ class Sampler:
             The cursor was made with other records or settings. Names the difference.
         """
         known = {**_PLAIN, **cursor}
+        is_resized = known["batch_size"] != self.batch_size
         for name, value in self._identity.items():
-            if known.get(name) != value:
+            if known.get(name) != value and not (is_resized and name in ("batch_size", "streams", "skip")):
                 raise DataError(
-                    f"the cursor of the checkpoint does not fit these records: {name} is {value!r}, "
-                    f"it was {known.get(name)!r}."
+                    "the position in the records of the checkpoint does not fit these records: "
+                    f"{CALLED.get(name, name)} is {value!r}, it was {known.get(name)!r}. Set it back, or start from "
+                    "the values of the checkpoint alone by --init-from."
                 )
-        return int(cursor["samples_seen"]) // self.batch_size
+        period = self._records.rows_per_epoch(self.count, known["batch_size"], self.last_batch)
+        epoch, row = divmod(int(known["skip"] + known["samples_seen"]), period)
+        done = epoch * self.period + min(row, self.period) - self.skip
+        step, rest = divmod(done, self.batch_size)
+        self.first_row = self.skip + (0 if self.shuffle == "block" else rest)
+        return step
 
     @cached_property
     def _identity(self) -> dict[str, Any]:

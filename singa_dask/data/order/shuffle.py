@@ -9,6 +9,7 @@ import hashlib
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
@@ -133,8 +134,9 @@ class GroupRecords:
         n_groups: int,
         skip: int,
         last_batch: LastBatch,
+        span: tuple[int, int] | None = None,
     ) -> GroupRecords:
-        """Return the records of a group.
+        """Return the records of a group, or those of ``span``.
 
         Raises
         ------
@@ -143,11 +145,11 @@ class GroupRecords:
         """
         starts = np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))])
         total = int(starts[-1])
-        start, end = group * total // n_groups, (group + 1) * total // n_groups
+        start, end = span or (group * total // n_groups, (group + 1) * total // n_groups)
         count = end - start
         if not count:
             raise DataError(f"{total} records are too few for {n_groups} groups: group {group} would have none.")
-        period = count + {"wrap": 0, "drop_last": -(count % batch_size), "pad": -count % batch_size}[last_batch]
+        period = cls.rows_per_epoch(count, batch_size, last_batch)
         if not period:
             raise DataError(
                 f"{count} records for group {group} are less than a batch of {batch_size}: last_batch: drop_last "
@@ -155,6 +157,17 @@ class GroupRecords:
             )
         skip = skip if last_batch == "wrap" else skip - skip % batch_size
         return cls(starts, start, count, batch_size, period, skip, last_batch)
+
+    @staticmethod
+    def rows_per_epoch(count: int, batch_size: int, last_batch: LastBatch) -> int:
+        """Return the rows of an epoch of a group, including padding."""
+        return count + {"wrap": 0, "drop_last": -(count % batch_size), "pad": -count % batch_size}[last_batch]
+
+    @classmethod
+    def steps_per_epoch(cls, n: int, batch_size: int, n_groups: int, last_batch: LastBatch) -> Fraction:
+        """Return in how many batches groups together read each of ``n`` records once; errors are those of `of`."""
+        groups = (cls.of([n], batch_size, group, n_groups, 0, last_batch) for group in range(n_groups))
+        return Fraction(max(group.period for group in groups), batch_size)
 
 
 class FullOrder:

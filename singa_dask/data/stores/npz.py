@@ -48,7 +48,7 @@ DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-IMAGE_NAMES = ("images", "image", "pixel", "data", "x")
+IMAGE_NAMES = ("images", "image", "pixel", "data", "features", "x")
 CLASS_NAMES = "class_names"
 
 
@@ -80,7 +80,9 @@ class NpzStore(ColumnStore):
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
-        return head.startswith(MAGIC) or super().matches(url, head)
+        # Excel's files are archives, too
+        is_sheet = url.lower().endswith(".xlsx")
+        return (head.startswith(MAGIC) and not is_sheet) or super().matches(url, head)
 
     @classmethod
     def write(
@@ -133,7 +135,7 @@ class NpzStore(ColumnStore):
 
     def _choose(self, members: dict[str, Any]) -> dict[str, str]:
         """Return the names of the members with images and labels."""
-        found = [name for name in IMAGE_NAMES if name in members]
+        found = [each for name in IMAGE_NAMES for each in members if each.lower() == name]
         if len(found) > 1:
             raise DataError(f"{self.url}: {' and '.join(found)} could each be the images or data. Expected one array.")
         if not found:
@@ -170,8 +172,6 @@ def _check_count(file: IO[bytes], archive: zipfile.ZipFile) -> None:
 
 def _advice(names: Sequence[str]) -> str:
     """Return a hint for a file whose arrays have names of other programs."""
-    if "x" in (lowered := [name.lower() for name in names]):
-        return f" Name it x, not {names[lowered.index('x')]}."
     parts = [name for name in names if name.lower().endswith("train")]
     if not parts:
         return ""

@@ -198,11 +198,11 @@ class ParquetPart(Part):
     A run is a row group, or some rows of a large one. Its ``line`` is the index of its first record in the file.
     """
 
-    def __init__(self, url: str, storage_options: fs.Options) -> None:
+    def __init__(self, url: str, storage_options: fs.Options, source: Bytes | None = None) -> None:
         self.url = url
         self._stream, self._stream_lock = NO_STREAM, threading.Lock()
         self._shared = _SharedReads()
-        self.source = RangeReader(url, storage_options)
+        self.source = source or RangeReader(url, storage_options)
         if not self.source.size:
             raise DataError(f"{url}: not a Parquet file: it is empty.")
         try:

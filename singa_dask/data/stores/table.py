@@ -19,10 +19,28 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_index import GROUP_BYTES, TableIndex, TableScan, find_index, index_url, keep_index
 from singa_dask.data.stores.table_part import OpenParts, Part, TableReader, format_of, table_files
+from singa_dask.data.stores.table_whole import WHOLE_SUFFIXES, read_whole
 from singa_dask.data.types import Arrays, Block, FileSum, TableColumn
 from singa_dask.errors import DataError
 
-__all__ = ["TableStore"]
+__all__ = ["TableStore", "open_part"]
+
+
+def open_part(
+    url: str,
+    format: str,
+    storage_options: fs.Options = None,
+    block_bytes: int = BLOCK_BYTES,
+    tolerant: bool = False,
+    separator: str = ",",
+    charset: str = "utf-8",
+    header: bool | None = None,
+) -> Part:
+    """Open one file of a table, with the parameters of `TableStore`."""
+    if format == "csv":
+        return CsvPart(url, storage_options, separator, block_bytes, tolerant, charset, header)
+    source = read_whole(url, storage_options) if format == "whole" else None
+    return ParquetPart(url, storage_options, source)
 
 
 @STORES.register("table")
@@ -58,8 +76,8 @@ class TableStore(RangeStore):
         Character between the fields of CSV. Excel's first line ``sep=;`` counts more.
     has_label : bool
         Whether to read label, target and weight.
-    format : {"csv", "parquet"}, optional
-        Detected by suffix or first bytes.
+    format : {"csv", "parquet", "whole"}, optional
+        ``whole``: an array of objects in JSON, or a sheet of Excel, held in memory. Detected by suffix or first bytes.
     facts : mapping, optional
         `TableFacts.to_dict` of the training data, to read other data in the same way.
     block_bytes : int
@@ -68,6 +86,11 @@ class TableStore(RangeStore):
         Whether wrong records are to be skipped by a loader: opening then learns from the others.
     weight : str
         Column with the weight of each record in training.
+    header : bool, optional
+        Whether CSV begins with a line of column names. By default it has to, and names that are all numbers are an
+        error. If it does not, columns are called ``1``, ``2``, ... by their positions.
+    charset : str
+        Python's name of the encoding of CSV, such as ``latin-1``; one that has ASCII as it is.
 
     Raises
     ------
@@ -76,6 +99,7 @@ class TableStore(RangeStore):
     """
 
     block_options = ("features", "label", "target", "categories", "has_label", "block_bytes", "weight")
+    suffixes = WHOLE_SUFFIXES
     lists_files = True
     rounds_data = True
 
@@ -96,6 +120,8 @@ class TableStore(RangeStore):
         block_bytes: int = BLOCK_BYTES,
         tolerant: bool = False,
         weight: str = "",
+        header: bool | None = None,
+        charset: str = "utf-8",
     ) -> None:
         names = {name: tuple(known) for name, known in (categories or {}).items()}
         labels = tuple(name for name in ([label] if isinstance(label, str) else label) if name)
@@ -107,13 +133,15 @@ class TableStore(RangeStore):
         # not among the options of other openings, so that kept indices are found
         more: dict[str, Any] = {"tolerant": tolerant} if tolerant else {}
         more |= {"weight": weight} if weight else {}
+        more |= {} if header is None else {"header": header}
+        more |= {} if charset == "utf-8" else {"charset": charset}
         super().__init__(url, storage_options, **options, block_bytes=block_bytes, **more)
 
     def index(self) -> None:
         self._part, options = OpenParts(self._open_part), self.options
         self._compared = set[int]()
         self._tolerant = "tolerant" in options
-        self._separator, self._block_bytes = options["separator"], options["block_bytes"]
+        self._block_bytes = options["block_bytes"]
         self._files = table_files(self.url, self.storage_options)
         self._format = options["format"] or format_of(self._files, self.storage_options)
         self._spec = TableSpec.from_options(options)
@@ -130,14 +158,13 @@ class TableStore(RangeStore):
 
     def _scan(self) -> TableScan:
         facts = TableFacts.from_dict(self.options["facts"]) if self.options["facts"] else None
-        limit = GROUP_BYTES if self._format == "parquet" else self._block_bytes
+        limit = self._block_bytes if self._format == "csv" else GROUP_BYTES
         return TableScan(self.url, self._reader, self._format, limit, facts, self._tolerant)
 
     def _open_part(self, file: int) -> Part:
+        options = {name: self.options[name] for name in ("separator", "charset", "header") if name in self.options}
         url = self._files[file].url
-        if self._format == "parquet":
-            return ParquetPart(url, self.storage_options)
-        return CsvPart(url, self.storage_options, self._separator, self._block_bytes, self._tolerant)
+        return open_part(url, self._format, self.storage_options, self._block_bytes, self._tolerant, **options)
 
     def _use(self, index: TableIndex) -> None:
         self._index, self.table_facts = index, index.facts

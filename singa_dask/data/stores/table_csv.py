@@ -40,13 +40,20 @@ class CsvPart(Part):
     """
 
     def __init__(
-        self, url: str, storage_options: fs.Options, separator: str, block_bytes: int, tolerant: bool = False
+        self,
+        url: str,
+        storage_options: fs.Options,
+        separator: str,
+        block_bytes: int,
+        tolerant: bool = False,
+        charset: str = "utf-8",
+        has_names: bool | None = None,
     ) -> None:
         self.url = url
         self.source = open_bytes(url, storage_options)
-        self._header = read_header(url, self.source.scan, self.source.size, separator)
+        self._header = read_header(url, self.source.scan, self.source.size, separator, charset, has_names)
         self._block_bytes, self._tolerant = block_bytes, tolerant
-        self.names = self._header.names
+        self.names, self.start = self._header.names, self._header.start
         self.index = tuple(name for name in self._header.names if not name or name.startswith("Unnamed: "))
 
     @property

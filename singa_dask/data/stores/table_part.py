@@ -20,6 +20,7 @@ from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.fs.byte_source import Bytes, Range
 from singa_dask.data.stores.opening import check_splits, is_pattern, shard_urls
 from singa_dask.data.stores.range_store import read_ranges
+from singa_dask.data.stores.table_whole import WHOLE_SUFFIXES
 from singa_dask.errors import DataError
 
 __all__ = ["OpenParts", "Part", "TableFile", "TableReader", "format_of", "kind_of_key", "table_files"]
@@ -27,7 +28,7 @@ __all__ = ["OpenParts", "Part", "TableFile", "TableReader", "format_of", "kind_o
 # local files, which are mapped, and files that are held in memory
 MAX_LOCAL = 8
 MAX_REMOTE = 256
-CSV_SUFFIXES = (".csv", ".tsv", ".txt")
+CSV_SUFFIXES = (".csv", ".tsv", ".txt", ".data")
 PARQUET_SUFFIXES = (".parquet", ".pq", ".parq")
 PACKED = ".gz"
 PARQUET_MAGIC = b"PAR1"
@@ -99,7 +100,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def format_of(files: Sequence[TableFile], storage_options: fs.Options = None) -> str:
-    """Return ``csv`` or ``parquet``.
+    """Return ``csv``, ``parquet``, or ``whole`` for files that are read as a whole.
 
     Raises
     ------
@@ -114,6 +115,8 @@ def format_of(files: Sequence[TableFile], storage_options: fs.Options = None) ->
 
 
 def _format(url: str, storage_options: fs.Options = None) -> str:
+    if url.lower().endswith(WHOLE_SUFFIXES):
+        return "whole"
     name = url.lower().removesuffix(PACKED)
     if name.endswith(PARQUET_SUFFIXES):
         return "parquet"
@@ -158,6 +161,8 @@ class Part(ABC):
         Columns.
     index : tuple of str
         Columns that number the rows.
+    start : int
+        Offset of the first record of CSV.
     faults : dict of str to str
         What is wrong with columns of text that may be meant otherwise; known once `kinds` are.
     """
@@ -166,6 +171,7 @@ class Part(ABC):
     source: Bytes
     names: tuple[str, ...]
     index: tuple[str, ...] = ()
+    start: int = 0
     faults: Mapping[str, str] = MappingProxyType({})
 
     @property

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from singa_dask.conf import ClusterConf, JobConf, LayerConf, NetConf, Phase
+from singa_dask.conf import ClusterConf, JobConf, LayerConf, Phase
 from singa_dask.conf.net import BESIDE_FEATURES
 from singa_dask.conf.wiring import check_phases, read_wiring
 from singa_dask.data import STORES, detect, fs
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers import LAYERS, StoreInput
+from singa_dask.layers import LAYERS
 from singa_dask.layers.records import StoreConf
+from singa_dask.runtime.planning.passes import IN_ORDER, reads_store, with_layers, with_store, with_stores
 from singa_dask.runtime.planning.paths import absolute_paths
 
 __all__ = [
@@ -100,7 +101,7 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
     if problems:
         raise ConfigError(problems)
     layers = [job.neuralnet.layer[i].model_copy(update={"include": [], "exclude": []}) for i in indices]
-    reading = {"shuffle": "none", "random_skip": 0, "last_batch": "wrap"} if in_order else {}
+    reading: dict[str, object] = dict(IN_ORDER) if in_order else {}
     if exposed:
         layers = [_exposed(layer) for layer in layers]
         reading["on_error"] = "raise"
@@ -110,7 +111,7 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
         total = [sum(store.batchsize)] if store.batchsize else []
         return store.model_copy(update={**reading, "batchsize": total})
 
-    made = _with_stores(_with_layers(job, layers), for_one).model_copy(
+    made = with_stores(with_layers(job, layers), for_one).model_copy(
         update={"cluster": ClusterConf(), "train_steps": 0, "test_freq": 0, "validate_freq": 0}
     )
     return PhaseJob(absolute_paths(made), Phase.TEST if phase == Phase.TRAIN else phase, tuple(indices))
@@ -118,7 +119,7 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
 
 def with_batchsize(job: JobConf, n: int) -> JobConf:
     """Return the job with batches of ``n`` records."""
-    return _with_stores(job, lambda store: store.model_copy(update={"batchsize": [n]}))
+    return with_stores(job, lambda store: store.model_copy(update={"batchsize": [n]}))
 
 
 def with_data(job: JobConf, layers: Sequence[str], url: str, backend: str | None, outputs: bool = False) -> JobConf:
@@ -141,14 +142,14 @@ def with_data(job: JobConf, layers: Sequence[str], url: str, backend: str | None
     """
     readers = [each for each in job.neuralnet.layer if each.name in layers]
     for each in readers:
-        if not _reads(each):
+        if not reads_store(each):
             raise ConfigError(f"layer {each.name!r}, a {each.type}, reads no store, so it cannot read {url}.")
     paths = dict.fromkeys(each.block(StoreConf).path for each in readers)
     if len(paths) > 1:
         raise ConfigError(f"the net reads {' and '.join(paths)}, expected one store, to read {url}.")
     kept = [each for each in job.neuralnet.layer if outputs or each.type not in BESIDE_FEATURES or each in readers]
     made = [_reading(each, url, backend, outputs) if each in readers else each for each in _without_outputs(kept)]
-    return _with_layers(job, made)
+    return with_layers(job, made)
 
 
 def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> LayerConf:
@@ -177,7 +178,7 @@ def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> 
         changes["layout"] = "NCHW"
     is_text = found.holds == "text" if found else url.lower().endswith(STORES.find("csv").suffixes)
     kind = {"type": "CSVInput" if is_text else "RecordInput"} if layer.type in ("CSVInput", "RecordInput") else {}
-    return _with_store(layer, lambda store: store.model_copy(update=changes)).model_copy(update=kind)
+    return with_store(layer, lambda store: store.model_copy(update=changes)).model_copy(update=kind)
 
 
 def _without_outputs(layers: list[LayerConf]) -> list[LayerConf]:
@@ -335,22 +336,3 @@ def _exposed(layer: LayerConf) -> LayerConf:
     }
     kind = "Softmax" if layer.type in LOSSES else "Sigmoid"
     return layer.model_copy(update={"type": kind, "softmaxloss_conf": None, "share_src_blobs": False, **first})
-
-
-def _reads(layer: LayerConf) -> bool:
-    """Return whether a layer reads a store."""
-    return issubclass(LAYERS.find(layer.type), StoreInput)
-
-
-def _with_stores(job: JobConf, change: Callable[[StoreConf], StoreConf]) -> JobConf:
-    return _with_layers(job, [_with_store(layer, change) for layer in job.neuralnet.layer])
-
-
-def _with_store(layer: LayerConf, change: Callable[[StoreConf], StoreConf]) -> LayerConf:
-    store = layer.given_block(StoreConf)
-    return layer.with_block(change(store)) if store and _reads(layer) else layer
-
-
-def _with_layers(job: JobConf, layers: list[LayerConf]) -> JobConf:
-    net: NetConf = job.neuralnet.model_copy(update={"layer": layers})
-    return job.model_copy(update={"neuralnet": net})

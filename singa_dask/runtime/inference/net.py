@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,22 +15,21 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data import Arrays
 from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import ConfigError, NumericError, SingaError, UnitError
-from singa_dask.layers import Layer, StoreInput
-from singa_dask.layers.output import ArgSort
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning.nets import build_net
 from singa_dask.training import ALGORITHMS, Algorithm
+from singa_dask.training.pass_metrics import State
 
 __all__ = [
+    "Measured",
     "Metrics",
     "SharedValues",
     "build",
     "class_names_of",
     "fill",
-    "is_sequential",
     "keep_outputs",
     "load_modules",
     "locate_errors",
@@ -83,14 +82,6 @@ def build(
         if layer.conf_name in layers:
             layer.features[0].consumed_as.add("data")
     return net
-
-
-def is_sequential(layer: Layer) -> bool:
-    """Return whether a layer needs all batches in order, as it keeps state or writes a file."""
-    if layer.traits.is_input:
-        return not isinstance(layer, StoreInput)
-    keeps = layer.block is not None and getattr(layer.conf.given_block(layer.block), "carry_state", False)
-    return keeps or (layer.traits.is_output and not isinstance(layer, ArgSort))
 
 
 def fill(net: NeuralNet, initial: InitialValues, shared: SharedValues | None = None) -> int:
@@ -185,8 +176,15 @@ Metrics = dict[str, tuple[float, float]]
 """(sum, count) of each metric, by name."""
 
 
-def mean_metrics(batches: Iterable[tuple[float, Metrics]]) -> dict[str, float]:
-    """Return the mean of each metric over batches with their weights.
+class Measured(NamedTuple):
+    """What some batches have measured: metrics of each batch, and the state of a `PassMetrics` of all of them."""
+
+    metrics: list[Metrics]
+    state: State
+
+
+def mean_metrics(batches: Iterable[Metrics]) -> dict[str, float]:
+    """Return the mean of each metric over batches.
 
     Raises
     ------
@@ -194,11 +192,11 @@ def mean_metrics(batches: Iterable[tuple[float, Metrics]]) -> dict[str, float]:
         A mean is not finite.
     """
     totals: dict[str, list[float]] = {}
-    for weight, metrics in batches:
+    for metrics in batches:
         for name, (total, count) in metrics.items():
             entry = totals.setdefault(name, [0.0, 0.0])
-            entry[0] += weight * total
-            entry[1] += weight * count
+            entry[0] += total
+            entry[1] += count
     means = {name: total / count for name, (total, count) in totals.items() if count}
     for name, mean in means.items():
         if not np.isfinite(mean):

@@ -36,6 +36,7 @@ from singa_dask.runtime.planning.devices import device_of_part, explain_memory_e
 from singa_dask.runtime.planning.nets import find_ops
 from singa_dask.runtime.planning.resources import limit_process, limit_thread
 from singa_dask.training import Algorithm
+from singa_dask.training.pass_metrics import PassMetrics, State
 
 __all__ = ["Part", "PartResult", "check_wanted"]
 
@@ -47,12 +48,14 @@ class PartResult(NamedTuple):
     ----------
     part : Part
     metrics : list of dict
-        (sum, count) of each metric, for each batch.
+        (sum, count) of each metric, for each batch; of means times ``weight`` of the part.
     arrays : list of dict of str to ndarray
         Outputs of each layer, if they are not written to a folder.
     bad_records : int
     files : list of str
         URL of the file of each record, if the part keeps them and each record has its own file.
+    state : State
+        Of the `PassMetrics` of the part.
     """
 
     part: Part
@@ -60,6 +63,7 @@ class PartResult(NamedTuple):
     arrays: list[Arrays]
     bad_records: int
     files: list[str]
+    state: State
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class Part:
     labels : bool
         Keep the labels of the records too, if there are any.
     label_layers : tuple of str
-        For each of ``layers``, the input layer that has its labels; empty if not known.
+        For each of ``layers``, or of others, the input layer that has its labels; empty if not known.
     topk : int
         Keep only this many of the highest values, as pairs of index and value; 0 keeps all.
     files : bool
@@ -91,6 +95,10 @@ class Part:
     n_threads : int
     index, first, n_batches, batchsize : int
         Index among the parts; number of records before the first batch; number of batches, and records of each.
+    weight : float
+        Records of a batch by those of a whole one.
+    metric_names : tuple of str
+        See `PassMetrics`.
     """
 
     job: str
@@ -108,6 +116,8 @@ class Part:
     first: int = 0
     n_batches: int = 0
     batchsize: int = 0
+    weight: float = 1.0
+    metric_names: tuple[str, ...] = ()
 
     # name of the work, for progress and messages
     step = "inference"
@@ -151,13 +161,15 @@ def _compute(part: Part, net: NeuralNet) -> PartResult:
     """Compute a part with a net that has no memory yet."""
     algorithm = _prepare(part, net)
     metrics: list[Metrics] = []
+    of_pass = PassMetrics(net, part.metric_names)
     kept: list[list[Arrays]] = [[] for _ in part.layers]
     for _ in range(part.n_batches):
         check_wanted()
         with locate_errors(lambda: f"layer {algorithm.layer.name if algorithm.layer else '?'}"):
             algorithm.test_one_batch(Phase(part.phase))
-        metrics.append(net.take_metrics())
-        for name, labels, arrays in zip(part.layers, part.labels_of_layers, kept, strict=True):
+        of_pass.add(net)
+        metrics.append(net.take_metrics(part.weight))
+        for name, labels, arrays in zip(part.layers, part.labels_of_layers, kept, strict=False):
             arrays.append(keep_outputs(net, name, part.labels, part.topk, labels))
         report(part.batchsize)
     joined = [{key: np.concatenate([each[key] for each in arrays]) for key in arrays[0]} for arrays in kept]
@@ -165,10 +177,10 @@ def _compute(part: Part, net: NeuralNet) -> PartResult:
     bad = len(set().union(*(layer.reader.bad_ids() for layer in inputs)))
     files = inputs[0].reader.record_files(part.first, part.first + part.n_records) if part.files else []
     if not part.folder:
-        return PartResult(part, metrics, joined, bad, files)
+        return PartResult(part, metrics, joined, bad, files, of_pass.state())
     for name, values in zip(part.layers, joined, strict=True):
         STORES.find("arrow").write(part.url(name), values)
-    return PartResult(part, metrics, [], bad, files)
+    return PartResult(part, metrics, [], bad, files, of_pass.state())
 
 
 def _prepare(part: Part, net: NeuralNet) -> Algorithm:

@@ -12,10 +12,11 @@ from singa_dask.errors import ConfigError
 from singa_dask.layers import StoreInput
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.job import with_batchsize
-from singa_dask.runtime.inference.net import build, class_names_of, is_sequential, load_modules, locate_errors
+from singa_dask.runtime.inference.net import build, class_names_of, load_modules, locate_errors
 from singa_dask.runtime.inference.part import Part
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import find_ops
+from singa_dask.runtime.planning.passes import is_sequential
 
 __all__ = ["Facts", "inspect_net", "plan_parts"]
 
@@ -116,5 +117,6 @@ def plan_parts(part: Part, facts: Facts, steps: int, n_workers: int) -> list[Par
     ]
     if rest:
         job = with_batchsize(JobConf.from_json(part.job, REGISTRIES), rest).model_dump_json()
-        parts.append(replace(part, job=job, index=len(parts), first=n * size, n_batches=1, batchsize=rest))
+        last = replace(part, job=job, index=len(parts), first=n * size, n_batches=1, batchsize=rest, weight=rest / size)
+        parts.append(last)
     return parts

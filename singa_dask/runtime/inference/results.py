@@ -11,15 +11,19 @@ from singa_dask.data import STORES, Arrays, Store, fs, open_store
 from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.errors import ConfigError
-from singa_dask.runtime.inference.net import mean_metrics
+from singa_dask.runtime.inference.net import Measured, mean_metrics
 from singa_dask.runtime.inference.part import PartResult
+from singa_dask.training.pass_metrics import PassMetrics
 
 __all__ = ["check_writes", "folder_beside", "merge_metrics", "url_of_layer", "write_records"]
 
 
-def merge_metrics(parts: Sequence[PartResult], batchsize: int) -> dict[str, float]:
-    """Return the mean of each metric over the batches of all parts; see `mean_metrics`."""
-    return mean_metrics((done.part.batchsize / batchsize, each) for done in parts for each in done.metrics)
+def merge_metrics(parts: Sequence[PartResult | Measured], of_pass: PassMetrics | None = None) -> dict[str, float]:
+    """Return the mean of each metric over the batches of all parts, see `mean_metrics`, and those of the pass."""
+    for done in parts if of_pass else ():
+        of_pass.merge(done.state)  # type: ignore[union-attr]
+    means = mean_metrics(each for done in parts for each in done.metrics)
+    return {**means, **(of_pass.values() if of_pass else {})}
 
 
 # -- records ---------------------------------------------------------------------------------------------------

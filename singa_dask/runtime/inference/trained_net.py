@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import Arrays
@@ -20,18 +20,21 @@ from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.job import with_batchsize
 from singa_dask.runtime.inference.net import (
+    Measured,
     Metrics,
     SharedValues,
     build,
     class_names_of,
-    is_sequential,
     keep_outputs,
     locate_errors,
     prepare_net,
 )
+from singa_dask.runtime.inference.results import merge_metrics
 from singa_dask.runtime.planning.devices import explain_memory_errors
+from singa_dask.runtime.planning.passes import is_sequential
 from singa_dask.runtime.planning.resources import ThreadPools, n_threads
 from singa_dask.training import Algorithm
+from singa_dask.training.pass_metrics import PassMetrics
 
 __all__ = ["Trained", "TrainedNet"]
 
@@ -137,7 +140,9 @@ class TrainedNet:
             )
         return ((first, min(first + self.batchsize, n)) for first in range(0, n, self.batchsize))
 
-    def compute(self, arrays: Mapping[str, Arrays], n: int, first: int) -> tuple[dict[str, Arrays], Metrics]:
+    def compute(
+        self, arrays: Mapping[str, Arrays], n: int, first: int, of_pass: PassMetrics | None = None
+    ) -> tuple[dict[str, Arrays], Metrics]:
         """Compute a batch.
 
         Parameters
@@ -146,6 +151,8 @@ class TrainedNet:
             For each input layer the fields of the records.
         n, first : int
             Number of records, and index of the first one; 0 begins a new stream of records.
+        of_pass : PassMetrics, optional
+            To add the batch to.
 
         Returns
         -------
@@ -161,7 +168,19 @@ class TrainedNet:
                 if isinstance(layer, StoreInput):
                     layer.feed(arrays[layer.conf_name], first)
             algorithm.test_one_batch(self._phase)
-            return {name: keep_outputs(net, name, False, 0) for name in self._layers}, net.take_metrics()
+            if of_pass is not None:
+                of_pass.add(net)
+            kept = {name: keep_outputs(net, name, False, 0) for name in self._layers}
+            return kept, net.take_metrics(n / self.batchsize)
+
+    def pass_metrics(self, names: Sequence[str] | None = None) -> PassMetrics:
+        """Return metrics by name, by default those of the job, to add batches to."""
+        return PassMetrics(self.shapes, self._job.metrics if names is None else names)
+
+    def merge(self, measured: Sequence[Measured], names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return metrics by name, confusion matrices as arrays, of the parts that records were measured in."""
+        of_pass = self.pass_metrics(names)
+        return {**merge_metrics(measured, of_pass), **of_pass.matrices()}
 
     def close(self) -> None:
         """Close all nets."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from singa_dask.conf import JobConf, Phase
@@ -13,17 +13,19 @@ from singa_dask.conf.watched import split_metric
 from singa_dask.data.stores.opening import is_pattern
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Layer, StoreInput
+from singa_dask.layers.norm import BatchNorm
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.ops import OPS
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.planning.devices import n_on_gpus
 from singa_dask.runtime.planning.job_plan import JobPlan
-from singa_dask.runtime.planning.nets import build_net, build_nets
+from singa_dask.runtime.planning.nets import Nets, add_passes, build_net, build_nets
 from singa_dask.runtime.planning.placement import plan_processes
 from singa_dask.runtime.planning.resources import cpu_count, machine_memory, size_text
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.training import ALGORITHMS, check_initialisers
+from singa_dask.training.pass_metrics import PassMetrics
 
 __all__ = ["absent_records", "missing_gpus", "net_warnings", "prepare", "worker_warnings"]
 
@@ -68,6 +70,8 @@ def prepare(
     if check_sources:
         for net in nets.values():
             net.check_sources(absent)
+    tested = [phase for phase in nets if phase != Phase.TRAIN]
+    of_phase: dict[Phase, PassMetrics] = {phase: PassMetrics(nets[phase], job.metrics) for phase in tested}
     if not job.trains:
         initial = InitialValues(job, init_from)
         if initial.urls:
@@ -76,10 +80,12 @@ def prepare(
         return nets
     _check_standardised(nets)
     JobPlan.make(job, nets[Phase.TRAIN])
+    if isinstance(nets, Nets) and check_sources and not absent:
+        add_passes(job, nets)
     ALGORITHMS.find(job.train_one_batch.alg).check(nets[Phase.TRAIN])
     check_initialisers(nets[Phase.TRAIN])
     initial_state.check(nets[Phase.TRAIN])
-    _check_metrics(job, nets)
+    _check_metrics(job, nets, of_phase)
     return nets
 
 
@@ -99,7 +105,7 @@ def _check_standardised(nets: Mapping[Phase, NeuralNet]) -> None:
                 raise ConfigError(Problem(("neuralnet", "layer", index, "store_conf", "standardise"), message))
 
 
-def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> None:
+def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet], of_phase: Mapping[Phase, PassMetrics]) -> None:
     """Check that the nets have the metrics that a job tracks, if all of their layers declare their metrics."""
     for key, conf in (("early_stopping", job.early_stopping), ("keep_checkpoints", job.keep_checkpoints)):
         phase, name = split_metric(conf.metric if conf else "")
@@ -115,6 +121,7 @@ def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> None:
             for layer in layers
             for metric in layers[layer].traits.metrics
         ]
+        known += of_phase[Phase[phase.upper()]].values()
         if name not in known:
             message = f"the {phase} net has no metric {name!r}. {suggest(name, known)}"
             raise ConfigError(Problem((key, "metric"), message))
@@ -152,7 +159,7 @@ def check_memory(nets: Mapping[Phase, NeuralNet], here: bool) -> None:
 
 
 def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
-    """Return the warnings on the nets of a training job: layers whose output is not used.
+    """Return the warnings on the nets of a training job: unused layers, constant ones, batches larger than the data.
 
     A layer that only the test or validation net has may be there for `extract` and `predict`.
     """
@@ -164,7 +171,7 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
         for node in net.unread_layers():
             if node.layer in trained and not _ends(net.name2layer(node.name)):
                 unread.setdefault(node.index, []).append(str(phase.name).lower())
-    return [
+    found = [
         Problem(
             ("neuralnet", "layer", index),
             f"no layer of the {' or '.join(phases)} net reads this one, and it is no loss and no output. "
@@ -172,6 +179,32 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
         )
         for index, phases in unread.items()
     ]
+    return [*found, *_constant_layers(nets[Phase.TRAIN]), *_large_batches(nets[Phase.TRAIN])]
+
+
+def _constant_layers(net: NeuralNet) -> list[Problem]:
+    """Return a warning for each BatchNorm that has one value to normalise: it becomes zero."""
+    found = {}
+    for layer, node in zip(net.all_layers, net.nodes, strict=True):
+        if isinstance(layer, BatchNorm) and layer.has_one_value:
+            found[node.index] = Problem(
+                ("neuralnet", "layer", node.index),
+                "in training it normalises one value for each channel, so its output is its shift whatever it reads. "
+                "Raise batchsize, or use LayerNorm.",
+            )
+    return list(found.values())
+
+
+def _large_batches(net: NeuralNet) -> Iterator[Problem]:
+    """Yield a warning for each input layer that has fewer records than a batch."""
+    places = {node.layer: ("neuralnet", "layer", node.index) for node in net.nodes}
+    for layer in net.layers:
+        if isinstance(layer, StoreInput) and layer.n_records is not None:
+            n = -(-layer.n_records // net.context.n_groups)
+            if n < layer.batch_size:
+                message = f"a batch of {layer.batch_size}, and a worker group has {n} records: it reads some of them"
+                place = (*places.get(layer.conf_name, ()), "store_conf", "batchsize")
+                yield Problem(place, f"{message} several times a batch. Set {n} at most.")
 
 
 def _ends(layer: Layer) -> bool:

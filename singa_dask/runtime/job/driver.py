@@ -16,6 +16,7 @@ from singa_dask.conf import JobConf
 from singa_dask.data import fs
 from singa_dask.errors import ClusterError, LeftLineError, UnitError
 from singa_dask.redaction import redact
+from singa_dask.runtime.job.epochs import with_steps_of_cluster
 from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
 from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.names import JOBS, SIGNAL_CODES, Op, this_user, topic_of
@@ -302,6 +303,8 @@ class Driver:
         )
         if self._line is None:
             self._prepare()
+        given = self._resume, self._sources, self._datasets
+        self.job = with_steps_of_cluster(self.job, self._client, placed.workers[0], *given)
         if self._scalings is None:
             self._scalings = self._compute_scalings(placed)
         self._submit(placed)
@@ -339,7 +342,8 @@ class Driver:
         return summarise(self.job.name, self.job_id, self._layout, over)
 
     def _started(self) -> dict[str, Any]:
-        return {"event": "started", "job": self.job_id, "time": time.time(), "topology": self._layout.describe()}
+        facts = {"topology": self._layout.describe(), "train_steps": self.job.train_steps}
+        return {"event": "started", "job": self.job_id, "time": time.time(), **facts}
 
     def _check_tenure(self) -> None:
         """Raise `TakenOver` if the run directory is another driver's by now."""

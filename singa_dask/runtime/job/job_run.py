@@ -157,4 +157,7 @@ class JobRun:
         on_driver(driver)
         with observers, directory:  # observers end after the directory, and read it
             result = driver.run()
-            return result, directory.finish(result.summary())
+            summary = directory.finish(result.summary())
+            for line in summary.get("learning", {}).get("sentences", ()):
+                on_event({"event": "notice", "unit": "driver", "level": "INFO", "message": line})
+            return result, summary

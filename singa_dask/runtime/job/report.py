@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from singa_dask.observe.learning import facts_of_workers
 from singa_dask.runtime.job.names import SIGNAL_CODES
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.update_counts import MORE
@@ -126,6 +127,8 @@ class Result:
         from, ``"0"`` to ``"64"`` or ``"more"``.
     staleness_mean : float
         Mean over all gradients.
+    learning : dict
+        Facts of the first worker group, see `facts_of_workers`; ``summary.json`` has ``sentences`` too.
     exit_code : int
     reason : str
         One line; empty if the job is done and did not end early.
@@ -160,6 +163,7 @@ class Result:
     updates: dict[str, int] = field(default_factory=dict)
     staleness: dict[str, int] = field(default_factory=dict)
     staleness_mean: float = 0.0
+    learning: dict[str, Any] = field(default_factory=dict)
     exit_code: int = 0
     reason: str = ""
     error: str = field(default="", repr=False)
@@ -168,7 +172,7 @@ class Result:
         """Return the object of ``summary.json``."""
         facts = asdict(self)
         del facts["error"]
-        for name in ("layers", "step_parts"):
+        for name in ("layers", "learning", "step_parts"):
             if not facts[name]:
                 del facts[name]
         return facts
@@ -225,6 +229,7 @@ def summarise(
         bad_records=sum(int(report.get("bad_records", 0)) for report in reports.values()),
         samples=round(sum(report["samples"] for report in workers)),
         **_updates([report["updates"] for report in reports.values() if "updates" in report]),
+        learning=facts_of_workers(report["learning"] for report in first if "learning" in report),
         exit_code=exit_code_of(state, over),
         reason=reason,
         error="" if not failure or failure.get("expected") else str(failure.get("error", "")),

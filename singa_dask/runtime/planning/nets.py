@@ -10,11 +10,21 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.gate import Gate
 from singa_dask.layers import Context, StoreInput
+from singa_dask.layers.records import StoreConf
 from singa_dask.net import NetBuilder, NeuralNet
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Ops
+from singa_dask.runtime.planning.passes import (
+    IN_ORDER,
+    WholePass,
+    check_whole,
+    is_whole,
+    share_rest,
+    split_pass,
+    with_stores,
+)
 
-__all__ = ["build_net", "build_nets", "find_ops", "phases_of"]
+__all__ = ["Nets", "add_passes", "build_net", "build_nets", "find_ops", "phases_of"]
 
 # dtype of features, by the precision of a job
 DTYPES = {
@@ -25,12 +35,30 @@ DTYPES = {
 }
 
 
+class Nets(dict[Phase, NeuralNet]):
+    """The nets of one worker by phase.
+
+    Attributes
+    ----------
+    passes : dict of Phase to WholePass
+        Of the phases that go over all records; see `add_passes`.
+    """
+
+    def __init__(self, train: NeuralNet) -> None:
+        super().__init__({Phase.TRAIN: train})
+        self.passes: dict[Phase, WholePass] = {}
+
+    def each(self) -> list[NeuralNet]:
+        """Return all nets, those of last batches too."""
+        return [*self.values(), *(each.rest for each in self.passes.values() if each.rest is not None)]
+
+
 def phases_of(job: JobConf) -> list[Phase]:
     """Return the phases of a training job: training, and validation and test if their frequencies are set."""
     phases = [Phase.TRAIN]
-    if job.validate_freq > 0 and job.validate_steps > 0:
+    if job.validate_freq > 0 and job.validate_steps != 0:
         phases.append(Phase.VALIDATION)
-    if job.test_freq > 0 and job.test_steps > 0:
+    if job.test_freq > 0 and job.test_steps != 0:
         phases.append(Phase.TEST)
     return phases
 
@@ -45,10 +73,11 @@ def build_nets(
     host_names: Collection[str] = (),
     gate: Gate | None = None,
     memory: int | None = None,
-) -> dict[Phase, NeuralNet]:
+) -> Nets:
     """Build the nets of one worker. Only shapes: nothing is opened or allocated.
 
-    The other nets share the params of the training net; only the first worker group has them.
+    The other nets share the params of the training net; only the first worker group has them. Those that go over all
+    records are not complete before `add_passes`.
 
     Parameters
     ----------
@@ -74,17 +103,53 @@ def build_nets(
     gate = gate or Gate()
     train = _build_net(job, ops, Phase.TRAIN, group, worker, gate=gate)
     others = [phase for phase in phases_of(job) if phase != Phase.TRAIN and group == 0]
-    nets = {Phase.TRAIN: train}
-    nets |= {phase: _build_net(job, ops, phase, group, worker, train, gate) for phase in others}
+    nets = Nets(train)
+    for phase in others:
+        of_phase = with_stores(job, _in_order) if is_whole(job, phase) else job
+        nets[phase] = _build_net(of_phase, ops, phase, group, worker, train, gate)
+        if is_whole(job, phase):
+            check_whole(nets[phase], phase)
     train.context.deals = dict(deals or {})
     # a worker may compute only a part of the training net, so any part of an input layer can read the class names
     names = train.context.class_names
     names.readers = {layer.conf_name: layer.read_class_names for layer in _store_inputs(train)}
-    n_readers = sum(len(_store_inputs(net)) for net in nets.values())
+    n_readers = sum(len(_store_inputs(net)) * (1 + is_whole(job, phase)) for phase, net in nets.items())
     for net in nets.values():
         net.context.host_names, net.context.class_names = host_names, names
         net.context.reader_bytes = memory and memory // (4 * max(n_readers, 1))
     return nets
+
+
+def add_passes(job: JobConf, nets: Nets) -> None:
+    """Count the records of nets that go over all of them, and build the nets of the last batches, shapes only.
+
+    Raises
+    ------
+    ConfigError
+        Records cannot be divided into batches, see `split_pass`; or a layer does not take a smaller batch.
+    DataError
+        A store cannot be opened.
+    """
+    train = nets[Phase.TRAIN]
+    for phase, net in nets.items():
+        if not is_whole(job, phase):
+            continue
+        found = split_pass(net, phase)
+        if found.n_rest:
+            n, of = found.n_rest, net.context
+            smaller = with_stores(job, lambda store: _in_order(store, [n]))  # noqa: B023
+            shares = share_rest(n, of.n_workers)
+            rest = _build_net(smaller, net.ops, phase, of.group, of.worker, train, of.gate, shares)
+            for layer in _store_inputs(rest):
+                layer.span = (found.n_batches * found.batchsize, found.n_batches * found.batchsize + n)
+            rest.context.host_names, rest.context.class_names = of.host_names, of.class_names
+            rest.context.reader_bytes = of.reader_bytes
+            found = found._replace(rest=rest)
+        nets.passes[phase] = found
+
+
+def _in_order(store: StoreConf, batchsize: Sequence[int] | None = None) -> StoreConf:
+    return store.model_copy(update=IN_ORDER if batchsize is None else {**IN_ORDER, "batchsize": batchsize})
 
 
 def _store_inputs(net: NeuralNet) -> list[StoreInput]:
@@ -131,6 +196,7 @@ def _build_net(
     worker: int = 0,
     share_from: NeuralNet | None = None,
     gate: Gate | None = None,
+    shares: tuple[int, ...] = (),
 ) -> NeuralNet:
     context = Context(
         phase=phase,
@@ -138,6 +204,7 @@ def _build_net(
         dtype=DTYPES[job.precision],
         worker=worker,
         n_workers=job.cluster.nworkers_per_group,
+        shares=shares,
         group=group,
         n_groups=job.cluster.nworker_groups if phase == Phase.TRAIN else 1,
         gate=gate or Gate(),

@@ -24,8 +24,11 @@ class Calendar:
             (Phase.TEST, job.test_freq, job.test_after, job.test_steps),
         )
 
-    def tests(self, step: int) -> Iterator[tuple[Phase, int, bool]]:
-        """Yield, for validation and test: the phase, its number of batches, and whether it is due before a step."""
+    def tests(self, step: int) -> Iterator[tuple[Phase, int | None, bool]]:
+        """Yield, for validation and test: the phase, its number of batches, and whether it is due before a step.
+
+        The number is None where every record counts once.
+        """
         for phase, freq, after, n in self._tests:
             yield phase, n, _is_due(step, freq, after)
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.watched import EarlyStoppingConf, is_less_better, split_metric
@@ -13,8 +15,9 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.runtime.units.calendar import Calendar
 from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.run_state import RunState
-from singa_dask.runtime.units.trainer import Trainer
+from singa_dask.runtime.units.trainer import Totals, Trainer
 from singa_dask.runtime.units.worker_metrics import PHASE_NAMES
+from singa_dask.training.pass_metrics import PassMetrics
 
 __all__ = ["Evaluation", "Watch"]
 
@@ -73,29 +76,46 @@ class Evaluation:
         """Return what a checkpoint before this step keeps."""
         return {"tested": self._tested == self._state.step, **self._watch.state()}
 
-    def _test(self, phase: Phase, n_batches: int) -> None:
-        totals = self._trainer.test(phase, n_batches, self._state.step)
-        if PHASE_NAMES[phase] in self._watch.phases and not self._state.reason:
-            self._state.end_early(self._judge(PHASE_NAMES[phase], totals))
-
-    def _judge(self, phase: str, totals: Mapping[str, tuple[float, float]]) -> str:
-        """Return why the training is to end, empty if it is not, from what all workers of the group have measured."""
-        step = self._state.step
+    def _test(self, phase: Phase, n_batches: int | None) -> None:
+        name, step = PHASE_NAMES[phase], self._state.step
+        totals, metrics = self._trainer.test(phase, n_batches, step)
+        is_watched = name in self._watch.phases and not self._state.reason
         if not self._state.is_first:
-            info = {name: list(pair) for name, pair in totals.items()}
-            self._channel.send("measured", Address.worker(0, 0), step=step, info=info)
-            return str(self._channel.wait_for("judged").info["reason"])
-        while len(self._measured) < len(self._others):
-            self._channel.receive("metrics of the other workers")
-        measured = sorted(self._measured, key=lambda message: message.src)
-        self._measured.clear()
-        self._watch.add(phase, step, [totals, *(message.info for message in measured)])
-        for other in self._others:
-            self._channel.send("judged", Address.worker(0, other), info={"reason": self._watch.reason})
-        return self._watch.reason
+            self._trainer.report_test(phase, step, totals)
+            if is_watched or metrics:
+                self._send(name, totals, metrics)
+            if is_watched:
+                self._state.end_early(str(self._channel.wait_for("judged").info["reason"]))
+            return
+        others = self._receive(name) if is_watched or metrics else []
+        for message in others:
+            metrics.merge(dict(zip(message.info["arrays"], message.arrays, strict=True)))
+        totals = {**totals, **{key: (value, 1.0) for key, value in metrics.values().items()}}
+        self._trainer.report_test(phase, step, totals)
+        if is_watched:
+            self._watch.add(name, step, [totals, *(message.info["totals"] for message in others)])
+            for other in self._others:
+                self._channel.send("judged", Address.worker(0, other), info={"reason": self._watch.reason})
+            self._state.end_early(self._watch.reason)
 
+    def _send(self, phase: str, totals: Totals, metrics: PassMetrics) -> None:
+        """Send the first worker what this one has measured."""
+        state = metrics.state()
+        arrays = tuple(map(np.ascontiguousarray, state.values()))
+        info = {"phase": phase, "totals": {name: list(pair) for name, pair in totals.items()}, "arrays": list(state)}
+        self._channel.send("measured", Address.worker(0, 0), step=self._state.step, info=info, arrays=arrays)
 
-Totals = Mapping[str, Sequence[float]]
+    def _receive(self, phase: str) -> list[Message]:
+        """Return what the other workers of the group have measured, in their order."""
+        found: list[Message] = []
+        while len(found) < len(self._others):
+            # one that is ahead may have sent what it has measured after this
+            found = [each for each in self._measured if (each.info["phase"], each.step) == (phase, self._state.step)]
+            if len(found) < len(self._others):
+                self._channel.receive("metrics of the other workers")
+        taken = set(map(id, found))
+        self._measured[:] = [each for each in self._measured if id(each) not in taken]
+        return sorted(found, key=lambda message: message.src)
 
 
 class Watch:
@@ -129,7 +149,7 @@ class Watch:
         """Why the training is to end; empty if it is not."""
         return self._stopping.reason if self._stopping else ""
 
-    def add(self, phase: str, step: int, measured: Sequence[Totals]) -> None:
+    def add(self, phase: str, step: int, measured: Sequence[Mapping[str, Sequence[float]]]) -> None:
         """Add the (sum, count) of the metrics of a test, from each worker of the group.
 
         Raises

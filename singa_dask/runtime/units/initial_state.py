@@ -20,6 +20,7 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.checkpoints.layer_states import read_states, restore_states
 from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.runtime.planning.nets import Nets
 from singa_dask.training import initial_values
 
 __all__ = ["InitialState", "Rejoin"]
@@ -215,7 +216,7 @@ class InitialState:
             self.resumed.release()
         self._initial.release()
 
-    def seek(self, nets: Mapping[Phase, NeuralNet], group: int, n_groups: int) -> None:
+    def seek(self, nets: Nets, group: int, n_groups: int) -> None:
         """Set the readers of all nets to the positions at which the run stopped, and give layers their states.
 
         Readers for training go on to the first step of a group that rejoins the job.
@@ -224,7 +225,7 @@ class InitialState:
         if n_ahead:
             nets[Phase.TRAIN].advance(n_ahead)
 
-    def _seek(self, nets: Mapping[Phase, NeuralNet], group: int, n_groups: int) -> int:
+    def _seek(self, nets: Nets, group: int, n_groups: int) -> int:
         """Go where the run stopped; return the step that the readers for training are at."""
         if self.resumed is None:
             return self.step
@@ -236,7 +237,7 @@ class InitialState:
             return self._resumed_step(group)
         cursors = self.resumed.groups[group]["cursors"]
         for name, found in cursors.items():
-            if PHASES[name] in nets:
+            if PHASES[name] in nets and PHASES[name] not in nets.passes:
                 nets[PHASES[name]].seek(found)
         self._restore_states(self.resumed, nets, group)
         return self._resumed_step(group) if cursors else 0

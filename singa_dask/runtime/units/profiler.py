@@ -11,7 +11,7 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from singa_dask.comm import Message
 from singa_dask.conf import Phase
 from singa_dask.gate import Gate
 from singa_dask.layers import Layer
-from singa_dask.net import NeuralNet
+from singa_dask.runtime.planning.nets import Nets
 from singa_dask.runtime.units.server import Server
 
 __all__ = ["Profiler", "ServerProfiler", "Trace"]
@@ -161,7 +161,7 @@ class Profiler:
     ----------
     unit : str
         The worker.
-    nets : mapping of Phase to NeuralNet
+    nets : Nets
     gate : Gate
         Of the worker.
     trace : Trace or None
@@ -175,7 +175,7 @@ class Profiler:
     def __init__(
         self,
         unit: str,
-        nets: Mapping[Phase, NeuralNet],
+        nets: Nets,
         gate: Gate,
         trace: Trace | None,
         window: range,
@@ -220,7 +220,7 @@ class Profiler:
         self._is_on = on
         trace.record_all(on)
         self._gate.on_waited = self._on_waited if on else None
-        for net in self._nets.values():
+        for net in self._nets.each():
             net.on_layer = self._on_layer if on else None
 
     # -- what is measured ----------------------------------------------------------------------------------

@@ -14,12 +14,18 @@ from singa_dask.layers import Layer, Param, StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.runtime.checkpoints.layer_states import LayerState, take_states
+from singa_dask.runtime.planning.nets import Nets
 from singa_dask.runtime.units.calendar import Calendar
+from singa_dask.runtime.units.learning import LearningFacts
 from singa_dask.runtime.units.worker_metrics import PHASE_NAMES, StepTimer, WorkerMetrics
 from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.training import ALGORITHMS
+from singa_dask.training.pass_metrics import PassMetrics
 
-__all__ = ["Trainer"]
+__all__ = ["Totals", "Trainer"]
+
+Totals = Mapping[str, tuple[float, float]]
+"""(sum, count) of each metric, by name."""
 
 
 class Trainer:
@@ -29,7 +35,7 @@ class Trainer:
     ----------
     address : Address
     job : JobConf
-    nets : mapping of Phase to NeuralNet
+    nets : Nets
         With memory: what `build_nets` returned, allocated.
     params : WorkerParams
         Of the training net.
@@ -50,7 +56,7 @@ class Trainer:
         self,
         address: Address,
         job: JobConf,
-        nets: Mapping[Phase, NeuralNet],
+        nets: Nets,
         params: WorkerParams,
         step: int,
         emit: Callable[[dict[str, Any]], None],
@@ -65,10 +71,11 @@ class Trainer:
         self._calendar = Calendar(job)
         self._metrics = WorkerMetrics(address, job, nets, params, step, window)
         self._timer = StepTimer(self.net.ops)
+        self._learning = LearningFacts(nets, step, job.train_steps)
         conf = job.train_one_batch
         algorithm = ALGORITHMS.find(conf.alg)
-        self._algorithms = {phase: algorithm(net, params.collect, params.update, conf) for phase, net in nets.items()}
-        self._running = self._algorithms[Phase.TRAIN]
+        self._algorithms = {net: algorithm(net, params.collect, params.update, conf) for net in nets.each()}
+        self._running = self._algorithms[self.net]
         self.net.is_watched = job.debug
         if not params.leave_the_device and not job.debug:
             self._running.capture_steps()
@@ -101,7 +108,9 @@ class Trainer:
 
     def position(self, step: int) -> dict[str, Any]:
         """Return a step, by phase and layer where the readers are, and what this worker has not reported yet."""
-        cursors = {PHASE_NAMES[phase]: net.cursors() for phase, net in self.nets.items()}
+        # a pass over all records begins anew each time
+        moving = [phase for phase in self.nets if phase not in self.nets.passes]
+        cursors = {PHASE_NAMES[phase]: self.nets[phase].cursors() for phase in moving}
         window = self._metrics.window()
         return {"step": step, "cursors": cursors, "windows": {str(self.address.id): window} if window else {}}
 
@@ -114,39 +123,71 @@ class Trainer:
     def begin(self, now: float) -> None:
         """Measure rates from now on, a value of ``time.perf_counter``."""
         self._metrics.begin(now)
+        self._learning.begin()
 
     def train(self, step: int) -> None:
         """Train on one batch; report the metrics if they are due after this step."""
         self._timer.begin()
-        self._running = self._algorithms[Phase.TRAIN]
+        self._running = self._algorithms[self.net]
         try:
             self._running.train_one_batch(step)
             self._params.flush()
         finally:
             self._report_bad_records()
         self._timer.end()
+        self._learning.after_step(step)
         if self._calendar.shows(step):
             self._report(step)
 
-    def test(self, phase: Phase, n_batches: int, step: int) -> Mapping[str, tuple[float, float]]:
-        """Run the net of a phase over some batches; report and return (sum, count) of each metric."""
+    def test(self, phase: Phase, n_batches: int | None, step: int) -> tuple[Totals, PassMetrics]:
+        """Run the net of a phase over some batches, or all records if None.
+
+        Returns
+        -------
+        dict of str to (float, float)
+            (sum, count) of each metric of the layers.
+        PassMetrics
+            Those of the job.
+        """
         self.collect_all()
-        net, self._running = self.nets[phase], self._algorithms[phase]
+        net = self.nets[phase]
+        metrics = PassMetrics(net, self._job.metrics)
+        if n_batches is not None:
+            totals = self._measure(net, phase, n_batches, step, metrics)
+        else:
+            n, size, n_rest, rest = self.nets.passes[phase]
+            totals = self._measure(net, phase, n, step, metrics)
+            last = self._measure(rest, phase, 1, step, metrics, n_rest / size) if rest else {}
+            for name, more in last.items():
+                before = totals.get(name, (0.0, 0.0))
+                totals[name] = (before[0] + more[0], before[1] + more[1])
+        return totals, metrics
+
+    def report_test(self, phase: Phase, step: int, totals: Totals) -> None:
+        """Report (sum, count) of the metrics of a test."""
+        self._emit(self._metrics.of(phase, step, totals))
+
+    def _measure(
+        self, net: NeuralNet, phase: Phase, n_batches: int, step: int, metrics: PassMetrics, weight: float = 1.0
+    ) -> dict[str, tuple[float, float]]:
+        """Run a net over some batches; return (sum, count) of each metric, see `NeuralNet.take_metrics`."""
+        self._running = self._algorithms[net]
         net.context.step = step
+        self._learning.begin_test(phase)
         try:
             for _ in range(n_batches):
                 net.gate.check()  # also where a worker has no layers
                 self._running.test_one_batch(phase)
+                metrics.add(net)
+                self._learning.count(phase, net)
         finally:
             self._report_bad_records()
-        totals = net.take_metrics()
-        self._emit(self._metrics.of(phase, step, totals))
-        return totals
+        return net.take_metrics(weight)
 
     def synchronize(self) -> None:
         """Wait for the device, and check the losses that are known only then."""
         self._timer.synchronize()
-        self._running = self._algorithms[Phase.TRAIN]
+        self._running = self._algorithms[self.net]
         self._running.check_losses(wait=True)
 
     def collect_all(self) -> None:
@@ -186,7 +227,7 @@ class Trainer:
 
     def summary(self, seconds: float) -> dict[str, Any]:
         """Return the part of this worker in the summary of the job, after ``seconds`` of training."""
-        return self._metrics.summary(self._timer, seconds)
+        return {**self._metrics.summary(self._timer, seconds), "learning": self._learning.facts()}
 
 
 logger = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Save
 from singa_dask.runtime.checkpoints.layer_states import LayerState, write_states
 from singa_dask.runtime.checkpoints.snapshots import keep_in_memory
 from singa_dask.runtime.planning.devices import explain_memory_errors, is_gpu
-from singa_dask.runtime.planning.nets import build_nets
+from singa_dask.runtime.planning.nets import add_passes, build_nets
 from singa_dask.runtime.planning.resources import limit_thread, peak_memory
 from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.failures import explain
@@ -156,16 +156,19 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
     )
     with ExitStack() as stack:
         stack.enter_context(limit_thread(threads))
-        stack.enter_context(explain_memory_errors(nets.values))
+        stack.enter_context(explain_memory_errors(nets.each))
         stack.enter_context(ops.activate())
         _log_threads(host, ops, threads)
-        for net in nets.values():
+        nets[Phase.TRAIN].context.class_names.scalings.update(host.scalings)
+        initial_state.give_class_names(nets[Phase.TRAIN])
+        gate.waiting_for = ("the number of records of tests", time.monotonic())
+        add_passes(host.job, nets)
+        gate.waiting_for = None
+        for net in nets.each():
             net.context.exchange = host.router.mailboxes[address]
             net.allocate()
             stack.callback(_close, net, gate)
         params = _params_of(host, address, nets[Phase.TRAIN], ops, stack)
-        nets[Phase.TRAIN].context.class_names.scalings.update(host.scalings)
-        initial_state.give_class_names(nets[Phase.TRAIN])
         initial_state.seek(nets, address.group, host.job.cluster.nworker_groups)
         channel = Channel(address, host.router.post, host.router.inboxes[address], gate)
         worker = Worker(

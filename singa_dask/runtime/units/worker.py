@@ -6,7 +6,7 @@ A worker opens no socket: its messages go through a `Channel`, what people shoul
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from singa_dask.layers import Layer
 from singa_dask.layers.bridge import IN_FLIGHT, BridgeSrc
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.runtime.planning.nets import Nets
 from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.checkpointing import Checkpointing
 from singa_dask.runtime.units.evaluation import Evaluation
@@ -37,7 +38,7 @@ class Worker:
     address : Address
     job : JobConf
     plan : JobPlan
-    nets : mapping of Phase to NeuralNet
+    nets : Nets
         With memory: what `build_nets` returned, allocated.
     initial_state : InitialState
         Step, values and cursors to begin with.
@@ -69,7 +70,7 @@ class Worker:
         address: Address,
         job: JobConf,
         plan: JobPlan,
-        nets: Mapping[Phase, NeuralNet],
+        nets: Nets,
         initial_state: InitialState,
         checkpoint_url: str,
         params: WorkerParams,

@@ -13,8 +13,8 @@ import numpy as np
 from singa_dask.comm import Address
 from singa_dask.conf import JobConf, Phase
 from singa_dask.layers import StoreInput
-from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
+from singa_dask.runtime.planning.nets import Nets
 from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.training import displayed_rate
 
@@ -92,7 +92,7 @@ class WorkerMetrics:
     ----------
     address : Address
     job : JobConf
-    nets : mapping of Phase to NeuralNet
+    nets : Nets
     params : WorkerParams
     step : int
         First step.
@@ -111,7 +111,7 @@ class WorkerMetrics:
         self,
         address: Address,
         job: JobConf,
-        nets: Mapping[Phase, NeuralNet],
+        nets: Nets,
         params: WorkerParams,
         step: int,
         window: Mapping[str, Any],
@@ -122,7 +122,7 @@ class WorkerMetrics:
         self._n_workers = job.cluster.nworkers_per_group
         self._last_step = max(job.train_steps - 1, 0)
         self._rate = job.updater.learning_rate
-        self._inputs = [layer for net in nets.values() for layer in net.layers if isinstance(layer, StoreInput)]
+        self._inputs = [layer for net in nets.each() for layer in net.layers if isinstance(layer, StoreInput)]
         reader = next(layer for layer in self._net.all_layers if layer.traits.is_input)
         self._n_rows = round(reader.features[0].shape[0] * reader.site.batch_shard.count / self._net.context.weight)
         self.shown = window.get("shown", step)

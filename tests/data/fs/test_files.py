@@ -19,6 +19,23 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path) if request.param == "local" else f"memory://{tmp_path.name}-fs"
 
 
+@pytest.mark.parametrize("is_exclusive", [True, False])
+def test_a_file_is_created_once(folder: str, is_exclusive: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = fs.join(folder, "a", "b.txt")
+    filesystem, _ = fs.resolve(url)
+    if not is_exclusive:
+
+        def open_file(path: str, mode: str = "rb", **given: Any) -> Any:
+            if mode == "xb":
+                raise ValueError(mode)
+            return type(filesystem).open(filesystem, path, mode, **given)
+
+        monkeypatch.setattr(filesystem, "open", open_file)
+    assert fs.create(url, b"first")
+    assert not fs.create(url, b"second")
+    assert fs.read_bytes(url) == b"first"
+
+
 def test_files_and_directories(folder: str) -> None:
     url = fs.join(folder, "a", "b.txt")
     fs.write_atomic(url, b"0123456789")

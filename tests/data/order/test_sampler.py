@@ -126,7 +126,7 @@ def test_killed_and_resumed_with_other_workers_it_reads_the_same(
     workers = st.sampled_from([k for k in range(1, 13) if parts["batch_size"] % k == 0])
     for n_steps in lives:
         order, n = Sampler(**parts), data.draw(workers)
-        step = order.step_at(json.loads(json.dumps(cursor)))
+        step = order.seek(json.loads(json.dumps(cursor)))
         read.append(np.concatenate([order.rows(step, worker, n, n_steps) for worker in range(n)], axis=1))
         # what was read after the last checkpoint is read again
         step += data.draw(st.integers(0, n_steps))
@@ -163,7 +163,7 @@ def test_steps_may_be_asked_for_in_any_order(parts: dict[str, Any], steps: list[
 def test_a_cursor_leads_back(parts: dict[str, Any], step: int) -> None:
     text = json.dumps(Sampler(**parts, fingerprint="0123456789abcdef").cursor(step))
     assert len(text) < 300
-    assert Sampler(**parts, fingerprint="0123456789abcdef").step_at(json.loads(text)) == step
+    assert Sampler(**parts, fingerprint="0123456789abcdef").seek(json.loads(text)) == step
 
 
 def test_file_order_runs_on_inside_a_batch() -> None:
@@ -251,25 +251,63 @@ def test_a_deal_may_be_given() -> None:
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"batch_size": 20}, "batch_size"),
         ({"seed": 5}, "seed"),
         ({"shuffle": "full"}, "shuffle"),
         ({"window": 3}, "window"),
         ({"streams": 5}, "streams"),
-        ({"skip": 1}, "skip"),
-        ({"fingerprint": "new"}, "fingerprint"),
+        ({"skip": 1}, "the number of records skipped at the start"),
+        ({"fingerprint": "new"}, "the version of the data"),
         ({"last_batch": "pad"}, "last_batch"),
-        ({"deal": [1, 0]}, "deal"),
-        ({"n_groups": 2}, "version"),
+        ({"deal": [1, 0]}, "the order of blocks by hosts"),
+        ({"n_groups": 2}, "the way in which worker groups share records"),
     ],
 )
 def test_a_cursor_of_something_else_is_refused(change: dict[str, Any], field: str) -> None:
     parts: dict[str, Any] = {"batch_size": 10, "shuffle": "block", "seed": 1, "fingerprint": "old"}
     cursor = Sampler([20, 20], **parts).cursor(7)
     with pytest.raises(DataError, match=f"does not fit these records: {field} is"):
-        Sampler([20, 20], **{**parts, **change}).step_at(cursor)
+        Sampler([20, 20], **{**parts, **change}).seek(cursor)
     with pytest.raises(DataError, match=f"does not fit these records: {field} is"):
-        Sampler([20, 20], **parts).step_at(Sampler([20, 20], **{**parts, **change}).cursor(7))
+        Sampler([20, 20], **parts).seek(Sampler([20, 20], **{**parts, **change}).cursor(7))
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=4),
+    st.sampled_from(["none", "full"]),
+    st.integers(0, 30),
+    st.lists(st.tuples(st.integers(1, 25), st.integers(1, 12)), min_size=2, max_size=4),
+)
+def test_with_other_batch_sizes_each_record_is_read_once_an_epoch(
+    sizes: list[int], shuffle: Any, skip: int, lives: list[tuple[int, int]]
+) -> None:
+    n, read = sum(sizes), list[int]()
+    cursor = Sampler(sizes, lives[0][0], shuffle, 5, skip=skip).cursor(0)
+    for batch_size, n_steps in [*lives, (7, n)]:
+        order = Sampler(sizes, batch_size, shuffle, 5, skip=skip)
+        step = order.seek(json.loads(json.dumps(cursor)))
+        read += order.rows(step, n_steps=n_steps).ravel().tolist()
+        cursor = order.cursor(step + n_steps)
+    assert cursor["samples_seen"] == len(read)
+    # the first epoch lacks those that were skipped
+    begun = -skip % n
+    for first in range(begun, len(read) - n + 1, n):
+        assert sorted(read[first : first + n]) == list(range(n))
+    assert len(set(read[:begun])) == begun
+
+
+@pytest.mark.parametrize("shuffle", ["none", "full", "block"])
+@pytest.mark.parametrize("last_batch", ["drop_last", "pad"])
+def test_with_another_batch_size_a_run_stays_in_its_epoch(shuffle: Any, last_batch: Any) -> None:
+    parts: dict[str, Any] = {"shuffle": shuffle, "seed": 1, "last_batch": last_batch}
+    before, after = (Sampler([17] * 6, size, **parts) for size in (10, 16))
+    # 15 of the 10 or 11 batches of an epoch
+    step = after.seek(before.cursor(15))
+    assert set(after.epoch_of(step)) == {1}
+    seen = 15 * 10 - before.period
+    if shuffle != "block":
+        rest = after.rows(step, n_steps=(min(after.period, 102) - seen) // 16).ravel()
+        assert not set(rest) & set(before.rows(before.period // 10, n_steps=seen // 10).ravel())
+    assert after.cursor(step)["samples_seen"] // after.period == 1
 
 
 def test_what_makes_no_order() -> None:

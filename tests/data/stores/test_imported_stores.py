@@ -23,6 +23,8 @@ from tests.contracts.records import assert_same, pixels, read_all, written
 PIXELS = pixels(4, (3, 5, 6))["pixel"]
 VALUES = ".png, .jpg, .jpeg, .webp, .bmp, .gif, .tif, .tiff, .npy"
 
+NO_ARRAY = "/x.npz: no array called images or image or pixel or data or features or x."
+
 
 def opened(path: Path, data: bytes, backend: str | None = None, **options: object) -> dict[str, np.ndarray]:
     path.write_bytes(data)
@@ -94,21 +96,21 @@ def test_npz_compressed_and_of_other_types(tmp_path: Path) -> None:
 def test_damaged_npz(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     for arrays, message in (
-        ({"pictures": PIXELS}, "/x.npz: no array called images or image or pixel or data or x. Arrays: pictures."),
+        (
+            {"pictures": PIXELS},
+            "/x.npz: no array called images or image or pixel or data or features or x. Arrays: pictures.",
+        ),
         ({"x": PIXELS, "y": np.arange(3)}, "/x.npz: arrays of different lengths: {'x': 4, 'y': 3}."),
         ({"x": PIXELS, "y": np.zeros((4, 2))}, "/x.npz: labels of shape (4, 2), expected one per record."),
         ({"x": np.array(["a"])}, "/x.npz: x: values of type <U1, expected numbers."),
         ({"x": PIXELS[:0]}, "/x.npz: no records."),
         (
             {"X_train": PIXELS, "y_train": np.arange(4)},
-            "/x.npz: no array called images or image or pixel or data or x. Arrays: X_train, y_train. "
+            f"{NO_ARRAY} Arrays: X_train, y_train. "
             "Write a file for each part: numpy.savez('train.npz', images=X_train, labels=y_train), "
             "and the others as test.npz.",
         ),
-        (
-            {"X": PIXELS, "y": np.arange(4)},
-            "/x.npz: no array called images or image or pixel or data or x. Arrays: X, y. Name it x, not X.",
-        ),
+        ({"X": PIXELS, "x": PIXELS}, "/x.npz: X and x could each be the images or data. Expected one array."),
         (
             {"x": PIXELS, "y": np.eye(4)},
             "/x.npz: labels of shape (4, 4), expected one per record. If they are one-hot, write labels.argmax(1).",
@@ -125,6 +127,15 @@ def test_damaged_npz(tmp_path: Path) -> None:
         archive.writestr("x.npy", b"what")
     refused(path, path.read_bytes(), "/x.npz: not an npz file, or a damaged one: not an npy file.")
     refused(path, b"12345", "/x.npz: not an npz file, or a damaged one: File is not a zip file.")
+
+
+@pytest.mark.parametrize("names", [("X", "y"), ("features", "target"), ("Data", "Labels"), ("images", "targets")])
+def test_npz_of_names_that_people_use(names: tuple[str, str], tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", **{names[0]: np.arange(12.0).reshape(4, 3), names[1]: np.array([1, 0, 2, 1])})
+    with open_store(str(tmp_path / "x.npz")) as store:
+        block = store.read_block(0)
+    assert block["data"].tolist() == np.arange(12.0).reshape(4, 3).tolist()
+    assert block["label"].tolist() == [1, 0, 2, 1]
 
 
 # -- parquet ---------------------------------------------------------------------------------------

@@ -65,9 +65,13 @@ PLACES: dict[str, dict[str, dict[str, int]]] = {
 
 @pytest.mark.parametrize("name", PLACES)
 def test_a_partitioned_net_of_text_is_the_same_run(run_job: Run, run_once: Run, name: str) -> None:
-    tests: dict[str, Any] = {"test_freq": 4, "test_steps": 2}
+    tests: dict[str, Any] = {"test_freq": 4, "test_steps": 2, "metrics": ["perplexity"]}
     alone = run_once(placed({}, **tests))
     shared = run_job(placed(PLACES[name], ALLREDUCE, **tests))
+    # of all time steps of all records
+    means = alone.losses("test")
+    assert alone.metric("perplexity", "test") == pytest.approx({step: np.exp(means[step]) for step in means}, rel=1e-9)
+    assert shared.metric("perplexity", "test") == pytest.approx(alone.metric("perplexity", "test"), rel=1e-9)
     for phase in ("train", "test"):
         assert shared.losses(phase) == pytest.approx(alone.losses(phase), rel=1e-9)
     for key, values in alone.params().items():

@@ -141,7 +141,7 @@ def test_any_number_of_workers_gives_the_same(trained: str) -> None:
     features = every_record(small(), trained, layers=("fc1", "loss"))
     figures = every_record(small(), trained)
     here = [each() for each in parts_of(features)]
-    merged = merge_metrics([each() for each in parts_of(figures)], BATCH)
+    merged = merge_metrics([each() for each in parts_of(figures)])
     for n in (1, 2, 3):
         with local_cluster(n, processes=False) as client:
             there = list(on_dask(client)(parts_of(features, n_workers=n)))
@@ -149,7 +149,7 @@ def test_any_number_of_workers_gives_the_same(trained: str) -> None:
         for layer in (0, 1):
             for name, values in of_all(here, layer).items():
                 np.testing.assert_array_equal(of_all(there, layer)[name], values)
-        assert merge_metrics(measured, BATCH) == merged
+        assert merge_metrics(measured) == merged
 
 
 def test_figures_are_means_over_records(trained: str) -> None:
@@ -157,7 +157,7 @@ def test_figures_are_means_over_records(trained: str) -> None:
     kept = of_all([each() for each in parts_of(every_record(small(), trained, layers=("loss",)))])
     right = kept["data"].argmax(axis=1) == kept["label"]
     loss = -np.log(kept["data"][np.arange(2000), kept["label"]])
-    figures = merge_metrics(done, BATCH)
+    figures = merge_metrics(done)
     assert figures == {"accuracy": pytest.approx(right.mean(), abs=1e-6), "loss": pytest.approx(loss.mean(), abs=1e-5)}
 
 
@@ -270,7 +270,7 @@ def test_figures_that_are_no_numbers_are_an_error(trained: str) -> None:
     done = parts_of(every_record(small(), trained))[0]()
     broken = done._replace(metrics=[{"loss": (float("nan"), 1.0)}])
     with pytest.raises(NumericError, match="loss is not finite"):
-        merge_metrics([broken], BATCH)
+        merge_metrics([broken])
 
 
 OWN = """\

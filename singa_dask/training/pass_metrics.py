@@ -1,0 +1,307 @@
+"""What the key ``metrics`` of a job names: computed from the outputs of loss layers over a whole pass of tests.
+
+Definitions are those of scikit-learn. What is kept of a pass are arrays: counts of (true, predicted) classes, moments
+of values in float64, and outputs where their order matters. Any division into parts gives the same metrics.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from singa_dask.conf.watched import CONFUSION, RANKED, TOP, VALUES, check_metrics
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers import Layer
+from singa_dask.layers.loss import EuclideanLoss, SigmoidCrossEntropyLoss, SoftmaxLoss
+from singa_dask.net import NeuralNet
+from singa_dask.ops.contract import Array
+
+__all__ = ["MAX_BYTES", "PassMetrics", "Scores", "State"]
+
+LOG = logging.getLogger(__name__)
+MAX_BYTES = 256 << 20
+"""Most bytes of outputs that are kept for the metrics that need their order; with more these are undefined."""
+MAX_CLASSES = 2000
+"""Most classes of a confusion matrix."""
+KINDS: dict[type[Layer], str] = {SoftmaxLoss: "classes", SigmoidCrossEntropyLoss: "labels", EuclideanLoss: "values"}
+OF_TWO = {"precision": "precision_macro", "recall": "recall_macro", "f1": "f1_macro", "roc_auc": "roc_auc_ovr"}
+"""Metrics of two classes, and what to say for more."""
+State = Mapping[str, Array]
+
+
+class PassMetrics:
+    """Metrics of a pass of a test or validation net.
+
+    Parameters
+    ----------
+    net : NeuralNet
+        Shapes are enough.
+    names : sequence of str
+        See `conf.watched`.
+
+    Raises
+    ------
+    ConfigError
+        Nobody knows a metric, or the net has no loss layer that it can be computed from.
+    """
+
+    def __init__(self, net: NeuralNet, names: Sequence[str]) -> None:
+        layers = {layer.conf_name: layer for layer in net.all_layers}
+        kinds = {name: KINDS.get(type(layer), "") for name, layer in layers.items()}
+        facts = {name: (kind, layers[name].features[0].size) for name, kind in kinds.items() if kind}
+        missing = "there is no SoftmaxLoss, SigmoidCrossEntropyLoss or EuclideanLoss that it is computed from."
+        problems = [Problem(*mistake) for mistake in check_metrics(names)]
+        fitting: dict[str, list[str]] = {name: [] for name in facts}
+        for i, metric in enumerate(dict.fromkeys(names)):
+            unfit = {name: _misfit(metric, name, *fact) for name, fact in facts.items()}
+            for name in (found := [name for name, reason in unfit.items() if not reason]):
+                fitting[name].append(metric)
+            if not found:
+                problems.append(Problem(("metrics", i), f"{metric}: {next(iter(unfit.values()), missing)}"))
+        if problems:
+            raise ConfigError(problems)
+        self._scores = {name: Scores(*facts[name], found) for name, found in fitting.items() if found}
+        known = [metric for layer in layers.values() for metric in layer.traits.metrics]
+        self._times = Counter([*known, *(metric for scores in self._scores.values() for metric in scores.names)])
+
+    def __bool__(self) -> bool:
+        return bool(self._scores)
+
+    def add(self, net: NeuralNet) -> None:
+        """Add the batch that a net has computed last: this one, or one for batches of another size."""
+        for layer in net.layers if self._scores else ():
+            scores = self._scores.get(layer.conf_name)
+            if scores is not None:
+                outputs = layer.rows(0) if scores.kind == "values" else layer.features[0].data
+                wanted = layer.labels_of(1) if scores.kind == "classes" else layer.rows(1)
+                scores.add(np.asarray(net.ops.to_host(wanted)), np.asarray(net.ops.to_host(outputs)))
+
+    def state(self) -> State:
+        """Return what has been added, as arrays by ``<layer>:<name>``, for `merge`."""
+        states = {layer: scores.state() for layer, scores in self._scores.items()}
+        return {f"{layer}:{name}": array for layer, state in states.items() for name, array in state.items()}
+
+    def merge(self, state: State) -> None:
+        """Add what another one has added; the same in the same order gives the same bits."""
+        for layer, scores in self._scores.items():
+            own = [name for name in state if name.rpartition(":")[0] == layer]
+            scores.merge({name.rpartition(":")[2]: state[name] for name in own})
+
+    def values(self) -> dict[str, float]:
+        """Return the metrics by name; nan where one is undefined. Confusion matrices are not among them."""
+        return {
+            self._name(layer, metric): scores.value(metric)
+            for layer, scores in self._scores.items()
+            for metric in scores.names
+            if metric != CONFUSION
+        }
+
+    def _name(self, layer: str, metric: str) -> str:
+        return metric if self._times[metric] == 1 else f"{layer}.{metric}"
+
+    def matrices(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Return confusion matrices by name: how many records of each class, in rows, are predicted as each class."""
+        found = {layer: scores for layer, scores in self._scores.items() if CONFUSION in scores.names}
+        return {self._name(layer, CONFUSION): scores.confusion() for layer, scores in found.items()}
+
+
+def _misfit(metric: str, layer: str, kind: str, n: int) -> str:
+    """Return why a metric cannot be computed from the ``n`` outputs of a layer; empty if it can."""
+    top, several = TOP.fullmatch(metric), kind == "labels" and n > 1
+    if (metric in VALUES) != (kind == "values"):
+        return f"layer {layer!r} has {'values' if kind == 'values' else 'probabilities'}."
+    if kind == "labels" and (
+        top or metric in ("perplexity", "roc_auc_ovr") or (several and metric in (CONFUSION, "balanced_accuracy"))
+    ):
+        return f"it is for classes that exclude each other, and layer {layer!r} has labels."
+    if metric in OF_TWO and n != (2 if kind == "classes" else 1) and not (several and metric == "roc_auc"):
+        return f"it is for two classes, and layer {layer!r} has {n}. Say {OF_TWO[metric]}."
+    if metric == CONFUSION and n > MAX_CLASSES:
+        return f"layer {layer!r} has {n} classes. Expected at most {MAX_CLASSES}."
+    if top and not 0 < int(top[1]) < n:
+        return f"layer {layer!r} has {n} classes. Expected a number from 1 to {n - 1}."
+    return ""
+
+
+class Scores:
+    """Metrics of one layer.
+
+    Parameters
+    ----------
+    kind : {"classes", "labels", "values"}
+        Probabilities of classes that exclude each other, of labels that do not, or values.
+    n : int
+        Number of outputs.
+    names : sequence of str
+    """
+
+    def __init__(self, kind: str, n: int, names: Sequence[str]) -> None:
+        self.kind, self.n, self.names = kind, n, list(names)
+        self._n_classes, self._tops = max(n, 2), [int(found[1]) for name in names if (found := TOP.fullmatch(name))]
+        self._n_bytes = 0
+        self._arrays: dict[str, Array] = {}
+        self._kept: list[tuple[Array, Array]] = []
+
+    # -- what is kept --------------------------------------------------------------------------------------
+
+    def add(self, y: Array, p: Array) -> None:
+        """Add a batch: labels (N,), or targets (N, n); outputs (N, n)."""
+        if self.kind == "values":
+            self.merge({"moments": _moments(np.asarray(y, np.float64), np.asarray(p, np.float64))})
+            return
+        if not RANKED.isdisjoint(self.names):
+            scores = np.array(p[:, 1] if self.kind == "classes" and self.n == 2 else p)
+            self.merge({"y": np.array(y), "p": scores, "n_bytes": np.array([y.nbytes + scores.nbytes])})
+        if self.kind == "labels":
+            true, predicted = y > 0.5, p > 0.5
+            if self.n > 1:
+                of_labels = [(true & predicted).sum(0), predicted.sum(0), true.sum(0)]
+                self.merge({"counts": np.stack(of_labels).astype(np.int64)})
+                return
+            y, predicted = true[:, 0], predicted[:, 0]
+        else:
+            # of equal ones the higher class comes first, as in the accuracy
+            predicted = self.n - 1 - np.argmax(p[:, ::-1], axis=1)
+        keys, counts = np.unique(y.astype(np.int64) * self._n_classes + predicted, return_counts=True)
+        self.merge({"keys": keys, "pairs": counts.astype(np.int64)})
+        if self.kind == "classes" and (self._tops or "perplexity" in self.names):
+            own = p[np.arange(len(y)), y][:, None]
+            likelihood = np.log(np.maximum(own, np.finfo(p.dtype).tiny).astype(np.float64)).sum()
+            rank = ((p > own) | ((p == own) & (np.arange(self.n) > y[:, None]))).sum(1)
+            hits = [np.count_nonzero((rank < k) & (own[:, 0] >= 0)) for k in self._tops]
+            self.merge({"own": np.array([len(y), likelihood, *hits])})
+
+    def state(self) -> State:
+        """Return what has been added, as arrays by name, for `merge`."""
+        kept = dict(zip("yp", map(np.concatenate, zip(*self._kept, strict=True)), strict=False))
+        return {**self._arrays, **kept, "n_bytes": np.array([self._n_bytes])}
+
+    def merge(self, state: State) -> None:
+        """Add what another one has added."""
+        known = self._arrays
+        if "keys" in state:
+            both = [known, state] if "keys" in known else [state]
+            known["keys"], index = np.unique(np.concatenate([each["keys"] for each in both]), return_inverse=True)
+            pairs = np.concatenate([each["pairs"] for each in both])
+            known["pairs"] = np.zeros(len(known["keys"]), np.int64)
+            np.add.at(known["pairs"], index, pairs)
+        for name in {"counts", "own"} & state.keys():
+            known[name] = known.get(name, 0) + state[name]
+        if "moments" in state:
+            known["moments"] = _joined(known["moments"], state["moments"]) if "moments" in known else state["moments"]
+        self._n_bytes += int(state["n_bytes"][0]) if "n_bytes" in state else 0
+        if self._n_bytes <= MAX_BYTES:
+            self._kept += [(state["y"], state["p"])] if "y" in state else []
+        elif self._kept:
+            self._kept.clear()
+            names = ", ".join(sorted(RANKED.intersection(self.names)))
+            LOG.warning("%s: undefined, as more than %d MiB of outputs would have to be kept.", names, MAX_BYTES >> 20)
+
+    # -- the metrics ---------------------------------------------------------------------------------------
+
+    def value(self, name: str) -> float:
+        """Return a metric; nan if it is undefined."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            return float(self._value(name)) if self._arrays else np.nan
+
+    def _value(self, name: str) -> float:
+        if name in VALUES:
+            return _of_values(name, self._arrays["moments"])
+        if name in RANKED:
+            return self._ranked(_precision_area if name == "average_precision" else _roc_area)
+        if name == "perplexity":
+            return float(np.exp(-self._arrays["own"][1] / self._arrays["own"][0]))
+        if top := TOP.fullmatch(name):
+            return float(self._arrays["own"][2 + self._tops.index(int(top[1]))] / self._arrays["own"][0])
+        hits, predicted, true = self._counted()
+        if name == "balanced_accuracy":
+            return float(np.mean((hits / true)[true > 0]))
+        what, _, average = name.partition("_")
+        if average == "micro":
+            hits, predicted, true = (np.sum(each, keepdims=True) for each in (hits, predicted, true))
+        below = {"precision": predicted, "recall": true, "f1": (predicted + true) / 2}[what]
+        each = np.where(below > 0, hits / np.maximum(below, 0.5), 0.0)
+        if not average:
+            return float(each[-1])
+        if average == "weighted" and true.sum():
+            return float(np.average(each, weights=true))
+        # a class that neither is there nor is predicted does not count; a label does
+        return float(np.mean(each[(predicted > 0) | (true > 0) | ("counts" in self._arrays)]))
+
+    def _counted(self) -> npt.NDArray[np.int64]:
+        """Return, by class or label, how many are rightly predicted, predicted, and there: (3, n)."""
+        if "counts" in self._arrays:
+            return self._arrays["counts"]
+        (true, predicted), pairs = np.divmod(self._arrays["keys"], self._n_classes), self._arrays["pairs"]
+        of = [(true, pairs * (true == predicted)), (predicted, pairs), (true, pairs)]
+        return np.stack([np.bincount(classes, n, self._n_classes) for classes, n in of]).astype(np.int64)
+
+    def confusion(self) -> npt.NDArray[np.int64]:
+        """Return how many records of each class, in rows, are predicted as each class: (n, n)."""
+        matrix = np.zeros(self._n_classes**2, np.int64)
+        if self._arrays:
+            matrix[self._arrays["keys"]] = self._arrays["pairs"]
+        return matrix.reshape(self._n_classes, -1)
+
+    def _ranked(self, area: Callable[[Array, Array], float]) -> float:
+        """Return the mean of an area over classes, or labels."""
+        if not self._kept:
+            return np.nan
+        y, p = map(np.concatenate, zip(*self._kept, strict=True))
+        if np.isnan(p).any():
+            return np.nan
+        if self.kind == "classes" and self.n > 2:
+            y = y[:, None] == np.arange(self.n)
+            if not y.any(0).all():
+                return np.nan
+        y, p = (each.reshape(len(each), -1) for each in (y, p))
+        return float(np.mean([area(y[:, k] > 0.5, p[:, k]) for k in range(p.shape[1])]))
+
+
+def _roc_area(is_true: Array, p: Array) -> float:
+    """Return the area under the ROC curve: the share of pairs in the right order, half of those that are equal."""
+    n, n_true = len(p), int(is_true.sum())
+    _, index, counts = np.unique(p, return_inverse=True, return_counts=True)
+    ranks = np.cumsum(counts) - (counts - 1) / 2
+    return float((ranks[index][is_true].sum() - n_true * (n_true + 1) / 2) / np.float64(n_true * (n - n_true)))
+
+
+def _precision_area(is_true: Array, p: Array) -> float:
+    """Return the average precision: the mean of the precision over steps of recall; 0 if nothing is true."""
+    _, index, counts = np.unique(-p, return_inverse=True, return_counts=True)
+    right = np.bincount(index, is_true, len(counts))
+    return float((right / max(right.sum(), 1) * np.cumsum(right) / np.cumsum(counts)).sum())
+
+
+def _moments(t: Array, x: Array) -> Array:
+    """Return sums over records by target: (6, n).
+
+    Number of records; the first target; their mean minus that, and the sum of squared deviations; sums of squared and
+    absolute errors.
+    """
+    # of equal targets exactly their value, of targets far from 0 with all digits
+    apart, error = t - t[0], t - x
+    n, mean = np.full(t.shape[1], float(len(t))), apart.mean(0)
+    return np.stack([n, t[0], mean, ((apart - mean) ** 2).sum(0), (error**2).sum(0), np.abs(error).sum(0)])
+
+
+def _joined(a: Array, b: Array) -> Array:
+    """Return the moments of two parts together (Chan et al. 1983)."""
+    n, difference = a[0] + b[0], (b[1] - a[1]) + (b[2] - a[2])
+    deviations = a[3] + b[3] + difference**2 * a[0] * b[0] / n
+    return np.stack([n, a[1], a[2] + difference * b[0] / n, deviations, a[4] + b[4], a[5] + b[5]])
+
+
+def _of_values(name: str, moments: Array) -> float:
+    """Return the mean of a metric over the targets."""
+    n, _, _, deviations, squares, absolutes = moments
+    if name != "r2":
+        return float(np.mean({"mse": squares / n, "mae": absolutes / n, "rmse": np.sqrt(squares / n)}[name]))
+    # of a constant target: 1 if it is met, else 0
+    constant = np.where(squares > 0, 0.0, 1.0)
+    each = np.where(deviations > 0, 1 - squares / deviations, constant)
+    return float(np.mean(each)) if n[0] > 1 else np.nan

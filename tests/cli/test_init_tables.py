@@ -1,0 +1,313 @@
+"""``init`` on tables: it names the right label or asks, reads what it is told, and refuses with the true reason."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import datasets
+
+from singa_dask.conf import load
+from singa_dask.layers.records import StoreConf
+from tests.cli.conftest import Call
+
+N = 120
+RANDOM = np.random.default_rng(0)
+KIND = np.arange(N) % 3
+FRAME = pd.DataFrame({"age": RANDOM.normal(40, 9, N).round(1), "fare": RANDOM.gamma(2, 10, N).round(2)})
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def stores() -> list[dict[str, Any]]:
+    layers = load("job.yaml").job.neuralnet.layer
+    found = [conf for layer in layers[:2] if (conf := layer.given_block(StoreConf)) is not None]
+    return [conf.model_dump(exclude_defaults=True) for conf in found]
+
+
+def done(call: Call, *arguments: object) -> str:
+    result = call("init", *arguments)
+    assert (result.exit_code, result.stdout) == (0, ""), result.output
+    checked = call("validate", "job.yaml", "--strict")
+    assert checked.exit_code == 0, checked.output
+    return result.stderr
+
+
+def refused(call: Call, *arguments: object) -> str:
+    result = call("init", *arguments)
+    assert (result.exit_code, result.stdout) == (1, ""), result.output
+    assert not Path("job.yaml").exists()
+    assert not Path("job-data").exists()
+    return result.stderr
+
+
+# -- which column is the label -------------------------------------------------------------------------------
+
+VALUES: dict[str, Any] = {
+    "numbered": KIND,
+    "signs": np.where(KIND == 0, -1, 1),
+    "thousands": np.where(KIND == 0, 1000, 2000),
+    "ratings": 1 + np.arange(N) % 10,
+    "texts": np.array(["cat", "dog", "elk"])[KIND],
+    "booleans": KIND == 1,
+    "floats": (KIND == 1).astype(float),
+    "prices": RANDOM.normal(size=N),
+}
+NAMES = ("label", "Class", "y", "target", "species", "survived", "quality", "Outcome")
+POSITIONS = ("first", "middle", "last")
+
+
+def made(number: int) -> tuple[pd.DataFrame, str]:
+    """Return a table with ids, features that look like labels, and its label."""
+    kind, name = list(product(VALUES, NAMES))[number]
+    table = FRAME.assign(deck=np.array(list("abc"))[np.arange(N) // 7 % 3], count=np.arange(N) // 5 % 4)
+    if number % 4 == 0:
+        table.insert(0, ("PassengerId", "Id", "Unnamed: 0", "customer_id")[number // 4 % 4], np.arange(N))
+    if number % 5 == 0:
+        table.insert(2, "class", np.array(["1st", "2nd"])[np.arange(N) // 3 % 2])
+    position = POSITIONS[number % 3]
+    table.insert({"first": 0, "middle": 2, "last": table.shape[1]}[position], name, VALUES[kind])
+    return table, name
+
+
+@pytest.mark.parametrize("number", range(len(VALUES) * len(NAMES)))
+def test_the_right_label_or_a_question(call: Call, number: int) -> None:
+    table, name = made(number)
+    has_header = number % 6 != 5
+    table.to_csv("x.csv", index=False, header=has_header)
+    result = call("init", "x.csv")
+    if result.exit_code:
+        assert result.exit_code == 1
+        assert "which column is the label?" in result.stderr or "classes, or numbers to predict?" in result.stderr
+        assert has_header is False or f"\n  {name} (" in result.stderr or f"--label {name}" in result.stderr
+        return
+    found = stores()[0]
+    chosen = found.get("label") or found.get("target") or [table.columns[0]]
+    assert chosen == [name]
+    assert not {"PassengerId", "Id", "Unnamed: 0", "customer_id"} & {*found.get("features", [])}
+
+
+def test_most_telling_names_are_taken(call: Call) -> None:
+    taken = 0
+    for number in range(len(VALUES) * len(NAMES)):
+        table, name = made(number)
+        if name in NAMES[:4]:
+            table.to_csv(f"{number}.csv", index=False)
+            taken += not call("init", f"{number}.csv", "-o", f"{number}.yaml").exit_code
+    assert taken > 20
+
+
+@pytest.mark.parametrize("name", ["iris", "wine", "breast_cancer", "digits", "diabetes", "linnerud"])
+def test_tables_of_scikit_learn(call: Call, name: str) -> None:
+    found = getattr(datasets, f"load_{name}")(as_frame=True)
+    found.frame.to_csv("x.csv", index=False)
+    if name == "linnerud":
+        assert "Weight (column 4" in refused(call, "x.csv")
+        done(call, "x.csv", *(f"--target={each}" for each in found.target_names))
+        assert stores()[0]["target"] == found.target_names
+        return
+    said = done(call, "x.csv")
+    key = "target" if name == "diabetes" else "label"
+    assert (stores()[0][key], stores()[0]["shape"]) == (["target"], [found.data.shape[1]])
+    counts = found.target.value_counts().sort_index()
+    if key == "label":
+        assert ", ".join(f"{k} {n} ({n / len(found.target):.0%})" for k, n in counts.items()) in said
+    else:
+        assert f"off by {found.target.std(ddof=0):.6g}" in said
+
+
+# -- what is said about the columns -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["signs", "thousands", "ratings"])
+def test_whole_numbers_are_classes_by_name(call: Call, kind: str) -> None:
+    FRAME.assign(grade=VALUES[kind]).to_csv("x.csv", index=False)
+    done(call, "x.csv", "--label", "grade")
+    names = sorted(set(VALUES[kind].tolist()))
+    assert stores()[0]["categories"] == {"grade": [str(each) for each in names]}
+    assert f"innerproduct_conf: {{num_output: {len(names)}}}" in Path("job.yaml").read_text()
+    assert call("run", "job.yaml", "--run-dir", "run", "--quiet", "--set", "train_steps=2").exit_code == 0
+    predicted = call("predict", "job.yaml", "--init-from", "run", "--data", "job-data/test.csv")
+    assert {row["class"] for row in csv.DictReader(io.StringIO(predicted.stdout))} <= {str(each) for each in names}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (np.arange(N) % 30, "are the 30 different numbers of 'y' classes, or numbers to predict? Give --label y for"),
+        (np.arange(N) % 3 / 2, "are the 3 different numbers of 'y' classes, or numbers to predict?"),
+    ],
+)
+def test_classes_or_numbers(call: Call, values: Any, said: str) -> None:
+    FRAME.assign(y=values).to_csv("x.csv", index=False)
+    assert said in refused(call, "x.csv")
+    done(call, "x.csv", "--label", "y")
+    assert stores()[0]["label"] == ["y"]
+    done(call, "x.csv", "--target", "y", "--overwrite")
+    assert stores()[0]["target"] == ["y"]
+
+
+def test_ids_constants_texts_dates_and_the_label_in_other_words_are_left_out(call: Call) -> None:
+    table = FRAME.assign(
+        number=np.arange(N) + 500,
+        constant=1,
+        name=[f"n{i}" for i in range(N)],
+        day=pd.date_range("2020-01-01", periods=N)[::-1].astype(str),
+        code=KIND + 7,
+        empty=np.nan,
+        label=np.array(["cat", "dog", "elk"])[KIND],
+    )
+    table.to_csv("x.csv", index=False)
+    said = done(call, "x.csv")
+    assert stores()[0]["features"] == ["age", "fare"]
+    for part in (
+        "number (numbers the records)",
+        "constant (constant)",
+        "name (texts, another in each record)",
+        "day (dates",
+        "code (is label in other words)",
+        "empty (no values)",
+    ):
+        assert part in said
+    done(call, "x.csv", "--features", "age,number", "--overwrite")
+    assert stores()[0]["features"] == ["age", "number"]
+    done(call, "x.csv", "--drop", "f*", "--overwrite")
+    assert stores()[0]["features"] == ["age"]
+
+
+def test_a_header_that_is_none(call: Call) -> None:
+    # the first flower of the file of UCI would name the columns
+    frame = datasets.load_iris(as_frame=True).data
+    flowers = frame.assign(kind=np.repeat(["Iris-setosa", "Iris-versicolor", "Iris-virginica"], 50))
+    flowers.to_csv("iris.data", index=False, header=False)
+    assert "Its columns have no names. Give --label first, --label last" in refused(call, "iris.data")
+    said = done(call, "iris.data", "--label", "last")
+    assert said.startswith("iris.data: 150 data records of 4 values in 3 classes\n")
+    assert stores()[0] | {"header": False, "label": ["5"], "features": ["1", "2", "3", "4"]} == stores()[0]
+    pd.DataFrame(RANDOM.normal(size=(N, 3))).to_csv("numbered.csv", index=False)
+    said = call("init", "numbered.csv", "--overwrite", "--label", "last").stderr
+    assert "does its first line name the columns? It has 0, 1, 2. Give --header if it does, or --no-header." in said
+    done(call, "numbered.csv", "--overwrite", "--target", "2", "--header")
+    assert stores()[0]["features"] == ["0", "1"]
+
+
+def test_the_label_last_without_a_header(call: Call) -> None:
+    FRAME.assign(kind=(FRAME["fare"] > 20).astype(int)).to_csv("x.csv", index=False, header=False)
+    assert "Give --label first, --label last" in refused(call, "x.csv")
+    done(call, "x.csv", "--label", "last")
+    ran = call("run", "job.yaml", "--run-dir", "run", "--quiet", "--json", "--set", "train_steps=400")
+    assert json.loads(ran.stdout)["test"]["accuracy"] > 0.9, ran.output
+    FRAME.to_csv("new.csv", index=False, header=False)
+    predicted = call("predict", "job.yaml", "--init-from", "run", "--data", "new.csv")
+    found = [int(row["class"]) for row in csv.DictReader(io.StringIO(predicted.stdout))]
+    assert np.mean(found == (FRAME["fare"] > 20)) > 0.9
+
+
+def test_several_labels_and_targets(call: Call) -> None:
+    table = FRAME.assign(kind=VALUES["texts"], sign=VALUES["signs"], big=FRAME["age"] * 1e4, small=FRAME["fare"] / 1e4)
+    table.to_csv("x.csv", index=False)
+    done(call, "x.csv", "--label", "kind", "--label", "sign", "--drop", "big,small")
+    assert call("run", "job.yaml", "--quiet", "--set", "train_steps=2").exit_code == 0
+    done(call, "x.csv", "--target", "big", "--target", "small", "--drop", "kind,sign", "--overwrite")
+    assert call("run", "job.yaml", "--run-dir", "run", "--quiet", "--set", "train_steps=400").exit_code == 0
+    predicted = call("predict", "job.yaml", "--init-from", "run", "--data", "job-data/test.csv")
+    rows, truth = pd.read_csv(io.StringIO(predicted.stdout)), pd.read_csv("job-data/test.csv")
+    for name in ("big", "small"):
+        assert ((rows[name] - truth[name]) ** 2).mean() < 0.1 * truth[name].var(), name
+
+
+# -- how it is read ------------------------------------------------------------------------------------------
+
+
+def test_other_encodings_and_forms(call: Call) -> None:
+    table = FRAME.rename(columns={"fare": "größe"}).assign(art=np.array(["rot", "grün", "blau"])[KIND])
+    table.to_csv("latin.csv", index=False, sep=";", encoding="latin-1")
+    assert "not UTF-8" in (said := refused(call, "latin.csv", "--label", "art"))
+    assert "Give --encoding, such as latin-1" in said.replace("Or give", "Give")
+    done(call, "latin.csv", "--label", "art", "--encoding", "latin-1")
+    assert stores()[0] | {"charset": "latin-1", "separator": ";", "features": ["age", "größe"]} == stores()[0]
+    ran = call("run", "job.yaml", "--run-dir", "run", "--quiet", "--set", "train_steps=2")
+    assert ran.exit_code == 0, ran.output
+    predicted = call("predict", "job.yaml", "--init-from", "run", "--data", "latin.csv").stdout
+    table.to_json("x.json", orient="records")
+    Path("x.csv.gz").write_bytes(gzip.compress(table.to_csv(index=False).encode()))
+    table.to_parquet("x.parquet")
+    for form in ("x.json", "x.csv.gz", "x.parquet"):
+        done(call, form, "--label", "art", "--overwrite")
+        assert stores()[0]["features"] == ["age", "größe"]
+        ran = call("run", "job.yaml", "--run-dir", "run", "--quiet", "--overwrite", "--set", "train_steps=2")
+        assert ran.exit_code == 0, ran.output
+        # the same net, and the same records
+        assert call("predict", "job.yaml", "--init-from", "run", "--data", form).stdout == predicted
+
+
+def test_sheets_of_excel(call: Call) -> None:
+    pytest.importorskip("openpyxl")
+    FRAME.assign(kind=VALUES["texts"]).to_excel("x.xlsx", index=False)
+    done(call, "x.xlsx", "--label", "kind")
+    assert call("run", "job.yaml", "--run-dir", "run", "--quiet", "--set", "train_steps=2").exit_code == 0
+    predicted = call("predict", "job.yaml", "--init-from", "run", "--data", "x.xlsx")
+    assert len(predicted.stdout.splitlines()) == N + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a,a,label\n1,2,0\n3,4,1\n", "x.csv, line 1: column 'a' occurs twice. Rename one."),
+        ("a,b,label\n1,2,0\n3,1\n3,4,1\n", "x.csv, line 3: 2 fields, expected 3, as in the header."),
+        ("a,b,label\n1,2,0\n3,4,1\n5,n.a.,1\n6,7,0\n", "x.csv: column 'b': 'n.a.' is not a number."),
+        ("a,b,label\n1,2,0\n3,4,0\n", "x.csv: column 'label' has 1 different values of kind number."),
+        (
+            "a,b,label\n" + "1,2,0\n3,4,01\n5,6,1\n" * 5,
+            "x.csv: column 'label': 0, 01, 1, which are 2 different numbers.",
+        ),
+    ],
+)
+def test_the_true_reason(call: Call, text: str, said: str) -> None:
+    Path("x.csv").write_text(text)
+    assert refused(call, "x.csv").startswith(said)
+
+
+# -- the test set --------------------------------------------------------------------------------------------
+
+
+def test_a_test_set_of_each_class(call: Call) -> None:
+    kinds = np.array(["a"] * 70 + ["b"] * 48 + ["c"] + [""])
+    table = FRAME.assign(kind=RANDOM.permutation(kinds))
+    table.to_csv("x.csv", index=False)
+    said = done(call, "x.csv", "--label", "kind", "--test-split", "0.25", "--seed", "7")
+    train, test = (pd.read_csv(f"job-data/{part}.csv") for part in ("train", "test"))
+    assert test["kind"].value_counts().to_dict() == {"a": 18, "b": 12}
+    assert train["kind"].value_counts().to_dict() == {"a": 52, "b": 36, "c": 1}
+    both = pd.concat([train, test]).sort_values(["age", "fare"], ignore_index=True)
+    whole = table[table["kind"] != ""].sort_values(["age", "fare"], ignore_index=True)
+    pd.testing.assert_frame_equal(both, whole)
+    assert [store["path"] for store in stores()] == ["job-data/train.csv", "job-data/test.csv"]
+    assert "job-data/test.csv: 30 at random, as many of each class, seed 7; the others in job-data/train.csv" in said
+    assert "warning: 1 records without kind are left out.\n" in said
+    assert "features: 2 of numbers, 0 of categories: age, fare\n" in said
+    again = Path("job-data/test.csv").read_bytes()
+    done(call, "x.csv", "--label", "kind", "--test-split", "0.25", "--seed", "7", "--overwrite")
+    assert Path("job-data/test.csv").read_bytes() == again
+
+
+def test_records_in_order_of_time_are_split_by_it(call: Call) -> None:
+    FRAME.assign(day=pd.date_range("2020-01-01", periods=N).astype(str), target=FRAME["age"]).to_csv(
+        "x.csv", index=False
+    )
+    assert "job-data/test.csv: the last 24 by day; the others" in done(call, "x.csv")
+    assert pd.read_csv("job-data/train.csv")["day"].max() < pd.read_csv("job-data/test.csv")["day"].min()
+    done(call, "x.csv", "--test-split", "0", "--overwrite")
+    assert stores()[0]["path"] == "x.csv"
+    assert "There is no test set" in Path("job.yaml").read_text()

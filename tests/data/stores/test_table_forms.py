@@ -1,0 +1,80 @@
+"""Tables without a header, in other encodings, in JSON and of Excel: the same records as those of plain CSV."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.data import detect
+from singa_dask.data.stores.table import TableStore
+from singa_dask.errors import DataError
+from tests.contracts.records import read_all
+
+ROWS = [(1, 1.5, "grün"), (2, None, "rot"), (3, 2.5, "grün")]
+LINES = "".join(f"{number};{'' if size is None else size};{colour}\n" for number, size, colour in ROWS)
+WANTED = np.array([[1, 1.5], [2, 2], [3, 2.5]], np.float32)
+
+
+def opened(path: Path, content: bytes, **options: Any) -> TableStore:
+    path.write_bytes(content)
+    return TableStore(str(path), separator=";", missing="mean", **options)
+
+
+def check(store: TableStore) -> None:
+    with store:
+        found = read_all(store)
+        assert store.class_names == ("grün", "rot")
+    np.testing.assert_array_equal(found["data"], WANTED)
+    np.testing.assert_array_equal(found["label"], [0, 1, 0])
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "latin-1", "cp1252"])
+def test_text(tmp_path: Path, charset: str) -> None:
+    header = "number;größe;art\n"
+    check(opened(tmp_path / "x.csv", (header + LINES).encode(charset), charset=charset, label="art"))
+    check(opened(tmp_path / "y.csv", LINES.encode(charset), charset=charset, header=False, label="3"))
+    # names that are numbers are names if a job says so
+    check(opened(tmp_path / "z.csv", ("0;1;2\n" + LINES).encode(charset), charset=charset, header=True, label="2"))
+
+
+def test_errors_of_text(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"column 'art': not UTF-8. .* or set charset, such as latin-1"):
+        opened(tmp_path / "x.csv", b"a;b;art\n1;2;gr\xfcn\n", label="art").read_block(0)
+    with pytest.raises(DataError, match=r"charset 'utf-16'. Expected an encoding that extends ASCII, such as latin-1"):
+        opened(tmp_path / "x.csv", LINES.encode("utf-16"), charset="utf-16")
+    with pytest.raises(DataError, match=r"expected a header with the names of the columns, got numbers: '0,1,2'"):
+        opened(tmp_path / "x.csv", b"0;1;2\n3;4;5\n", label="2")
+    with pytest.raises(DataError, match=r"line 5: 1 fields, expected 3"):
+        opened(tmp_path / "x.csv", LINES.encode() + b"\n4\n", header=False, label="3").read_block(0)
+
+
+def test_json(tmp_path: Path) -> None:
+    rows = [{"number": number, "größe": size, "art": colour} for number, size, colour in ROWS]
+    del rows[1]["größe"]
+    check(opened(tmp_path / "x.json", json.dumps(rows).encode(), label="art"))
+    assert detect(str(tmp_path / "x.json")) == "table"
+    for text, said in (
+        ('{"a": [1]}', r"expected an array of objects, as pandas writes it by to_json\(orient='records'\)"),
+        ('[{"a": 1}, {"a": "b"}]', "column 'a' has values of several kinds: int, str"),
+        ("[", "not JSON: "),
+    ):
+        with pytest.raises(DataError, match=said):
+            opened(tmp_path / "x.json", text.encode())
+
+
+def test_sheets(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in [("number", "größe", "art"), *ROWS, (None, None, None)]:
+        book.active.append(row)
+    book.save(tmp_path / "x.xlsx")
+    assert detect(str(tmp_path / "x.xlsx")) == "table"
+    check(TableStore(str(tmp_path / "x.xlsx"), missing="mean", label="art"))
+    book.create_sheet("more")
+    book.save(tmp_path / "x.xlsx")
+    with pytest.raises(DataError, match=r"sheets Sheet, more. Expected one: save it as a file of its own."):
+        TableStore(str(tmp_path / "x.xlsx"))

@@ -1,0 +1,166 @@
+"""What is said about a run: baselines against scikit-learn's dummies and counts, and courses of losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.metrics import accuracy_score, log_loss, mean_squared_error, top_k_accuracy_score
+
+from singa_dask.observe.learning import facts_of_workers, sentences
+
+RNG = np.random.default_rng(1)
+
+
+def counted(kind: str, sums: Any, squares: float, n: int, **more: Any) -> dict[str, Any]:
+    """Return what a worker reports of the one loss of its test net."""
+    facts = {"kind": kind, "n": n, "sums": list(sums), "squares": squares, "names": [], "scale": 1.0, "topk": 1}
+    return {"test": {"loss": {**facts, "has_loss": True, **more}}}
+
+
+def of_classes(labels: np.ndarray, n_classes: int, **more: Any) -> dict[str, Any]:
+    return counted("classes", np.bincount(labels, minlength=n_classes).tolist(), 0.0, len(labels), **more)
+
+
+def of_values(targets: np.ndarray, kind: str = "values") -> dict[str, Any]:
+    return counted(kind, targets.sum(axis=0), float(np.sum(targets**2)), len(targets))
+
+
+def values(reports: list[dict[str, Any]], phase: str = "test") -> dict[str, float]:
+    return {name: each["value"] for name, each in facts_of_workers(reports)["baselines"][phase].items()}
+
+
+def test_baselines_of_classes_are_those_of_a_dummy_for_any_number_of_workers() -> None:
+    labels = RNG.choice(4, 900, p=[0.1, 0.2, 0.4, 0.3])
+    x = np.zeros((900, 1))
+    dummy = DummyClassifier(strategy="prior").fit(x, labels)
+    expected = {
+        "accuracy": accuracy_score(labels, dummy.predict(x)),
+        "loss": log_loss(labels, dummy.predict_proba(x)),
+    }
+    for n_workers in (1, 2, 3):
+        parts = [of_classes(part, 4) for part in np.split(np.sort(labels), n_workers)]
+        assert values(parts) == pytest.approx(expected, abs=1e-12)
+    found = facts_of_workers([of_classes(labels, 4, names=["a", "b", "c", "d"])])["baselines"]["test"]
+    assert (found["accuracy"]["answer"], found["accuracy"]["records"]) == ("always saying 'c'", 900)
+    two = top_k_accuracy_score(labels, dummy.predict_proba(x), k=2)
+    assert values([of_classes(labels, 4, topk=2, has_loss=False)]) == pytest.approx({"accuracy": two}, abs=1e-12)
+
+
+def test_baselines_of_numbers_and_of_several_labels() -> None:
+    targets = RNG.normal(50, 3, (300, 2))
+    mean = DummyRegressor().fit(targets, targets).predict(targets)
+    expected = 2 * mean_squared_error(targets, mean)  # the loss is a sum over the targets
+    assert values([of_values(targets[:100]), of_values(targets[100:])])["loss"] == pytest.approx(expected, rel=1e-9)
+    tags = (RNG.random((300, 3)) < [0.2, 0.5, 0.9]).astype(float)
+    found = values([of_values(tags, "labels")])
+    often = (tags.mean(axis=0) > 0.5).astype(float)
+    assert found["binary_accuracy"] == pytest.approx(np.mean(tags == often))
+    assert found["loss"] == pytest.approx(np.mean([log_loss(t, np.full(300, t.mean())) for t in tags.T]))
+    assert facts_of_workers([of_values(tags / 2, "labels")])["baselines"] == {}
+
+
+def train(losses: Any, accuracies: Any = ()) -> list[dict[str, Any]]:
+    """Return the events of a training."""
+    found = [
+        {"event": "metrics", "phase": "train", "group": 0, "step": i, "loss": float(y)} for i, y in enumerate(losses)
+    ]
+    for event, accuracy in zip(found, accuracies, strict=False):
+        event["accuracy"] = float(accuracy)
+    return found
+
+
+def said(test: dict[str, float], losses: Any = (), facts: Any = None, steps: int = 500, **more: Any) -> list[str]:
+    labels = np.repeat([0, 1], [630, 370])
+    found = facts_of_workers([of_classes(labels, 2, names=["b", "c"]) | (facts or {})])
+    accuracies = more.pop("accuracies", ())
+    summary = {"steps": steps, "train": {}, "test": test, "validation": {}}
+    return sentences(found, summary, train(losses, accuracies), **more)
+
+
+FALLING = np.linspace(1, 0.3, 40) + RNG.normal(0, 0.05, 40)
+CALM = "test accuracy 0.9000; always saying 'b' has 0.6300"
+
+
+def test_a_run_that_has_learnt_has_one_line() -> None:
+    good = {"accuracy": 0.9, "loss": 0.3}
+    assert said(good, FALLING) == [CALM]
+    assert said(good, [1.0, 0.3]) == [CALM]
+    # most was learnt before the first report, and the rest is noise
+    assert said(good, 0.3 + RNG.normal(0, 0.05, 40)) == [CALM]
+    # little is left to learn: a rise of little is nothing
+    assert said(good, np.concatenate([np.geomspace(1, 1e-4, 30), np.full(10, 2e-4)])) == [CALM]
+    # of few records one is better than chance
+    assert len(said({"accuracy": 0.66, "loss": 0.6}, FALLING)) == 1
+    # a class is rare: the same answers, but better probabilities
+    assert len(said({"accuracy": 0.63, "loss": 0.4}, FALLING)) == 1
+
+
+def test_no_better_than_the_largest_class() -> None:
+    for accuracy, loss in ((0.63, 0.66), (0.5, 3.0), (0.64, 0.66), (0.2, float("nan"))):
+        lines = said({"accuracy": accuracy, "loss": loss}, np.full(40, 0.66))
+        assert "warning: no better than always saying 'b'" in lines
+        assert any("has not fallen: 0.66 at first, 0.66 at last" in line for line in lines)
+        assert "find-rate JOB.yaml" in lines[-1] and "standardise: true" in lines[-1]
+    # ten steps prove nothing
+    assert said({"accuracy": 0.63, "loss": 0.66}, np.full(40, 0.66), steps=10) == [
+        "test accuracy 0.6300; always saying 'b' has 0.6300"
+    ]
+
+
+def test_training_that_does_not_carry_over() -> None:
+    lines = said({"accuracy": 0.7, "loss": 0.6}, FALLING, accuracies=np.full(40, 0.94))
+    assert lines[1] == "warning: the accuracy is 0.94 in training, and 0.7 in the test"
+    assert "early_stopping" in lines[-1] and len(lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("losses", "text"),
+    [
+        ([*np.linspace(1, 0.2, 30), *np.linspace(0.2, 0.9, 10)], "the training loss rises at the end: from 0.324"),
+        ([*np.linspace(1, 9e3, 30)], "the training loss has risen from 1 to"),
+    ],
+)
+def test_losses_that_rise(losses: list[float], text: str) -> None:
+    lines = said({"accuracy": 0.9, "loss": 0.3}, losses)
+    assert lines[1].startswith(f"warning: {text}") and "a lower base_lr" in lines[2]
+
+
+def test_params_that_do_not_change_are_told_unless_they_were_given() -> None:
+    still = {"params": {"w": [0.1, 0.1, 1e-9]}}
+    good = {"accuracy": 0.9, "loss": 0.3}
+    assert said(good, FALLING, still)[1:] == [
+        "warning: the params have hardly changed",
+        "try a higher base_lr: singa-dask find-rate JOB.yaml proposes one",
+    ]
+    assert said(good, FALLING, still, is_fresh=False) == [CALM]
+    # some alone, or a growth, are no mistake in a net that learns
+    mixed = {"params": {"w": [0.1, 0.1, 1e-9], "v": [0.1, 50.0, 50.0]}}
+    assert said(good, FALLING, mixed) == [CALM]
+    lines = said({"accuracy": 0.5, "loss": 0.8}, FALLING, mixed)
+    assert "warning: param 'w' has hardly changed, others have: its gradients vanish" in lines
+    assert "warning: the values of param 'v' have grown from 0.1 to 50" in lines
+
+
+def test_a_loss_without_a_baseline_has_to_fall() -> None:
+    summary = {"steps": 500, "train": {}, "test": {}, "validation": {}}
+    flat = train(np.full(40, 3.0))
+    found = facts_of_workers([{}])
+    assert sentences(found, summary, flat)[0] == "warning: the training loss has not fallen: 3 at first, 3 at last"
+    assert sentences(found, summary, flat, is_fresh=False) == []
+    assert sentences(found, summary, train(FALLING)) == []
+
+
+def test_a_number_that_is_not_learnt() -> None:
+    targets = RNG.normal(0, 1, (200, 1))
+    facts = facts_of_workers([of_values(targets)])
+    base = facts["baselines"]["test"]["loss"]["value"]
+    summary = {"steps": 500, "train": {}, "test": {"loss": 0.1 * base}, "validation": {}}
+    assert sentences(facts, summary, train(FALLING * base)) == [
+        f"test loss {0.1 * base:.4g}; always saying the mean has {base:.4g}"
+    ]
+    lines = sentences(facts, {**summary, "test": {"loss": base}}, train(np.linspace(base, 0.1 * base, 40)))
+    assert "warning: no better than always saying the mean" in lines
+    assert any(line.startswith("warning: the loss is") for line in lines)
