@@ -14,11 +14,10 @@ import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf
-from singa_dask.data import Arrays, BadPolicy, Loader, Sampler, Store, Survey, fs, random_skip, with_cache
+from singa_dask.data import Arrays, BadPolicy, Loader, Sampler, Store, Survey, fs, random_skip
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.fs.decompression import with_limit
 from singa_dask.data.loading.slabs import Batch
 from singa_dask.data.order.shuffle import GroupRecords
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels, show_names
@@ -34,6 +33,7 @@ from singa_dask.layers.records import (
     in_layout,
     open_records,
     open_text,
+    options_of,
     records_of,
     with_column_shape,
     without_labels,
@@ -163,7 +163,7 @@ class StoreInput(InputLayer):
 
     def open_store(self, url: str, backend: str | None) -> Store:
         """Open a store as this type of layer reads it, with named columns in the order of the training data."""
-        conf, options = self.store_conf, self._options()
+        conf, options = self.store_conf, options_of(self.store_conf)
         if conf.is_table:
             return open_records(conf, url, backend, options, self._table_facts)
         plain = partial(self.open_plain, conf, url, backend, options)
@@ -172,12 +172,6 @@ class StoreInput(InputLayer):
     def _table_facts(self) -> TableFacts | None:
         """Return what the training net has learned of the columns of a table; None if this layer learns it."""
         return self.context.class_names.table_of(self.conf_name, self.context.phase == Phase.TRAIN)
-
-    def _options(self) -> fs.Options:
-        """Return the options of the filesystem, with those of the cache and the limit of decompression."""
-        conf = self.store_conf
-        cached = with_cache(conf.storage_options, None if conf.cache is None else conf.cache.model_dump())
-        return with_limit(cached, conf.max_decompressed_mb)
 
     def check_source(self) -> None:
         """Compare the stores with what the job says about them, before anything runs.
