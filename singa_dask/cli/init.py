@@ -15,10 +15,10 @@ from singa_dask.cli.init_columns import Options, UnsureError
 from singa_dask.cli.init_data import Records, Text, survey
 from singa_dask.cli.init_job import (
     NETS,
+    commands,
     default_net,
     describe_outputs,
     hidden_of,
-    job_name,
     training_of,
     write_job,
 )
@@ -101,9 +101,9 @@ def init(data: str, out: str, net: str | None, test_data: str, backend: str, ove
             raise ConfigError(f"{folder}: exists already. Expected none. Give --overwrite to replace its files.")
         table, files = found.to_write
         table.write(fs.absolute(folder), files)
-    text = write_job(found, net, command).replace(" JOB ", f" {shlex.quote(out)} ")
-    fs.write_atomic(place, text.encode())
-    _tell_next(found, net, out)
+    fs.write_atomic(place, write_job(found, net, out, command).encode())
+    run, then = commands(found, net, out)
+    echo(f"{out}: a job with net {net}. Next:\n  {run}\n  {then}", err=True)
 
 
 def _surveyed(
@@ -199,15 +199,3 @@ def _baseline(output: Any) -> str:
     if not output.is_label:
         return f"to beat: always the mean of {output.name} is off by {output.std:.6g} (root of the mean square)"
     return f"to beat: always the largest class is right in {max(output.counts) / total:.1%}" if total else ""
-
-
-def _tell_next(found: Records | Text, net: str, out: str) -> None:
-    source = found.url if isinstance(found, Text) else found.source
-    run, name = f"runs/{job_name(source, net)}", shlex.quote(out)
-    if isinstance(found, Text):
-        then = f"singa-dask sample {name} --init-from {run} --length 400"
-    else:
-        suffix = posixpath.basename(source).partition(".")[2]
-        new = "PICTURE" if found.backend == "image-folder" else f"NEW.{suffix}".rstrip(".")
-        then = f"singa-dask predict {name} --init-from {run} --data {new}"
-    echo(f"{out}: a job with net {net}. Next:\n  singa-dask run {name} --run-dir {run}\n  {then}", err=True)
