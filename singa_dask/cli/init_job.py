@@ -8,7 +8,7 @@ import posixpath
 import re
 import shlex
 
-from singa_dask.cli.init_data import Records, Text
+from singa_dask.cli.init_records import Records, Text
 from singa_dask.data.stores.store import backends_holding
 
 __all__ = ["NETS", "commands", "default_net", "describe_outputs", "hidden_of", "training_of", "write_job"]
@@ -54,8 +54,7 @@ def commands(data: Records | Text, net: str, out: str) -> tuple[str, str]:
 
 def _name(data: Records | Text, net: str) -> str:
     """Return a name for a job, made of that of its data: of the folder for ``digits/train.arrow``."""
-    url = data.url if isinstance(data, Text) else data.source
-    parts = [re.sub(r"[^A-Za-z0-9]+", "-", part.split(".")[0]).strip("-") for part in url.split("/")]
+    parts = [re.sub(r"[^A-Za-z0-9]+", "-", part.split(".")[0]).strip("-") for part in data.source.split("/")]
     telling = [part for part in parts if part and not re.match(r"(?i)train|data(-batch)?$", part)]
     return f"{telling[-1].lower() if telling else 'my'}-{net}"
 
@@ -348,7 +347,7 @@ def _text_job(data: Text, next_steps: str) -> str:
     steps = min(max(TEXT_EPOCHS * epoch, TEXT_STEPS[0]), TEXT_STEPS[1])
     guess = math.log(data.n_distinct)
     reading = [
-        f"path: {_quoted(data.url)}",
+        f"path: {_quoted(data.source)}",
         "# Places in the text that are read at the same time.",
         f"batchsize: {batch}",
     ]

@@ -5,21 +5,25 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.compute as pc
 
-from singa_dask.cli.init_columns import Column, Options, Table, UnsureError, show_value
+from singa_dask.cli.init_columns import Column, Rows, Table, read_table
+from singa_dask.cli.init_records import MIN_BYTE_RANGE, Options, Output, Records, UnsureError
+from singa_dask.data import Store, fs, open_store
 from singa_dask.data.codecs.labels import labels_among
 from singa_dask.data.codecs.table_columns import as_texts, missing_of
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.stores.store import backends_holding
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
 
-__all__ = ["Choice", "Output", "choose", "show_output", "show_reasons", "split_rows"]
+__all__ = ["check_same", "survey_table"]
 
 # texts with more different values than this, or with fewer records for each of them, are no categories
 MAX_CATEGORIES, MIN_RECORDS = 50, 4
@@ -34,43 +38,8 @@ MAX_NAMED = 20
 MAX_LISTED = 64
 
 
-@dataclass(frozen=True)
-class Output:
-    """A label or a target: its column, why it is one, and its classes with their numbers of records, if it has some.
-
-    ``names`` are the values that are classes, in order; none if they are 0, 1, ...
-    """
-
-    name: str
-    why: str
-    counts: tuple[int, ...] = ()
-    names: tuple[str, ...] = ()
-    mean: float = 0.0
-    std: float = 1.0
-
-    @property
-    def is_label(self) -> bool:
-        """Whether it has classes."""
-        return bool(self.counts)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What the columns of a table are: keys of ``store_conf``, and what a plan says."""
-
-    reading: dict[str, Any]
-    outputs: tuple[Output, ...]
-    n_values: int
-    features: tuple[str, ...]
-    left_out: dict[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    unlabelled: int = 0
-    is_plain: bool = False
-    is_pixels: bool = False
-
-
-def choose(table: Table, options: Options) -> Choice:
-    """Choose what columns are.
+def survey_table(url: str, test_url: str, backend: str, options: Options, folder: str) -> Records:
+    """Look at a table with named columns, or lines of numbers with the label first.
 
     Raises
     ------
@@ -79,66 +48,118 @@ def choose(table: Table, options: Options) -> Choice:
     DataError
         An option does not fit, or there is nothing to learn.
     """
-    given = [*_resolved(table, options.label, "--label"), *_resolved(table, options.target, "--target")]
+    table = read_table(fs.absolute(url), options)
+    outputs, features, left_out = _choose(table, options)
+    reading = _reading(table, options, features, outputs)
+    width = sum(len(reading.get("categories", {}).get(each.name, "1")) for each in features)
+    said = "another whole number in each record. Give --drop if it is an id"
+    trouble = [f"{each.name}: {said}" for each in features if _is_like_id(each)]
+    rows = np.flatnonzero(~np.logical_or.reduce([missing_of(table.named[each.name].values) for each in outputs]))
+    train, test, split = _split_rows(table, outputs, rows, options)
+    if test_url or not table.is_whole:
+        split = ""
+    if len(rows) < len(table.columns[0].values):
+        unlabelled = (
+            f"{len(table.columns[0].values) - len(rows)} records without {' and '.join(each.name for each in outputs)}"
+        )
+        if not split:
+            raise DataError(f"{url}: {unlabelled}. Leave them out, or let init write a test set.")
+        trouble.append(f"{unlabelled} are left out")
+    is_packed = url.lower().endswith(".gz") and not split
+    is_plain = (
+        backend in backends_holding("text") and not is_packed and _is_plain(table, options, outputs, features, reading)
+    )
+    if is_plain:
+        reading = {key: value for key, value in table.text.items() if key in ("separator", "header") and value != " "}
+    found = Records(
+        source=url,
+        url=url,
+        backend="table" if table.format == "whole" or is_packed else backend,
+        shape=(width,),
+        outputs=tuple(outputs),
+        n_records=table.n,
+        seed=options.seed,
+        values="bytes" if _are_pixels(features) else "columns",
+        test_url=test_url,
+        reading=reading,
+        trouble=trouble,
+        features=tuple(each.name for each in features),
+        left_out=_show_reasons(left_out),
+    )
+    if split:
+        names = [f"{part}{table.suffix}" for part in ("train", "test")]
+        return replace(
+            found,
+            url=fs.join(folder, names[0]),
+            test_url=fs.join(folder, names[1]),
+            backend=table.suffix[1:],
+            n_records=len(train),
+            n_test=len(test),
+            split=split,
+            write=partial(table.write, parts=dict(zip(names, (train, test), strict=True))),
+        )
+    return replace(found, n_test=_compare(found, is_plain)) if test_url else found
+
+
+def _compare(found: Records, is_plain: bool) -> int:
+    """Return the number of records of a test set, which has to have the columns of the training set."""
+    backend = found.backend if is_plain else "table"
+    with open_store(fs.absolute(found.source), backend, **found.reading) as store:
+        facts = store.table_facts
+    more = {"facts": facts.to_dict()} if facts is not None and not is_plain else {}
+    with open_store(fs.absolute(found.test_url), backend, **found.reading, **more) as store:
+        check_same(facts, store, found.test_url, found.source)
+        return store.count
+
+
+def check_same(facts: TableFacts | None, store: Store, test_url: str, url: str) -> None:
+    """Raise a `DataError` if a test set has other columns than the training set."""
+    difference = store.table_facts.compare(facts) if facts and store.table_facts else ""
+    if difference:
+        raise DataError(f"{test_url}: {difference} in {url}. Expected the same columns in the same order.")
+
+
+def _choose(table: Table, options: Options) -> tuple[list[Output], list[Column], dict[str, str]]:
+    """Return labels or targets, features, and why each other column is left out."""
+    labels, targets = _resolved(table, options.label, "--label"), _resolved(table, options.target, "--target")
+    if labels and targets:
+        raise DataError(f"{table.url}: --label and --target. Expected one of both: classes, or numbers to predict.")
+    given = [*labels, *targets]
     dropped = {name for pattern in options.drop for name in _matching(table, pattern, "--drop") if name not in given}
     chosen = [name for pattern in options.features for name in _matching(table, pattern, "--features")]
     is_wide = len(table.columns) > MAX_LISTED
     left_out = {each.name: _unfit(each, table.n, is_wide) for each in table.columns if each.name not in given}
     left_out |= dict.fromkeys(dropped, "dropped")
-    outputs = _outputs(table, options, [name for name, reason in left_out.items() if not reason])
-    names = [each.name for each in outputs]
+    outputs = [_output(table, table.named[name], "given", "label" if labels else "target", options) for name in given]
+    if not given:
+        column, why = _telling(table, [name for name, reason in left_out.items() if not reason])
+        outputs = [_output(table, column, why, "", options)]
+    if len({each.is_label for each in outputs}) > 1:
+        raise DataError(
+            f"{table.url}: {outputs[0].name} and {outputs[1].name}: classes and numbers. Expected one kind."
+        )
     for each in outputs:
         left_out.pop(each.name, None)
     if chosen:
         left_out = {name: left_out[name] or "not among --features" for name in left_out if name not in chosen}
-    labels = [table.named[each.name] for each in outputs if each.is_label]
+    known = [table.named[each.name] for each in outputs if each.is_label]
     for name in [name for name, reason in left_out.items() if not reason]:
-        left_out[name] = next((twin for label in labels if (twin := _tells(table.named[name], label))), "")
-    features = [table.named[name] for name in table.named if name not in names and not left_out.get(name)]
-    features = [each for each in features if each.name]
+        left_out[name] = next((twin for label in known if (twin := _tells(table.named[name], label))), "")
+    names = ["", *(each.name for each in outputs)]
+    features = [each for name, each in table.named.items() if name not in names and not left_out.get(name)]
     if not features:
-        raise DataError(f"{table.url}: no columns for features. Left out: {show_reasons(left_out)}. Give --features.")
+        raise DataError(f"{table.url}: no columns for features. Left out: {_show_reasons(left_out)}. Give --features.")
     faulty = next((each for each in features if each.fault), None)
     if faulty:
         fault = faulty.fault.replace(", or set features without this column", "")
         raise DataError(f"{table.url}: column {faulty.name!r}: {fault} Or leave it out by --drop.")
-    reading = _reading(table, options, features, outputs)
-    width = sum(len(reading.get("categories", {}).get(each.name, "1")) for each in features)
-    unlabelled = int(np.logical_or.reduce([missing_of(table.named[name].values) for name in names]).sum())
-    said = "another whole number in each record. Give --drop if it is an id"
-    notes = [f"{each.name}: {said}" for each in features if _is_like_id(each)]
-    if unlabelled:
-        notes.append(f"{unlabelled} records without {' and '.join(names)} are left out")
-    is_plain = (
-        table.format == "csv"
-        and len(outputs) == 1
-        and table.columns[0].name == outputs[0].name
-        and len(features) == len(table.columns) - 1
-        and not reading.keys() & {"categories", "missing", "charset", "target"}
-        and not (options.features or options.classes)
-    )
-    numbers = [each.numbers for each in features if each.kind == "number"]
-    is_pixels = (
-        len(numbers) == len(features) > 64
-        and all(each.is_whole for each in features)
-        and (min(each.min() for each in numbers) >= 0 and 100 <= max(each.max() for each in numbers) <= 255)
-    )
-    return Choice(
-        reading,
-        tuple(outputs),
-        width,
-        tuple(each.name for each in features),
-        {name or "a column without a name": reason for name, reason in left_out.items() if reason},
-        tuple(notes),
-        unlabelled,
-        is_plain,
-        is_pixels,
-    )
+    return outputs, features, left_out
 
 
-def show_reasons(left_out: dict[str, str]) -> str:
+def _show_reasons(left_out: dict[str, str]) -> str:
     """Return names of columns with why each is left out."""
-    shown = [f"{' '.join(name.split())} ({reason})" for name, reason in left_out.items() if reason]
+    nameless = "a column without a name"
+    shown = [f"{' '.join(name.split()) or nameless} ({reason})" for name, reason in left_out.items() if reason]
     more = f" and {len(shown) - MAX_NAMED} more" if len(shown) > MAX_NAMED else ""
     return ", ".join(shown[:MAX_NAMED]) + more
 
@@ -160,6 +181,26 @@ def _resolved(table: Table, given: Sequence[str], option: str) -> list[str]:
 def _matching(table: Table, pattern: str, option: str) -> list[str]:
     found = [name for name in table.named if name == pattern or fnmatch.fnmatchcase(name, pattern)]
     return found or _resolved(table, [pattern], option)
+
+
+def _is_plain(
+    table: Table, options: Options, outputs: Sequence[Output], features: Sequence[Column], reading: Mapping[str, Any]
+) -> bool:
+    """Return whether these are lines of numbers, the label first, as SINGA has them."""
+    return (
+        table.format == "csv"
+        and [each.name for each in outputs] == [table.columns[0].name]
+        and len(features) == len(table.columns) - 1
+        and not reading.keys() & {"categories", "missing", "charset", "target"}
+        and not (options.features or options.classes)
+    )
+
+
+def _are_pixels(features: Sequence[Column]) -> bool:
+    if len(features) <= MAX_LISTED or not all(each.is_whole for each in features):
+        return False
+    high = max(each.numbers.max() for each in features)
+    return bool(MIN_BYTE_RANGE <= high <= 255 and min(each.numbers.min() for each in features) >= 0)
 
 
 # -- features -------------------------------------------------------------------------------------------
@@ -238,21 +279,6 @@ def _number(text: str) -> float:
 # -- labels and targets ---------------------------------------------------------------------------------
 
 
-def _outputs(table: Table, options: Options, usable: Sequence[str]) -> list[Output]:
-    labels = _resolved(table, options.label, "--label")
-    targets = _resolved(table, options.target, "--target")
-    if labels and targets:
-        raise DataError(f"{table.url}: --label and --target. Expected one of both: classes, or numbers to predict.")
-    found = [_output(table, table.named[name], "given", "label", options) for name in labels]
-    found += [_output(table, table.named[name], "given", "target", options) for name in targets]
-    if not found:
-        column, why = _telling(table, usable)
-        found = [_output(table, column, why, "", options)]
-    if len({each.is_label for each in found}) > 1:
-        raise DataError(f"{table.url}: {found[0].name} and {found[1].name}: classes and numbers. Expected one kind.")
-    return found
-
-
 def _telling(table: Table, usable: Sequence[str]) -> tuple[Column, str]:
     """Return the column whose name says that it is the label, and why it is that one."""
     names = [name for name in table.named if name]
@@ -286,7 +312,8 @@ def _output(table: Table, column: Column, why: str, said: str, options: Options)
         raise DataError(f"{place} has {known} different values of kind {column.kind}. Expected classes, or numbers.")
     if said == "target" or (column.kind == "number" and not _has_classes(table, column, said)):
         if column.kind == "string":
-            raise DataError(f"{place} has text. {column.fault} Expected numbers for --target; --label takes classes.")
+            fault = f" {column.fault}" if column.fault else ""
+            raise DataError(f"{place} has text.{fault} Expected numbers for --target; --label takes classes.")
         numbers = column.numbers
         if said != "target":
             why = f"{why}; {known} different numbers are predicted as such{', --label takes classes' * (not said)}"
@@ -318,17 +345,15 @@ def _has_classes(table: Table, column: Column, said: str) -> bool:
         They may be.
     """
     known, n = len(column.distinct), len(column.present)
-    are_many = known > MANY and known > n / 10
     repeat = known == 2 or 3 * known <= n
-    if column.is_whole:
-        if said:
-            return not are_many
-        named = column.name.lower() in ("label", "labels", "class") and known <= MANY
-        if are_many or ((known <= FEW or named) and repeat):
-            return not are_many
-    else:
+    named = column.name.lower() in ("label", "labels", "class") and known <= MANY
+    if not column.is_whole:
         if said or known > FEW or not repeat:
             return bool(said) and known <= FEW and repeat
+    elif known > MANY and known > n / 10:
+        return False
+    elif said or ((known <= FEW or named) and repeat):
+        return True
     raise UnsureError(
         table.url,
         f"are the {known} different numbers of {column.name!r} classes, or numbers to predict?",
@@ -340,25 +365,21 @@ def _has_classes(table: Table, column: Column, said: str) -> bool:
 # -- the test set ---------------------------------------------------------------------------------------
 
 
-def split_rows(
-    table: Table, choice: Choice, options: Options
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], str]:
+def _split_rows(table: Table, outputs: Sequence[Output], rows: Rows, options: Options) -> tuple[Rows, Rows, str]:
     """Return rows to train and to test on, and how they were chosen: by time if a column of dates orders them."""
-    names = [each.name for each in choice.outputs]
-    rows = np.flatnonzero(~np.logical_or.reduce([missing_of(table.named[name].values) for name in names]))
     n_test = round(options.test_split * len(rows))
     if not 0 < n_test < len(rows) or len(rows) < MIN_SPLIT:
         return rows, rows[:0], ""
     dates = next((each for each in table.columns if each.is_date and _is_sorted(each)), None)
-    labels = [table.named[each.name] for each in choice.outputs if each.is_label]
+    labels = [table.named[each.name] for each in outputs if each.is_label]
     # what is learned has to have all classes
     if dates and all(len(pc.unique(each.values.take(rows[:-n_test]))) == len(each.distinct) for each in labels):
         return rows[:-n_test], rows[-n_test:], f"the last {n_test} by {dates.name}"
     random = np.random.default_rng(options.seed)
-    if not choice.outputs[0].is_label:
+    if not labels:
         order = random.permutation(rows)
         return order[n_test:], order[:n_test], f"{n_test} at random, seed {options.seed}"
-    column = table.named[names[0]].values.take(rows)
+    column = labels[0].values.take(rows)
     codes = np.unique(np.array(as_texts(column).to_pylist(), object), return_inverse=True)[1]
     chosen = [random.permutation(rows[codes == code]) for code in range(codes.max() + 1)]
     # of a class with one record, it is learned
@@ -372,15 +393,3 @@ def _is_sorted(column: Column) -> bool:
     if len(column.present) < len(values) or len(column.distinct) < len(values) / 2:
         return False
     return column.kind in ("date", "timestamp") and bool((values[1:] >= values[:-1]).all())
-
-
-def show_output(output: Output, n_values: int = MAX_NAMED) -> str:
-    """Return what a plan says of a label or a target."""
-    if not output.is_label:
-        return f"target: {output.name}, {output.why}. Mean {output.mean:.6g}, deviation {output.std:.6g}"
-    names = output.names or tuple(map(str, range(len(output.counts))))
-    total = sum(output.counts)
-    counted = zip(names, output.counts, strict=True)
-    parts = [f"{show_value(each)} {count} ({count / max(total, 1):.0%})" for each, count in counted]
-    more = f" and {len(parts) - n_values} more" if len(parts) > n_values else ""
-    return f"label: {output.name}, {output.why}. {len(parts)} classes: {', '.join(parts[:n_values])}{more}"
