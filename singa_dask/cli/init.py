@@ -13,8 +13,8 @@ import click
 from singa_dask.cli.echo import echo
 from singa_dask.cli.init_columns import show_value
 from singa_dask.cli.init_data import survey
-from singa_dask.cli.init_job import NETS, commands, default_net, describe_outputs, hidden_of, training_of, write_job
-from singa_dask.cli.init_records import Options, Output, Records, Text, UnsureError
+from singa_dask.cli.init_job import NETS, commands, default_net, hidden_of, training_of, write_job
+from singa_dask.cli.init_records import Options, Output, Records, Text, UnsureError, listed
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError
 
@@ -103,20 +103,11 @@ def _surveyed(data: str, options: Options, folder: str) -> tuple[Records | Text,
             return survey(data, options, folder), options, n_asked
         except UnsureError as error:
             if not sys.stdin.isatty():
-                raise _as_given(error, data) from None
+                raise
             options, n_asked = dataclasses.replace(options, **_ask(error)), n_asked + 1
         except DataError as error:
-            raise _as_given(error, data) from None
-
-
-def _as_given(error: DataError, data: str) -> DataError:
-    """Return an error with the name of the data that the user gave."""
-    named, place = str(error), fs.absolute(data)
-    if named.startswith((f"{place}:", f"{place},")):
-        named = data + named.removeprefix(place)
-    if "could each be the label" in named:
-        named = f"{named.partition(' Set user_conf')[0]} Give --label NAME."
-    return DataError(named)
+            said, several, _ = str(error).partition(" Set user_conf: {label: NAME}")
+            raise DataError(f"{said} Give --label NAME.") if several else error from None
 
 
 def _ask(error: UnsureError) -> dict[str, Any]:
@@ -159,16 +150,14 @@ def _tell(found: Records | Text, net: str) -> None:
     if isinstance(found, Text):
         echo(f"{found.source}: {found.n_characters} characters, {found.n_distinct} different ones", err=True)
         return
-    shape = " x ".join(map(str, found.shape))
     n = found.n_records + (found.n_test if found.split else 0)
     form = found.backend if not found.split else found.source.lower().removesuffix(".gz").rpartition(".")[2]
-    echo(f"{found.source}: {n} {form} records of {shape} values {describe_outputs(found)}", err=True)
+    echo(f"{found.source}: {n} {form} records {found.describe()}", err=True)
     lines = [_show(each) for each in found.outputs]
     if found.features:
-        more = f" and {len(found.features) - MAX_FEATURES} more" if len(found.features) > MAX_FEATURES else ""
         texts = sum(name in found.reading.get("categories", ()) for name in found.features)
         kinds = f"{len(found.features) - texts} of numbers, {texts} of categories"
-        lines.append(f"features: {kinds}: {', '.join(found.features[:MAX_FEATURES])}{more}")
+        lines.append(f"features: {kinds}: {listed(found.features, MAX_FEATURES)}")
     if found.left_out:
         lines.append(f"columns left out: {found.left_out}")
     lines += [f"warning: {text}." for text in found.trouble]
@@ -192,8 +181,7 @@ def _show(output: Output) -> str:
     total = max(sum(output.counts), 1)
     counted = zip(names, output.counts, strict=True)
     parts = [f"{show_value(name)} {count} ({count / total:.0%})" for name, count in counted]
-    more = f" and {len(parts) - MAX_CLASSES} more" if len(parts) > MAX_CLASSES else ""
-    return f"label: {output.name}, {output.why}. {len(parts)} classes: {', '.join(parts[:MAX_CLASSES])}{more}"
+    return f"label: {output.name}, {output.why}. {len(parts)} classes: {listed(parts, MAX_CLASSES)}"
 
 
 def _baseline(output: Output) -> str:

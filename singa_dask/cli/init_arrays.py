@@ -44,18 +44,18 @@ def survey_arrays(url: str, test_url: str, backend: str, given: Options) -> Reco
     DataError
         They cannot be read, or have no labels to learn.
     """
-    place, label = fs.absolute(url), given.label[0] if given.label else ""
+    label = given.label[0] if given.label else ""
     if extra := given.of_tables():
         raise DataError(f"{url}: --{extra} is for tables with named columns, in CSV, Parquet, JSON or Excel.")
     if len(given.label) > 1:
         raise DataError(f"{url}: --label {' and '.join(given.label)}. Expected one label; tables may have several.")
-    backend, reading = _reading_of(place, backend, label)
+    backend, reading = _reading_of(url, backend, label)
     options: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in {**reading, **reading.get("user_conf", {})}.items()
         if name != "user_conf"
     }
-    with open_store(place, backend, **options) as store:
+    with open_store(url, backend, **options) as store:
         if not {"label", "target"} & store.schema.keys():
             raise _no_label(url, backend, store)
         values = store.schema.get("data") or store.schema["pixel"]
@@ -71,7 +71,7 @@ def survey_arrays(url: str, test_url: str, backend: str, given: Options) -> Reco
         trouble.append(f"{like_ids}: {said}")
     n_test = 0
     if test_url:
-        with open_store(fs.absolute(test_url), backend, **options) as store:
+        with open_store(test_url, backend, **options) as store:
             n_test = store.count
             check_same(facts, store, test_url, url)
     n_classes = max(len(names), max(labels, default=0) + 1, 2)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from singa_dask.cli.init_records import Options, UnsureError
 from singa_dask.data import fs
-from singa_dask.data.codecs.csv_records import Run, record_starts
+from singa_dask.data.codecs.csv_records import Run, check_charset, record_starts
 from singa_dask.data.codecs.table_columns import as_floats, as_texts, missing_of, whole
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.fs.byte_source import open_bytes
@@ -118,8 +118,7 @@ class Table:
         """Return the different values of a column as they are written, sorted, those of numbers by value."""
         found = set[str]()
         for file, run in self.runs:
-            data = self.reader.parts(file).fetch(run, self.reader.in_file(file, {name: "string"}))
-            texts = as_texts(whole(self.reader.decode(file, run, {name: "string"}, data).column(name)))
+            texts = as_texts(whole(_decoded(self.reader, file, run, {name: "string"}).column(name)))
             found.update(pc.unique(texts.filter(pa.array(~missing_of(texts)))).to_pylist())
         try:
             return tuple(sorted(sorted(found), key=float))
@@ -235,9 +234,13 @@ def head_lines(place: str, charset: str = "utf-8") -> list[str]:
 
 def _sniff(place: str, options: Options) -> dict[str, Any]:
     """Return separator, encoding and whether there is a header, as far as they are not the usual ones."""
+    if options.encoding:
+        check_charset(place, options.encoding)
     lines = head_lines(place, options.encoding or "utf-8")
     found: dict[str, Any] = {}
     separator = options.separator or separator_of(lines)
+    if len(separator) != 1:
+        raise DataError(f"{place}: --separator {separator!r}. Expected one character.")
     if separator != ",":
         found["separator"] = separator
     if options.encoding:

@@ -47,13 +47,12 @@ def survey(url: str, options: Options, folder: str) -> Text | Records:
         url, beside, kind = find_sets(url.rstrip("/") or "/")
         test_url, backend = options.test or beside, options.backend or kind or _format_of(url)
         holds_text = backend == "table" or backend in backends_holding("text")
-        if holds_text or (backend == "parquet" and is_table(fs.absolute(url))):
+        if holds_text or (backend == "parquet" and is_table(url)):
             return survey_table(url, test_url, backend, options, folder)
         if backend:
             return survey_arrays(url, test_url, backend, options)
-    place = fs.absolute(url)
     try:
-        text = decode_text(place)
+        text = decode_text(url)
     except DataError as error:
         if options.net == "char-rnn" or "not UTF-8 text" not in str(error):
             raise
@@ -63,10 +62,9 @@ def survey(url: str, options: Options, folder: str) -> Text | Records:
 
 def find_sets(url: str) -> tuple[str, str, str]:
     """Return URL of the training set, URL of the test set (empty if there is none), and format (empty if not known)."""
-    place = fs.absolute(url)
-    if is_pattern(url) or not fs.exists(place) or not fs.is_dir(place):
+    if is_pattern(url) or not fs.exists(url) or not fs.is_dir(url):
         return url, _beside(url), ""
-    names = [name for name in fs.ls(place) if name[0] not in "._"]
+    names = [name for name in fs.ls(url) if name[0] not in "._"]
     if "data_batch_1.bin" in names:
         test = fs.join(url, "test_batch.bin") if "test_batch.bin" in names else ""
         return fs.join(url, "data_batch_*.bin"), test, "cifar"
@@ -76,7 +74,7 @@ def find_sets(url: str) -> tuple[str, str, str]:
     if len(train) > 1 and not others and len(suffixes) == 1:
         pattern = fs.join(url, f"train*{suffixes.pop()}")
         return pattern, _beside(pattern), ""
-    if len(train) != 1 or any(fs.is_dir(fs.join(place, name)) for name in others):
+    if len(train) != 1 or any(fs.is_dir(fs.join(url, name)) for name in others):
         # "train" may be the name of a class
         return url, _beside(url), ""
     inside = fs.join(url, train[0])
@@ -96,7 +94,7 @@ def _beside(url: str) -> str:
         other = fs.join(folder, name.replace("train", test))
         # one of both may be unpacked
         for each in (other, other.removesuffix(".gz") if other.endswith(".gz") else f"{other}.gz"):
-            if _is_there(fs.absolute(each)):
+            if _is_there(each):
                 return each
     return ""
 
@@ -112,20 +110,19 @@ def _is_there(url: str) -> bool:
 
 def _format_of(url: str) -> str:
     """Return the format of a store, empty if it is a text."""
-    place = fs.absolute(url)
     if is_pattern(url):
-        return _format_of(shard_urls(place)[0])
-    backend = detect(place) or ""
-    if not backend and fs.is_dir(place):
+        return _format_of(shard_urls(url)[0])
+    backend = detect(url) or ""
+    if not backend and fs.is_dir(url):
         raise DataError(
             f"{url}: no store of records, and no folder of pictures or with a training set in it. Name a file."
         )
     if backend and backend not in backends_holding("text"):
         return backend
-    lines = head_lines(place)[:TABLE_LINES]
+    lines = head_lines(url)[:TABLE_LINES]
     if lines and all(map(_names_image, lines)):
         return "image-list"
-    return "csv" if url.lower().endswith(TABLE_SUFFIXES) or _has_columns(lines, place) else ""
+    return "csv" if url.lower().endswith(TABLE_SUFFIXES) or _has_columns(lines, url) else ""
 
 
 def _names_image(line: str) -> bool:
@@ -134,11 +131,11 @@ def _names_image(line: str) -> bool:
     return len(words) > 1 and words[0].lower().endswith(IMAGE_SUFFIXES)
 
 
-def _has_columns(lines: Sequence[str], place: str) -> bool:
+def _has_columns(lines: Sequence[str], url: str) -> bool:
     """Tell whether lines have the same number of fields, and numbers below each other: only numbers between blanks."""
     separator = separator_of(lines)
     rows = list(csv.reader(lines, delimiter=separator))
     if len(rows) < 3 or len({len(row) for row in rows}) != 1 or len(rows[0]) == 1:
         return False
     numeric = [all(map(is_number, column)) for column in zip(*rows[1:], strict=True)]
-    return all(numeric) if separator == " " else any(numeric) or place.lower().endswith(".data")
+    return all(numeric) if separator == " " else any(numeric) or url.lower().endswith(".data")

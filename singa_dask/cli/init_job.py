@@ -8,10 +8,10 @@ import posixpath
 import re
 import shlex
 
-from singa_dask.cli.init_records import Records, Text
+from singa_dask.cli.init_records import Records, Text, listed
 from singa_dask.data.stores.store import backends_holding
 
-__all__ = ["NETS", "commands", "default_net", "describe_outputs", "hidden_of", "training_of", "write_job"]
+__all__ = ["NETS", "commands", "default_net", "hidden_of", "training_of", "write_job"]
 
 NETS = ("mlp", "convnet", "char-rnn")
 
@@ -93,11 +93,10 @@ def _records_job(data: Records, net: str, next_steps: str) -> str:
     batch, steps = training_of(data, net)
     epoch = max(1, data.n_records // batch)
     kind = "pictures" if data.is_image else "records"
-    shape = " x ".join(map(str, data.shape))
     what = "convolutional net" if net == "convnet" else "multi-layer perceptron"
-    then = f"name the classes of new {kind}" if data.has_classes else f"predict {_targets(data)} of new {kind}"
+    then = f"name the classes of new {kind}" if data.has_classes else f"predict {data.outputs_named} of new {kind}"
     return f"""\
-# A {what} for {data.n_records} {kind} of {shape} values {describe_outputs(data)}.
+# A {what} for {data.n_records} {kind} {data.describe()}.
 {_names(data)}# Train it, and {then}:
 {next_steps}\
 # Every random number follows from it: initial values, order of records.
@@ -130,30 +129,10 @@ def hidden_of(data: Records) -> tuple[int, ...]:
     return HIDDEN if math.prod(data.shape) < WIDE else HIDDEN_OF_MANY
 
 
-def describe_outputs(data: Records) -> str:
-    """Return what a net learns of records."""
-    if not data.has_classes:
-        return f"and {_targets(data)} to predict"
-    counts = [str(len(each.counts)) for each in data.outputs]
-    return (
-        f"in {counts[0]} classes"
-        if len(counts) == 1
-        else f"with {len(counts)} labels of {' and '.join(counts)} classes"
-    )
-
-
-def _targets(data: Records) -> str:
-    return " and ".join(each.name for each in data.outputs)
-
-
 def _updater(data: Records, net: str, steps: int) -> str:
     if net == "convnet":
-        return """\
-updater:
-  # Learns well without much choice; a lower base_lr learns more slowly, and often a little better.
-  type: Adam
-  learning_rate: {type: Fixed, base_lr: 0.001}
-"""
+        said = "Learns well without much choice; a lower base_lr learns more slowly, and often a little better."
+        return f"updater:\n  # {said}\n  type: Adam\n  learning_rate: {{type: Fixed, base_lr: {RATE}}}\n"
     return f"""\
 updater:
   # Adam with decoupled weight decay: more of it helps against learning by heart.
@@ -165,21 +144,20 @@ updater:
 
 
 def _names(data: Records) -> str:
-    if not data.class_names:
+    names = data.outputs[0].names
+    if not names or len(data.outputs) > 1:
         return ""
-    shown = ", ".join(f"{i} {name}" for i, name in enumerate(data.class_names[:MAX_NAMES]))
-    more = f" and {len(data.class_names) - MAX_NAMES} more" if len(data.class_names) > MAX_NAMES else ""
-    lines = f"Classes: {shown}{more}.".splitlines()
-    return f"# {' '.join(lines)}\n"
+    shown = listed([f"{i} {name}" for i, name in enumerate(names)], MAX_NAMES)
+    return f"# Classes: {' '.join(shown.splitlines())}.\n"
 
 
 def _testing(data: Records, steps: int) -> str:
     if not data.test_url:
+        said = "# There is no test set, so nobody knows how well the net does on records that it has not learned.\n"
         if data.features:
-            return "# There is no test set, so nobody knows how well the net does on records that it has not learned.\n"
+            return said
         return (
-            "# There is no test set, so nobody knows how well the net does on records that it has not learned.\n"
-            "# To make one, split the records, and run init again on what that writes:\n"
+            f"{said}# To make one, split the records, and run init again on what that writes:\n"
             f"#   singa-dask convert {data.backend} {_quoted(data.url)} '{_split_name(data)}'"
             f" --split train=0.9,test=0.1 --shuffle 1{_convert_options(data)}\n"
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from singa_dask.errors import DataError
 
-__all__ = ["MIN_BYTE_RANGE", "Options", "Output", "Records", "Text", "UnsureError"]
+__all__ = ["MIN_BYTE_RANGE", "Options", "Output", "Records", "Text", "UnsureError", "listed"]
 
 # numbers from 0 to 255 are as bytes if they reach this
 MIN_BYTE_RANGE = 100
@@ -147,6 +147,21 @@ class Records:
         return self.outputs[0].is_label
 
     @property
-    def class_names(self) -> tuple[str, ...]:
-        """Of the only label; empty if classes have no names."""
-        return self.outputs[0].names if len(self.outputs) == 1 else ()
+    def outputs_named(self) -> str:
+        """Names of the labels, or of what is to be predicted."""
+        return " and ".join(each.name for each in self.outputs)
+
+    def describe(self) -> str:
+        """Return the shape of a record, and what a net learns of it."""
+        shape, counts = " x ".join(map(str, self.shape)), [str(len(each.counts)) for each in self.outputs]
+        if not self.has_classes:
+            return f"of {shape} values and {self.outputs_named} to predict"
+        if len(counts) == 1:
+            return f"of {shape} values in {counts[0]} classes"
+        return f"of {shape} values with {len(counts)} labels of {' and '.join(counts)} classes"
+
+
+def listed(texts: Sequence[str], n: int) -> str:
+    """Return the first of some texts, and how many more there are."""
+    more = f" and {len(texts) - n} more" if len(texts) > n else ""
+    return ", ".join(texts[:n]) + more

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from singa_dask.cli.init_columns import Column, Rows, Table, read_table
-from singa_dask.cli.init_records import MIN_BYTE_RANGE, Options, Output, Records, UnsureError
+from singa_dask.cli.init_records import MIN_BYTE_RANGE, Options, Output, Records, UnsureError, listed
 from singa_dask.data import Store, fs, open_store
 from singa_dask.data.codecs.labels import labels_among
 from singa_dask.data.codecs.table_columns import as_texts, missing_of
@@ -48,7 +48,7 @@ def survey_table(url: str, test_url: str, backend: str, options: Options, folder
     DataError
         An option does not fit, or there is nothing to learn.
     """
-    table = read_table(fs.absolute(url), options)
+    table = read_table(url, options)
     outputs, features, left_out = _choose(table, options)
     reading = _reading(table, options, features, outputs)
     width = sum(len(reading.get("categories", {}).get(each.name, "1")) for each in features)
@@ -58,13 +58,11 @@ def survey_table(url: str, test_url: str, backend: str, options: Options, folder
     train, test, split = _split_rows(table, outputs, rows, options)
     if test_url or not table.is_whole:
         split = ""
-    if len(rows) < len(table.columns[0].values):
-        unlabelled = (
-            f"{len(table.columns[0].values) - len(rows)} records without {' and '.join(each.name for each in outputs)}"
-        )
+    if unlabelled := len(table.columns[0].values) - len(rows):
+        said = f"{unlabelled} records without {' and '.join(each.name for each in outputs)}"
         if not split:
-            raise DataError(f"{url}: {unlabelled}. Leave them out, or let init write a test set.")
-        trouble.append(f"{unlabelled} are left out")
+            raise DataError(f"{url}: {said}. Leave them out, or let init write a test set.")
+        trouble.append(f"{said} are left out")
     is_packed = url.lower().endswith(".gz") and not split
     is_plain = (
         backend in backends_holding("text") and not is_packed and _is_plain(table, options, outputs, features, reading)
@@ -104,10 +102,10 @@ def survey_table(url: str, test_url: str, backend: str, options: Options, folder
 def _compare(found: Records, is_plain: bool) -> int:
     """Return the number of records of a test set, which has to have the columns of the training set."""
     backend = found.backend if is_plain else "table"
-    with open_store(fs.absolute(found.source), backend, **found.reading) as store:
+    with open_store(found.source, backend, **found.reading) as store:
         facts = store.table_facts
     more = {"facts": facts.to_dict()} if facts is not None and not is_plain else {}
-    with open_store(fs.absolute(found.test_url), backend, **found.reading, **more) as store:
+    with open_store(found.test_url, backend, **found.reading, **more) as store:
         check_same(facts, store, found.test_url, found.source)
         return store.count
 
@@ -125,8 +123,8 @@ def _choose(table: Table, options: Options) -> tuple[list[Output], list[Column],
     if labels and targets:
         raise DataError(f"{table.url}: --label and --target. Expected one of both: classes, or numbers to predict.")
     given = [*labels, *targets]
-    dropped = {name for pattern in options.drop for name in _matching(table, pattern, "--drop") if name not in given}
-    chosen = [name for pattern in options.features for name in _matching(table, pattern, "--features")]
+    dropped = {name for name in _resolved(table, options.drop, "--drop") if name not in given}
+    chosen = _resolved(table, options.features, "--features")
     is_wide = len(table.columns) > MAX_LISTED
     left_out = {each.name: _unfit(each, table.n, is_wide) for each in table.columns if each.name not in given}
     left_out |= dict.fromkeys(dropped, "dropped")
@@ -160,27 +158,19 @@ def _show_reasons(left_out: dict[str, str]) -> str:
     """Return names of columns with why each is left out."""
     nameless = "a column without a name"
     shown = [f"{' '.join(name.split()) or nameless} ({reason})" for name, reason in left_out.items() if reason]
-    more = f" and {len(shown) - MAX_NAMED} more" if len(shown) > MAX_NAMED else ""
-    return ", ".join(shown[:MAX_NAMED]) + more
+    return listed(shown, MAX_NAMED)
 
 
 def _resolved(table: Table, given: Sequence[str], option: str) -> list[str]:
-    """Return the names of columns that an option gives by name, by position from 1 on, or as first and last."""
+    """Return the columns that an option gives by names, patterns, positions from 1 on, or as first and last."""
     names, found = list(table.named), list[str]()
     for each in given:
         at = {"first": 0, "last": len(names) - 1}.get(each, int(each) - 1 if each.isdecimal() else -1)
-        if each in names:
-            found.append(each)
-        elif 0 <= at < len(names):
-            found.append(names[at])
-        else:
+        chosen = [name for name in names if name == each] or fnmatch.filter(filter(None, names), each)
+        if not chosen and not 0 <= at < len(names):
             raise DataError(f"{table.url}: no column {each!r} for {option}. {suggest(each, filter(None, names))}")
+        found += chosen or [names[at]]
     return found
-
-
-def _matching(table: Table, pattern: str, option: str) -> list[str]:
-    found = [name for name in table.named if name == pattern or fnmatch.fnmatchcase(name, pattern)]
-    return found or _resolved(table, [pattern], option)
 
 
 def _is_plain(

@@ -21,6 +21,7 @@ from singa_dask.errors import DataError
 __all__ = [
     "AS_UTF8",
     "Run",
+    "check_charset",
     "cut_records",
     "decimal_comma",
     "fault_of",
@@ -77,7 +78,7 @@ def read_header(
     DataError
         The file is empty or in another encoding, the header has no such separator, or a name occurs twice.
     """
-    _check_charset(url, charset)
+    check_charset(url, charset)
     head = bytes(read(0, min(size, HEAD_BYTES)))
     if head.startswith(WIDE_BOMS):
         raise DataError(f"{url}: text in UTF-16, as Excel's Unicode Text is. {AS_UTF8}")
@@ -101,7 +102,7 @@ def read_header(
     return CsvHeader(names, separator, start + len(text), line + text.count(b"\n"), charset)
 
 
-def _check_charset(url: str, charset: str) -> None:
+def check_charset(url: str, charset: str) -> None:
     """Check that ASCII is the same in an encoding: line ends, separators and quotes are found in bytes."""
     try:
         if bytes(range(128)).decode(charset).encode() == bytes(range(128)):
