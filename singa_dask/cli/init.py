@@ -26,8 +26,7 @@ MAX_FEATURES, MAX_CLASSES = 6, 20
 
 def _names(context: click.Context, option: click.Parameter, value: Any) -> tuple[str, ...]:
     """Return names that commas separate."""
-    found = (value,) if isinstance(value, str) else tuple(value or ())
-    return tuple(name.strip() for each in found for name in each.split(",") if name.strip())
+    return tuple(name.strip() for name in (value or "").split(",") if name.strip())
 
 
 @click.command()

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.cli.findings import Ids, label_findings
+from singa_dask.cli.findings import FieldStatistics, Ids, label_findings
 from singa_dask.cli.init_columns import head_lines
 from singa_dask.cli.init_records import MIN_BYTE_RANGE, Options, Output, Records, UnsureError
-from singa_dask.cli.init_tables import check_same
+from singa_dask.cli.init_tables import count_test
 from singa_dask.data import STORES, Store, fs, open_store
 from singa_dask.data.codecs.image import image_size
-from singa_dask.data.codecs.labels import LABEL_NAMES, labels_among
+from singa_dask.data.codecs.labels import LABEL_NAMES, is_point, labels_among
 from singa_dask.data.stores.class_names import show_names
 from singa_dask.data.stores.opening import is_pattern, shard_urls
 from singa_dask.errors import DataError
@@ -69,11 +69,6 @@ def survey_arrays(url: str, test_url: str, backend: str, given: Options) -> Reco
     if like_ids := ids.found():
         said = "another whole number in each record, like ids. Take them out of features if they are"
         trouble.append(f"{like_ids}: {said}")
-    n_test = 0
-    if test_url:
-        with open_store(test_url, backend, **options) as store:
-            n_test = store.count
-            check_same(facts, store, test_url, url)
     n_classes = max(len(names), max(labels, default=0) + 1, 2)
     counts = tuple(labels[i] for i in range(n_classes))
     return Records(
@@ -86,7 +81,7 @@ def survey_arrays(url: str, test_url: str, backend: str, given: Options) -> Reco
         seed=given.seed,
         values=kind,
         test_url=test_url,
-        n_test=n_test,
+        n_test=count_test(test_url, backend, options, facts, url) if test_url else 0,
         is_image=is_image,
         mean=mean,
         std=std,
@@ -117,38 +112,31 @@ def _shape(stored: tuple[int, ...], reading: dict[str, Any]) -> tuple[tuple[int,
 
 def _scan(store: Store, url: str, is_image: bool, ids: Ids) -> tuple[Counter[int], str, float, float]:
     """Look at blocks; return the number of each label, kind of values, their mean and deviation."""
-    labels = Counter[int]()
-    if store.class_names and "pixel" in store.schema:
-        for block in range(len(store.blocks)) if store.labels_apart else ():
+    labels, n = Counter[int](), len(store.blocks)
+    blocks: Sequence[int] = np.linspace(0, n - 1, min(n, MAX_BLOCKS)).astype(int).tolist()
+    if "pixel" in store.schema:
+        if store.class_names:
+            blocks = range(n) if store.labels_apart else ()
+        for block in blocks:
             labels.update(store.read_labels(block).tolist())
         return labels, "bytes", 0.0, 1.0
-    n = len(store.blocks)
-    kinds, moments = set[str](), []
-    for block in np.linspace(0, n - 1, min(n, MAX_BLOCKS)).astype(int).tolist():
+    found, is_whole = FieldStatistics(store.schema["data"]), True
+    for block in blocks:
         arrays = store.read_block(block)
         labels.update(arrays["label"].tolist())
-        if "pixel" in arrays:
-            continue
         values = arrays["data"]
         if not np.isfinite(values).all():
             raise DataError(f"{url}: nan or inf in block {block}. Expected numbers: leave out or fill in such values.")
         ids.add(values)
-        kinds.add(_kind(values, is_image))
-        moments.append((values.mean(dtype=np.float64), values.var(dtype=np.float64)))
-    if not moments:
-        return labels, "bytes", 0.0, 1.0
-    mean, variance = np.mean(moments, axis=0)
-    kind = kinds.pop() if len(kinds) == 1 else "any" if is_image else "columns"
-    return labels, kind, float(mean), float(np.sqrt(variance)) or 1.0
-
-
-def _kind(values: np.ndarray[Any, Any], is_image: bool) -> str:
-    low, high = values.min(), values.max()
-    if low >= 0 and MIN_BYTE_RANGE <= high <= 255 and (values == values.round()).all():
-        return "bytes"
-    if low >= -1 and high <= 1:
-        return "small"
-    return "any" if is_image else "columns"
+        found.add(values)
+        is_whole = is_whole and bool((values == values.round()).all())
+    low, high, kind = found.low.min(), found.high.max(), "any" if is_image else "columns"
+    if is_whole and low >= 0 and MIN_BYTE_RANGE <= high <= 255:
+        kind = "bytes"
+    elif low >= -1 and high <= 1:
+        kind = "small"
+    variance = found.variance.mean() + found.mean.var()
+    return labels, kind, float(found.mean.mean()), float(np.sqrt(variance)) or 1.0
 
 
 # -- how they are read ----------------------------------------------------------------------------------
@@ -169,9 +157,7 @@ def _choose_label(place: str, names: Sequence[str], given: str) -> str:
         There is no such field, or it is not clear which one it is.
     """
     found = [given] if given else labels_among(names)
-    # a point has x and y
-    is_point = found in (["y"], ["Y"]) and not given and "x" in map(str.lower, names)
-    if len(found) != 1 or (is_point and len(names) > 2):
+    if len(found) != 1 or (not given and is_point(names)):
         raise _unknown_label(place, found if len(found) > 1 else names)
     if found[0] not in names:
         raise DataError(f"{place}: no {given!r} for the label. Expected one of {show_names(names)}.")
@@ -202,9 +188,9 @@ def _reading_of(place: str, backend: str, label: str) -> tuple[str, dict[str, An
     DataError
         There is no such label, or it is not clear which field is the label.
     """
-    if backend == "parquet" and not _fault(place, "image-parquet"):
-        if "expected" in _fault(place, "image-parquet", MAX_BLOCKS):
-            return "image-parquet", {"resize": [SIDE, SIDE], "channels": 3, **_named(backend, label)}
+    has_images = backend == "parquet" and not _fault(place, "image-parquet")
+    if has_images and "expected" in _fault(place, "image-parquet", MAX_BLOCKS):
+        return "image-parquet", {"resize": [SIDE, SIDE], "channels": 3, **_named(backend, label)}
     if backend in ("image-folder", "image-list"):
         return backend, _size_of_images(place, backend)
     if backend == "webdataset":

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from singa_dask.cli.init_records import Options, UnsureError
 from singa_dask.data import fs
-from singa_dask.data.codecs.csv_records import Run, check_charset, record_starts
+from singa_dask.data.codecs.csv_records import Run, check_charset, is_number, record_starts
 from singa_dask.data.codecs.table_columns import as_floats, as_texts, missing_of, whole
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.fs.byte_source import open_bytes
@@ -25,7 +25,7 @@ from singa_dask.data.stores.table import open_part
 from singa_dask.data.stores.table_part import OpenParts, TableReader, format_of, table_files
 from singa_dask.errors import DataError
 
-__all__ = ["Column", "Rows", "Table", "head_lines", "is_number", "read_table", "separator_of", "show_value"]
+__all__ = ["Column", "Rows", "Table", "head_lines", "read_table", "separator_of", "show_value"]
 
 Rows = npt.NDArray[np.int64]
 
@@ -170,6 +170,8 @@ def read_table(place: str, options: Options) -> Table:
     """
     files = table_files(place)
     form = format_of(files)
+    if options.encoding:
+        check_charset(place, options.encoding)
     try:
         text = _sniff(files[0].url, options) if form == "csv" else {}
         parts = OpenParts(lambda file: open_part(files[file].url, form, block_bytes=BLOCK_BYTES, **text))
@@ -205,16 +207,10 @@ def _looked_at(place: str, form: str, text: Mapping[str, Any], reader: TableRead
             if n_bytes <= MAX_BYTES or not tables:
                 tables.append(_decoded(reader, file, run, wanted))
     table = pa.concat_tables(tables, promote_options="permissive")
-    part = reader.parts(0)
+    part, none = reader.parts(0), pa.nulls(len(table))
+    values = {name: whole(table.column(name)) for name in wanted}
     columns = [
-        Column(
-            name,
-            i,
-            kind,
-            whole(table.column(name)) if name in wanted else pa.nulls(len(table)),
-            name in part.index,
-            part.faults.get(name, ""),
-        )
+        Column(name, i, kind, values.get(name, none), name in part.index, part.faults.get(name, ""))
         for i, (name, kind) in enumerate(kinds.items(), 1)
     ]
     return Table(place, form, text, columns, sum(run.n for _, run in runs), reader, wanted, runs)
@@ -234,8 +230,6 @@ def head_lines(place: str, charset: str = "utf-8") -> list[str]:
 
 def _sniff(place: str, options: Options) -> dict[str, Any]:
     """Return separator, encoding and whether there is a header, as far as they are not the usual ones."""
-    if options.encoding:
-        check_charset(place, options.encoding)
     lines = head_lines(place, options.encoding or "utf-8")
     found: dict[str, Any] = {}
     separator = options.separator or separator_of(lines)
@@ -281,12 +275,3 @@ def _has_header(place: str, first: Sequence[str], rows: Sequence[Sequence[str]])
         [("the names of the columns", {"header": True}), ("a record", {"header": False})],
         "Give --header if it does, or --no-header.",
     )
-
-
-def is_number(text: str) -> bool:
-    """Return whether a text is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import posixpath
 from collections.abc import Sequence
 
 from singa_dask.cli.init_arrays import is_table, survey_arrays
-from singa_dask.cli.init_columns import head_lines, is_number, separator_of
+from singa_dask.cli.init_columns import head_lines, separator_of
 from singa_dask.cli.init_records import Options, Records, Text
 from singa_dask.cli.init_tables import survey_table
 from singa_dask.data import detect, fs
+from singa_dask.data.codecs.csv_records import is_number
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES
 from singa_dask.data.codecs.vocabulary import decode_text, vocabulary_of
 from singa_dask.data.stores.opening import is_pattern, shard_urls
@@ -100,12 +102,9 @@ def _beside(url: str) -> str:
 
 
 def _is_there(url: str) -> bool:
-    if not is_pattern(url):
-        return fs.exists(url)
-    try:
-        return bool(shard_urls(url))
-    except DataError:
-        return False
+    with contextlib.suppress(DataError):
+        return bool(shard_urls(url)) if is_pattern(url) else fs.exists(url)
+    return False
 
 
 def _format_of(url: str) -> str:

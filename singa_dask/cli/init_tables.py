@@ -15,15 +15,16 @@ import pyarrow.compute as pc
 
 from singa_dask.cli.init_columns import Column, Rows, Table, read_table
 from singa_dask.cli.init_records import MIN_BYTE_RANGE, Options, Output, Records, UnsureError, listed
-from singa_dask.data import Store, fs, open_store
-from singa_dask.data.codecs.labels import labels_among
+from singa_dask.data import fs, open_store
+from singa_dask.data.codecs.csv_records import is_number
+from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.data.codecs.table_columns import as_texts, missing_of
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
 
-__all__ = ["check_same", "survey_table"]
+__all__ = ["count_test", "survey_table"]
 
 # texts with more different values than this, or with fewer records for each of them, are no categories
 MAX_CATEGORIES, MIN_RECORDS = 50, 4
@@ -105,16 +106,22 @@ def _compare(found: Records, is_plain: bool) -> int:
     with open_store(found.source, backend, **found.reading) as store:
         facts = store.table_facts
     more = {"facts": facts.to_dict()} if facts is not None and not is_plain else {}
-    with open_store(found.test_url, backend, **found.reading, **more) as store:
-        check_same(facts, store, found.test_url, found.source)
+    return count_test(found.test_url, backend, {**found.reading, **more}, facts, found.source)
+
+
+def count_test(test_url: str, backend: str, reading: Mapping[str, Any], facts: TableFacts | None, url: str) -> int:
+    """Return the number of records of a test set.
+
+    Raises
+    ------
+    DataError
+        It has other columns than the training set.
+    """
+    with open_store(test_url, backend, **reading) as store:
+        difference = store.table_facts.compare(facts) if facts and store.table_facts else ""
+        if difference:
+            raise DataError(f"{test_url}: {difference} in {url}. Expected the same columns in the same order.")
         return store.count
-
-
-def check_same(facts: TableFacts | None, store: Store, test_url: str, url: str) -> None:
-    """Raise a `DataError` if a test set has other columns than the training set."""
-    difference = store.table_facts.compare(facts) if facts and store.table_facts else ""
-    if difference:
-        raise DataError(f"{test_url}: {difference} in {url}. Expected the same columns in the same order.")
 
 
 def _choose(table: Table, options: Options) -> tuple[list[Output], list[Column], dict[str, str]]:
@@ -213,7 +220,7 @@ def _unfit(column: Column, n: int, is_wide: bool) -> str:
         return "texts, another in each record" if known == n else f"texts, {known} different: no categories"
     if ID.fullmatch(column.name) and column.is_whole:
         return "an id by its name"
-    if known == len(column.values) >= MIN_NUMBERED and column.is_whole:
+    if _is_like_id(column):
         steps = np.diff(np.sort(column.numbers))
         if steps.min() == steps.max() and (steps[0] == 1 or (np.diff(column.numbers) == steps[0]).all()):
             return "numbers the records"
@@ -254,16 +261,13 @@ def _reading(table: Table, options: Options, features: Sequence[Column], outputs
     if categories:
         reading["categories"] = categories
     missing = options.missing or ("mean" if any(each.kind != "string" for each in gaps) else "")
-    if missing:
-        reading["missing"] = missing if missing in ("error", "skip", "mean") else _number(missing)
+    if is_number(missing):
+        reading["missing"] = float(missing)
+    elif missing in ("error", "skip", "mean"):
+        reading["missing"] = missing
+    elif missing:
+        raise DataError(f"--missing {missing}: expected error, skip, mean or a number.")
     return reading
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise DataError(f"--missing {text}: expected error, skip, mean or a number.") from None
 
 
 # -- labels and targets ---------------------------------------------------------------------------------
@@ -274,10 +278,9 @@ def _telling(table: Table, usable: Sequence[str]) -> tuple[Column, str]:
     names = [name for name in table.named if name]
     found = labels_among(names) if table.text.get("header", True) else []
     ends = [usable[0], usable[-1]] if usable else []
-    lower = [name.lower() for name in names]
-    # a point has x and y; "class" may be a feature, such as that of a passenger
+    # "class" may be a feature, such as that of a passenger
     sure = len(found) == 1 and (found[0].lower() not in ("y", "class") or found[0] in ends)
-    if sure and not (found[0].lower() == "y" and "x" in lower and len(names) > 2):
+    if sure and not is_point(names):
         return table.named[found[0]], "by its name"
     candidates = found if len(found) > 1 else usable or names
     raise _unknown(table, [table.named[name] for name in candidates])

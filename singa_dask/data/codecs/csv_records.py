@@ -27,6 +27,7 @@ __all__ = [
     "fault_of",
     "find_wrong",
     "has_numbers",
+    "is_number",
     "parse_columns",
     "read_header",
     "record_starts",
@@ -138,7 +139,7 @@ def _fields(where: str, text: bytes, separator: str, charset: str) -> list[str]:
 
 def _names(where: str, fields: Sequence[str], may_be_numbers: bool) -> tuple[str, ...]:
     names = [name.strip() for name in fields]
-    if not may_be_numbers and not any(_is_name(name) for name in names):
+    if not may_be_numbers and not any(name and not is_number(name) for name in names):
         raise DataError(
             f"{where}: expected a header with the names of the columns, got numbers: {','.join(fields)[:60]!r}."
         )
@@ -148,12 +149,13 @@ def _names(where: str, fields: Sequence[str], may_be_numbers: bool) -> tuple[str
     return tuple(names)
 
 
-def _is_name(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether a text is a number."""
     try:
         float(text)
     except ValueError:
-        return bool(text)
-    return False
+        return False
+    return True
 
 
 def cut_records(url: str, chunks: Iterable[bytes | memoryview], header: CsvHeader, size: int) -> Iterator[Run]:
