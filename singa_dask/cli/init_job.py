@@ -154,31 +154,24 @@ def _names(data: Records) -> str:
 def _testing(data: Records, steps: int) -> str:
     if not data.test_url:
         said = "# There is no test set, so nobody knows how well the net does on records that it has not learned.\n"
-        if data.features:
-            return said
-        return (
-            f"{said}# To make one, split the records, and run init again on what that writes:\n"
-            f"#   singa-dask convert {data.backend} {_quoted(data.url)} '{_split_name(data)}'"
-            f" --split train=0.9,test=0.1 --shuffle 1{_convert_options(data)}\n"
-        )
+        return said if data.features else said + _split_command(data)
     said = f"# Test every so many steps, on all records of the test set.\ntest_freq: {max(1, steps // 5)}\n"
-    if len(data.outputs) > 1 and data.has_classes:
-        return said
     if not data.has_classes:
         return f"{said}# What tests compute beside the loss.\nmetrics: [mae, r2]\n"
+    if len(data.outputs) > 1:
+        return said
     return f"{said}# Of all classes alike, beside loss and accuracy.\nmetrics: [balanced_accuracy, f1_macro]\n"
 
 
-def _split_name(data: Records) -> str:
+def _split_command(data: Records) -> str:
     stem = posixpath.splitext(posixpath.basename(data.url.replace("*", "")))[0].strip("-_")
-    return f"{stem or 'data'}-{{split}}.arrow"
-
-
-def _convert_options(data: Records) -> str:
-    if "resize" not in data.reading:
-        return ""
-    height, width = data.reading["resize"]
-    return f" --resize {height}x{width} --channels {data.reading['channels']}"
+    options = "--split train=0.9,test=0.1 --shuffle 1"
+    if "resize" in data.reading:
+        options += " --resize {}x{} --channels {}".format(*data.reading["resize"], data.reading["channels"])
+    return (
+        "# To make one, split the records, and run init again on what that writes:\n"
+        f"#   singa-dask convert {data.backend} {_quoted(data.url)} '{stem or 'data'}-{{split}}.arrow' {options}\n"
+    )
 
 
 def _inputs(data: Records, batch: int) -> str:

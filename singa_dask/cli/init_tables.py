@@ -143,14 +143,13 @@ def _choose(table: Table, options: Options) -> tuple[list[Output], list[Column],
         raise DataError(
             f"{table.url}: {outputs[0].name} and {outputs[1].name}: classes and numbers. Expected one kind."
         )
-    for each in outputs:
-        left_out.pop(each.name, None)
+    names = ["", *(each.name for each in outputs)]
+    left_out = {name: reason for name, reason in left_out.items() if name not in names[1:]}
     if chosen:
         left_out = {name: left_out[name] or "not among --features" for name in left_out if name not in chosen}
     known = [table.named[each.name] for each in outputs if each.is_label]
     for name in [name for name, reason in left_out.items() if not reason]:
         left_out[name] = next((twin for label in known if (twin := _tells(table.named[name], label))), "")
-    names = ["", *(each.name for each in outputs)]
     features = [each for name, each in table.named.items() if name not in names and not left_out.get(name)]
     if not features:
         raise DataError(f"{table.url}: no columns for features. Left out: {_show_reasons(left_out)}. Give --features.")
@@ -288,14 +287,13 @@ def _telling(table: Table, usable: Sequence[str]) -> tuple[Column, str]:
 
 def _unknown(table: Table, candidates: Sequence[Column]) -> UnsureError:
     shown = candidates if len(candidates) <= MAX_NAMED else [*candidates[:3], *candidates[-3:]]
-    if table.text.get("header", True):
-        advice = "Give --label NAME for classes, or --target NAME for numbers to predict. It may be one of:\n"
-        lines = [f"  {each.name} ({each.show()})" for each in shown]
-    else:
-        advice = "Its columns have no names. Give --label first, --label last or the position of another one:\n"
-        lines = [f"  {each.show()}" for each in shown]
-    choices = [(f"{each.name} ({each.show()})", {"label": (each.name,)}) for each in shown]
-    return UnsureError(table.url, "which column is the label?", choices, advice + "\n".join(lines))
+    described = [f"{each.name} ({each.show()})" for each in shown]
+    choices = [(text, {"label": (each.name,)}) for text, each in zip(described, shown, strict=True)]
+    advice = "Give --label NAME for classes, or --target NAME for numbers to predict. It may be one of:"
+    if not table.text.get("header", True):
+        described = [each.show() for each in shown]
+        advice = "Its columns have no names. Give --label first, --label last or the position of another one:"
+    return UnsureError(table.url, "which column is the label?", choices, "\n  ".join([advice, *described]))
 
 
 def _output(table: Table, column: Column, why: str, said: str, options: Options) -> Output:
