@@ -78,11 +78,11 @@ def init(data: str, out: str, overwrite: bool, **given: Any) -> None:
     place, folder = fs.absolute(out), f"{posixpath.splitext(out)[0]}-data"
     if fs.exists(place) and not overwrite:
         raise ConfigError(f"{out}: exists already. Expected a new file. Give --overwrite to replace it.")
-    found, options, n_asked = _surveyed(data, Options(**given), folder)
+    found, options = _surveyed(data, Options(**given), folder)
     net = options.net or default_net(found)
     _check_fits(found, net)
     _tell(found, net)
-    if n_asked and not click.confirm(f"Write {out}?", default=True, err=True):
+    if options != Options(**given) and not click.confirm(f"Write {out}?", default=True, err=True):
         return
     if isinstance(found, Records) and found.write:
         if fs.exists(fs.absolute(folder)) and not overwrite:
@@ -94,19 +94,20 @@ def init(data: str, out: str, overwrite: bool, **given: Any) -> None:
     echo(f"{out}: a job with net {net}. Next:\n  {run}\n  {then}", err=True)
 
 
-def _surveyed(data: str, options: Options, folder: str) -> tuple[Records | Text, Options, int]:
-    """Look at data; ask what is not clear, on a terminal; return options with the answers, and their number."""
-    n_asked = 0
+def _surveyed(data: str, options: Options, folder: str) -> tuple[Records | Text, Options]:
+    """Look at data; ask what is not clear, on a terminal; return options with the answers."""
     while True:
         try:
-            return survey(data, options, folder), options, n_asked
+            return survey(data, options, folder), options
         except UnsureError as error:
             if not sys.stdin.isatty():
                 raise
-            options, n_asked = dataclasses.replace(options, **_ask(error)), n_asked + 1
+            options = dataclasses.replace(options, **_ask(error))
         except DataError as error:
             said, several, _ = str(error).partition(" Set user_conf: {label: NAME}")
-            raise DataError(f"{said} Give --label NAME.") if several else error from None
+            if not several:
+                raise
+            raise DataError(f"{said} Give --label NAME.") from None
 
 
 def _ask(error: UnsureError) -> dict[str, Any]:
