@@ -19,7 +19,7 @@ from singa_dask.data.codecs.scaling import Moments
 from singa_dask.errors import DataError
 from singa_dask.layers import Layer
 from singa_dask.layers.conv import Convolution
-from singa_dask.layers.neuron import Activation, ActivationConf, InnerProduct, ReLU, ReLUConf
+from singa_dask.layers.neuron import Activation, InnerProduct, ReLU
 from singa_dask.layers.norm import BatchNorm
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array
@@ -49,7 +49,7 @@ class LearningFacts:
         # in the second half, when the net has changed
         self._looks = {step + (n_steps - step) * i // 8 - 1 for i in range(5, 9)}
         self._until = float("inf") if len(nets) == 1 else 0.0
-        self._answers: dict[str, dict[str, dict[str, Any]]] = {}
+        self._answers: dict[str, dict[str, tuple[Layer, Any]]] = {}
         self._alive: dict[str, tuple[int, Any]] = {}
         self._before: dict[str, Array] = {}
 
@@ -68,13 +68,14 @@ class LearningFacts:
             kind, n = KINDS.get(type(layer)), layer.features[0].size if layer.features else 0
             if not kind or layer.sources[1].requires_grad or (kind != "classes" and n > SAMPLE):
                 continue
-            if kind == "classes":
-                found: Any = np.bincount(np.asarray(layer.labels_of(1)), minlength=n)
-            else:
-                found = Moments.of(layer.ops.to_host(layer.rows(1)))
             # an unrolled net has several copies of a loss
-            facts = known.setdefault(layer.conf_name, _about(layer, kind))
-            facts["counted"] = _added(facts["counted"], found) if "counted" in facts else found
+            loss, before = known.get(layer.conf_name, (layer, None))
+            if kind == "classes":
+                counts = np.bincount(np.asarray(layer.labels_of(1)), minlength=n)
+                known[layer.conf_name] = loss, counts if before is None else before + counts
+            else:
+                moments = Moments.of(layer.ops.to_host(layer.rows(1)))
+                known[layer.conf_name] = loss, moments if before is None else before.merged(moments)
 
     def after_step(self, step: int) -> None:
         """Look at what a training step has left, where it is due."""
@@ -83,7 +84,7 @@ class LearningFacts:
         if epoch < self._until:
             self.count(Phase.TRAIN, self._net)
         for layer in self._net.layers if step in self._looks else ():
-            if _cuts_off(layer) and layer.features:
+            if isinstance(layer, ReLU | Activation) and layer.features:
                 y = self._net.ops.to_host(layer.features[0].data)
                 alive = np.any(y, axis=(0, *range(2, y.ndim)))
                 n, before = self._alive.get(layer.conf_name, (0, False))
@@ -92,11 +93,11 @@ class LearningFacts:
     def facts(self) -> dict[str, Any]:
         """Return what `facts_of_workers` combines, as plain values."""
         answers = {
-            phase: {name: {**facts, "counted": _plain(facts["counted"])} for name, facts in layers.items()}
-            for phase, layers in self._answers.items()
+            phase: {name: _described(*found) for name, found in losses.items()}
+            for phase, losses in self._answers.items()
         }
-        after = _samples(self._net)
-        changes = {name: _size(after[name] - x) / _size(x) for name, x in self._before.items() if x.any()}
+        after, norm = _samples(self._net), np.linalg.norm
+        changes = {name: float(norm(after[name] - x) / norm(x)) for name, x in self._before.items() if x.any()}
         layers = [layer for layer in self._net.layers if layer.site.prototype is None]
         broken = {
             "constant": [each.conf_name for each in layers if isinstance(each, BatchNorm) and each.has_one_value],
@@ -108,30 +109,16 @@ class LearningFacts:
         return {"answers": answers, "broken": broken, "changes": changes}
 
 
-def _about(loss: Layer, kind: str) -> dict[str, Any]:
-    """Return what the metrics of a loss layer depend on beside its labels or targets."""
+def _described(loss: Layer, counted: Any) -> dict[str, Any]:
+    """Return as plain values what is counted of a loss layer, and what its metrics depend on beside that."""
     names: list[str] = []
     with contextlib.suppress(DataError):
         names = list(loss.context.class_names.find(loss.conf.srclayers[1]))
     # weights of records, and smoothed labels, change what a loss is compared with
     has_loss = len(loss.sources) == 2 and not getattr(loss, "smoothing", 0)
-    facts = {"kind": kind, "names": names, "has_loss": has_loss}
-    return {**facts, "scale": getattr(loss, "scale", 1.0), "topk": getattr(loss, "topk", 1)}
-
-
-def _added(a: Any, b: Any) -> Any:
-    return a.merged(b) if isinstance(a, Moments) else a + b
-
-
-def _plain(counted: Any) -> list[Any]:
-    return [np.asarray(each).tolist() for each in counted]
-
-
-def _cuts_off(layer: Layer) -> bool:
-    """Tell whether a layer makes zeros of all that is below zero."""
-    if type(layer) is ReLU:
-        return not layer.conf.block(ReLUConf).negative_slope
-    return type(layer) is Activation and layer.conf.block(ActivationConf).type == "RELU"
+    facts = {"scale": getattr(loss, "scale", 1.0), "topk": getattr(loss, "topk", 1), "has_loss": has_loss}
+    plain = [np.asarray(each).tolist() for each in counted]
+    return {"kind": KINDS[type(loss)], "names": names, "counted": plain, **facts}
 
 
 def _has_equal_units(layer: Layer) -> bool:
@@ -148,10 +135,6 @@ def _samples(net: NeuralNet) -> dict[str, Array]:
     wanted = [each for each in net.owners if len(each.shape) > 1 and each.conf.lr_scale and each.has_data]
     values = {owner.name: net.ops.to_host(owner.values).reshape(-1) for owner in wanted}
     return {name: x[:: len(x) // SAMPLE + 1].astype(np.float64) for name, x in values.items()}
-
-
-def _size(values: Array) -> float:
-    return float(np.sqrt(np.mean(np.square(values))))
 
 
 def facts_of_workers(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
