@@ -93,14 +93,10 @@ def find_rate(job: Job, *, low: float = 1e-6, high: float = 10.0, steps: int = 1
         with warnings.catch_warnings(), contextlib.suppress(NumericError):
             warnings.simplefilter("ignore")  # of what this run leaves out
             train(rising, data=data, run_dir=url, progress=False)
-        losses = [_loss_of(event) for event in StoredRun(url).metrics]
+        events = [layer_metrics(event) for event in StoredRun(url).metrics]
+    parts = [[value for name, value in each.items() if name.endswith(("loss", "error"))] for each in events]
+    losses = [math.nan if None in each else sum(each) for each in parts]
     return curve_of(rates[: len(losses)], losses, is_whole=len(losses) == steps)
-
-
-def _loss_of(event: dict[str, Any]) -> float:
-    """Return the sum of the losses in an event."""
-    found = [value for name, value in layer_metrics(event).items() if name.endswith(("loss", "error"))]
-    return math.nan if None in found else sum(found)
 
 
 def curve_of(rates: np.ndarray, losses: list[float], is_whole: bool) -> RateCurve:

@@ -30,7 +30,6 @@ def test_a_proposal_with_its_curve(call: Call, job: Path) -> None:
     ("arguments", "message"),
     [
         (("-o", "curve.pdf"), "-o curve.pdf: the name must end in .png, .svg."),
-        (("--cluster", "downpour"), "Leave --cluster out."),
         (("--low", "1", "--high", "0.1"), "expected 0 < low < high"),
         (("--set", "updater.type=SDG"), "Did you mean 'SGD'?"),
     ],

@@ -33,9 +33,7 @@ def find_rate(
     suffix = PurePosixPath(output).suffix if output else ""
     if output and suffix not in (".png", ".svg"):
         raise click.UsageError(f"-o {output}: the name must end in .png, .svg.")
-    if cluster_file not in (None, "single"):
-        raise click.UsageError("one worker trains in this process, so that a job has one answer. Leave --cluster out.")
-    read = job.read(job_file, sets, None)
+    read = job.read(job_file, sets, cluster_file)
     job.warn(read, strict=strict)
     echo(f"training {steps} steps while the rate rises from {low:g} to {high:g} ...", err=True)
     curve = find(Job.of(read), low=low, high=high, steps=steps)
@@ -50,5 +48,3 @@ def find_rate(
     falls = f"from {curve.losses[0]:.4g} to {curve.smoothed[least]:.4g}"
     echo(f"the smoothed loss falls {falls}, at a rate of {curve.rates[least]:.2g}\nproposed: {name}")
     echo(f"to train with it: set it in {shlex.quote(job_file)}, as the highest rate of its schedule", err=True)
-    if read.job.cluster.nworker_groups > 1:
-        echo("worker groups that do not wait for each other may need a lower one", err=True)
