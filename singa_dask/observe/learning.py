@@ -118,10 +118,8 @@ def _course(curves: Mapping[str, np.ndarray], has_to_fall: bool) -> Iterator[Fou
             continue
         first, last = y[: max(len(y) // 20, 1)].mean(), _last(y)
         if not last <= 2 * abs(first):
-            yield (
-                f"the training {name} has risen from {first:.4g} to {last:.4g}: gradients explode",
-                [f"a lower {RATE}"],
-            )
+            text = f"the training {name} has risen from {first:.4g} to {last:.4g}"
+            yield f"{text}: the rate is too high, or gradients explode", [f"a lower {RATE}"]
         elif has_to_fall and last > first - 0.01 * abs(first):
             yield f"the training {name} has not fallen: {first:.4g} at first, {last:.4g} at last", [f"another {RATE}"]
 

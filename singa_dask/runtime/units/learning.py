@@ -99,12 +99,11 @@ class LearningFacts:
         after, norm = _samples(self._net), np.linalg.norm
         changes = {name: float(norm(after[name] - x) / norm(x)) for name, x in self._before.items() if x.any()}
         layers = [layer for layer in self._net.layers if layer.site.prototype is None]
+        seen = {name: np.mean(alive) for name, (n, alive) in self._alive.items() if n >= MIN_RECORDS}
         broken = {
             "constant": [each.conf_name for each in layers if isinstance(each, BatchNorm) and each.has_one_value],
             "equal": [each.conf_name for each in layers if _has_equal_units(each)],
-            "dead": [
-                name for name, (n, alive) in self._alive.items() if n >= MIN_RECORDS and np.mean(alive) <= 1 - DEAD
-            ],
+            "dead": [name for name, share in seen.items() if share <= 1 - DEAD],
         }
         return {"answers": answers, "broken": broken, "changes": changes}
 
@@ -175,10 +174,8 @@ def _constant_answers(parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str,
         top, names = np.argsort(-p, kind="stable")[: loss["topk"]].tolist(), loss["names"]
         said = " or ".join(repr(names[i] if i < len(names) else str(i)) for i in top)
         entropy, right = loss["scale"] * _entropies(p).sum(), loss["scale"] * p[top].sum()
-        found = {
-            "loss": (entropy, "guessing by the shares of the classes"),
-            "accuracy": (right, f"always saying {said}"),
-        }
+        found = {"loss": (entropy, "guessing by the shares of the classes")}
+        found["accuracy"] = right, f"always saying {said}"
     else:
         moments = reduce(Moments.merged, [Moments(each[0], *map(np.array, each[1:])) for each in counted])
         n, p, squares = moments.n, moments.mean, moments.squares / moments.n
