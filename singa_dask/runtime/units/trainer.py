@@ -150,6 +150,7 @@ class Trainer:
             Those of the job.
         """
         self.collect_all()
+        self._learning.begin_test(phase)
         net = self.nets[phase]
         metrics = PassMetrics(net, self._job.metrics)
         if n_batches is not None:
@@ -173,7 +174,6 @@ class Trainer:
         """Run a net over some batches; return (sum, count) of each metric, see `NeuralNet.take_metrics`."""
         self._running = self._algorithms[net]
         net.context.step = step
-        self._learning.begin_test(phase)
         try:
             for _ in range(n_batches):
                 net.gate.check()  # also where a worker has no layers
