@@ -29,7 +29,7 @@ from singa_dask.estimators.fitted_net import FittedNet
 from singa_dask.estimators.local_fit import OTHER_NET, LocalFit, Stopping
 from singa_dask.estimators.parameters import check_parameters, is_distributed, updater_of
 from singa_dask.estimators.sparse_records import SparseRecords, is_sparse, scaling_of_sparse
-from singa_dask.exports import import_weights
+from singa_dask.exports.importing import import_into
 from singa_dask.jobs import Job, train
 
 __all__ = ["SingaEstimator"]
@@ -215,7 +215,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
                 progress=self.verbose,
                 on_event=note,
             )
-            self._net = FittedNet.of(job, run.url, self._has_classes)
+            self._net = FittedNet.of(job, run.url, self.job is None, self._has_classes)
         curve = [losses[step] for step in sorted(losses)]
         return curve, math.ceil(job.conf.train_steps / job.conf.disp_freq)
 
@@ -290,7 +290,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             return
         url = f"{run_dir}.initial-{uuid.uuid4().hex[:8]}"
         try:
-            import_weights(self._net.values, job, url)
+            import_into(job.conf, "the fitted values", self._net.values, url, None, scalings=self._net.scalings)
         except ConfigError as error:
             raise ConfigError(OTHER_NET) from error
         try:

@@ -128,7 +128,7 @@ class LocalFit:
     def net(self) -> FittedNet:
         """The net with the values that there are, also while it runs."""
         values = {name: Stored(each, 0) for name, each in self.values.items()}
-        return FittedNet(self._job, (), self._has_classes, values, shared=True)
+        return FittedNet(self._job, (), True, self._has_classes, values)
 
     def run(self, n_steps: int, stopping: Stopping, on_epoch: Callable[[int, float], None]) -> tuple[list[float], int]:
         """Train to the end of the job, or until ``stopping`` says so; with a score the best values are left.
