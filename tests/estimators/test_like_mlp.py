@@ -181,6 +181,24 @@ def test_a_fit_ends_where_the_loss_no_longer_falls(tol: float, patience: int) ->
     assert found.validation_scores_ is None
 
 
+@pytest.mark.parametrize("weights", [None, np.linspace(0.5, 1.5, len(X))])
+def test_the_loss_of_an_epoch_is_that_of_each_record_once(weights: Any) -> None:
+    scaler, labels = StandardScaler().fit(X[:, :2]), np.stack([Y > 0, Y > 1], axis=1)
+    losses = {
+        "classes": (NAMES, lambda p: -np.log(p[np.arange(len(X)), Y])),
+        "labels": (labels.astype(int), lambda p: -np.log(np.where(labels, p, 1 - p)).mean(axis=1)),
+        "values": (X[:, :2], lambda values: (scaler.transform(values - X[:, :2] + scaler.mean_) ** 2).sum(axis=1)),
+    }
+    # four batches are ten records more than there are
+    given = {"learning_rate_init": 0.0, "batch_size": 40, "n_iter_no_change": 20, "max_iter": 30, "random_state": 3}
+    for name, (y, loss) in losses.items():
+        found = (sd.SingaRegressor if name == "values" else sd.SingaClassifier)(**given).fit(X, y, weights)
+        predicted = found.predict(X) if name == "values" else found.predict_proba(X)
+        expected = np.average(loss(predicted) * (1 if weights is None else weights))
+        assert found.best_loss_ == pytest.approx(expected, rel=1e-5)
+        assert found.n_iter_ == 22
+
+
 def test_alpha_is_the_penalty_of_ridge() -> None:
     x, y = load_diabetes(return_X_y=True)
     given = {"hidden_layer_sizes": (), "batch_size": len(x), "max_iter": 500, "learning_rate_init": 0.05}
