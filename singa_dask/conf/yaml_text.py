@@ -38,7 +38,11 @@ class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, with the scalars of YAML 1.2."""
 
 
-class _Dumper(yaml.SafeDumper):
+class _FastLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The same in C, where PyYAML has it: its errors have other words."""
+
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """Quotes texts that YAML 1.1 or 1.2 would read as something else."""
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -48,19 +52,22 @@ class _Dumper(yaml.SafeDumper):
     def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
         """Write a list of scalars in one line."""
         flat = not any(isinstance(item, (dict, list)) for item in sequence)
-        return super().represent_sequence(tag, sequence, flow_style=flat)
+        node: yaml.SequenceNode = super().represent_sequence(tag, sequence, flow_style=flat)
+        return node
 
 
 class _BriefDumper(_Dumper):
     """Writes a short mapping in one line."""
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
-        return super().represent_mapping(tag, mapping, flow_style=len(repr(mapping)) <= BRIEF)
+        node: yaml.MappingNode = super().represent_mapping(tag, mapping, flow_style=len(repr(mapping)) <= BRIEF)
+        return node
 
 
 def _represent(dumper: _Dumper, text: str) -> yaml.ScalarNode:
     """Put a text with any kind of line break in double quotes: PyYAML folds some of them in other styles."""
-    return dumper.represent_scalar(TAG + "str", text, style='"' if BREAK.search(text) else None)
+    node: yaml.ScalarNode = dumper.represent_scalar(TAG + "str", text, style='"' if BREAK.search(text) else None)
+    return node
 
 
 _Dumper.add_representer(str, _represent)
@@ -69,6 +76,7 @@ for _name, _form, _first in FORMS:
     for _class in (_Loader, _Dumper):
         _class.add_implicit_resolver(TAG + _name, re.compile(f"^(?:{_form})$"), [*_first])
 _Loader.add_implicit_resolver(TAG + "null", re.compile("^$"), [""])
+_FastLoader.yaml_implicit_resolvers = _Loader.yaml_implicit_resolvers
 
 
 class _Reader:
@@ -163,7 +171,8 @@ def parse(text: str, file: str, with_lines: bool = True) -> tuple[Tree | None, l
     """
     reader = _Reader(file, with_lines)
     try:
-        loader = _Loader(text)
+        # what has no lines was written by `dump`, or has been read before
+        loader = _Loader(text) if with_lines else _FastLoader(text)
         root = loader.get_single_node()
         return (None if root is None else reader.read(root)), reader.problems
     except yaml.MarkedYAMLError as error:

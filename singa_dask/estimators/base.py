@@ -21,15 +21,15 @@ from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from singa_dask.data import fs
+from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError
 from singa_dask.estimators.checked import Records, checked_features, checked_records
-from singa_dask.estimators.estimator_job import DATA, Training, default_job, given_job, reads_weights, record_shape
-from singa_dask.estimators.facts import Scaling
+from singa_dask.estimators.estimator_job import DATA, default_job, given_job, reads_weights, record_shape
 from singa_dask.estimators.fitted_net import FittedNet
 from singa_dask.estimators.local_fit import OTHER_NET, LocalFit, Stopping
-from singa_dask.estimators.parameters import check_parameters, is_distributed, updater_of
+from singa_dask.estimators.parameters import check_parameters, is_distributed
 from singa_dask.estimators.sparse_records import SparseRecords, is_sparse, scaling_of_sparse
-from singa_dask.exports import import_weights
+from singa_dask.exports.importing import import_into
 from singa_dask.jobs import Job, train
 
 __all__ = ["SingaEstimator"]
@@ -215,7 +215,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
                 progress=self.verbose,
                 on_event=note,
             )
-            self._net = FittedNet.of(job, run.url, self._has_classes)
+            self._net = FittedNet.of(job, run.url, self.job is None, self._has_classes)
         curve = [losses[step] for step in sorted(losses)]
         return curve, math.ceil(job.conf.train_steps / job.conf.disp_freq)
 
@@ -290,7 +290,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             return
         url = f"{run_dir}.initial-{uuid.uuid4().hex[:8]}"
         try:
-            import_weights(self._net.values, job, url)
+            import_into(job.conf, "the fitted values", self._net.values, url, None, scalings=self._net.scalings)
         except ConfigError as error:
             raise ConfigError(OTHER_NET) from error
         try:
@@ -302,23 +302,9 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         seed = None
         if self.job is None or self.random_state is not None:
             seed = int(self._random.randint(np.iinfo(np.int32).max))
-        training = Training(
-            n=shape[0],
-            batch_size=self.batch_size,
-            max_iter=max_iter,
-            updater=updater_of(self),
-            learning_rate=self.learning_rate_init,
-            weight_decay=self.weight_decay,
-            alpha=self.alpha,
-            cluster=self.cluster,
-            seed=seed,
-            n_threads=max(self.n_jobs or 0, 0),
-        )
         if self.job is not None:
-            return given_job(self.job, training)
-        sizes = self.hidden_layer_sizes
-        hidden = (int(sizes),) if isinstance(sizes, int | np.integer) else sizes
-        return default_job(shape[1], n_outputs, self._loss, hidden, self.activation, training, is_weighted)
+            return given_job(self, shape[0], max_iter, seed)
+        return default_job(self, shape, n_outputs, self._loss, max_iter, seed, is_weighted)
 
     @contextlib.contextmanager
     def _run_directory(self) -> Iterator[str]:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from singa_dask.errors import ConfigError
+from singa_dask.estimators.parameters import updater_of
 from singa_dask.jobs import Job, Net, layer, load
 from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.records import StoreConf, stored_shape
 from singa_dask.registry import suggest
 
-__all__ = ["ACTIVATIONS", "DATA", "Training", "default_job", "given_job", "reads_weights", "record_shape"]
+__all__ = ["ACTIVATIONS", "DATA", "default_job", "given_job", "reads_weights", "record_shape"]
 
 ACTIVATIONS = {"identity": "", "logistic": "Sigmoid", "tanh": "Tanh", "relu": "ReLU"}
 """Names of scikit-learn -> types of layers."""
@@ -27,104 +27,72 @@ DATA = "train"
 """Name of the records among the data of the job."""
 
 
-@dataclass(frozen=True)
-class Training:
-    """How an estimator is trained: hyper-parameters, of which None is the job's own value, or the default.
-
-    Attributes
-    ----------
-    n : int
-        Number of records.
-    batch_size, max_iter : int or None
-        ``max_iter`` is a number of epochs.
-    updater : str, mapping or None
-        Type, or block of a job file.
-    learning_rate, weight_decay, alpha : float or None
-        ``alpha`` is the weight decay by record, of weights without biases.
-    cluster : str, mapping or None
-        Name or file of a topology, or block of a job file.
-    seed : int or None
-    n_threads : int
-        Of a worker; 0 is all of its share.
-    """
-
-    n: int
-    batch_size: int | None
-    max_iter: int | None
-    updater: str | Mapping[str, Any] | None
-    learning_rate: float | None
-    weight_decay: float | None
-    alpha: float | None
-    cluster: str | os.PathLike[str] | Mapping[str, Any] | None
-    seed: int | None
-    n_threads: int = 0
-
-    def steps_per_epoch(self, batch_size: int) -> int:
-        """Return the number of batches with all records."""
-        return math.ceil(self.n / batch_size)
-
-
 def default_job(
-    n_features: int,
+    estimator: Any,
+    shape: tuple[int, ...],
     n_outputs: int,
     loss: str,
-    hidden: Sequence[int],
-    activation: str,
-    training: Training,
+    max_iter: int | None,
+    seed: int | None,
     is_weighted: bool,
 ) -> Job:
     """Return the job of a multi-layer perceptron.
 
     Parameters
     ----------
-    n_features, n_outputs : int
+    estimator : SingaEstimator
+        With the parameters.
+    shape : (int, int)
+        Records and features.
+    n_outputs : int
     loss : str
         Type of the loss layer.
-    hidden : sequence of int
-        Units of each hidden layer.
-    activation : str
-        One of `ACTIVATIONS`.
-    training : Training
+    max_iter : int or None
+        Number of epochs.
+    seed : int or None
     is_weighted : bool
         Whether the loss reads weights of records.
 
     Raises
     ------
     ConfigError
-        A hyper-parameter is wrong.
+        A parameter is wrong.
     """
+    activation, alpha, sizes = estimator.activation, estimator.alpha, estimator.hidden_layer_sizes
     if activation not in ACTIVATIONS:
         raise ConfigError(f"activation: unknown function {activation!r}. {suggest(activation, ACTIVATIONS)}")
-    batch_size = min(training.batch_size or 200, training.n)
+    n, n_features = shape
+    batch_size = min(estimator.batch_size or 200, n)
     records = {"path": f"dask://{DATA}", "shape": [n_features], "batchsize": batch_size, "shuffle": "full"}
     layers = [layer("RecordInput", name="data", store_conf=records)]
-    decay: dict[str, Any] = {} if training.alpha is None else {"param": [{}, {"wd_scale": 0.0}]}
+    decay: dict[str, Any] = {} if alpha is None else {"param": [{}, {"wd_scale": 0.0}]}
+    hidden = (int(sizes),) if isinstance(sizes, int | np.integer) else sizes
     for number, units in enumerate(hidden, 1):
         layers.append(layer("InnerProduct", name=f"fc{number}", num_output=units, **decay))
         if ACTIVATIONS[activation]:
             layers.append(layer(ACTIVATIONS[activation], name=f"act{number}"))
     layers.append(layer("InnerProduct", name="out", num_output=n_outputs, **decay))
-    weights = ["weight"] if is_weighted else []
     if is_weighted:
         layers.append(layer("WeightInput", name="weight", store_conf=records))
     has_labels = loss == "SoftmaxLoss"
     if not has_labels:
         layers.append(layer("TargetInput", name="target", store_conf=records, size=n_outputs))
-    layers.append(layer(loss, name="loss", srclayers=["out", "data" if has_labels else "target", *weights]))
-    if training.alpha is not None:
-        # a SigmoidCrossEntropyLoss is the mean over labels
-        n_losses = n_outputs if loss == "SigmoidCrossEntropyLoss" else 1
-        training = replace(training, weight_decay=training.alpha / batch_size / n_losses)
+    sources = ["out", "data" if has_labels else "target", *(["weight"] if is_weighted else [])]
+    layers.append(layer(loss, name="loss", srclayers=sources))
+    # a SigmoidCrossEntropyLoss is the mean over labels
+    n_losses = n_outputs if loss == "SigmoidCrossEntropyLoss" else 1
+    weight_decay = estimator.weight_decay if alpha is None else alpha / batch_size / n_losses
+    adam = {"type": "Adam", "learning_rate": {"type": "Fixed", "base_lr": 0.001}}
     # built once, as that takes longer than an epoch of a small net
     job = Job(
         Net(layers),
         name="regressor" if loss == "EuclideanLoss" else "classifier",
         train_one_batch={"alg": "BP"},
-        updater=_updater(training, {"type": "Adam", "learning_rate": {"type": "Fixed", "base_lr": 0.001}}),
+        updater=_updater(estimator, adam, weight_decay),
         ops="numpy" if batch_size * _size([n_features, *hidden, n_outputs]) < SMALL else "auto",
-        **{"train_steps": 200 * training.steps_per_epoch(batch_size), **_changes(training, batch_size)},
+        **_changes(estimator, n, batch_size, 200 if max_iter is None else max_iter, seed),
     )
-    return job.replace(cluster=training.cluster) if isinstance(training.cluster, str | os.PathLike) else job
+    return job.replace(cluster=estimator.cluster) if isinstance(estimator.cluster, str | os.PathLike) else job
 
 
 def _size(sizes: Sequence[Any]) -> int:
@@ -133,34 +101,33 @@ def _size(sizes: Sequence[Any]) -> int:
     return sum(n_in * n_out for n_in, n_out in pairwise(sizes)) if known else 0
 
 
-def given_job(job: Job | str | os.PathLike[str], training: Training) -> Job:
-    """Return the user's job with all input layers reading the records of the estimator.
+def given_job(estimator: Any, n: int, max_iter: int | None, seed: int | None) -> Job:
+    """Return the user's job with all input layers reading the ``n`` records of the estimator; see `default_job`.
 
     Raises
     ------
     ConfigError
         It is no job to train, or reads no records.
     """
-    made = job if isinstance(job, Job) else load(job)
+    made = estimator.job if isinstance(estimator.job, Job) else load(estimator.job)
     names = _stores(made)
     if not names or not made.conf.trains:
         raise ConfigError(f"job {made.name!r}: expected a job to train, with an input layer that has a store_conf.")
-    changes: dict[str, Any] = {}
+    # there are no records but those to train with
+    changes: dict[str, Any] = {"test_freq": 0, "validate_freq": 0}
     for name in names:
         changes[f"neuralnet.layer[{name}].store_conf.path"] = f"dask://{DATA}"
         changes[f"neuralnet.layer[{name}].store_conf.backend"] = ""
-        if training.batch_size:
-            changes[f"neuralnet.layer[{name}].store_conf.batchsize"] = training.batch_size
-    # there are no records but those to train with
-    changes |= {"test_freq": 0, "validate_freq": 0}
-    batch_size = training.batch_size or max(1, *(sum(store.batchsize) for store in names.values()))
+        if estimator.batch_size:
+            changes[f"neuralnet.layer[{name}].store_conf.batchsize"] = estimator.batch_size
+    batch_size = estimator.batch_size or max(1, *(sum(store.batchsize) for store in names.values()))
     updater = made.conf.updater.model_dump(exclude_unset=True)
-    if (new := _updater(training, updater)) != updater:
+    if (new := _updater(estimator, updater, estimator.weight_decay)) != updater:
         changes["updater"] = new
-    if training.max_iter is None and made.conf.epochs is not None:
-        changes["train_steps"] = math.ceil(made.conf.epochs * training.n / batch_size)
-    cluster = None if isinstance(training.cluster, Mapping) else training.cluster
-    return made.replace(changes | _changes(training, batch_size), cluster)
+    if max_iter is None and made.conf.epochs is not None:
+        changes["train_steps"] = math.ceil(made.conf.epochs * n / batch_size)
+    cluster = None if isinstance(estimator.cluster, Mapping) else estimator.cluster
+    return made.replace(changes | _changes(estimator, n, batch_size, max_iter, seed), cluster)
 
 
 def record_shape(job: Job, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -180,29 +147,24 @@ def _stores(job: Job) -> dict[str, StoreConf]:
     return {each.name: each.block(StoreConf) for each in layers}
 
 
-def _updater(training: Training, block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the block of an updater with other hyper-parameters."""
-    made = dict(block)
-    if training.updater is not None:
-        given = {"type": training.updater} if isinstance(training.updater, str) else training.updater
-        made = {"learning_rate": block["learning_rate"], **given}
-    if training.learning_rate is not None:
-        made["learning_rate"] = {**made["learning_rate"], "base_lr": training.learning_rate}
-    if training.weight_decay is not None:
-        made["weight_decay"] = training.weight_decay
-    return made
+def _updater(estimator: Any, block: Mapping[str, Any], weight_decay: float | None) -> dict[str, Any]:
+    """Return the block of an updater with the parameters of an estimator."""
+    made, given = dict(block), updater_of(estimator)
+    if given is not None:
+        made = {"learning_rate": block["learning_rate"], **({"type": given} if isinstance(given, str) else given)}
+    if estimator.learning_rate_init is not None:
+        made["learning_rate"] = {**made["learning_rate"], "base_lr": estimator.learning_rate_init}
+    return made if weight_decay is None else {**made, "weight_decay": weight_decay}
 
 
-def _changes(training: Training, batch_size: int) -> dict[str, Any]:
+def _changes(estimator: Any, n: int, batch_size: int, max_iter: int | None, seed: int | None) -> dict[str, Any]:
     """Return the other keys of a job that differ, so that it tells its loss once an epoch."""
-    epoch = training.steps_per_epoch(batch_size)
-    changes: dict[str, Any] = {"disp_freq": epoch}
-    if training.max_iter is not None:
-        changes["train_steps"] = training.max_iter * epoch
-    if training.seed is not None:
-        changes["seed"] = training.seed
-    if training.n_threads:
-        changes["threads"] = training.n_threads
-    if isinstance(training.cluster, Mapping):
-        changes["cluster"] = training.cluster
-    return changes
+    epoch = math.ceil(n / batch_size)
+    changes = {
+        "disp_freq": epoch,
+        "train_steps": None if max_iter is None else max_iter * epoch,
+        "seed": seed,
+        "threads": max(estimator.n_jobs or 0, 0) or None,
+        "cluster": estimator.cluster if isinstance(estimator.cluster, Mapping) else None,
+    }
+    return {key: value for key, value in changes.items() if value is not None}

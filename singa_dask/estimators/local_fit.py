@@ -5,11 +5,13 @@ It takes the same steps as the job, on the same records, and ends with the same 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count
+from itertools import count, islice
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +35,6 @@ from singa_dask.training import ALGORITHMS, UPDATERS, Algorithm, initial_values
 __all__ = ["OTHER_NET", "LocalFit", "Stopping"]
 
 Array = npt.NDArray[Any]
-Totals = tuple[float, float]
 
 OTHER_NET = (
     "the fitted values are those of another net. Expected the layers of the fit before. Call fit with "
@@ -117,6 +118,7 @@ class LocalFit:
     ) -> None:
         self.values: dict[str, Array] = {}
         self._job, self._data, self._rows, self._initial = job.conf, data, rows, initial
+        self._n = data[0].shape[0] if rows is None else len(rows)
         self._ops = find_ops(self._job, self._job.ops)
         self._updater = UPDATERS.find(self._job.updater.type)(self._job.updater)
         self._updater.ops = self._ops
@@ -128,7 +130,7 @@ class LocalFit:
     def net(self) -> FittedNet:
         """The net with the values that there are, also while it runs."""
         values = {name: Stored(each, 0) for name, each in self.values.items()}
-        return FittedNet(self._job, (), self._has_classes, values, shared=True)
+        return FittedNet(self._job, (), True, self._has_classes, values)
 
     def run(self, n_steps: int, stopping: Stopping, on_epoch: Callable[[int, float], None]) -> tuple[list[float], int]:
         """Train to the end of the job, or until ``stopping`` says so; with a score the best values are left.
@@ -155,7 +157,8 @@ class LocalFit:
         """
         curve: list[float] = []
         best: list[Array] = []
-        epoch, rest = 0, (0.0, 0.0)
+        n, n_seen, total = self._n, 0, 0.0
+        epoch, rest, loss = 0, list[float](), 0.0
         with ExitStack() as stack:
             if self._job.threads:
                 stack.enter_context(ThreadPools().limit(self._job.threads))
@@ -163,41 +166,47 @@ class LocalFit:
             net, batches = stack.enter_context(self._net_and_batches(n_steps))
             algorithm = ALGORITHMS.find(self._job.train_one_batch.alg)(net)
             (loss_layer,) = (layer for layer in net.layers if layer.traits.is_loss)
+            size = loss_layer.features[0].shape[0]
             for epoch in range(1, self._job.train_steps // n_steps + 1):
-                self._train(algorithm, batches, 1)
-                first = loss_layer.take_metrics()["loss"]
-                self._train(algorithm, batches, n_steps - 1)
-                curve.append(_mean(rest, first))
-                rest = loss_layer.take_metrics().get("loss", (0.0, 0.0))
-                loss = _mean(first, rest) + self._penalty()
-                on_epoch(epoch, loss)
-                keeps, ends = stopping.take(loss)
+                losses = []
+                for batch in islice(batches, n_steps):
+                    self._train(algorithm, batch)
+                    losses.append(operator.truediv(*loss_layer.take_metrics()["loss"]))
+                    n_seen += size
+                    total += losses[-1] * size
+                    if n_seen >= n:
+                        # the last records of the batch are the first ones of the next pass over the data
+                        n_seen -= n
+                        after = _loss_of_last(loss_layer, n_seen) * n_seen if n_seen else 0.0
+                        loss, total = (total - after) / n, after
+                curve.append(fmean([*rest, losses[0]]))
+                rest = losses[1:]
+                on_epoch(epoch, loss + self._penalty())
+                keeps, ends = stopping.take(loss + self._penalty())
                 if keeps:
                     best = [group.values.copy() for group in self._groups]
                 if ends:
                     break
-        if rest[1]:
-            curve.append(_mean(rest))
+        if rest:
+            curve.append(fmean(rest))
         for group, values in zip(self._groups, best, strict=False):
             group.values[...] = values
         return curve, epoch
 
-    def _train(self, algorithm: Algorithm, batches: Iterator[Mapping[str, Array] | None], n: int) -> None:
-        """Take some steps."""
-        inputs = [layer for layer in algorithm.net.layers if isinstance(layer, StoreInput)]
-        for _ in range(n):
-            batch = next(batches)
-            if batch is not None:
-                for layer in inputs:
+    def _train(self, algorithm: Algorithm, batch: Mapping[str, Array] | None) -> None:
+        """Take a step."""
+        if batch is not None:
+            for layer in algorithm.net.layers:
+                if isinstance(layer, StoreInput):
                     layer.feed(dict(batch))
-            try:
-                algorithm.train_one_batch(self._step)
-            except NumericError as error:
-                message = f"step {self._step}: {error} learning_rate_init is that of an estimator."
-                raise NumericError(message) from None
-            for values, grads, state, (lr_scale, wd_scale) in self._groups:
-                self._updater.update(self._step, self._step, values, grads, state, lr_scale=lr_scale, wd_scale=wd_scale)
-            self._step += 1
+        try:
+            algorithm.train_one_batch(self._step)
+        except NumericError as error:
+            message = f"step {self._step}: {error} learning_rate_init is that of an estimator."
+            raise NumericError(message) from None
+        for values, grads, state, (lr_scale, wd_scale) in self._groups:
+            self._updater.update(self._step, self._step, values, grads, state, lr_scale=lr_scale, wd_scale=wd_scale)
+        self._step += 1
 
     def _penalty(self) -> float:
         """Return the L2 penalty of the values, as much as the loss counts."""
@@ -226,7 +235,7 @@ class LocalFit:
         """Yield the records of each step, in the order in which the net would read them."""
         layer = next(layer for layer in net.layers if isinstance(layer, StoreInput))
         x, targets, *weights = self._data
-        order = layer.make_order([x.shape[0] if self._rows is None else len(self._rows)], "")
+        order = layer.make_order([self._n], "")
         field = "label" if targets.ndim == 1 else "target"
         for step in count(0, n_steps):
             for ids in order.rows(step, n_steps=n_steps):
@@ -266,7 +275,11 @@ class LocalFit:
         return _Group(values, grads, state, scales)
 
 
-def _mean(*totals: Totals) -> float:
-    """Return the mean of metrics, each a sum and a count."""
-    total, n = map(sum, zip(*totals, strict=True))
-    return total / n
+def _loss_of_last(layer: Any, n: int) -> float:
+    """Return the mean loss of the last records of a batch."""
+    found, weights = layer.features[0].data[-n:], None if layer.weights is None else layer.weights[-n:]
+    if layer.conf.type == "SoftmaxLoss":
+        return float(layer.ops.cross_entropy(found, layer.labels_of(1)[-n:], weights=weights))
+    if layer.conf.type == "EuclideanLoss":
+        return float(layer.ops.sum_squares(found, weights)) / n
+    return float(layer.ops.binary_cross_entropy(layer.rows(0)[-n:], layer.rows(1)[-n:], weights) / found.size)

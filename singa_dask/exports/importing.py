@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from singa_dask.conf import JobConf
 from singa_dask.conf.yaml_text import dump, read_plain
 from singa_dask.data import fs
+from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError
 from singa_dask.exports.exported_net import net_of_params
 from singa_dask.exports.weights import read_weights
@@ -102,8 +104,9 @@ def import_into(
     path: str,
     map: Mapping[str, Any] | None,
     partial: bool = False,
+    scalings: Mapping[str, Scaling] = MappingProxyType({}),
 ) -> str:
-    """Write arrays as a checkpoint of a job; see `import_weights`."""
+    """Write arrays as a checkpoint of a job, and the scalings of its input layers; see `import_weights`."""
     url = fs.absolute(path)
     if fs.exists(fs.join(url, MANIFEST)):
         raise ConfigError(f"{path}: a checkpoint is here already. Choose another directory.")
@@ -125,7 +128,7 @@ def import_into(
     if problems:
         lines = [f"{where}: {problem}" for problem in problems]
         raise ConfigError("\n".join([*lines, *(_proposal(arrays, params, taken) if map is None else ())]))
-    _write(url, job, values)
+    _write(url, job, values, scalings)
     return url
 
 
@@ -236,10 +239,11 @@ def _natural(name: str) -> list[Any]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def _write(url: str, job: JobConf, values: Mapping[str, np.ndarray]) -> None:
+def _write(url: str, job: JobConf, values: Mapping[str, np.ndarray], scalings: Mapping[str, Scaling]) -> None:
     """Write a checkpoint of step 0."""
     pieces = [Piece(i, 0, "value", 0, each.reshape(-1)) for i, each in enumerate(values.values())]
     part = write_part(partial(write_file, url), 0, 1, pieces, list(values))
     facts = {name: {"shape": list(each.shape), "dtype": str(each.dtype)} for name, each in values.items()}
     about = {"job": job.name, "step": 0, "seed": job.seed, "time": time.time(), "groups": {}, "deals": {}}
-    write_manifest(url, [part], {**about, "params": facts})
+    scaled = {name: each.to_dict() for name, each in scalings.items()}
+    write_manifest(url, [part], {**about, "params": facts, **({"scalings": scaled} if scaled else {})})

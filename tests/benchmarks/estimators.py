@@ -10,7 +10,6 @@ and epochs as MLPClassifier's, in turn in one process, warm.
 from __future__ import annotations
 
 import argparse
-import importlib
 import time
 import warnings
 from typing import Any
@@ -26,6 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import singa_dask as sd
+from tests.benchmarks.tables import tables as known_tables
 
 ROUNDS = 7
 
@@ -78,7 +78,7 @@ def scores(table: Any, seed: int) -> tuple[bool, list[float]]:
 
 def compare_scores(n_seeds: int, only: list[str]) -> None:
     """Print the mean scores of each table."""
-    tables = importlib.import_module("tests.benchmarks.tables").tables()
+    tables = known_tables()
     unknown = set(only) - set(tables)
     if unknown:
         raise SystemExit(f"unknown: {', '.join(sorted(unknown))}. Known: {', '.join(tables)}.")

@@ -181,6 +181,24 @@ def test_a_fit_ends_where_the_loss_no_longer_falls(tol: float, patience: int) ->
     assert found.validation_scores_ is None
 
 
+@pytest.mark.parametrize("weights", [None, np.linspace(0.5, 1.5, len(X))])
+def test_the_loss_of_an_epoch_is_that_of_each_record_once(weights: Any) -> None:
+    scaler, labels = StandardScaler().fit(X[:, :2]), np.stack([Y > 0, Y > 1], axis=1)
+    losses = {
+        "classes": (NAMES, lambda p: -np.log(p[np.arange(len(X)), Y])),
+        "labels": (labels.astype(int), lambda p: -np.log(np.where(labels, p, 1 - p)).mean(axis=1)),
+        "values": (X[:, :2], lambda values: (scaler.transform(values - X[:, :2] + scaler.mean_) ** 2).sum(axis=1)),
+    }
+    # four batches are ten records more than there are
+    given = {"learning_rate_init": 0.0, "batch_size": 40, "n_iter_no_change": 20, "max_iter": 30, "random_state": 3}
+    for name, (y, loss) in losses.items():
+        found = (sd.SingaRegressor if name == "values" else sd.SingaClassifier)(**given).fit(X, y, weights)
+        predicted = found.predict(X) if name == "values" else found.predict_proba(X)
+        expected = np.average(loss(predicted) * (1 if weights is None else weights))
+        assert found.best_loss_ == pytest.approx(expected, rel=1e-5)
+        assert found.n_iter_ == 22
+
+
 def test_alpha_is_the_penalty_of_ridge() -> None:
     x, y = load_diabetes(return_X_y=True)
     given = {"hidden_layer_sizes": (), "batch_size": len(x), "max_iter": 500, "learning_rate_init": 0.05}
@@ -219,6 +237,39 @@ def test_a_run_takes_the_same_steps(tmp_path: Path) -> None:
         np.testing.assert_allclose(here.loss_curve_, run.loss_curve_, rtol=1e-6)
         assert (here.n_iter_, here.best_loss_ > 0) == (run.n_iter_, True)
         assert sd.load(tmp_path / kind.__name__ / "resolved.yaml").conf.threads == 1
+
+
+@pytest.mark.parametrize("activation", ["identity", "logistic", "tanh", "relu"])
+def test_predictions_are_those_of_the_net_of_a_run(activation: str, tmp_path: Path) -> None:
+    labels = np.stack([Y > 0, Y > 1], axis=1).astype(int)
+    for name, y, layer in (("classes", NAMES, "loss"), ("labels", labels, "loss"), ("values", X[:, :2], "out")):
+        kind = sd.SingaRegressor if layer == "out" else sd.SingaClassifier
+        given = {**QUICK, "batch_size": len(X), "hidden_layer_sizes": (20, 7), "activation": activation}
+        found = kind(**given, run_dir=str(tmp_path / name)).fit(X, y)
+        scaled = found._scaling.scale(X)
+        expected = sd.load_model(found.run_dir).extract(scaled, layer)
+        np.testing.assert_array_equal(found._net.outputs(scaled), expected)
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(found)).predict(X), found.predict(X))
+
+
+def test_a_job_that_standardises(tmp_path: Path) -> None:
+    records = {"path": "none.csv", "shape": [4], "batchsize": 50, "standardise": True}
+    net = [
+        sd.layer("RecordInput", name="data", store_conf=records),
+        sd.layer("InnerProduct", name="scores", num_output=3),
+        sd.layer("SoftmaxLoss", srclayers=["scores", "data"]),
+    ]
+    adam = {"type": "Adam", "learning_rate": {"type": "Fixed", "base_lr": 0.1}}
+    job = sd.Job(sd.Net(net), epochs=20, train_one_batch={"alg": "BP"}, updater=adam)
+    found = sd.SingaClassifier(job=job, random_state=0, warm_start=True, run_dir=str(tmp_path / "run"))
+    shifted = X * [1, 1000, 1, 0.001] + [0, 1e5, 0, 0]
+    assert found.fit(shifted, NAMES).score(shifted, NAMES) > 0.9
+    expected = found.predict_proba(shifted)
+    np.testing.assert_allclose(expected, sd.load_model(found.run_dir).predict_proba(shifted), rtol=1e-5)
+    assert np.array_equal(pickle.loads(pickle.dumps(found)).predict_proba(shifted), expected)
+    # more records, with another mean, are scaled as those of the first fit
+    found.set_params(learning_rate_init=0.0, run_dir=None).fit(shifted[50:], NAMES[50:])
+    np.testing.assert_allclose(found.predict_proba(shifted), expected, rtol=1e-6)
 
 
 # -- frames ------------------------------------------------------------------------------------------------------------

@@ -120,8 +120,9 @@ class ThreadPools:
         self._found = ThreadpoolController()
 
     def limit(self, n: int) -> AbstractContextManager[object]:
-        """Do what `limit_process` and `limit_thread` do, in these libraries."""
-        limits: AbstractContextManager[object] = self._found.limit(limits=n)
+        """Do what `limit_process` and `limit_thread` do, in those of these libraries that have more threads."""
+        larger = [each.filepath for each in self._found.lib_controllers if (each.num_threads or 0) > n]
+        limits: AbstractContextManager[object] = self._found.select(filepath=larger).limit(limits=n)
         return limits
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dask.system import cpu_count
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from singa_dask.runtime.planning import resources
-from singa_dask.runtime.planning.resources import limit_process, n_threads, peak_memory
+from singa_dask.runtime.planning.resources import ThreadPools, limit_process, n_threads, peak_memory
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime.harness import FRAMEWORKS, mlp
 
@@ -108,3 +108,16 @@ def test_a_control_group_limits_the_cores(
     monkeypatch.setattr(resources, "CGROUP_OF_PROCESS", tmp_path / "process")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(99))
     assert resources.cpu_count() == most
+
+
+def test_limits_of_others_are_never_raised() -> None:
+    def found() -> set[int]:
+        return {pool["num_threads"] for pool in threadpool_info()}
+
+    pools = ThreadPools()
+    with threadpool_limits(2):
+        with pools.limit(1):
+            assert found() == {1}
+        with pools.limit(3):
+            assert found() == {2}
+        assert found() == {2}
