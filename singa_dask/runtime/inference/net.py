@@ -15,6 +15,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data import Arrays
 from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import ConfigError, NumericError, SingaError, UnitError
+from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.registry import suggest
@@ -25,7 +26,6 @@ from singa_dask.training.pass_metrics import State
 
 __all__ = [
     "Measured",
-    "Metrics",
     "SharedValues",
     "build",
     "class_names_of",
@@ -172,18 +172,14 @@ def _top(scores: Any, n: int) -> Any:
     return pairs.reshape(len(scores), -1)
 
 
-Metrics = dict[str, tuple[float, float]]
-"""(sum, count) of each metric, by name."""
-
-
 class Measured(NamedTuple):
     """What some batches have measured: metrics of each batch, and the state of a `PassMetrics` of all of them."""
 
-    metrics: list[Metrics]
+    metrics: list[Totals]
     state: State
 
 
-def mean_metrics(batches: Iterable[Metrics]) -> dict[str, float]:
+def mean_metrics(batches: Iterable[Totals]) -> dict[str, float]:
     """Return the mean of each metric over batches.
 
     Raises
@@ -191,13 +187,7 @@ def mean_metrics(batches: Iterable[Metrics]) -> dict[str, float]:
     NumericError
         A mean is not finite.
     """
-    totals: dict[str, list[float]] = {}
-    for metrics in batches:
-        for name, (total, count) in metrics.items():
-            entry = totals.setdefault(name, [0.0, 0.0])
-            entry[0] += total
-            entry[1] += count
-    means = {name: total / count for name, (total, count) in totals.items() if count}
+    means = {name: total / count for name, (total, count) in add_totals(batches).items() if count}
     for name, mean in means.items():
         if not np.isfinite(mean):
             raise NumericError(f"{name} is not finite. Check the checkpoint and the data.")

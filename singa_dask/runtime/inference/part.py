@@ -21,10 +21,10 @@ from singa_dask.data import STORES, Arrays, fs
 from singa_dask.data.convert.tasks import report
 from singa_dask.errors import Aborted
 from singa_dask.layers import StoreInput
+from singa_dask.layers.metrics import Totals
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.net import (
-    Metrics,
     build,
     class_names_of,
     keep_outputs,
@@ -59,7 +59,7 @@ class PartResult(NamedTuple):
     """
 
     part: Part
-    metrics: list[Metrics]
+    metrics: list[Totals]
     arrays: list[Arrays]
     bad_records: int
     files: list[str]
@@ -160,7 +160,7 @@ class Part:
 def _compute(part: Part, net: NeuralNet) -> PartResult:
     """Compute a part with a net that has no memory yet."""
     algorithm = _prepare(part, net)
-    metrics: list[Metrics] = []
+    metrics: list[Totals] = []
     of_pass = PassMetrics(net, part.metric_names)
     kept: list[list[Arrays]] = [[] for _ in part.layers]
     for _ in range(part.n_batches):

@@ -11,12 +11,11 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers import StoreInput
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.inference.job import with_batchsize
 from singa_dask.runtime.inference.net import build, class_names_of, load_modules, locate_errors
 from singa_dask.runtime.inference.part import Part
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import find_ops
-from singa_dask.runtime.planning.passes import is_sequential
+from singa_dask.runtime.planning.passes import divide, is_sequential, with_batchsize
 
 __all__ = ["Facts", "inspect_net", "plan_parts"]
 
@@ -102,7 +101,7 @@ def plan_parts(part: Part, facts: Facts, steps: int, n_workers: int) -> list[Par
             raise ConfigError(
                 "the number of records that the net reads is not known. Give the number of batches, steps."
             )
-        n, rest = divmod(facts.n_records, size)
+        n, rest = divide(facts.n_records, size)
     if rest and facts.sequential:
         raise ConfigError(
             f"layer {facts.sequential!r} takes batches of {size} only, and {facts.n_records} records leave {rest}. "

@@ -14,14 +14,13 @@ from singa_dask.data import Arrays
 from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer, StoreInput
+from singa_dask.layers.metrics import Totals
 from singa_dask.layers.output import Writer
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.inference.job import with_batchsize
 from singa_dask.runtime.inference.net import (
     Measured,
-    Metrics,
     SharedValues,
     build,
     class_names_of,
@@ -31,7 +30,7 @@ from singa_dask.runtime.inference.net import (
 )
 from singa_dask.runtime.inference.results import merge_metrics
 from singa_dask.runtime.planning.devices import explain_memory_errors
-from singa_dask.runtime.planning.passes import is_sequential
+from singa_dask.runtime.planning.passes import is_sequential, with_batchsize
 from singa_dask.runtime.planning.resources import ThreadPools, n_threads
 from singa_dask.training import Algorithm
 from singa_dask.training.pass_metrics import PassMetrics
@@ -142,7 +141,7 @@ class TrainedNet:
 
     def compute(
         self, arrays: Mapping[str, Arrays], n: int, first: int, of_pass: PassMetrics | None = None
-    ) -> tuple[dict[str, Arrays], Metrics]:
+    ) -> tuple[dict[str, Arrays], Totals]:
         """Compute a batch.
 
         Parameters
@@ -158,7 +157,7 @@ class TrainedNet:
         -------
         dict of str to dict of ndarray
             ``data`` of each of the layers.
-        Metrics
+        Totals
         """
         net, algorithm = self._net(n)
         with self._computing(net), locate_errors(lambda: f"layer {algorithm.layer.name if algorithm.layer else '?'}"):

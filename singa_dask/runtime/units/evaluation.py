@@ -12,10 +12,11 @@ from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.watched import EarlyStoppingConf, is_less_better, split_metric
 from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.runtime.units.calendar import Calendar
 from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.run_state import RunState
-from singa_dask.runtime.units.trainer import Totals, Trainer
+from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker_metrics import PHASE_NAMES
 from singa_dask.training.pass_metrics import PassMetrics
 
@@ -157,14 +158,14 @@ class Watch:
         ConfigError
             The net has no such metric.
         """
-        known = sorted({name for each in measured for name in each})
+        known = add_totals(measured)
         for metric, key in self._keys.items():
             where, name = split_metric(metric)
             if where != phase:
                 continue
-            total, count = (sum(each.get(name, (0.0, 0.0))[i] for each in measured) for i in (0, 1))
+            total, count = known.get(name, (0.0, 0.0))
             if not count:
-                message = f"the {phase} net has no metric {name!r}. Known: {', '.join(known) or 'none'}."
+                message = f"the {phase} net has no metric {name!r}. Known: {', '.join(sorted(known)) or 'none'}."
                 raise ConfigError(Problem((key, "metric"), message))
             value = total / count
             if math.isfinite(value):
