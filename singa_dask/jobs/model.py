@@ -30,6 +30,7 @@ from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.job import has_classes, label_layer, predicted_layer
 from singa_dask.runtime.inference.net import Measured, load_modules
 from singa_dask.runtime.inference.predictions import labels_of
+from singa_dask.runtime.inference.results import merge_metrics
 from singa_dask.runtime.inference.trained_net import Trained, TrainedNet
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import build_net, find_ops
@@ -215,7 +216,8 @@ class Model:
     def merge(self, measured: Sequence[Measured], metrics: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the metrics of what `measure` has returned."""
         with self._lock:
-            return self._net("").merge(measured, metrics)
+            of_pass = self._net("").pass_metrics(metrics)
+        return {**merge_metrics(measured, of_pass), **of_pass.matrices()}
 
     def measure(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> Measured:
         """Return what `test` measures of records, to `merge` it."""

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ __all__ = [
     "ClassNames",
     "LabelMatch",
     "Labels",
+    "Learned",
     "find_label",
     "has_several_labels",
     "hugging_face_names",
@@ -243,6 +244,23 @@ def read_classes(url: str, classes: str | Sequence[str], storage_options: fs.Opt
     return names
 
 
+class Learned(NamedTuple):
+    """What checkpoints keep of the training data, by input layer of the training net."""
+
+    class_names: dict[str, tuple[str, ...]]
+    tables: dict[str, TableFacts]
+    scalings: dict[str, Scaling]
+
+    @classmethod
+    def of(cls, *manifests: Mapping[str, Any]) -> Learned:
+        """Return what is in the manifests of checkpoints; later ones win."""
+        return cls(
+            {name: tuple(each) for one in manifests for name, each in one.get("class_names", {}).items()},
+            {name: TableFacts.from_dict(each) for one in manifests for name, each in one.get("tables", {}).items()},
+            {name: Scaling.from_dict(each) for one in manifests for name, each in one.get("scalings", {}).items()},
+        )
+
+
 class ClassNames:
     """The class names of a job, by input layer of the training net. Shared by all nets of the job.
 
@@ -286,9 +304,20 @@ class ClassNames:
         """Return the names shared by all input layers of the training net that have names; empty if they differ."""
         return _find(self.by_layer, "")
 
-    def to_dict(self) -> dict[str, list[str]]:
-        """Return the names by layer, for a checkpoint."""
-        return {layer: list(names) for layer, names in self.by_layer.items() if names}
+    def update(self, learned: Learned) -> None:
+        """Take over what is in a checkpoint."""
+        self.by_layer.update(learned.class_names)
+        self.tables.update(learned.tables)
+        self.scalings.update(learned.scalings)
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Return what is known, for the manifest of a checkpoint; see `Learned.of`."""
+        known: dict[str, dict[str, Any]] = {
+            "class_names": {layer: list(names) for layer, names in self.by_layer.items() if names},
+            "tables": {layer: facts.to_dict() for layer, facts in self.tables.items()},
+            "scalings": {layer: scaling.to_dict() for layer, scaling in self.scalings.items()},
+        }
+        return {key: found for key, found in known.items() if found}
 
     def find(self, layer: str) -> tuple[str, ...]:
         """Return the names for a layer of any net; empty if the net was trained on labels without names.
@@ -344,10 +373,6 @@ class ClassNames:
                 f"{store.url}: {difference} in training. Convert training and test data together, with --split, or "
                 "train and test with the tables themselves, with features and label in store_conf."
             )
-
-    def tables_to_dict(self) -> dict[str, Any]:
-        """Return `tables` for a checkpoint."""
-        return {layer: facts.to_dict() for layer, facts in self.tables.items()}
 
     def scaling_of(self, layer: str) -> Scaling | None:
         """Return the scaling of a layer of any net: of that name, or the only one; None if there is none."""

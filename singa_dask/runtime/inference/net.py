@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +14,8 @@ from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import Arrays
 from singa_dask.data.stores.class_names import ClassNames
-from singa_dask.errors import ConfigError, NumericError, SingaError, UnitError
-from singa_dask.layers.metrics import Totals, add_totals
+from singa_dask.errors import ConfigError, SingaError, UnitError
+from singa_dask.layers.metrics import Totals
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.registry import suggest
@@ -33,7 +33,6 @@ __all__ = [
     "keep_outputs",
     "load_modules",
     "locate_errors",
-    "mean_metrics",
     "prepare_net",
 ]
 
@@ -112,8 +111,7 @@ def fill(net: NeuralNet, initial: InitialValues, shared: SharedValues | None = N
 def class_names_of(initial: InitialValues) -> ClassNames:
     """Return the class names, facts of tables and scalings in checkpoints."""
     names = ClassNames()
-    names.scalings = initial.scalings()
-    names.by_layer, names.tables = initial.class_names(), initial.tables()
+    names.update(initial.learned())
     return names
 
 
@@ -177,21 +175,6 @@ class Measured(NamedTuple):
 
     metrics: list[Totals]
     state: State
-
-
-def mean_metrics(batches: Iterable[Totals]) -> dict[str, float]:
-    """Return the mean of each metric over batches.
-
-    Raises
-    ------
-    NumericError
-        A mean is not finite.
-    """
-    means = {name: total / count for name, (total, count) in add_totals(batches).items() if count}
-    for name, mean in means.items():
-        if not np.isfinite(mean):
-            raise NumericError(f"{name} is not finite. Check the checkpoint and the data.")
-    return means
 
 
 def load_modules(sources: Sequence[modules.Source]) -> None:

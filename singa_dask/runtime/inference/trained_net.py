@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import Arrays
@@ -20,7 +20,6 @@ from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.net import (
-    Measured,
     SharedValues,
     build,
     class_names_of,
@@ -28,7 +27,6 @@ from singa_dask.runtime.inference.net import (
     locate_errors,
     prepare_net,
 )
-from singa_dask.runtime.inference.results import merge_metrics
 from singa_dask.runtime.planning.devices import explain_memory_errors
 from singa_dask.runtime.planning.passes import is_sequential, with_batchsize
 from singa_dask.runtime.planning.resources import ThreadPools, n_threads
@@ -175,11 +173,6 @@ class TrainedNet:
     def pass_metrics(self, names: Sequence[str] | None = None) -> PassMetrics:
         """Return metrics by name, by default those of the job, to add batches to."""
         return PassMetrics(self.shapes, self._job.metrics if names is None else names)
-
-    def merge(self, measured: Sequence[Measured], names: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return metrics by name, confusion matrices as arrays, of the parts that records were measured in."""
-        of_pass = self.pass_metrics(names)
-        return {**merge_metrics(measured, of_pass), **of_pass.matrices()}
 
     def close(self) -> None:
         """Close all nets."""

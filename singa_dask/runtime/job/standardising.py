@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from singa_dask import modules
@@ -24,30 +24,22 @@ __all__ = ["compute_scalings", "standardises"]
 Found = tuple[str, Scaling | Measured]
 
 
-@dataclass(frozen=True)
-class _Share:
-    """Part ``index`` of ``count`` parts of the records of a job; call it to read them."""
+def _measure(job: str, sources: Sequence[modules.Source], init_from: Sequence[str], index: int, of: int) -> list[Found]:
+    """Return for each layer that standardises the moments of part ``index`` of ``of`` parts of its records.
 
-    job: str
-    sources: Sequence[modules.Source]
-    init_from: Sequence[str]
-    index: int
-    count: int
-
-    def __call__(self) -> list[Found]:
-        """Return for each layer that standardises its moments here, or the scaling of a checkpoint."""
-        modules.load(self.sources, REGISTRIES.values())
-        job = JobConf.from_json(self.job, REGISTRIES)
-        net = build_nets(job)[Phase.TRAIN]
-        InitialState(job, None, self.init_from).give_class_names(net)
-        layers = {layer.conf_name: layer for layer in net.all_layers if isinstance(layer, StoreInput)}
-        return [(name, self._of(layer)) for name, layer in layers.items() if layer.store_conf.standardise]
-
-    def _of(self, layer: StoreInput) -> Scaling | Measured:
-        inherited = layer.context.class_names.inherited_scalings.get(layer.conf_name)
-        if inherited is not None and len(inherited.mean) == columns_of(layer.features[0].shape[1:]):
-            return inherited
-        return measure(layer, self.index, self.count, check_wanted)
+    Or the scaling of a checkpoint that the job begins with.
+    """
+    modules.load(sources, REGISTRIES.values())
+    conf = JobConf.from_json(job, REGISTRIES)
+    net = build_nets(conf)[Phase.TRAIN]
+    InitialState(conf, None, init_from).give_class_names(net)
+    found: dict[str, Scaling | Measured] = {}
+    for layer in net.all_layers:
+        if isinstance(layer, StoreInput) and layer.store_conf.standardise and layer.conf_name not in found:
+            given = net.context.class_names.inherited_scalings.get(layer.conf_name)
+            fits = given is not None and len(given.mean) == columns_of(layer.features[0].shape[1:])
+            found[layer.conf_name] = given if given and fits else measure(layer, index, of, check_wanted)
+    return list(found.items())
 
 
 def standardises(job: JobConf) -> bool:
@@ -87,16 +79,13 @@ def compute_scalings(
         Records cannot be read, or have values that are not finite or too large.
     """
     text = job.model_dump_json()
-    tasks = [_Share(text, sources, init_from, i, n_tasks) for i in range(n_tasks)]
+    tasks = [partial(_measure, text, sources, init_from, i, n_tasks) for i in range(n_tasks)]
     found: dict[str, list[Scaling | Measured]] = {}
     for name, part in itertools.chain(*run(tasks)):
         found.setdefault(name, []).append(part)
     made: dict[str, Mapping[str, Any]] = {}
     for name, parts in found.items():
-        inherited = [part for part in parts if isinstance(part, Scaling)]
         measured = [part for part in parts if isinstance(part, Measured)]
-        scaling, warning = (inherited[0], "") if inherited else scaling_of(name, measured)
-        made[name] = scaling.to_dict()
-        if warning:
-            warn(warning)
+        given = next((part for part in parts if isinstance(part, Scaling)), None)
+        made[name] = (given or scaling_of(name, measured, warn)).to_dict()
     return made
