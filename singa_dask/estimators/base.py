@@ -21,10 +21,10 @@ from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from singa_dask.data import fs
+from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError
 from singa_dask.estimators.checked import Records, checked_features, checked_records
 from singa_dask.estimators.estimator_job import DATA, Training, default_job, given_job, reads_weights, record_shape
-from singa_dask.estimators.facts import Scaling
 from singa_dask.estimators.fitted_net import FittedNet
 from singa_dask.estimators.local_fit import OTHER_NET, LocalFit, Stopping
 from singa_dask.estimators.parameters import check_parameters, is_distributed, updater_of

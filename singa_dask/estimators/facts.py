@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from dask.base import compute
 
-from singa_dask.data.codecs.scaling import Moments, Scaling
+from singa_dask.data.codecs.scaling import Moments
 from singa_dask.jobs.datasets.partitions import map_parts
 
-__all__ = ["Facts", "Moments", "Scaling", "facts_of_both", "facts_of_parts"]
+__all__ = ["Facts", "facts_of_both", "facts_of_parts"]
 
 Array = npt.NDArray[Any]
 

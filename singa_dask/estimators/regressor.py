@@ -10,9 +10,9 @@ import numpy.typing as npt
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
+from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.estimators.base import SingaEstimator
 from singa_dask.estimators.checked import Records
-from singa_dask.estimators.facts import Scaling
 from singa_dask.estimators.parameters import documented
 
 __all__ = ["SingaRegressor"]

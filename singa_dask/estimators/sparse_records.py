@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dask.delayed import delayed
 from sklearn.utils.sparsefuncs import count_nonzero, mean_variance_axis, min_max_axis
 
-from singa_dask.estimators.facts import Moments, Scaling
+from singa_dask.data.codecs.scaling import Moments, Scaling
 
 __all__ = ["SparseRecords", "is_sparse", "scaling_of_sparse"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, loads
 from singa_dask.data import fs
-from singa_dask.data.stores.class_names import Learned
+from singa_dask.data.codecs.learned import Learned
 from singa_dask.errors import ConfigError
 from singa_dask.exports import onnx_layers, onnx_sequences, torch_layers, torch_sequences
 from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS

@@ -259,8 +259,7 @@ class Model:
                     "records do not depend on each other."
                 )
             n = len(next(iter(arrays.values())))
-            found, _ = net.compute({self._features(net).conf_name: arrays}, n, 0)
-            return np.asarray(found[layer]["data"])
+            return np.asarray(net.compute({self._features(net).conf_name: arrays}, n, 0)[0][layer]["data"])
 
     def record(self, layer: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Return the shape of a record in an array, and the columns that are read of a table; empty without names."""

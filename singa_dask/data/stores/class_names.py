@@ -7,12 +7,13 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
+from singa_dask.data.codecs.learned import Learned
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.store import Store
@@ -23,7 +24,6 @@ __all__ = [
     "ClassNames",
     "LabelMatch",
     "Labels",
-    "Learned",
     "find_label",
     "has_several_labels",
     "hugging_face_names",
@@ -244,23 +244,6 @@ def read_classes(url: str, classes: str | Sequence[str], storage_options: fs.Opt
     return names
 
 
-class Learned(NamedTuple):
-    """What checkpoints keep of the training data, by input layer of the training net."""
-
-    class_names: dict[str, tuple[str, ...]]
-    tables: dict[str, TableFacts]
-    scalings: dict[str, Scaling]
-
-    @classmethod
-    def of(cls, *manifests: Mapping[str, Any]) -> Learned:
-        """Return what is in the manifests of checkpoints; later ones win."""
-        return cls(
-            {name: tuple(each) for one in manifests for name, each in one.get("class_names", {}).items()},
-            {name: TableFacts.from_dict(each) for one in manifests for name, each in one.get("tables", {}).items()},
-            {name: Scaling.from_dict(each) for one in manifests for name, each in one.get("scalings", {}).items()},
-        )
-
-
 class ClassNames:
     """The class names of a job, by input layer of the training net. Shared by all nets of the job.
 
@@ -280,7 +263,7 @@ class ClassNames:
         Mean and deviation of the training data of layers that standardise, known before training begins.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, learned: Learned | None = None) -> None:
         self.by_layer: dict[str, tuple[str, ...]] = {}
         self.inherited: dict[str, tuple[str, ...]] = {}
         self.readers: dict[str, Callable[[], tuple[str, ...]]] = {}
@@ -288,6 +271,7 @@ class ClassNames:
         self.inherited_tables: dict[str, TableFacts] = {}
         self.scalings: dict[str, Scaling] = {}
         self.inherited_scalings: dict[str, Scaling] = {}
+        self.update(learned or Learned.of())
 
     def learn(self, layer: str, names: Sequence[str]) -> tuple[str, ...]:
         """Return the names for a layer of the training net, given those of its store."""
@@ -297,12 +281,8 @@ class ClassNames:
         return self.by_layer[layer]
 
     def known_for(self, layer: str) -> tuple[str, ...]:
-        """Return the names of a layer as far as they are known, or else those of `common`."""
+        """Return the names of a layer as far as they are known, or else those that all layers with names share."""
         return _find(self.by_layer, layer)
-
-    def common(self) -> tuple[str, ...]:
-        """Return the names shared by all input layers of the training net that have names; empty if they differ."""
-        return _find(self.by_layer, "")
 
     def update(self, learned: Learned) -> None:
         """Take over what is in a checkpoint."""
@@ -367,8 +347,7 @@ class ClassNames:
         known = self.table_of(layer, learns) if facts is not None else None
         if learns and facts is not None:
             self.tables.setdefault(layer, facts)
-        difference = facts.compare(known) if facts is not None and known is not None else ""
-        if difference:
+        if facts is not None and known is not None and (difference := facts.compare(known)):
             raise DataError(
                 f"{store.url}: {difference} in training. Convert training and test data together, with --split, or "
                 "train and test with the tables themselves, with features and label in store_conf."

@@ -19,8 +19,8 @@ import numpy as np
 from safetensors.numpy import load
 
 from singa_dask.data import fs
+from singa_dask.data.codecs.learned import Learned
 from singa_dask.data.fs.checksum import checksum_of
-from singa_dask.data.stores.class_names import Learned
 from singa_dask.errors import CheckpointError, DataError
 from singa_dask.runtime.checkpoints.manifest import (
     MANIFEST,

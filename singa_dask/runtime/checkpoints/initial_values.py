@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from singa_dask.conf import JobConf
-from singa_dask.data.stores.class_names import Learned
+from singa_dask.data.codecs.learned import Learned
 from singa_dask.errors import CheckpointError, DataError, Mark, Problem, UnusableCheckpointError
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored

@@ -13,7 +13,6 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import Arrays
-from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import ConfigError, SingaError, UnitError
 from singa_dask.layers.metrics import Totals
 from singa_dask.net import NeuralNet
@@ -28,7 +27,6 @@ __all__ = [
     "Measured",
     "SharedValues",
     "build",
-    "class_names_of",
     "fill",
     "keep_outputs",
     "load_modules",
@@ -106,13 +104,6 @@ def fill(net: NeuralNet, initial: InitialValues, shared: SharedValues | None = N
     for name, owner in owners.items():
         owner.data = known[name][0]
     return max((known[name][1] for name in owners), default=0)
-
-
-def class_names_of(initial: InitialValues) -> ClassNames:
-    """Return the class names, facts of tables and scalings in checkpoints."""
-    names = ClassNames()
-    names.update(initial.learned())
-    return names
 
 
 def prepare_net(net: NeuralNet, job: JobConf, initial: InitialValues, shared: SharedValues | None = None) -> Algorithm:

@@ -19,6 +19,7 @@ from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import STORES, Arrays, fs
 from singa_dask.data.convert.tasks import report
+from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import Aborted
 from singa_dask.layers import StoreInput
 from singa_dask.layers.metrics import Totals
@@ -26,7 +27,6 @@ from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.net import (
     build,
-    class_names_of,
     keep_outputs,
     load_modules,
     locate_errors,
@@ -187,7 +187,7 @@ def _prepare(part: Part, net: NeuralNet) -> Algorithm:
     """Give a net memory, the values of checkpoints, and the first records of a part; return its algorithm."""
     job = JobConf.from_json(part.job, REGISTRIES)
     initial = InitialValues(job, part.init_from)
-    net.context.class_names = class_names_of(initial)
+    net.context.class_names = ClassNames(initial.learned())
     for layer in _inputs(net):
         layer.passed = part.first
         layer.reader.read_ahead()

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
+from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import ConfigError
 from singa_dask.layers import StoreInput
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.inference.net import build, class_names_of, load_modules, locate_errors
+from singa_dask.runtime.inference.net import build, load_modules, locate_errors
 from singa_dask.runtime.inference.part import Part
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import find_ops
@@ -54,7 +55,7 @@ def inspect_net(part: Part) -> Facts:
         job = JobConf.from_json(part.job, REGISTRIES)
         find_ops(job, device_of_part(job, part.index))  # raises an error if they are not available
         net = build(job, Phase(part.phase), part.layers, part.labels)
-        net.context.class_names = class_names_of(InitialValues(job, part.init_from))
+        net.context.class_names = ClassNames(InitialValues(job, part.init_from).learned())
         net.check_sources()
         inputs = [layer for layer in net.layers if layer.traits.is_input]
         stores = [layer for layer in inputs if isinstance(layer, StoreInput)]

@@ -22,7 +22,6 @@ from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.net import (
     SharedValues,
     build,
-    class_names_of,
     keep_outputs,
     locate_errors,
     prepare_net,
@@ -59,7 +58,7 @@ class Trained:
     @cached_property
     def class_names(self) -> ClassNames:
         """Class names and facts of tables in the checkpoint."""
-        return class_names_of(self.initial)
+        return ClassNames(self.initial.learned())
 
 
 class _Sized(NamedTuple):

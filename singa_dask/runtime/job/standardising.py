@@ -19,7 +19,7 @@ from singa_dask.runtime.job.tasks import Runner
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units.initial_state import InitialState
 
-__all__ = ["compute_scalings", "standardises"]
+__all__ = ["compute_scalings"]
 
 Found = tuple[str, Scaling | Measured]
 
@@ -42,18 +42,11 @@ def _measure(job: str, sources: Sequence[modules.Source], init_from: Sequence[st
     return list(found.items())
 
 
-def standardises(job: JobConf) -> bool:
-    """Return whether a layer of a job standardises its records."""
-    confs = [layer.given_block(StoreConf) for layer in job.neuralnet.layer]
-    return job.trains and any(conf is not None and conf.standardise for conf in confs)
-
-
 def compute_scalings(
     job: JobConf,
     sources: Sequence[modules.Source],
     init_from: Sequence[str],
     run: Runner,
-    n_tasks: int,
     warn: Callable[[str], None],
 ) -> dict[str, Mapping[str, Any]]:
     """Return the scaling of each layer of the training net that standardises, see `Scaling.to_dict`.
@@ -68,8 +61,7 @@ def compute_scalings(
     init_from : sequence of str
         URLs of checkpoints.
     run : Runner
-    n_tasks : int
-        Number of tasks that read records. The result does not depend on it.
+        Of one task a worker. The result does not depend on their number.
     warn : callable
         Takes a warning.
 
@@ -78,7 +70,10 @@ def compute_scalings(
     DataError
         Records cannot be read, or have values that are not finite or too large.
     """
-    text = job.model_dump_json()
+    confs = [layer.given_block(StoreConf) for layer in job.neuralnet.layer]
+    if not (job.trains and any(conf is not None and conf.standardise for conf in confs)):
+        return {}
+    text, n_tasks = job.model_dump_json(), job.cluster.nworker_groups * job.cluster.nworkers_per_group
     tasks = [partial(_measure, text, sources, init_from, i, n_tasks) for i in range(n_tasks)]
     found: dict[str, list[Scaling | Measured]] = {}
     for name, part in itertools.chain(*run(tasks)):

@@ -95,7 +95,7 @@ def build_nets(
     train = _build_net(job, ops, Phase.TRAIN, group, worker, gate=gate)
     nets = Nets(train)
     for phase, (freq, steps) in KEYS.items() if group == 0 else ():
-        if getattr(job, freq) == 0 or getattr(job, steps) == 0:
+        if 0 in (getattr(job, freq), getattr(job, steps)):
             continue
         of_phase = with_stores(job, lambda _: IN_ORDER) if is_whole(job, phase) else job
         nets[phase] = _build_net(of_phase, ops, phase, group, worker, train, gate)

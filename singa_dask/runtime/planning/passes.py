@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from singa_dask.conf import JobConf, LayerConf, Phase
+from singa_dask.conf.watched import FREQUENCIES
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Layer, StoreInput
 from singa_dask.layers.output import ArgSort
@@ -29,8 +30,7 @@ __all__ = [
 
 IN_ORDER = {"shuffle": "none", "random_skip": 0, "last_batch": "wrap"}
 """Keys of ``store_conf`` with which records are read in file order, from the first one on."""
-KEYS = {Phase.VALIDATION: ("validate_freq", "validate_steps"), Phase.TEST: ("test_freq", "test_steps")}
-"""Keys of a job for the frequency of a phase, and for its number of batches."""
+KEYS = {Phase[phase.upper()]: keys for phase, keys in FREQUENCIES.items()}
 
 
 class WholePass(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,9 +50,9 @@ class Evaluation:
         self._others = range(1, job.cluster.nworkers_per_group)
         # the step before which tests were done
         self._tested = state.step if manifest.get("tested") else -1
-        # metrics of the other workers; they may come before this one has its own
-        self._measured: list[Message] = []
-        channel.on("measured", self._measured.append)
+        # metrics of the other workers, by phase and step; they may come before this one has its own
+        self._measured: defaultdict[tuple[str, int], list[Message]] = defaultdict(list)
+        channel.on("measured", lambda message: self._measured[message.info["phase"], message.step].append(message))
 
     def begin(self) -> None:
         """End a run that goes on from a checkpoint at once if its metric had stopped improving there."""
@@ -108,15 +109,10 @@ class Evaluation:
 
     def _receive(self, phase: str) -> list[Message]:
         """Return what the other workers of the group have measured, in their order."""
-        found: list[Message] = []
-        while len(found) < len(self._others):
-            # one that is ahead may have sent what it has measured after this
-            found = [each for each in self._measured if (each.info["phase"], each.step) == (phase, self._state.step)]
-            if len(found) < len(self._others):
-                self._channel.receive("metrics of the other workers")
-        taken = set(map(id, found))
-        self._measured[:] = [each for each in self._measured if id(each) not in taken]
-        return sorted(found, key=lambda message: message.src)
+        key = phase, self._state.step
+        while len(self._measured[key]) < len(self._others):
+            self._channel.receive("metrics of the other workers")
+        return sorted(self._measured.pop(key), key=lambda message: message.src)
 
 
 class Watch:

@@ -168,8 +168,9 @@ class InitialState:
         if self.resumed:
             known.update(self.resumed.learned)
             return
+        is_complete = all(owner.name in self._initial for owner in whole_params(net.logical))
         learned = self._initial.learned()
-        if all(owner.name in self._initial for owner in whole_params(net.logical)):
+        if is_complete:
             known.inherited, known.inherited_tables = learned.class_names, learned.tables
             known.scalings.update(learned.scalings)
         known.inherited_scalings = learned.scalings
