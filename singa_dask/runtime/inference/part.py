@@ -176,11 +176,9 @@ def _compute(part: Part, net: NeuralNet) -> PartResult:
     inputs = _inputs(net)
     bad = len(set().union(*(layer.reader.bad_ids() for layer in inputs)))
     files = inputs[0].reader.record_files(part.first, part.first + part.n_records) if part.files else []
-    if not part.folder:
-        return PartResult(part, metrics, joined, bad, files, of_pass.state())
-    for name, values in zip(part.layers, joined, strict=True):
+    for name, values in zip(part.layers, joined, strict=True) if part.folder else ():
         STORES.find("arrow").write(part.url(name), values)
-    return PartResult(part, metrics, [], bad, files, of_pass.state())
+    return PartResult(part, metrics, [] if part.folder else joined, bad, files, of_pass.state())
 
 
 def _prepare(part: Part, net: NeuralNet) -> Algorithm:

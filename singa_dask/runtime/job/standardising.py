@@ -10,7 +10,7 @@ from typing import Any
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.codecs.scaling import Scaling, columns_of
+from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.layers import StoreInput
 from singa_dask.layers.records import StoreConf
 from singa_dask.layers.standardise import Measured, measure, scaling_of
@@ -37,7 +37,7 @@ def _measure(job: str, sources: Sequence[modules.Source], init_from: Sequence[st
     for layer in net.all_layers:
         if isinstance(layer, StoreInput) and layer.store_conf.standardise and layer.conf_name not in found:
             given = net.context.class_names.inherited_scalings.get(layer.conf_name)
-            fits = given is not None and len(given.mean) == columns_of(layer.features[0].shape[1:])
+            fits = given is not None and given.of_shape(layer.features[0].shape[1:]) is not None
             found[layer.conf_name] = given if given and fits else measure(layer, index, of, check_wanted)
     return list(found.items())
 
