@@ -290,7 +290,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             return
         url = f"{run_dir}.initial-{uuid.uuid4().hex[:8]}"
         try:
-            import_into(job.conf, "the fitted values", self._net.values, url, None, scalings=self._net.scalings)
+            import_into(job.conf, "the fitted values", self._net.values, url, None, scalings=self._net.learned.scalings if self._net.learned else {})
         except ConfigError as error:
             raise ConfigError(OTHER_NET) from error
         try:

@@ -29,14 +29,12 @@ from singa_dask.layers.named_columns import open_named
 from singa_dask.layers.record_reader import RecordReader, read_statistic
 from singa_dask.layers.records import (
     StoreConf,
-    check_shape,
+    check_records,
     in_layout,
     open_records,
     open_text,
     options_of,
-    records_of,
     with_column_shape,
-    without_labels,
 )
 from singa_dask.layers.site import Context, Site
 from singa_dask.layers.standardise import find_scaling
@@ -250,13 +248,7 @@ class StoreInput(InputLayer):
             first = {name: array[:1] for name, array in store.read_block(0).items()}
             self._parsed(self._labels.apply(first))
             return
-        values = store.schema.get("data") or store.schema.get("pixel")
-        if values is None:
-            shape = tuple(self.store_conf.shape)
-            raise DataError(f"{store.url}: only {', '.join(store.schema)}, expected {shape}, as shape says.")
-        check_shape(store.url, values.shape, self.store_conf, records_of(store))
-        if self.store_conf.needs_label and "label" not in store.schema:
-            raise without_labels(store.url, bool(store.table_facts), store.other_fields)
+        check_records(store, self.store_conf)
 
     def statistics(self) -> tuple[Array | float | None, Array | float | None]:
         """Read mean and std, of a record or for all values; None where the job gives none. See `Scaling.divisor`."""
@@ -318,11 +310,10 @@ class StoreInput(InputLayer):
             One cannot be read, or has another shape than a record.
         """
         self._scaling = find_scaling(self)
-        found = [
-            each.astype(self.context.param_dtype) if isinstance(each, np.ndarray) else each
+        self._mean, self._std = (
+            self.ops.constant(each.astype(self.context.param_dtype)) if isinstance(each, np.ndarray) else each
             for each in self.statistics()
-        ]
-        self._mean, self._std = (self.ops.constant(each) if isinstance(each, np.ndarray) else each for each in found)
+        )
 
     def feed(self, arrays: Arrays, first: int = 0) -> None:
         """Set the records of the next batch, in place of those of the store.

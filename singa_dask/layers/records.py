@@ -24,12 +24,12 @@ from singa_dask.registry import suggest
 __all__ = [
     "CacheConf",
     "StoreConf",
+    "check_records",
     "check_shape",
     "in_layout",
     "open_records",
     "open_text",
     "options_of",
-    "records_of",
     "same_shape",
     "stored_shape",
     "with_column_shape",
@@ -312,10 +312,21 @@ def check_shape(url: str, found: Sequence[int], conf: StoreConf, what: str = "re
     raise DataError(f"{url}: {what} of {tuple(found)}, expected {expected}, as {said}.{hint}")
 
 
-def records_of(store: Store) -> str:
-    """Return what to call the records of a store in an error about their shape."""
+def check_records(store: Store, conf: StoreConf) -> None:
+    """Compare the shape and the fields of a store's records with what a job says.
+
+    Raises
+    ------
+    DataError
+        They do not agree.
+    """
+    values = store.schema.get("data") or store.schema.get("pixel")
+    if values is None:
+        raise DataError(f"{store.url}: only {', '.join(store.schema)}, expected {tuple(conf.shape)}, as shape says.")
     names = store.table_facts.names if store.table_facts else ()
-    return f"records ({show_names(names)})" if names else "records"
+    check_shape(store.url, values.shape, conf, f"records ({show_names(names)})" if names else "records")
+    if conf.needs_label and "label" not in store.schema:
+        raise without_labels(store.url, bool(store.table_facts), store.other_fields)
 
 
 def without_labels(url: str, is_table: bool, others: Sequence[str] = ()) -> DataError:

@@ -91,18 +91,18 @@ def prepare(
 
 def _check_standardised(nets: Mapping[Phase, NeuralNet]) -> None:
     """Check that tests and validations standardise the records that training does."""
-    inputs = {
-        phase: [each for each in net.all_layers if isinstance(each, StoreInput) and not each.reads_outputs]
-        for phase, net in nets.items()
-    }
-    trained = {layer.conf_name: layer.store_conf.standardise for layer in inputs.pop(Phase.TRAIN)}
-    for phase, layers in inputs.items():
-        for layer in layers:
+    trained: dict[str, bool] = {}
+    for net in nets.values():  # that of training is the first
+        for node, layer in zip(net.nodes, net.all_layers, strict=True):
+            if not isinstance(layer, StoreInput) or layer.reads_outputs:
+                continue
+            said = layer.store_conf.standardise
             expected = trained.get(layer.conf_name, any(trained.values()))
-            if layer.store_conf.standardise != expected:
-                index = next(node.index for node in nets[phase].nodes if node.layer == layer.conf_name)
+            if net.context.phase == Phase.TRAIN:
+                trained[layer.conf_name] = said
+            elif said != expected:
                 message = f"the training net has standardise: {str(expected).lower()}. Say the same here."
-                raise ConfigError(Problem(("neuralnet", "layer", index, "store_conf", "standardise"), message))
+                raise ConfigError(Problem(("neuralnet", "layer", node.index, "store_conf", "standardise"), message))
 
 
 def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet], of_phase: Mapping[Phase, PassMetrics]) -> None:
