@@ -205,7 +205,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
                 losses[event["step"]] = sum(value for name, value in event.items() if name.endswith("loss"))
 
         x, *others = data
-        with self._run_directory() as run_dir, self._initial(job, run_dir, goes_on) as init_from:
+        with self._places(job, goes_on) as (run_dir, init_from):
             run = train(
                 job,
                 data={DATA: (x.to_dask() if isinstance(x, SparseRecords) else x, *others)},
@@ -283,20 +283,23 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     @contextlib.contextmanager
-    def _initial(self, job: Job, run_dir: str, goes_on: bool) -> Iterator[str | Sequence[str]]:
-        """Yield what a fit starts from; the fitted values are a checkpoint beside the run until it ends."""
-        if not goes_on:
-            yield self.init_from
-            return
-        url = f"{run_dir}.initial-{uuid.uuid4().hex[:8]}"
-        try:
-            import_into(job.conf, "the fitted values", self._net.values, url, None, scalings=self._net.learned.scalings if self._net.learned else {})
-        except ConfigError as error:
-            raise ConfigError(OTHER_NET) from error
-        try:
-            yield url
-        finally:
-            fs.remove_tree(fs.absolute(url))
+    def _places(self, job: Job, goes_on: bool) -> Iterator[tuple[str, str | Sequence[str]]]:
+        """Yield the URLs of the run and of what it starts from: fitted values are a checkpoint beside it, meanwhile."""
+        with tempfile.TemporaryDirectory(prefix="singa-dask-") as directory:
+            run_dir = self.run_dir or os.path.join(directory, "run")
+            if not goes_on:
+                yield run_dir, self.init_from
+                return
+            url = f"{run_dir}.initial-{uuid.uuid4().hex[:8]}"
+            try:
+                scalings = self._net.learned.scalings if self._net.learned else {}
+                import_into(job.conf, "the fitted values", self._net.values, url, None, scalings=scalings)
+            except ConfigError as error:
+                raise ConfigError(OTHER_NET) from error
+            try:
+                yield run_dir, url
+            finally:
+                fs.remove_tree(fs.absolute(url))
 
     def _job(self, shape: tuple[int, ...], n_outputs: int, max_iter: int | None, is_weighted: bool) -> Job:
         seed = None
@@ -305,15 +308,6 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         if self.job is not None:
             return given_job(self, shape[0], max_iter, seed)
         return default_job(self, shape, n_outputs, self._loss, max_iter, seed, is_weighted)
-
-    @contextlib.contextmanager
-    def _run_directory(self) -> Iterator[str]:
-        """Yield the URL of the run; a temporary directory is deleted afterwards."""
-        if self.run_dir is not None:
-            yield self.run_dir
-            return
-        with tempfile.TemporaryDirectory(prefix="singa-dask-") as directory:
-            yield os.path.join(directory, "run")
 
     def _records(self, x: Any) -> Any:
         """Return features as the net reads them; rows of a sparse matrix once they are asked for."""
@@ -344,8 +338,8 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
     def _predicted(self, x: Any, proba: bool) -> Array:
         """Return what is predicted for an array in memory, or a sparse matrix."""
         records = self._records(x)
-        blocks = [records[rows] for rows in records.slices()] if is_sparse(x) else [records]
-        return self._decoded(np.concatenate([self._net.outputs(each) for each in blocks]), proba)
+        blocks = records.slices() if is_sparse(x) else [slice(None)]
+        return self._decoded(np.concatenate([self._net.outputs(records[rows]) for rows in blocks]), proba)
 
     def _decoded(self, outputs: Array, proba: bool) -> Array:
         """Return what is predicted from the outputs of the net."""

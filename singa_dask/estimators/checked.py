@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -104,12 +103,9 @@ def checked_records(
         raise ValueError(f"X has {n} records, but y has {n_targets}.")
     if not n:
         raise ValueError("X has no records. Expected at least one.")
-    if weights is None:
-        x, y = (_array_of(*of) for of in zip((x, y), parts, facts, strict=True))
-    else:
-        lengths = facts[0].lengths
-        x, y = (array_of(of, lengths, _meta_of(each)) for of, each in zip(parts, (x, y), strict=True))
-        weights = array_of(weights, lengths, np.empty(0))
+    x, y = (array_of(of, known.lengths, _meta_of(each)) for of, known, each in zip(parts, facts, (x, y), strict=True))
+    if weights is not None:
+        weights = array_of(weights, facts[0].lengths, np.empty(0))
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     return Records(x, y.rechunk({0: x.chunks[0], **dict.fromkeys(range(1, y.ndim), -1)}), weights, *facts)
@@ -127,18 +123,8 @@ def _weighted(x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
 def _with_weights(x: Any, x_parts: Parts, y_parts: Parts, weights: Any) -> tuple[tuple[Parts, Parts], Parts]:
     """Return the partitions of features, targets and weights of the records whose weight is not 0.
 
-    Parameters
-    ----------
-    x : collection of Dask
-    x_parts, y_parts : list of Delayed
-        Partitions of X and y.
-    weights : column, array or array-like
-        With the partitions of X; any other array only if X is an array of known chunks.
-
-    Raises
-    ------
-    ValueError
-        The partitions differ. To compute one raises it if it has another length, or a wrong weight.
+    Weights have the partitions of X, or are any array if X is an array of known chunks. A ValueError says that they
+    differ; to compute a partition raises it if there are more or fewer weights than records, or a wrong one.
     """
     chunks = x.chunks[0] if hasattr(x, "chunks") else (np.nan,)
     is_known = not np.isnan(chunks).any()
@@ -174,13 +160,6 @@ def _kept(part: Any, weights: Any) -> npt.NDArray[Any]:
 def _meta_of(collection: Any) -> Any:
     """Return a collection without records."""
     return np.empty((0, *collection.shape[1:]), collection.dtype) if hasattr(collection, "chunks") else collection._meta
-
-
-def _array_of(collection: Any, parts: Sequence[Any], facts: Facts) -> Any:
-    """Return a collection as an array of Dask of known shape."""
-    if hasattr(collection, "chunks") and not np.isnan(collection.shape[0]):
-        return collection
-    return array_of(parts, facts.lengths, _meta_of(collection))
 
 
 def checked_features(estimator: BaseEstimator, x: Any, several_axes: bool) -> Any:

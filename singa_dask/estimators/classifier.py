@@ -54,7 +54,7 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
         self.class_weight = class_weight
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> SingaClassifier:
-        """Train for one epoch of these records, from the fitted values; the updater and its learning rate begin anew.
+        """Train for one epoch of these records, from the fitted values; see `fit`. The updater begins anew.
 
         Parameters
         ----------
@@ -62,18 +62,6 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
             As in `fit`. The default net goes on with mean and standard deviation of the first call.
         classes : (classes,) array, optional
             All classes that y of any call has. Needed in the first call, unless y has several columns.
-
-        Returns
-        -------
-        SingaClassifier
-            This one.
-
-        Raises
-        ------
-        ValueError
-            The data or a parameter are wrong.
-        SingaError
-            The training has failed.
         """
         goes_on = self.__sklearn_is_fitted__()
         if classes is None and not goes_on and np.ndim(y) < 2:

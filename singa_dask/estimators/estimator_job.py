@@ -36,20 +36,17 @@ def default_job(
     seed: int | None,
     is_weighted: bool,
 ) -> Job:
-    """Return the job of a multi-layer perceptron.
+    """Return the job of a multi-layer perceptron with the parameters of an estimator.
 
     Parameters
     ----------
     estimator : SingaEstimator
-        With the parameters.
     shape : (int, int)
         Records and features.
-    n_outputs : int
+    n_outputs, max_iter, seed : int
+        ``max_iter`` is a number of epochs. None is the default.
     loss : str
         Type of the loss layer.
-    max_iter : int or None
-        Number of epochs.
-    seed : int or None
     is_weighted : bool
         Whether the loss reads weights of records.
 

@@ -58,19 +58,7 @@ def facts_of_both(x: Any, y: Any, moments: bool, distinct: bool) -> tuple[Facts,
 def facts_of_parts(x: list[Any], y: list[Any], moments: bool, distinct: bool) -> tuple[Facts, Facts]:
     """Return the facts of features and targets of Dask, whose partitions are computed once, in any order.
 
-    Parameters
-    ----------
-    x, y : list of Delayed
-        Their partitions.
-    moments : bool
-        Whether those of the features are needed.
-    distinct : bool
-        Whether the distinct values of the targets are needed, else their moments.
-
-    Raises
-    ------
-    ValueError
-        Values are no numbers, or cannot be sorted.
+    ``moments`` are those of the features, ``distinct`` the values of the targets, of which else the moments are known.
     """
     found: tuple[Facts, Facts] = compute(  # type: ignore[no-untyped-call]
         _reduced(map_parts(partial(_facts_of, moments=moments, distinct=False), x)),

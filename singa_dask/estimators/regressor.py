@@ -32,24 +32,12 @@ class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
     _checks: ClassVar[Mapping[str, bool]] = {"multi_output": True, "y_numeric": True}
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SingaRegressor:
-        """Train for one epoch of these records, from the fitted values; the updater and its learning rate begin anew.
+        """Train for one epoch of these records, from the fitted values; see `fit`. The updater begins anew.
 
         Parameters
         ----------
         X, y, sample_weight
             As in `fit`. The default net goes on with means and standard deviations of the first call.
-
-        Returns
-        -------
-        SingaRegressor
-            This one.
-
-        Raises
-        ------
-        ValueError
-            The data or a parameter are wrong.
-        SingaError
-            The training has failed.
         """
         return self._fit(X, y, sample_weight, 1, self.__sklearn_is_fitted__(), partial=True)
 
