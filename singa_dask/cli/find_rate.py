@@ -17,14 +17,7 @@ __all__ = ["find_rate"]
 @click.option("--low", type=float, default=1e-6, show_default=True, help="First rate.")
 @click.option("--high", type=float, default=10.0, show_default=True, help="Last rate.")
 @click.option("--steps", type=int, default=100, show_default=True, help="Steps from the first to the last rate.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    help="Draw the curve in a file that ends in .png or .svg, not in the terminal. "
-    "Both need pip install 'singa-dask[plot]'.",
-)
-@click.option("--run-dir", metavar="URL", help="Keep the run here. Without it nothing is kept.")
+@click.option("-o", "--output", metavar="FILE", help="Draw the curve in a file that ends in .png or .svg.")
 @json_option
 @does("singa_dask.cli.work.find_rate:find_rate")
 def find_rate(**given: Any) -> None:

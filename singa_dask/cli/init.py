@@ -11,37 +11,29 @@ from typing import Any
 import click
 
 from singa_dask.cli.echo import echo
-from singa_dask.cli.init_columns import Options, UnsureError
-from singa_dask.cli.init_data import Records, Text, survey
-from singa_dask.cli.init_job import (
-    NETS,
-    default_net,
-    describe_outputs,
-    hidden_of,
-    job_name,
-    training_of,
-    write_job,
-)
-from singa_dask.cli.init_tables import show_output
+from singa_dask.cli.init_columns import show_value
+from singa_dask.cli.init_data import survey
+from singa_dask.cli.init_job import NETS, commands, default_net, hidden_of, training_of, write_job
+from singa_dask.cli.init_records import Options, Output, Records, Text, UnsureError, listed
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError
 
 __all__ = ["init"]
 
-MAX_SHOWN = 6
+# features and classes that are named
+MAX_FEATURES, MAX_CLASSES = 6, 20
 
 
 def _names(context: click.Context, option: click.Parameter, value: Any) -> tuple[str, ...]:
     """Return names that commas separate."""
-    found = (value,) if isinstance(value, str) else tuple(value or ())
-    return tuple(name.strip() for each in found for name in each.split(",") if name.strip())
+    return tuple(name.strip() for name in (value or "").split(",") if name.strip())
 
 
 @click.command()
 @click.argument("data", metavar="DATA")
 @click.option("-o", "--out", metavar="FILE", default="job.yaml", show_default=True, help="Job file to write.")
 @click.option("--net", type=click.Choice(NETS), help="Kind of net; chosen by the data if not given.")
-@click.option("--test", "test_data", metavar="URL", default="", help="Test set; looked for beside DATA if not given.")
+@click.option("--test", metavar="URL", default="", help="Test set; looked for beside DATA if not given.")
 @click.option("--backend", metavar="NAME", default="", help="Format of DATA; found from the file if not given.")
 @click.option(
     "--label", metavar="NAME", multiple=True, help="Column, key or array with classes; a position, first or last."
@@ -69,7 +61,7 @@ def _names(context: click.Context, option: click.Parameter, value: Any) -> tuple
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the job, and of the records to test on.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE, and the files of a split, if they exist.")
-def init(data: str, out: str, net: str | None, test_data: str, backend: str, overwrite: bool, **given: Any) -> None:
+def init(data: str, out: str, overwrite: bool, **given: Any) -> None:
     """Write a job file for data.
 
     DATA is a store of records with labels in any format that is read, a table of CSV, Parquet, JSON or Excel, a folder
@@ -83,53 +75,39 @@ def init(data: str, out: str, net: str | None, test_data: str, backend: str, ove
     you are asked. The other columns of numbers are features, and so are those of strings that are categories. Others,
     such as dates, ids and constants, are left out. What will be written is printed before.
     """
-    place, options = fs.absolute(out), Options(**given)
-    folder = f"{posixpath.splitext(out)[0]}-data"
+    place, folder = fs.absolute(out), f"{posixpath.splitext(out)[0]}-data"
     if fs.exists(place) and not overwrite:
         raise ConfigError(f"{out}: exists already. Expected a new file. Give --overwrite to replace it.")
-    found, options, n_asked = _surveyed(data, test_data, backend, net, options, folder)
-    said = {name: value for name, value in vars(options).items() if value != getattr(Options(), name)}
-    said |= {"net": net, "test": test_data, "backend": backend}
-    command = shlex.join(["singa-dask", "init", data, *_arguments(said)])
-    net = net or default_net(found)
+    found, options = _surveyed(data, Options(**given), folder)
+    net = options.net or default_net(found)
     _check_fits(found, net)
     _tell(found, net)
-    if n_asked and not click.confirm(f"Write {out}?", default=True, err=True):
+    if options != Options(**given) and not click.confirm(f"Write {out}?", default=True, err=True):
         return
-    if isinstance(found, Records) and found.to_write:
+    if isinstance(found, Records) and found.write:
         if fs.exists(fs.absolute(folder)) and not overwrite:
             raise ConfigError(f"{folder}: exists already. Expected none. Give --overwrite to replace its files.")
-        table, files = found.to_write
-        table.write(fs.absolute(folder), files)
-    text = write_job(found, net, command).replace(" JOB ", f" {shlex.quote(out)} ")
-    fs.write_atomic(place, text.encode())
-    _tell_next(found, net, out)
+        found.write(fs.absolute(folder))
+    command = shlex.join(["singa-dask", "init", data, *_arguments(options)])
+    fs.write_atomic(place, write_job(found, net, out, command).encode())
+    run, then = commands(found, net, out)
+    echo(f"{out}: a job with net {net}. Next:\n  {run}\n  {then}", err=True)
 
 
-def _surveyed(
-    data: str, test_data: str, backend: str, net: str | None, options: Options, folder: str
-) -> tuple[Records | Text, Options, int]:
-    """Look at data; ask what is not clear, on a terminal; return options with the answers, and their number."""
-    n_asked = 0
+def _surveyed(data: str, options: Options, folder: str) -> tuple[Records | Text, Options]:
+    """Look at data; ask what is not clear, on a terminal; return options with the answers."""
     while True:
         try:
-            return survey(data, test_data, backend, net == "char-rnn", options, folder), options, n_asked
+            return survey(data, options, folder), options
         except UnsureError as error:
             if not sys.stdin.isatty():
-                raise _as_given(error, data) from None
-            options, n_asked = dataclasses.replace(options, **_ask(error)), n_asked + 1
+                raise
+            options = dataclasses.replace(options, **_ask(error))
         except DataError as error:
-            raise _as_given(error, data) from None
-
-
-def _as_given(error: DataError, data: str) -> DataError:
-    """Return an error with the name of the data that the user gave."""
-    named, place = str(error), fs.absolute(data)
-    if named.startswith((f"{place}:", f"{place},")):
-        named = data + named.removeprefix(place)
-    if "could each be the label" in named:
-        named = f"{named.partition(' Set user_conf')[0]} Give --label NAME."
-    return DataError(named)
+            said, several, _ = str(error).partition(" Set user_conf: {label: NAME}")
+            if not several:
+                raise
+            raise DataError(f"{said} Give --label NAME.") from None
 
 
 def _ask(error: UnsureError) -> dict[str, Any]:
@@ -140,44 +118,46 @@ def _ask(error: UnsureError) -> dict[str, Any]:
     return error.choices[answer - 1][1]
 
 
-def _arguments(said: dict[str, Any]) -> list[str]:
-    """Return options as they are written on a command line."""
+def _arguments(options: Options) -> list[str]:
+    """Return options as they are written on a command line, without those that have their defaults."""
     found = list[str]()
-    for name, value in said.items():
+    for name, value in vars(options).items():
         option = f"--{name.replace('_', '-')}"
+        if value == getattr(Options(), name):
+            continue
         if name in ("label", "target"):
             found += [f"{option}={each}" for each in value]
         elif isinstance(value, bool):
             found.append(option if value else f"--no-{name}")
-        elif value not in (None, "", ()):
+        else:
             found.append(f"{option}={','.join(value) if isinstance(value, tuple) else value}")
     return found
 
 
 def _check_fits(found: Records | Text, net: str) -> None:
+    said = ""
     if isinstance(found, Text) and net != "char-rnn":
-        raise ConfigError(f"{found.url}: a text. Expected records with labels for --net {net}; a text takes char-rnn.")
-    if isinstance(found, Records) and net == "convnet" and not found.is_image:
+        said = f"a text. Expected records with labels for --net {net}; a text takes char-rnn."
+    elif isinstance(found, Records) and net == "convnet" and not found.is_image:
         shape = " x ".join(map(str, found.shape))
         said = f"records of {shape} values. Expected images for --net convnet. Try --net mlp."
+    if said:
         raise ConfigError(f"{found.source}: {said}")
 
 
 def _tell(found: Records | Text, net: str) -> None:
     """Print what was found, and what will be written."""
     if isinstance(found, Text):
-        echo(f"{found.url}: {found.n_characters} characters, {found.n_distinct} different ones", err=True)
+        echo(f"{found.source}: {found.n_characters} characters, {found.n_distinct} different ones", err=True)
         return
-    shape = " x ".join(map(str, found.shape))
     n = found.n_records + (found.n_test if found.split else 0)
     form = found.backend if not found.split else found.source.lower().removesuffix(".gz").rpartition(".")[2]
-    echo(f"{found.source}: {n} {form} records of {shape} values {describe_outputs(found)}", err=True)
-    lines = [show_output(each) for each in found.outputs]
+    echo(f"{found.source}: {n} {form} records {found.describe()}", err=True)
+    lines = [_show(each) for each in found.outputs]
     if found.features:
-        more = f" and {len(found.features) - MAX_SHOWN} more" if len(found.features) > MAX_SHOWN else ""
         texts = sum(name in found.reading.get("categories", ()) for name in found.features)
         kinds = f"{len(found.features) - texts} of numbers, {texts} of categories"
-        lines.append(f"features: {kinds}: {', '.join(found.features[:MAX_SHOWN])}{more}")
+        lines.append(f"features: {kinds}: {listed(found.features, MAX_FEATURES)}")
     if found.left_out:
         lines.append(f"columns left out: {found.left_out}")
     lines += [f"warning: {text}." for text in found.trouble]
@@ -194,20 +174,18 @@ def _tell(found: Records | Text, net: str) -> None:
         echo(line, err=True)
 
 
-def _baseline(output: Any) -> str:
+def _show(output: Output) -> str:
+    if not output.is_label:
+        return f"target: {output.name}, {output.why}. Mean {output.mean:.6g}, deviation {output.std:.6g}"
+    names = output.names or tuple(map(str, range(len(output.counts))))
+    total = max(sum(output.counts), 1)
+    counted = zip(names, output.counts, strict=True)
+    parts = [f"{show_value(name)} {count} ({count / total:.0%})" for name, count in counted]
+    return f"label: {output.name}, {output.why}. {len(parts)} classes: {listed(parts, MAX_CLASSES)}"
+
+
+def _baseline(output: Output) -> str:
     total = sum(output.counts)
     if not output.is_label:
         return f"to beat: always the mean of {output.name} is off by {output.std:.6g} (root of the mean square)"
     return f"to beat: always the largest class is right in {max(output.counts) / total:.1%}" if total else ""
-
-
-def _tell_next(found: Records | Text, net: str, out: str) -> None:
-    source = found.url if isinstance(found, Text) else found.source
-    run, name = f"runs/{job_name(source, net)}", shlex.quote(out)
-    if isinstance(found, Text):
-        then = f"singa-dask sample {name} --init-from {run} --length 400"
-    else:
-        suffix = posixpath.basename(source).partition(".")[2]
-        new = "PICTURE" if found.backend == "image-folder" else f"NEW.{suffix}".rstrip(".")
-        then = f"singa-dask predict {name} --init-from {run} --data {new}"
-    echo(f"{out}: a job with net {net}. Next:\n  singa-dask run {name} --run-dir {run}\n  {then}", err=True)

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from singa_dask.cli.init_records import Options, UnsureError
 from singa_dask.data import fs
-from singa_dask.data.codecs.csv_records import Run, record_starts
+from singa_dask.data.codecs.csv_records import Run, check_charset, is_number, record_starts
 from singa_dask.data.codecs.table_columns import as_floats, as_texts, missing_of, whole
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.fs.byte_source import open_bytes
@@ -24,52 +25,18 @@ from singa_dask.data.stores.table import open_part
 from singa_dask.data.stores.table_part import OpenParts, TableReader, format_of, table_files
 from singa_dask.errors import DataError
 
-__all__ = ["Column", "Options", "Table", "UnsureError", "read_table", "show_value"]
+__all__ = ["Column", "Rows", "Table", "head_lines", "read_table", "separator_of", "show_value"]
+
+Rows = npt.NDArray[np.int64]
 
 # of larger tables the first records are looked at
 MAX_BYTES = 1 << 28
 HEAD_BYTES = 1 << 16
 BLOCK_BYTES = 1 << 24
+BOM = b"\xef\xbb\xbf"
 DATES = ("date", "timestamp", "time", "duration")
 DATE = re.compile(r"\d{4}-\d\d?-\d\d?([ T].*)?|\d\d?[./]\d\d?[./]\d{2,4}([ T].*)?")
 MAX_SHOWN = 5
-
-
-class UnsureError(DataError):
-    """Data can be read in several ways.
-
-    Attributes
-    ----------
-    question : str
-    choices : tuple of (str, dict)
-        What each answer says, and the fields of `Options` that it changes.
-    """
-
-    def __init__(self, place: str, question: str, choices: Sequence[tuple[str, dict[str, Any]]], advice: str) -> None:
-        self.question, self.choices = question, tuple(choices)
-        super().__init__(f"{place}: {question} {advice}")
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the options of ``init`` say about records, mostly about those of tables."""
-
-    label: tuple[str, ...] = ()
-    target: tuple[str, ...] = ()
-    features: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    separator: str = ""
-    encoding: str = ""
-    missing: str = ""
-    classes: tuple[str, ...] = ()
-    header: bool | None = None
-    test_split: float = 0.2
-    seed: int = 1
-
-    def of_tables(self) -> str:
-        """Return an option that only tables take, if one is given."""
-        names = ("target", "features", "drop", "encoding", "missing", "classes")
-        return next((name for name in names if getattr(self, name)), "header" if self.header is not None else "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,15 +118,14 @@ class Table:
         """Return the different values of a column as they are written, sorted, those of numbers by value."""
         found = set[str]()
         for file, run in self.runs:
-            data = self.reader.parts(file).fetch(run, self.reader.in_file(file, {name: "string"}))
-            texts = as_texts(whole(self.reader.decode(file, run, {name: "string"}, data).column(name)))
+            texts = as_texts(whole(_decoded(self.reader, file, run, {name: "string"}).column(name)))
             found.update(pc.unique(texts.filter(pa.array(~missing_of(texts)))).to_pylist())
         try:
             return tuple(sorted(sorted(found), key=float))
         except ValueError:
             return tuple(sorted(found))
 
-    def write(self, folder: str, parts: Mapping[str, npt.NDArray[np.int64]]) -> None:
+    def write(self, folder: str, parts: Mapping[str, Rows]) -> None:
         """Write rows to files of the same form, CSV record by record as they are; other tables to Parquet."""
         fs.makedirs(folder)
         for name, rows in parts.items():
@@ -170,7 +136,7 @@ class Table:
         """Of the files that `write` writes."""
         return ".csv" if self.format == "csv" else ".parquet"
 
-    def _rows(self, rows: npt.NDArray[np.int64]) -> bytes:
+    def _rows(self, rows: Rows) -> bytes:
         if self.format == "csv":
             return b"".join(self._lines(np.sort(rows)))
         tables = [_decoded(self.reader, file, run, self.kinds) for file, run in self.runs]
@@ -179,7 +145,7 @@ class Table:
         pq.write_table(table, sink)
         return bytes(sink.getvalue())
 
-    def _lines(self, rows: npt.NDArray[np.int64]) -> Iterator[bytes]:
+    def _lines(self, rows: Rows) -> Iterator[bytes]:
         first = self.reader.parts(0)
         yield bytes(first.source.read(0, first.start))
         at = 0
@@ -204,6 +170,8 @@ def read_table(place: str, options: Options) -> Table:
     """
     files = table_files(place)
     form = format_of(files)
+    if options.encoding:
+        check_charset(place, options.encoding)
     try:
         text = _sniff(files[0].url, options) if form == "csv" else {}
         parts = OpenParts(lambda file: open_part(files[file].url, form, block_bytes=BLOCK_BYTES, **text))
@@ -226,10 +194,11 @@ def _decoded(reader: TableReader, file: int, run: Run, kinds: Mapping[str, str])
 
 
 def _looked_at(place: str, form: str, text: Mapping[str, Any], reader: TableReader, kinds: dict[str, str]) -> Table:
-    read = ("number", "boolean", "string", "empty", *(() if form == "csv" else DATES))
-    wanted = {name: kind if kind in read else "string" for name, kind in kinds.items() if name}
-    if form != "csv":
-        wanted = {name: kind for name, kind in wanted.items() if kinds[name] in read}
+    read = ("number", "boolean", "string", "empty")
+    if form == "csv":
+        wanted = {name: kind if kind in read else "string" for name, kind in kinds.items() if name}
+    else:
+        wanted = {name: kind for name, kind in kinds.items() if name and kind in (*read, *DATES)}
     runs, tables, n_bytes = list[tuple[int, Run]](), list[pa.Table](), 0
     for file in range(len(reader.files)):
         for run in reader.parts(file).runs(BLOCK_BYTES, 4 * len(kinds)):
@@ -238,16 +207,10 @@ def _looked_at(place: str, form: str, text: Mapping[str, Any], reader: TableRead
             if n_bytes <= MAX_BYTES or not tables:
                 tables.append(_decoded(reader, file, run, wanted))
     table = pa.concat_tables(tables, promote_options="permissive")
-    part = reader.parts(0)
+    part, none = reader.parts(0), pa.nulls(len(table))
+    values = {name: whole(table.column(name)) for name in wanted}
     columns = [
-        Column(
-            name,
-            i,
-            kind,
-            whole(table.column(name)) if name in wanted else pa.nulls(len(table)),
-            name in part.index,
-            part.faults.get(name, ""),
-        )
+        Column(name, i, kind, values.get(name, none), name in part.index, part.faults.get(name, ""))
         for i, (name, kind) in enumerate(kinds.items(), 1)
     ]
     return Table(place, form, text, columns, sum(run.n for _, run in runs), reader, wanted, runs)
@@ -256,16 +219,22 @@ def _looked_at(place: str, form: str, text: Mapping[str, Any], reader: TableRead
 # -- text -----------------------------------------------------------------------------------------------
 
 
-def _sniff(place: str, options: Options) -> dict[str, Any]:
-    """Return separator, encoding and whether there is a header, as far as they are not the usual ones."""
+def head_lines(place: str, charset: str = "utf-8") -> list[str]:
+    """Return the first lines of a text, as it is or gzipped."""
     source = open_bytes(place)
     head = bytes(source.read(0, min(source.size, HEAD_BYTES)))
     source.close()
-    lines = head.decode(options.encoding or "utf-8", errors="replace").removeprefix("\ufeff").splitlines()
-    if len(head) == HEAD_BYTES:
-        lines.pop()
+    lines = [line.decode(charset, errors="replace") for line in head.removeprefix(BOM).splitlines()]
+    return lines[:-1] if len(head) == HEAD_BYTES else lines
+
+
+def _sniff(place: str, options: Options) -> dict[str, Any]:
+    """Return separator, encoding and whether there is a header, as far as they are not the usual ones."""
+    lines = head_lines(place, options.encoding or "utf-8")
     found: dict[str, Any] = {}
-    separator = options.separator or _separator(lines[0] if lines else "")
+    separator = options.separator or separator_of(lines)
+    if len(separator) != 1:
+        raise DataError(f"{place}: --separator {separator!r}. Expected one character.")
     if separator != ",":
         found["separator"] = separator
     if options.encoding:
@@ -278,8 +247,9 @@ def _sniff(place: str, options: Options) -> dict[str, Any]:
     return found
 
 
-def _separator(line: str) -> str:
-    unquoted = re.sub(r'"[^"]*"', "", line)
+def separator_of(lines: Sequence[str]) -> str:
+    """Return the separator that the first line of a table has most of; a blank if it has none."""
+    unquoted = re.sub(r'"[^"]*"', "", lines[0] if lines else "")
     return max((",", ";", "\t", "|"), key=unquoted.count) if re.search(r"[,;\t|]", unquoted) else " "
 
 
@@ -291,8 +261,8 @@ def _has_header(place: str, first: Sequence[str], rows: Sequence[Sequence[str]])
     UnsureError
         It may.
     """
-    numbers = [_is_number(text) for text in first if text.strip()]
-    texts = [i for i, text in enumerate(first) if text.strip() and not _is_number(text)]
+    numbers = [is_number(text) for text in first if text.strip()]
+    texts = [i for i, text in enumerate(first) if text.strip() and not is_number(text)]
     again = sum(first[i] in {row[i] for row in rows if len(row) > i} for i in texts)
     counted = [text.strip() for text in first] == [str(i) for i in range(len(first))] and len(first) > 2
     if not any(numbers) and 2 * again <= len(texts):
@@ -305,11 +275,3 @@ def _has_header(place: str, first: Sequence[str], rows: Sequence[Sequence[str]])
         [("the names of the columns", {"header": True}), ("a record", {"header": False})],
         "Give --header if it does, or --no-header.",
     )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -6,12 +6,12 @@ import json
 import math
 import posixpath
 import re
+import shlex
 
-from singa_dask.cli.init_data import Records, Text
-from singa_dask.cli.init_text import quoted, text_job
+from singa_dask.cli.init_records import Records, Text, listed
 from singa_dask.data.stores.store import backends_holding
 
-__all__ = ["NETS", "default_net", "describe_outputs", "hidden_of", "job_name", "training_of", "write_job"]
+__all__ = ["NETS", "commands", "default_net", "hidden_of", "training_of", "write_job"]
 
 NETS = ("mlp", "convnet", "char-rnn")
 
@@ -29,6 +29,8 @@ FILTERS = (32, 64, 64, 128, 128)
 MIN_POOLED = 4
 # class names that a comment lists
 MAX_NAMES = 20
+# of a text
+TEXT_BATCH, UNROLL, UNITS, TEXT_EPOCHS, TEXT_STEPS = 50, 50, 256, 10, (500, 3000)
 
 
 def default_net(data: Records | Text) -> str:
@@ -38,14 +40,26 @@ def default_net(data: Records | Text) -> str:
     return "convnet" if data.is_image else "mlp"
 
 
-def job_name(url: str, net: str) -> str:
+def commands(data: Records | Text, net: str, out: str) -> tuple[str, str]:
+    """Return the commands that run a job, and that use what it has learned."""
+    job, run = shlex.quote(out), f"runs/{_name(data, net)}"
+    if isinstance(data, Text):
+        then = f"sample {job} --init-from {run} --length 400"
+    else:
+        suffix = posixpath.basename(data.source).partition(".")[2]
+        new = "PICTURE" if data.backend == "image-folder" else f"NEW.{suffix}".rstrip(".")
+        then = f"predict {job} --init-from {run} --data {new}"
+    return f"singa-dask run {job} --run-dir {run}", f"singa-dask {then}"
+
+
+def _name(data: Records | Text, net: str) -> str:
     """Return a name for a job, made of that of its data: of the folder for ``digits/train.arrow``."""
-    parts = [re.sub(r"[^A-Za-z0-9]+", "-", part.split(".")[0]).strip("-") for part in url.split("/")]
+    parts = [re.sub(r"[^A-Za-z0-9]+", "-", part.split(".")[0]).strip("-") for part in data.source.split("/")]
     telling = [part for part in parts if part and not re.match(r"(?i)train|data(-batch)?$", part)]
     return f"{telling[-1].lower() if telling else 'my'}-{net}"
 
 
-def write_job(data: Records | Text, net: str, command: str) -> str:
+def write_job(data: Records | Text, net: str, out: str, command: str) -> str:
     """Return a job file with comments.
 
     Parameters
@@ -53,33 +67,38 @@ def write_job(data: Records | Text, net: str, command: str) -> str:
     data : Records or Text
     net : str
         One of NETS, that fits the data.
+    out : str
+        The job file, for the commands in it.
     command : str
         What the first line says has written it.
     """
-    name = job_name(data.url if isinstance(data, Text) else data.source, net)
-    body = text_job(data, name) if isinstance(data, Text) else _records_job(data, name, net)
+    name, (run, then) = _name(data, net), commands(data, net, out)
+    next_steps = f"#\n#   {run}\n#   {then}\n\nname: {name}\n"
+    body = _text_job(data, next_steps) if isinstance(data, Text) else _records_job(data, net, next_steps)
     return f"# Written by {command}\n#\n{body}"
+
+
+def _layer(name: str, type: str, source: str, *lines: str, said: str = "") -> str:
+    """Return a layer, below a comment."""
+    first = [f"# {said}"] if said else []
+    sources = [f"srclayers: [{source}]"] if source else []
+    rest = [f"  {line}" for line in (f"type: {type}", *sources, *lines)]
+    return "".join(f"    {line}\n" for line in (*first, f"- name: {name}", *rest))
 
 
 # -- records --------------------------------------------------------------------------------------------
 
 
-def _records_job(data: Records, name: str, net: str) -> str:
+def _records_job(data: Records, net: str, next_steps: str) -> str:
     batch, steps = training_of(data, net)
     epoch = max(1, data.n_records // batch)
-    layers = _convnet(data) if net == "convnet" else _perceptron(data)
     kind = "pictures" if data.is_image else "records"
-    shape = " x ".join(map(str, data.shape))
     what = "convolutional net" if net == "convnet" else "multi-layer perceptron"
-    then = f"name the classes of new {kind}" if data.has_classes else f"predict {_targets(data)} of new {kind}"
+    then = f"name the classes of new {kind}" if data.has_classes else f"predict {data.outputs_named} of new {kind}"
     return f"""\
-# A {what} for {data.n_records} {kind} of {shape} values {describe_outputs(data)}.
+# A {what} for {data.n_records} {kind} {data.describe()}.
 {_names(data)}# Train it, and {then}:
-#
-#   singa-dask run JOB --run-dir runs/{name}
-#   singa-dask predict JOB --init-from runs/{name} --data NEW
-
-name: {name}
+{next_steps}\
 # Every random number follows from it: initial values, order of records.
 seed: {data.seed}
 # Batches to train on. Each record is read once in {epoch} of them.
@@ -92,7 +111,7 @@ train_one_batch: {{alg: BP}}
 {_updater(data, net, steps)}
 neuralnet:
   layer:
-{_inputs(data, batch)}{layers}{_heads(data, net)}"""
+{_inputs(data, batch)}{_convnet(data) if net == "convnet" else _perceptron(data)}"""
 
 
 def training_of(data: Records, net: str) -> tuple[int, int]:
@@ -110,30 +129,10 @@ def hidden_of(data: Records) -> tuple[int, ...]:
     return HIDDEN if math.prod(data.shape) < WIDE else HIDDEN_OF_MANY
 
 
-def describe_outputs(data: Records) -> str:
-    """Return what a net learns of records."""
-    if not data.has_classes:
-        return f"and {_targets(data)} to predict"
-    counts = [str(len(each.counts)) for each in data.outputs]
-    return (
-        f"in {counts[0]} classes"
-        if len(counts) == 1
-        else f"with {len(counts)} labels of {' and '.join(counts)} classes"
-    )
-
-
-def _targets(data: Records) -> str:
-    return " and ".join(each.name for each in data.outputs)
-
-
 def _updater(data: Records, net: str, steps: int) -> str:
     if net == "convnet":
-        return """\
-updater:
-  # Learns well without much choice; a lower base_lr learns more slowly, and often a little better.
-  type: Adam
-  learning_rate: {type: Fixed, base_lr: 0.001}
-"""
+        said = "Learns well without much choice; a lower base_lr learns more slowly, and often a little better."
+        return f"updater:\n  # {said}\n  type: Adam\n  learning_rate: {{type: Fixed, base_lr: {RATE}}}\n"
     return f"""\
 updater:
   # Adam with decoupled weight decay: more of it helps against learning by heart.
@@ -145,58 +144,48 @@ updater:
 
 
 def _names(data: Records) -> str:
-    if not data.class_names:
+    names = data.outputs[0].names
+    if not names or len(data.outputs) > 1:
         return ""
-    shown = ", ".join(f"{i} {name}" for i, name in enumerate(data.class_names[:MAX_NAMES]))
-    more = f" and {len(data.class_names) - MAX_NAMES} more" if len(data.class_names) > MAX_NAMES else ""
-    lines = f"Classes: {shown}{more}.".splitlines()
-    return f"# {' '.join(lines)}\n"
+    shown = listed([f"{i} {name}" for i, name in enumerate(names)], MAX_NAMES)
+    return f"# Classes: {' '.join(shown.splitlines())}.\n"
 
 
 def _testing(data: Records, steps: int) -> str:
     if not data.test_url:
-        if data.features:
-            return "# There is no test set, so nobody knows how well the net does on records that it has not learned.\n"
-        return (
-            "# There is no test set, so nobody knows how well the net does on records that it has not learned.\n"
-            "# To make one, split the records, and run init again on what that writes:\n"
-            f"#   singa-dask convert {data.backend} {quoted(data.url)} '{_split_name(data)}'"
-            f" --split train=0.9,test=0.1 --shuffle 1{_convert_options(data)}\n"
-        )
+        said = "# There is no test set, so nobody knows how well the net does on records that it has not learned.\n"
+        return said if data.features else said + _split_command(data)
     said = f"# Test every so many steps, on all records of the test set.\ntest_freq: {max(1, steps // 5)}\n"
-    if len(data.outputs) > 1 and data.has_classes:
-        return said
     if not data.has_classes:
         return f"{said}# What tests compute beside the loss.\nmetrics: [mae, r2]\n"
+    if len(data.outputs) > 1:
+        return said
     return f"{said}# Of all classes alike, beside loss and accuracy.\nmetrics: [balanced_accuracy, f1_macro]\n"
 
 
-def _split_name(data: Records) -> str:
+def _split_command(data: Records) -> str:
     stem = posixpath.splitext(posixpath.basename(data.url.replace("*", "")))[0].strip("-_")
-    return f"{stem or 'data'}-{{split}}.arrow"
-
-
-def _convert_options(data: Records) -> str:
-    if "resize" not in data.reading:
-        return ""
-    height, width = data.reading["resize"]
-    return f" --resize {height}x{width} --channels {data.reading['channels']}"
+    options = "--split train=0.9,test=0.1 --shuffle 1"
+    if "resize" in data.reading:
+        options += " --resize {}x{} --channels {}".format(*data.reading["resize"], data.reading["channels"])
+    return (
+        "# To make one, split the records, and run init again on what that writes:\n"
+        f"#   singa-dask convert {data.backend} {_quoted(data.url)} '{stem or 'data'}-{{split}}.arrow' {options}\n"
+    )
 
 
 def _inputs(data: Records, batch: int) -> str:
     if not data.test_url:
-        return _input(data, data.url, batch, "full", "")
-    train = _input(data, data.url, batch, "full", "      # The training net reads this one, the test net the next.\n"
-                   "      include: [train]\n")  # fmt: skip
-    test = _input(data, data.test_url, min(TEST_BATCH, data.n_test), "", "      include: [test]\n")
-    return train + "\n".join(line for line in test.split("\n") if not line.strip().startswith("#"))
+        return _input(data, data.url, batch)
+    test = _input(data, data.test_url, min(TEST_BATCH, data.n_test), "test")
+    said = [line for line in test.splitlines(keepends=True) if not line.strip().startswith("#")]
+    return _input(data, data.url, batch, "train") + "".join(said)
 
 
-def _input(data: Records, url: str, batch: int, shuffle: str, phase: str) -> str:
-    kind = "CSVInput" if data.backend in backends_holding("text") else "RecordInput"
+def _input(data: Records, url: str, batch: int, phase: str = "") -> str:
     lines = [
         "# URL or path of the records; a path starts in the directory where the job is started.",
-        f"path: {quoted(url)}",
+        f"path: {_quoted(url)}",
         f"backend: {data.backend}",
         *_reading(data),
         "# Shape of one record: channels, height, width." if data.is_image else "# Shape of one record.",
@@ -205,19 +194,22 @@ def _input(data: Records, url: str, batch: int, shuffle: str, phase: str) -> str
         f"batchsize: {batch}",
         *_scaling(data),
     ]
-    if shuffle:
-        lines += ["# Read the records in a new order each time.", f"shuffle: {shuffle}"]
-    inside = "".join(f"        {line}\n" for line in lines)
-    if data.has_classes and len(data.outputs) == 1:
-        return f"    - name: data\n      type: {kind}\n{phase}      store_conf:\n{inside}"
-    anchor, only = "test" if "[test]" in phase else "train", "".join(phase.splitlines(keepends=True)[-1:])
-    found = f"    - name: data\n      type: {kind}\n{phase}      store_conf: &{anchor}\n{inside}"
+    if phase != "test":
+        lines += ["# Read the records in a new order each time.", "shuffle: full"]
+    kind = "CSVInput" if data.backend in backends_holding("text") else "RecordInput"
+    has_one_label = data.has_classes and len(data.outputs) == 1
+    anchor = phase or "train"
+    include = [f"include: [{phase}]"] if phase else []
+    first = ["# The training net reads this one, the test net the next.", *include] if phase else []
+    conf = ["store_conf:" if has_one_label else f"store_conf: &{anchor}", *(f"  {line}" for line in lines)]
+    found = _layer("data", kind, "", *first, *conf)
+    if has_one_label:
+        return found
+    include.append(f"store_conf: *{anchor}")
     if not data.has_classes:
-        return f"{found}    - name: target\n      type: TargetInput\n{only}      store_conf: *{anchor}\n"
-    for i, each in enumerate(data.outputs, 1):
-        found += f"    - name: label{i}\n      type: LabelInput\n{only}      store_conf: *{anchor}\n"
-        found += f"      label_conf: {{column: {json.dumps(each.name, ensure_ascii=False)}}}\n"
-    return found
+        return found + _layer("target", "TargetInput", "", *include)
+    columns = [f"label_conf: {{column: {json.dumps(each.name, ensure_ascii=False)}}}" for each in data.outputs]
+    return found + "".join(_layer(f"label{i}", "LabelInput", "", *include, c) for i, c in enumerate(columns, 1))
 
 
 def _reading(data: Records) -> list[str]:
@@ -250,27 +242,23 @@ def _scaling(data: Records) -> list[str]:
 
 
 def _perceptron(data: Records) -> str:
-    several = len(data.outputs) > 1 and not data.has_classes
-    if not several:
-        return _hidden(hidden_of(data), "")
+    if len(data.outputs) == 1 or data.has_classes:
+        return _hidden(data, "") + _heads(data, f"relu{len(HIDDEN)}")
     said = "    # Each number has layers of its own: their scales differ, and so do the gradients.\n"
-    return said + "".join(_hidden(hidden_of(data), f"_{i}") for i in range(1, len(data.outputs) + 1))
+    hidden = [_hidden(data, f"_{i}") for i in range(1, len(data.outputs) + 1)]
+    return said + "".join(hidden) + _heads(data, f"relu{len(HIDDEN)}")
 
 
-def _hidden(sizes: tuple[int, ...], suffix: str) -> str:
+def _hidden(data: Records, suffix: str) -> str:
     layers, source = "", "data"
-    for i, n in enumerate(sizes, 1):
-        layers += f"""\
-    - name: fc{i}{suffix}
-      type: InnerProduct
-      srclayers: [{source}]
-      innerproduct_conf: {{num_output: {n}}}
-    - name: relu{i}{suffix}
-      type: ReLU
-      srclayers: [fc{i}{suffix}]
-"""
+    for i, n in enumerate(hidden_of(data), 1):
+        layers += _scores(f"fc{i}{suffix}", source, n) + _layer(f"relu{i}{suffix}", "ReLU", f"fc{i}{suffix}")
         source = f"relu{i}{suffix}"
     return layers
+
+
+def _scores(name: str, source: str, n: int, *lines: str, said: str = "") -> str:
+    return _layer(name, "InnerProduct", source, f"innerproduct_conf: {{num_output: {n}}}", *lines, said=said)
 
 
 def _convnet(data: Records) -> str:
@@ -278,83 +266,99 @@ def _convnet(data: Records) -> str:
     side, i = min(data.shape[1:]), 0
     while side // 2 >= MIN_POOLED and i < len(FILTERS):
         i, side = i + 1, side // 2
-        layers += f"""\
-    - name: conv{i}
-      type: Convolution
-      srclayers: [{source}]
-      convolution_conf: {{num_filters: {FILTERS[i - 1]}, kernel: 3, stride: 1, pad: 1}}
-    - name: norm{i}
-      type: BatchNorm
-      srclayers: [conv{i}]
-    - name: relu{i}
-      type: ReLU
-      srclayers: [norm{i}]
-    - name: pool{i}
-      type: Pooling
-      srclayers: [relu{i}]
-      pooling_conf: {{pool: MAX, kernel: 2, stride: 2}}
-"""
+        filters = f"convolution_conf: {{num_filters: {FILTERS[i - 1]}, kernel: 3, stride: 1, pad: 1}}"
+        layers += _layer(f"conv{i}", "Convolution", source, filters)
+        layers += _layer(f"norm{i}", "BatchNorm", f"conv{i}")
+        layers += _layer(f"relu{i}", "ReLU", f"norm{i}")
+        layers += _layer(f"pool{i}", "Pooling", f"relu{i}", "pooling_conf: {pool: MAX, kernel: 2, stride: 2}")
         source = f"pool{i}"
-    layers += f"""\
-    # Sets half of the values to zero in training, against learning by heart.
-    - name: drop
-      type: Dropout
-      srclayers: [{source}]
-      dropout_conf: {{dropout_ratio: 0.5}}
-"""
-    return layers
+    said = "Sets half of the values to zero in training, against learning by heart."
+    layers += _layer("drop", "Dropout", source, "dropout_conf: {dropout_ratio: 0.5}", said=said)
+    return layers + _heads(data, "drop")
 
 
-def _heads(data: Records, net: str) -> str:
+def _heads(data: Records, source: str) -> str:
     """Return the layers of scores or predictions, and the losses."""
-    source = "drop" if net == "convnet" else f"relu{len(HIDDEN)}"
-    if data.has_classes:
-        several = len(data.outputs) > 1
-        return "".join(
-            _classes(len(each.counts), source, str(i) if several else "", f"label{i}" if several else "data")
-            for i, each in enumerate(data.outputs, 1)
-        )
-    guess = sum(each.std**2 for each in data.outputs)
-    return f"""\
-{_predictions(data, source)}\
-    # Mean of the squared difference. Always predicting the mean has {guess:.6g}.
-    - name: loss
-      type: EuclideanLoss
-      srclayers: [prediction, target]
-"""
-
-
-def _classes(n: int, source: str, number: str, label: str) -> str:
-    return f"""\
-    # A score for each class.
-    - name: scores{number}
-      type: InnerProduct
-      srclayers: [{source}]
-      innerproduct_conf: {{num_output: {n}}}
-    # Cross-entropy of the softmax, and accuracy.
-    - name: loss{number}
-      type: SoftmaxLoss
-      srclayers: [scores{number}, {label}]
-"""
+    several = len(data.outputs) > 1
+    if not data.has_classes:
+        return _predictions(data, source)
+    found = ""
+    for i, each in enumerate(data.outputs, 1):
+        number, label = (str(i), f"label{i}") if several else ("", "data")
+        found += _scores(f"scores{number}", source, len(each.counts), said="A score for each class.")
+        said = "Cross-entropy of the softmax, and accuracy."
+        found += _layer(f"loss{number}", "SoftmaxLoss", f"scores{number}, {label}", said=said)
+    return found
 
 
 def _predictions(data: Records, source: str) -> str:
     found, several = "", len(data.outputs) > 1
-    suffixes = [f"_{i}" if several else "" for i in range(1, len(data.outputs) + 1)]
-    for suffix, each in zip(suffixes, data.outputs, strict=True):
+    names = [f"prediction_{i}" if several else "prediction" for i in range(1, len(data.outputs) + 1)]
+    for name, each in zip(names, data.outputs, strict=True):
         start, scale, decay = f"{each.mean:.6g}", f"{each.std:.6g}", f"{1 / each.std:.6g}"
-        found += f"""\
-    # {" ".join(each.name.split())}: it starts at the mean, and the learning rate is scaled to the standard deviation.
-    - name: prediction{suffix}
-      type: InnerProduct
-      srclayers: [{source}{suffix}]
-      innerproduct_conf: {{num_output: 1}}
-      param:
-        - {{name: prediction{suffix}_w, lr_scale: {scale}, wd_scale: {decay}, init: {{type: Constant, value: 0}}}}
-        - {{name: prediction{suffix}_b, lr_scale: {scale}, wd_scale: 0, init: {{type: Constant, value: {start}}}}}
-"""
+        weight = f"lr_scale: {scale}, wd_scale: {decay}, init: {{type: Constant, value: 0}}"
+        bias = f"lr_scale: {scale}, wd_scale: 0, init: {{type: Constant, value: {start}}}"
+        params = ["param:", f"  - {{name: {name}_w, {weight}}}", f"  - {{name: {name}_b, {bias}}}"]
+        said = "it starts at the mean, and the learning rate is scaled to the standard deviation."
+        column, before = " ".join(each.name.split()), source + name.removeprefix("prediction")
+        found += _scores(name, before, 1, *params, said=f"{column}: {said}")
     if several:
-        names = ", ".join(f"prediction{suffix}" for suffix in suffixes)
-        joined = "concate_conf: {concate_dim: 1}"
-        found += f"    - name: prediction\n      type: Concate\n      srclayers: [{names}]\n      {joined}\n"
-    return found
+        found += _layer("prediction", "Concate", ", ".join(names), "concate_conf: {concate_dim: 1}")
+    guess = sum(each.std**2 for each in data.outputs)
+    said = f"Mean of the squared difference. Always predicting the mean has {guess:.6g}."
+    return found + _layer("loss", "EuclideanLoss", "prediction, target", said=said)
+
+
+# -- texts ----------------------------------------------------------------------------------------------
+
+
+def _text_job(data: Text, next_steps: str) -> str:
+    batch = max(1, min(TEXT_BATCH, data.n_characters // (2 * (UNROLL + 1))))
+    epoch = max(1, data.n_characters // (batch * UNROLL))
+    steps = min(max(TEXT_EPOCHS * epoch, TEXT_STEPS[0]), TEXT_STEPS[1])
+    guess = math.log(data.n_distinct)
+    reading = [
+        f"path: {_quoted(data.source)}",
+        "# Places in the text that are read at the same time.",
+        f"batchsize: {batch}",
+    ]
+    conf = [f"  {line}" for line in (*reading, f"unroll_len: {UNROLL}")]
+    one_hot = ["# Different characters of the text.", f"onehot_conf: {{vocab_size: {data.n_distinct}}}"]
+    each, gru = "unroll_conn_type: OneToAll", f"gru_conf: {{dim_hidden: {UNITS}, carry_state: true}}"
+    layers = _layer("data", "CharRNN", "", "unroll_len: 1", "char_rnn_conf:", *conf)
+    layers += _layer("onehot", "OneHot", "data", each, *one_hot)
+    layers += _layer("label", "RNNLabel", "data", each, said="At each time step the character of the next one.")
+    layers += _layer("gru", "GRU", "onehot", gru, said="More units learn more, and take longer.")
+    layers += _scores("scores", "gru", data.n_distinct) + _layer("loss", "SoftmaxLoss", "scores, label")
+    return f"""\
+# A recurrent net that learns to tell the next character of a text.
+# It has {data.n_characters} characters, {data.n_distinct} different ones.
+# Train it, and let it write:
+{next_steps}\
+seed: 1
+# Once through the text is {epoch} steps.
+train_steps: {steps}
+# A line of progress every so many steps. The loss is the mean of a character; guesses have {guess:.2f}.
+# There is no test set: these are characters that the net learns from.
+disp_freq: {max(1, steps // 20)}
+checkpoint_freq: {max(1, steps // 4)}
+train_one_batch: {{alg: BPTT}}
+
+updater:
+  type: RMSProp
+  rmsprop_conf: {{rho: 0.95}}
+  # Each value of a gradient is cut off at these.
+  clip_low: -5
+  clip_high: 5
+  learning_rate: {{type: Fixed, base_lr: 0.002}}
+
+neuralnet:
+  # Characters that the net reads in a batch, from each place.
+  unroll_len: {UNROLL}
+  layer:
+{layers}"""
+
+
+def _quoted(text: str) -> str:
+    """Write a text for YAML, in quotes where it needs them."""
+    return text if re.fullmatch(r"[A-Za-z_./][\w./-]*", text) else json.dumps(text, ensure_ascii=False)

@@ -5,20 +5,26 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow.compute as pc
 
-from singa_dask.cli.init_columns import Column, Options, Table, UnsureError, show_value
-from singa_dask.data.codecs.labels import labels_among
+from singa_dask.cli.init_columns import Column, Rows, Table, read_table
+from singa_dask.cli.init_records import MIN_BYTE_RANGE, Options, Output, Records, UnsureError, listed
+from singa_dask.data import fs, open_store
+from singa_dask.data.codecs.csv_records import is_number
+from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.data.codecs.table_columns import as_texts, missing_of
+from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.stores.store import backends_holding
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
 
-__all__ = ["Choice", "Output", "choose", "show_output", "show_reasons", "split_rows"]
+__all__ = ["count_test", "survey_table"]
 
 # texts with more different values than this, or with fewer records for each of them, are no categories
 MAX_CATEGORIES, MIN_RECORDS = 50, 4
@@ -33,43 +39,8 @@ MAX_NAMED = 20
 MAX_LISTED = 64
 
 
-@dataclass(frozen=True)
-class Output:
-    """A label or a target: its column, why it is one, and its classes with their numbers of records, if it has some.
-
-    ``names`` are the values that are classes, in order; none if they are 0, 1, ...
-    """
-
-    name: str
-    why: str
-    counts: tuple[int, ...] = ()
-    names: tuple[str, ...] = ()
-    mean: float = 0.0
-    std: float = 1.0
-
-    @property
-    def is_label(self) -> bool:
-        """Whether it has classes."""
-        return bool(self.counts)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What the columns of a table are: keys of ``store_conf``, and what a plan says."""
-
-    reading: dict[str, Any]
-    outputs: tuple[Output, ...]
-    n_values: int
-    features: tuple[str, ...]
-    left_out: dict[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    unlabelled: int = 0
-    is_plain: bool = False
-    is_pixels: bool = False
-
-
-def choose(table: Table, options: Options) -> Choice:
-    """Choose what columns are.
+def survey_table(url: str, test_url: str, backend: str, options: Options, folder: str) -> Records:
+    """Look at a table with named columns, or lines of numbers with the label first.
 
     Raises
     ------
@@ -78,87 +49,154 @@ def choose(table: Table, options: Options) -> Choice:
     DataError
         An option does not fit, or there is nothing to learn.
     """
-    given = [*_resolved(table, options.label, "--label"), *_resolved(table, options.target, "--target")]
-    dropped = {name for pattern in options.drop for name in _matching(table, pattern, "--drop") if name not in given}
-    chosen = [name for pattern in options.features for name in _matching(table, pattern, "--features")]
+    table = read_table(url, options)
+    outputs, features, left_out = _choose(table, options)
+    reading = _reading(table, options, features, outputs)
+    width = sum(len(reading.get("categories", {}).get(each.name, "1")) for each in features)
+    said = "another whole number in each record. Give --drop if it is an id"
+    trouble = [f"{each.name}: {said}" for each in features if _is_like_id(each)]
+    rows = np.flatnonzero(~np.logical_or.reduce([missing_of(table.named[each.name].values) for each in outputs]))
+    train, test, split = _split_rows(table, outputs, rows, options)
+    if test_url or not table.is_whole:
+        split = ""
+    if unlabelled := len(table.columns[0].values) - len(rows):
+        said = f"{unlabelled} records without {' and '.join(each.name for each in outputs)}"
+        if not split:
+            raise DataError(f"{url}: {said}. Leave them out, or let init write a test set.")
+        trouble.append(f"{said} are left out")
+    is_packed = url.lower().endswith(".gz") and not split
+    is_plain = (
+        backend in backends_holding("text") and not is_packed and _is_plain(table, options, outputs, features, reading)
+    )
+    if is_plain:
+        reading = {key: value for key, value in table.text.items() if key in ("separator", "header") and value != " "}
+    found = Records(
+        source=url,
+        url=url,
+        backend="table" if table.format == "whole" or is_packed else backend,
+        shape=(width,),
+        outputs=tuple(outputs),
+        n_records=table.n,
+        seed=options.seed,
+        values="bytes" if _are_pixels(features) else "columns",
+        test_url=test_url,
+        reading=reading,
+        trouble=trouble,
+        features=tuple(each.name for each in features),
+        left_out=_show_reasons(left_out),
+    )
+    if split:
+        names = [f"{part}{table.suffix}" for part in ("train", "test")]
+        return replace(
+            found,
+            url=fs.join(folder, names[0]),
+            test_url=fs.join(folder, names[1]),
+            backend=table.suffix[1:],
+            n_records=len(train),
+            n_test=len(test),
+            split=split,
+            write=partial(table.write, parts=dict(zip(names, (train, test), strict=True))),
+        )
+    return replace(found, n_test=_compare(found, is_plain)) if test_url else found
+
+
+def _compare(found: Records, is_plain: bool) -> int:
+    """Return the number of records of a test set, which has to have the columns of the training set."""
+    backend = found.backend if is_plain else "table"
+    with open_store(found.source, backend, **found.reading) as store:
+        facts = store.table_facts
+    more = {"facts": facts.to_dict()} if facts is not None and not is_plain else {}
+    return count_test(found.test_url, backend, {**found.reading, **more}, facts, found.source)
+
+
+def count_test(test_url: str, backend: str, reading: Mapping[str, Any], facts: TableFacts | None, url: str) -> int:
+    """Return the number of records of a test set.
+
+    Raises
+    ------
+    DataError
+        It has other columns than the training set.
+    """
+    with open_store(test_url, backend, **reading) as store:
+        difference = store.table_facts.compare(facts) if facts and store.table_facts else ""
+        if difference:
+            raise DataError(f"{test_url}: {difference} in {url}. Expected the same columns in the same order.")
+        return store.count
+
+
+def _choose(table: Table, options: Options) -> tuple[list[Output], list[Column], dict[str, str]]:
+    """Return labels or targets, features, and why each other column is left out."""
+    labels, targets = _resolved(table, options.label, "--label"), _resolved(table, options.target, "--target")
+    if labels and targets:
+        raise DataError(f"{table.url}: --label and --target. Expected one of both: classes, or numbers to predict.")
+    given = [*labels, *targets]
+    dropped = {name for name in _resolved(table, options.drop, "--drop") if name not in given}
+    chosen = _resolved(table, options.features, "--features")
     is_wide = len(table.columns) > MAX_LISTED
     left_out = {each.name: _unfit(each, table.n, is_wide) for each in table.columns if each.name not in given}
     left_out |= dict.fromkeys(dropped, "dropped")
-    outputs = _outputs(table, options, [name for name, reason in left_out.items() if not reason])
-    names = [each.name for each in outputs]
-    for each in outputs:
-        left_out.pop(each.name, None)
+    outputs = [_output(table, table.named[name], "given", "label" if labels else "target", options) for name in given]
+    if not given:
+        column, why = _telling(table, [name for name, reason in left_out.items() if not reason])
+        outputs = [_output(table, column, why, "", options)]
+    if len({each.is_label for each in outputs}) > 1:
+        raise DataError(
+            f"{table.url}: {outputs[0].name} and {outputs[1].name}: classes and numbers. Expected one kind."
+        )
+    names = ["", *(each.name for each in outputs)]
+    left_out = {name: reason for name, reason in left_out.items() if name not in names[1:]}
     if chosen:
         left_out = {name: left_out[name] or "not among --features" for name in left_out if name not in chosen}
-    labels = [table.named[each.name] for each in outputs if each.is_label]
+    known = [table.named[each.name] for each in outputs if each.is_label]
     for name in [name for name, reason in left_out.items() if not reason]:
-        left_out[name] = next((twin for label in labels if (twin := _tells(table.named[name], label))), "")
-    features = [table.named[name] for name in table.named if name not in names and not left_out.get(name)]
-    features = [each for each in features if each.name]
+        left_out[name] = next((twin for label in known if (twin := _tells(table.named[name], label))), "")
+    features = [each for name, each in table.named.items() if name not in names and not left_out.get(name)]
     if not features:
-        raise DataError(f"{table.url}: no columns for features. Left out: {show_reasons(left_out)}. Give --features.")
+        raise DataError(f"{table.url}: no columns for features. Left out: {_show_reasons(left_out)}. Give --features.")
     faulty = next((each for each in features if each.fault), None)
     if faulty:
         fault = faulty.fault.replace(", or set features without this column", "")
         raise DataError(f"{table.url}: column {faulty.name!r}: {fault} Or leave it out by --drop.")
-    reading = _reading(table, options, features, outputs)
-    width = sum(len(reading.get("categories", {}).get(each.name, "1")) for each in features)
-    unlabelled = int(np.logical_or.reduce([missing_of(table.named[name].values) for name in names]).sum())
-    said = "another whole number in each record. Give --drop if it is an id"
-    notes = [f"{each.name}: {said}" for each in features if _is_like_id(each)]
-    if unlabelled:
-        notes.append(f"{unlabelled} records without {' and '.join(names)} are left out")
-    is_plain = (
+    return outputs, features, left_out
+
+
+def _show_reasons(left_out: dict[str, str]) -> str:
+    """Return names of columns with why each is left out."""
+    nameless = "a column without a name"
+    shown = [f"{' '.join(name.split()) or nameless} ({reason})" for name, reason in left_out.items() if reason]
+    return listed(shown, MAX_NAMED)
+
+
+def _resolved(table: Table, given: Sequence[str], option: str) -> list[str]:
+    """Return the columns that an option gives by names, patterns, positions from 1 on, or as first and last."""
+    names, found = list(table.named), list[str]()
+    for each in given:
+        at = {"first": 0, "last": len(names) - 1}.get(each, int(each) - 1 if each.isdecimal() else -1)
+        chosen = [name for name in names if name == each] or fnmatch.filter(filter(None, names), each)
+        if not chosen and not 0 <= at < len(names):
+            raise DataError(f"{table.url}: no column {each!r} for {option}. {suggest(each, filter(None, names))}")
+        found += chosen or [names[at]]
+    return found
+
+
+def _is_plain(
+    table: Table, options: Options, outputs: Sequence[Output], features: Sequence[Column], reading: Mapping[str, Any]
+) -> bool:
+    """Return whether these are lines of numbers, the label first, as SINGA has them."""
+    return (
         table.format == "csv"
-        and len(outputs) == 1
-        and table.columns[0].name == outputs[0].name
+        and [each.name for each in outputs] == [table.columns[0].name]
         and len(features) == len(table.columns) - 1
         and not reading.keys() & {"categories", "missing", "charset", "target"}
         and not (options.features or options.classes)
     )
-    numbers = [each.numbers for each in features if each.kind == "number"]
-    is_pixels = (
-        len(numbers) == len(features) > 64
-        and all(each.is_whole for each in features)
-        and (min(each.min() for each in numbers) >= 0 and 100 <= max(each.max() for each in numbers) <= 255)
-    )
-    return Choice(
-        reading,
-        tuple(outputs),
-        width,
-        tuple(each.name for each in features),
-        {name or "a column without a name": reason for name, reason in left_out.items() if reason},
-        tuple(notes),
-        unlabelled,
-        is_plain,
-        is_pixels,
-    )
 
 
-def show_reasons(left_out: dict[str, str]) -> str:
-    """Return names of columns with why each is left out."""
-    shown = [f"{' '.join(name.split())} ({reason})" for name, reason in left_out.items() if reason]
-    more = f" and {len(shown) - MAX_NAMED} more" if len(shown) > MAX_NAMED else ""
-    return ", ".join(shown[:MAX_NAMED]) + more
-
-
-def _resolved(table: Table, given: Sequence[str], option: str) -> list[str]:
-    """Return the names of columns that an option gives by name, by position from 1 on, or as first and last."""
-    names, found = list(table.named), list[str]()
-    for each in given:
-        at = {"first": 0, "last": len(names) - 1}.get(each, int(each) - 1 if each.isdecimal() else -1)
-        if each in names:
-            found.append(each)
-        elif 0 <= at < len(names):
-            found.append(names[at])
-        else:
-            raise DataError(f"{table.url}: no column {each!r} for {option}. {suggest(each, filter(None, names))}")
-    return found
-
-
-def _matching(table: Table, pattern: str, option: str) -> list[str]:
-    found = [name for name in table.named if name == pattern or fnmatch.fnmatchcase(name, pattern)]
-    return found or _resolved(table, [pattern], option)
+def _are_pixels(features: Sequence[Column]) -> bool:
+    if len(features) <= MAX_LISTED or not all(each.is_whole for each in features):
+        return False
+    high = max(each.numbers.max() for each in features)
+    return bool(MIN_BYTE_RANGE <= high <= 255 and min(each.numbers.min() for each in features) >= 0)
 
 
 # -- features -------------------------------------------------------------------------------------------
@@ -181,7 +219,7 @@ def _unfit(column: Column, n: int, is_wide: bool) -> str:
         return "texts, another in each record" if known == n else f"texts, {known} different: no categories"
     if ID.fullmatch(column.name) and column.is_whole:
         return "an id by its name"
-    if known == len(column.values) >= MIN_NUMBERED and column.is_whole:
+    if _is_like_id(column):
         steps = np.diff(np.sort(column.numbers))
         if steps.min() == steps.max() and (steps[0] == 1 or (np.diff(column.numbers) == steps[0]).all()):
             return "numbers the records"
@@ -213,41 +251,25 @@ def _reading(table: Table, options: Options, features: Sequence[Column], outputs
             reading[key] = chosen[0] if is_label and len(chosen) == 1 else chosen
     gaps = [each for each in features if len(each.present) < len(each.values)]
     categories = {each.name: ([""] if each in gaps else []) + each.distinct.to_pylist() for each in texts}
-    by_value = [each for each in outputs if each.names and table.named[each.name].kind == "number"]
+    # of several labels one may lack a class in the training set
+    kinds = ("number", "string") if len(outputs) > 1 else ("number",)
+    by_value = [each for each in outputs if each.names and table.named[each.name].kind in kinds]
     categories |= {each.name: list(each.names) for each in by_value}
     if options.classes:
         categories[outputs[0].name] = list(options.classes)
     if categories:
         reading["categories"] = categories
     missing = options.missing or ("mean" if any(each.kind != "string" for each in gaps) else "")
-    if missing:
-        reading["missing"] = missing if missing in ("error", "skip", "mean") else _number(missing)
+    if is_number(missing):
+        reading["missing"] = float(missing)
+    elif missing in ("error", "skip", "mean"):
+        reading["missing"] = missing
+    elif missing:
+        raise DataError(f"--missing {missing}: expected error, skip, mean or a number.")
     return reading
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise DataError(f"--missing {text}: expected error, skip, mean or a number.") from None
-
-
 # -- labels and targets ---------------------------------------------------------------------------------
-
-
-def _outputs(table: Table, options: Options, usable: Sequence[str]) -> list[Output]:
-    labels = _resolved(table, options.label, "--label")
-    targets = _resolved(table, options.target, "--target")
-    if labels and targets:
-        raise DataError(f"{table.url}: --label and --target. Expected one of both: classes, or numbers to predict.")
-    found = [_output(table, table.named[name], "given", "label", options) for name in labels]
-    found += [_output(table, table.named[name], "given", "target", options) for name in targets]
-    if not found:
-        column, why = _telling(table, usable)
-        found = [_output(table, column, why, "", options)]
-    if len({each.is_label for each in found}) > 1:
-        raise DataError(f"{table.url}: {found[0].name} and {found[1].name}: classes and numbers. Expected one kind.")
-    return found
 
 
 def _telling(table: Table, usable: Sequence[str]) -> tuple[Column, str]:
@@ -255,10 +277,9 @@ def _telling(table: Table, usable: Sequence[str]) -> tuple[Column, str]:
     names = [name for name in table.named if name]
     found = labels_among(names) if table.text.get("header", True) else []
     ends = [usable[0], usable[-1]] if usable else []
-    lower = [name.lower() for name in names]
-    # a point has x and y; "class" may be a feature, such as that of a passenger
+    # "class" may be a feature, such as that of a passenger
     sure = len(found) == 1 and (found[0].lower() not in ("y", "class") or found[0] in ends)
-    if sure and not (found[0].lower() == "y" and "x" in lower and len(names) > 2):
+    if sure and not is_point(names):
         return table.named[found[0]], "by its name"
     candidates = found if len(found) > 1 else usable or names
     raise _unknown(table, [table.named[name] for name in candidates])
@@ -266,14 +287,13 @@ def _telling(table: Table, usable: Sequence[str]) -> tuple[Column, str]:
 
 def _unknown(table: Table, candidates: Sequence[Column]) -> UnsureError:
     shown = candidates if len(candidates) <= MAX_NAMED else [*candidates[:3], *candidates[-3:]]
-    if table.text.get("header", True):
-        advice = "Give --label NAME for classes, or --target NAME for numbers to predict. It may be one of:\n"
-        lines = [f"  {each.name} ({each.show()})" for each in shown]
-    else:
-        advice = "Its columns have no names. Give --label first, --label last or the position of another one:\n"
-        lines = [f"  {each.show()}" for each in shown]
-    choices = [(f"{each.name} ({each.show()})", {"label": (each.name,)}) for each in shown]
-    return UnsureError(table.url, "which column is the label?", choices, advice + "\n".join(lines))
+    described = [f"{each.name} ({each.show()})" for each in shown]
+    choices = [(text, {"label": (each.name,)}) for text, each in zip(described, shown, strict=True)]
+    advice = "Give --label NAME for classes, or --target NAME for numbers to predict. It may be one of:"
+    if not table.text.get("header", True):
+        described = [each.show() for each in shown]
+        advice = "Its columns have no names. Give --label first, --label last or the position of another one:"
+    return UnsureError(table.url, "which column is the label?", choices, "\n  ".join([advice, *described]))
 
 
 def _output(table: Table, column: Column, why: str, said: str, options: Options) -> Output:
@@ -283,7 +303,8 @@ def _output(table: Table, column: Column, why: str, said: str, options: Options)
         raise DataError(f"{place} has {known} different values of kind {column.kind}. Expected classes, or numbers.")
     if said == "target" or (column.kind == "number" and not _has_classes(table, column, said)):
         if column.kind == "string":
-            raise DataError(f"{place} has text. {column.fault} Expected numbers for --target; --label takes classes.")
+            fault = f" {column.fault}" if column.fault else ""
+            raise DataError(f"{place} has text.{fault} Expected numbers for --target; --label takes classes.")
         numbers = column.numbers
         if said != "target":
             why = f"{why}; {known} different numbers are predicted as such{', --label takes classes' * (not said)}"
@@ -315,17 +336,15 @@ def _has_classes(table: Table, column: Column, said: str) -> bool:
         They may be.
     """
     known, n = len(column.distinct), len(column.present)
-    are_many = known > MANY and known > n / 10
     repeat = known == 2 or 3 * known <= n
-    if column.is_whole:
-        if said:
-            return not are_many
-        named = column.name.lower() in ("label", "labels", "class") and known <= MANY
-        if are_many or ((known <= FEW or named) and repeat):
-            return not are_many
-    else:
+    named = column.name.lower() in ("label", "labels", "class") and known <= MANY
+    if not column.is_whole:
         if said or known > FEW or not repeat:
             return bool(said) and known <= FEW and repeat
+    elif known > MANY and known > n / 10:
+        return False
+    elif said or ((known <= FEW or named) and repeat):
+        return True
     raise UnsureError(
         table.url,
         f"are the {known} different numbers of {column.name!r} classes, or numbers to predict?",
@@ -337,23 +356,21 @@ def _has_classes(table: Table, column: Column, said: str) -> bool:
 # -- the test set ---------------------------------------------------------------------------------------
 
 
-def split_rows(
-    table: Table, choice: Choice, options: Options
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], str]:
+def _split_rows(table: Table, outputs: Sequence[Output], rows: Rows, options: Options) -> tuple[Rows, Rows, str]:
     """Return rows to train and to test on, and how they were chosen: by time if a column of dates orders them."""
-    names = [each.name for each in choice.outputs]
-    rows = np.flatnonzero(~np.logical_or.reduce([missing_of(table.named[name].values) for name in names]))
     n_test = round(options.test_split * len(rows))
     if not 0 < n_test < len(rows) or len(rows) < MIN_SPLIT:
         return rows, rows[:0], ""
     dates = next((each for each in table.columns if each.is_date and _is_sorted(each)), None)
-    if dates is not None:
+    labels = [table.named[each.name] for each in outputs if each.is_label]
+    # what is learned has to have all classes
+    if dates and all(len(pc.unique(each.values.take(rows[:-n_test]))) == len(each.distinct) for each in labels):
         return rows[:-n_test], rows[-n_test:], f"the last {n_test} by {dates.name}"
     random = np.random.default_rng(options.seed)
-    if not choice.outputs[0].is_label:
+    if not labels:
         order = random.permutation(rows)
         return order[n_test:], order[:n_test], f"{n_test} at random, seed {options.seed}"
-    column = table.named[names[0]].values.take(rows)
+    column = labels[0].values.take(rows)
     codes = np.unique(np.array(as_texts(column).to_pylist(), object), return_inverse=True)[1]
     chosen = [random.permutation(rows[codes == code]) for code in range(codes.max() + 1)]
     # of a class with one record, it is learned
@@ -367,15 +384,3 @@ def _is_sorted(column: Column) -> bool:
     if len(column.present) < len(values) or len(column.distinct) < len(values) / 2:
         return False
     return column.kind in ("date", "timestamp") and bool((values[1:] >= values[:-1]).all())
-
-
-def show_output(output: Output, n_values: int = MAX_NAMED) -> str:
-    """Return what a plan says of a label or a target."""
-    if not output.is_label:
-        return f"target: {output.name}, {output.why}. Mean {output.mean:.6g}, deviation {output.std:.6g}"
-    names = output.names or tuple(map(str, range(len(output.counts))))
-    total = sum(output.counts)
-    counted = zip(names, output.counts, strict=True)
-    parts = [f"{show_value(each)} {count} ({count / max(total, 1):.0%})" for each, count in counted]
-    more = f" and {len(parts) - n_values} more" if len(parts) > n_values else ""
-    return f"label: {output.name}, {output.why}. {len(parts)} classes: {', '.join(parts[:n_values])}{more}"

@@ -15,7 +15,7 @@ from singa_dask.registry import suggest
 
 __all__ = [
     "CONFUSION",
-    "PASS_METRICS",
+    "FREQUENCIES",
     "RANKED",
     "TOP",
     "VALUES",
@@ -42,6 +42,7 @@ PASS_METRICS = SCORES | VALUES | {"perplexity", CONFUSION}
 LESS_IS_BETTER = ("loss", "error")
 MORE_IS_BETTER = ("accuracy",)
 FREQUENCIES = {"validation": ("validate_freq", "validate_steps"), "test": ("test_freq", "test_steps")}
+"""Keys of a job for the frequency of a phase, and for its number of batches; the phase runs if neither is 0."""
 
 
 def split_metric(metric: str) -> tuple[str, str]:

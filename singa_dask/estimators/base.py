@@ -292,7 +292,8 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
                 return
             url = f"{run_dir}.initial-{uuid.uuid4().hex[:8]}"
             try:
-                import_into(job.conf, "the fitted values", self._net.values, url, None, scalings=self._net.scalings)
+                scalings = self._net.learned.scalings if self._net.learned else {}
+                import_into(job.conf, "the fitted values", self._net.values, url, None, scalings=scalings)
             except ConfigError as error:
                 raise ConfigError(OTHER_NET) from error
             try:

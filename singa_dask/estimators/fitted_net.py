@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from itertools import starmap
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,14 @@ import numpy.typing as npt
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.codecs.scaling import Scaling
+from singa_dask.data.codecs.learned import Learned
 from singa_dask.errors import NumericError
 from singa_dask.jobs import Job
 from singa_dask.layers.records import StoreConf
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime import missing_gpus
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.checkpoints.lookup import load_scalings, load_values
+from singa_dask.runtime.checkpoints.lookup import load_manifest, load_values
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 from singa_dask.runtime.inference.job import classifier, inference_job, output_layer
 from singa_dask.runtime.inference.net import load_modules
@@ -63,8 +62,8 @@ class FittedNet:
         Whether the outputs are probabilities of classes.
     values : mapping of str to Stored
         Values of its params.
-    scalings : mapping of str to Scaling
-        Of the input layers that standardise.
+    learned : Learned, optional
+        Of the training data, such as the scalings of input layers that standardise.
     """
 
     def __init__(
@@ -74,10 +73,10 @@ class FittedNet:
         is_default: bool,
         has_classes: bool,
         values: Mapping[str, Stored],
-        scalings: Mapping[str, Scaling] = MappingProxyType({}),
+        learned: Learned | None = None,
     ) -> None:
         self._job, self._sources, self._is_default, self._has_classes = job, sources, is_default, has_classes
-        self._values, self.scalings = values, scalings
+        self._values, self.learned = values, learned
         self._lock = threading.Lock()
 
     @classmethod
@@ -85,7 +84,7 @@ class FittedNet:
         """Return the net of a run directory, which is not needed any more afterwards; see the class."""
         values = {name: Stored(np.array(each.values), each.version) for name, each in load_values(url).items()}
         sources = modules.read(job.conf.modules)
-        return cls(job.conf, sources, is_default, has_classes, values, load_scalings(url))
+        return cls(job.conf, sources, is_default, has_classes, values, Learned.of(load_manifest(url)))
 
     @property
     def values(self) -> dict[str, Array]:
@@ -93,7 +92,7 @@ class FittedNet:
         return {name: each.values for name, each in self._values.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = self._sources, self._is_default, self._has_classes, dict(self._values), dict(self.scalings)
+        state = self._sources, self._is_default, self._has_classes, dict(self._values), self.learned
         return _read, (self._job.model_dump_json(), *state)
 
     def outputs(self, x: Array) -> Array:
@@ -146,7 +145,7 @@ class FittedNet:
         read = inference_job(job, Phase.TEST, in_order=True, exposed=True)
         layer = (classifier if self._has_classes else output_layer)(job, Phase.TEST)
         ops = find_ops(read.job, device_of_part(read.job, 0))
-        trained = Trained(InitialValues.of(self._values, self.scalings), ops)
+        trained = Trained(InitialValues.of(self._values, self.learned), ops)
         return TrainedNet(read.job, read.phase, trained, (layer,)), layer
 
 

@@ -94,11 +94,11 @@ class ExportedNet:
         """
         initial = InitialValues(job, urls)
         made = cls.of(where, job, layers, lambda net: fill(net, initial))
-        names, phase = initial.class_names(), _phase_of(job, Phase.TEST, Phase.TRAIN)
-        found = {name: names.get(label_layer(job, phase, name), ()) for name in made.outputs}
+        learned, phase = initial.learned(), _phase_of(job, Phase.TEST, Phase.TRAIN)
+        found = {name: learned.class_names.get(label_layer(job, phase, name), ()) for name in made.outputs}
         made.class_names.update({name: classes for name, classes in found.items() if classes})
-        made.tables.update(initial.tables())
-        made.net.context.class_names.scalings = initial.scalings()
+        made.tables.update(learned.tables)
+        made.net.context.class_names.scalings = learned.scalings
         return made
 
     def notes(self, format: str) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, loads
 from singa_dask.data import fs
+from singa_dask.data.codecs.learned import Learned
 from singa_dask.errors import ConfigError
 from singa_dask.exports import onnx_layers, onnx_sequences, torch_layers, torch_sequences
 from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS
@@ -167,10 +168,11 @@ def _params(job: JobConf, place: str) -> tuple[dict[str, np.ndarray], dict[str, 
     ]
     if wrong:
         raise ConfigError("\n".join(wrong))
-    facts: dict[str, Any] = {**_about(job, place), "inputs": input_facts(net, lookup.load_tables(place))}
-    for layer, scaling in lookup.load_scalings(place).items():
+    learned = Learned.of(lookup.load_manifest(place))
+    facts: dict[str, Any] = {**_about(job, place), "inputs": input_facts(net, learned.tables)}
+    for layer, scaling in learned.scalings.items():
         facts["inputs"].setdefault(layer, {})["standardise"] = scaling.to_dict()
-    if names := lookup.load_class_names(place):
+    if names := learned.class_names:
         facts["class_names"] = {layer: list(classes) for layer, classes in names.items()}
     return {name: each for name, each in values.items() if each is not None}, facts
 

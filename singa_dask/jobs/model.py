@@ -30,6 +30,7 @@ from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.job import has_classes, label_layer, predicted_layer
 from singa_dask.runtime.inference.net import Measured, load_modules
 from singa_dask.runtime.inference.predictions import labels_of
+from singa_dask.runtime.inference.results import merge_metrics
 from singa_dask.runtime.inference.trained_net import Trained, TrainedNet
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import build_net, find_ops
@@ -215,7 +216,8 @@ class Model:
     def merge(self, measured: Sequence[Measured], metrics: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the metrics of what `measure` has returned."""
         with self._lock:
-            return self._net("").merge(measured, metrics)
+            of_pass = self._net("").pass_metrics(metrics)
+        return {**merge_metrics(measured, of_pass), **of_pass.matrices()}
 
     def measure(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> Measured:
         """Return what `test` measures of records, to `merge` it."""
@@ -257,8 +259,7 @@ class Model:
                     "records do not depend on each other."
                 )
             n = len(next(iter(arrays.values())))
-            found, _ = net.compute({self._features(net).conf_name: arrays}, n, 0)
-            return np.asarray(found[layer]["data"])
+            return np.asarray(net.compute({self._features(net).conf_name: arrays}, n, 0)[0][layer]["data"])
 
     def record(self, layer: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Return the shape of a record in an array, and the columns that are read of a table; empty without names."""

@@ -27,9 +27,6 @@ MIN_STEPS = 20
 LEFT_OUT = ("checkpoint_freq", "checkpoint_after", "disp_", "test_", "validate_")
 """With what the keys begin that the short run does without, and others of them."""
 OTHERS = ("cluster", "early_stopping", "epochs", "keep_checkpoints", "metrics", "mlflow", "profile", "tensorboard")
-KEPT, EXPLODED, FALLEN, BELOW = 0.9, 4.0, 0.98, 4.0
-"""Weight of earlier losses in the smoothed one; its ratio to the least one where the curve ends, and of that to the
-first one from which it counts as fallen; ratio of the rate there to the proposal."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +57,7 @@ class RateCurve:
         return figure_of(self.panels(), [f"base_lr = {self.rate:g}"], "rate")
 
 
-def find_rate(
-    job: Job,
-    *,
-    low: float = 1e-6,
-    high: float = 10.0,
-    steps: int = 100,
-    data: Any = None,
-    run_dir: str | None = None,
-) -> RateCurve:
+def find_rate(job: Job, *, low: float = 1e-6, high: float = 10.0, steps: int = 100, data: Any = None) -> RateCurve:
     """Propose a ``base_lr`` for a job, by the range test of Smith (2017): some steps in which the learning rate rises.
 
     One worker trains in this process, whatever the cluster of the job, so that one job has one answer. The rate rises
@@ -84,8 +73,6 @@ def find_rate(
         At most; a smoothed loss of four times its least value, or one that is not finite, ends the curve.
     data
         As `singa_dask.train` takes it.
-    run_dir : str, optional
-        Where to keep the run; by default nothing is kept.
 
     Raises
     ------
@@ -97,30 +84,19 @@ def find_rate(
         raise ConfigError(f"expected 0 < low < high, and at least {MIN_STEPS} steps, {found}.")
     check(complete(job.file))  # with the places in the job's own file
     rates = np.geomspace(low, high, steps)
-    with contextlib.ExitStack() as stack:
-        url = run_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="find-rate-"))
-        with warnings.catch_warnings(), contextlib.suppress(NumericError):
-            warnings.simplefilter("ignore")  # of what this run leaves out
-            train(_rising(job, rates), data=data, run_dir=url, progress=False)
-        losses = [_loss_of(event) for event in StoredRun(url).metrics]
-    return curve_of(rates[: len(losses)], losses, is_whole=len(losses) == steps)
-
-
-def _rising(job: Job, rates: np.ndarray) -> Job:
-    """Return the job with these rates in place of its schedule, and nothing but training."""
     given: dict[str, Any] = read_plain(job.to_yaml(), "job")
     values = {key: value for key, value in given.items() if key not in OTHERS and not key.startswith(LEFT_OUT)}
-    schedule = {"step": list(range(len(rates))), "step_lr": rates.tolist()}
-    updater = {**given["updater"], "learning_rate": {"type": "FixedStep", "fixedstep_conf": schedule}}
-    return Job(
-        **{**values, "net": values.pop("neuralnet"), "updater": updater, "train_steps": len(rates), "disp_freq": 1}
-    )
-
-
-def _loss_of(event: dict[str, Any]) -> float:
-    """Return the sum of the losses in an event."""
-    found = [value for name, value in layer_metrics(event).items() if name.endswith(("loss", "error"))]
-    return math.nan if None in found else sum(found)
+    schedule = {"type": "FixedStep", "fixedstep_conf": {"step": list(range(steps)), "step_lr": rates.tolist()}}
+    values |= {"updater": {**given["updater"], "learning_rate": schedule}, "train_steps": steps, "disp_freq": 1}
+    rising = Job(values.pop("neuralnet"), **values)
+    with tempfile.TemporaryDirectory(prefix="find-rate-") as url:
+        with warnings.catch_warnings(), contextlib.suppress(NumericError):
+            warnings.simplefilter("ignore")  # of what this run leaves out
+            train(rising, data=data, run_dir=url, progress=False)
+        events = [layer_metrics(event) for event in StoredRun(url).metrics]
+    parts = [[value for name, value in each.items() if name.endswith(("loss", "error"))] for each in events]
+    losses = [math.nan if None in each else sum(each) for each in parts]
+    return curve_of(rates[: len(losses)], losses, is_whole=len(losses) == steps)
 
 
 def curve_of(rates: np.ndarray, losses: list[float], is_whole: bool) -> RateCurve:
@@ -131,18 +107,17 @@ def curve_of(rates: np.ndarray, losses: list[float], is_whole: bool) -> RateCurv
     ConfigError
         The loss does not fall, or does so to the end of a curve that is whole.
     """
-    total, weights = 0.0, 0.0
-    smoothed: list[float] = []
+    total, weights, smoothed = 0.0, 0.0, list[float]()
     for loss in losses:
-        total, weights = KEPT * total + loss, KEPT * weights + 1
-        if smoothed and not total / weights <= EXPLODED * min(smoothed):
+        total, weights = 0.9 * total + loss, 0.9 * weights + 1
+        if smoothed and not total / weights <= 4 * min(smoothed):
             break
         smoothed.append(total / weights)
     y, n = np.array(smoothed), len(smoothed)
-    if not n or not y.min() < FALLEN * losses[0]:
+    if not n or not y.min() < 0.98 * losses[0]:
         hint = "Does each label belong to its record? Large values may need store_conf: {standardise: true}."
         raise ConfigError(f"the loss falls at none of the rates. {hint}")
     least = int(y.argmin())
     if is_whole and least == len(losses) - 1:
         raise ConfigError(f"the loss still falls at the highest rate, {rates[least]:g}. Give a higher one.")
-    return RateCurve(rates[:n], np.array(losses[:n]), y, float(f"{rates[least] / BELOW:.2g}"))
+    return RateCurve(rates[:n], np.array(losses[:n]), y, float(f"{rates[least] / 4:.2g}"))

@@ -14,11 +14,10 @@ import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf
-from singa_dask.data import Arrays, BadPolicy, Loader, Sampler, Store, Survey, fs, random_skip, with_cache
+from singa_dask.data import Arrays, BadPolicy, Loader, Sampler, Store, Survey, fs, random_skip
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.fs.decompression import with_limit
 from singa_dask.data.loading.slabs import Batch
 from singa_dask.data.order.shuffle import GroupRecords
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels, show_names
@@ -30,13 +29,12 @@ from singa_dask.layers.named_columns import open_named
 from singa_dask.layers.record_reader import RecordReader, read_statistic
 from singa_dask.layers.records import (
     StoreConf,
-    check_shape,
+    check_records,
     in_layout,
     open_records,
     open_text,
-    records_of,
+    options_of,
     with_column_shape,
-    without_labels,
 )
 from singa_dask.layers.site import Context, Site
 from singa_dask.layers.standardise import find_scaling
@@ -163,7 +161,7 @@ class StoreInput(InputLayer):
 
     def open_store(self, url: str, backend: str | None) -> Store:
         """Open a store as this type of layer reads it, with named columns in the order of the training data."""
-        conf, options = self.store_conf, self._options()
+        conf, options = self.store_conf, options_of(self.store_conf)
         if conf.is_table:
             return open_records(conf, url, backend, options, self._table_facts)
         plain = partial(self.open_plain, conf, url, backend, options)
@@ -172,12 +170,6 @@ class StoreInput(InputLayer):
     def _table_facts(self) -> TableFacts | None:
         """Return what the training net has learned of the columns of a table; None if this layer learns it."""
         return self.context.class_names.table_of(self.conf_name, self.context.phase == Phase.TRAIN)
-
-    def _options(self) -> fs.Options:
-        """Return the options of the filesystem, with those of the cache and the limit of decompression."""
-        conf = self.store_conf
-        cached = with_cache(conf.storage_options, None if conf.cache is None else conf.cache.model_dump())
-        return with_limit(cached, conf.max_decompressed_mb)
 
     def check_source(self) -> None:
         """Compare the stores with what the job says about them, before anything runs.
@@ -256,13 +248,7 @@ class StoreInput(InputLayer):
             first = {name: array[:1] for name, array in store.read_block(0).items()}
             self._parsed(self._labels.apply(first))
             return
-        values = store.schema.get("data") or store.schema.get("pixel")
-        if values is None:
-            shape = tuple(self.store_conf.shape)
-            raise DataError(f"{store.url}: only {', '.join(store.schema)}, expected {shape}, as shape says.")
-        check_shape(store.url, values.shape, self.store_conf, records_of(store))
-        if self.store_conf.needs_label and "label" not in store.schema:
-            raise without_labels(store.url, bool(store.table_facts), store.other_fields)
+        check_records(store, self.store_conf)
 
     def statistics(self) -> tuple[Array | float | None, Array | float | None]:
         """Read mean and std, of a record or for all values; None where the job gives none. See `Scaling.divisor`."""
@@ -324,11 +310,10 @@ class StoreInput(InputLayer):
             One cannot be read, or has another shape than a record.
         """
         self._scaling = find_scaling(self)
-        found = [
-            each.astype(self.context.param_dtype) if isinstance(each, np.ndarray) else each
+        self._mean, self._std = (
+            self.ops.constant(each.astype(self.context.param_dtype)) if isinstance(each, np.ndarray) else each
             for each in self.statistics()
-        ]
-        self._mean, self._std = (self.ops.constant(each) if isinstance(each, np.ndarray) else each for each in found)
+        )
 
     def feed(self, arrays: Arrays, first: int = 0) -> None:
         """Set the records of the next batch, in place of those of the store.

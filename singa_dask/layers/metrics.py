@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from singa_dask.ops.contract import Ops, Scalar
 
-__all__ = ["Metrics"]
+__all__ = ["Metrics", "Totals", "add_totals"]
+
+Totals = Mapping[str, tuple[float, float]]
+"""(sum, count) of each metric, by name."""
+
+
+def add_totals(parts: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, tuple[float, float]]:
+    """Return (sum, count) of each metric over batches, or workers, in their order."""
+    found: dict[str, tuple[float, float]] = {}
+    for part in parts:
+        for name, (total, count) in part.items():
+            before = found.get(name, (0.0, 0.0))
+            found[name] = (before[0] + total, before[1] + count)
+    return found
 
 
 class Metrics:

@@ -11,11 +11,10 @@ from singa_dask.data import STORES, Store, detect, fs
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES
 from singa_dask.data.stores.jsonl import JsonLinesStore
-from singa_dask.data.stores.table import TableStore
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_part import table_files
 from singa_dask.errors import DataError
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers.records import StoreConf, open_records
 
 __all__ = ["open_named"]
 
@@ -41,25 +40,25 @@ def open_named(
     """
     if facts is None:
         return plain()
-    store, failure = None, None
+    store, failure = None, DataError(url)
     try:
         store = plain()
-        if store.table_facts is not None and store.table_facts.names == facts.names:
-            return store
     except DataError as error:
         failure = error
+    if store is not None and store.table_facts is not None and store.table_facts.names == facts.names:
+        return store
     with contextlib.suppress(DataError):
         backend = backend or detect(url, storage_options)
     named = _open_by_name(conf, url, backend or "", storage_options, facts, store)
-    if named is not None:
-        if store is not None:
-            store.close()
-        return named
     if store is None:
-        raise failure or DataError(url)
-    if store.table_facts is None and "data" in store.schema:
+        if named is None:
+            raise failure
+        return named
+    if named is not None:
+        store.close()
+    elif store.table_facts is None and "data" in store.schema:
         _warn_once(url)
-    return store
+    return named or store
 
 
 @functools.lru_cache(256)
@@ -82,25 +81,15 @@ def _open_by_name(
         names = _header(url, storage_options, conf.separator)
     if not names and (kind != "parquet" or plain is not None):
         return None
-    label = list(facts.labels) or [name for name in names[:1] if name not in facts.features]
-    return TableStore(
-        url,
-        storage_options,
-        facts.features,
-        label if conf.has_label else (),
-        separator=conf.separator,
-        has_label=conf.has_label,
-        format=kind,
-        facts=facts.to_dict(),
-        tolerant=conf.on_error != "raise",
-    )
+    labels = list(facts.labels) or [name for name in names[:1] if name not in facts.features]
+    columns = {"features": list(facts.features), "label": labels if conf.has_label else []}
+    return open_records(conf.model_copy(update=columns), url, kind, storage_options, lambda: facts)
 
 
 def _header(url: str, storage_options: fs.Options, separator: str) -> tuple[str, ...]:
     """Return the names in the first line of a CSV file; empty if it has none."""
     with contextlib.suppress(DataError):
-        file = table_files(url, storage_options)[0].url
-        part = CsvPart(file, storage_options, separator, BLOCK_BYTES, False)
+        part = CsvPart(table_files(url, storage_options)[0].url, storage_options, separator, BLOCK_BYTES, False)
         part.source.close()
         return tuple(part.names)
     return ()

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.conf.model import Conf, Count, Field, Finding, Many, Positive, RegisteredName, Size, raw_value
-from singa_dask.data import STORES, Store, detect, fs, open_store
+from singa_dask.data import STORES, Store, detect, fs, open_store, with_cache
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.fs.decompression import DEFAULT_LIMIT_MB
+from singa_dask.data.fs.decompression import DEFAULT_LIMIT_MB, with_limit
 from singa_dask.data.stores.class_names import show_names
 from singa_dask.data.stores.opening import is_pattern
 from singa_dask.data.stores.store import backends_holding
@@ -24,11 +24,12 @@ from singa_dask.registry import suggest
 __all__ = [
     "CacheConf",
     "StoreConf",
+    "check_records",
     "check_shape",
     "in_layout",
     "open_records",
     "open_text",
-    "records_of",
+    "options_of",
     "same_shape",
     "stored_shape",
     "with_column_shape",
@@ -184,6 +185,12 @@ def _has(data: Mapping[str, Any], key: str) -> bool:
     return raw_value(data, key, object, None) not in (None, "")
 
 
+def options_of(conf: StoreConf) -> fs.Options:
+    """Return the options of the filesystem, with those of the cache and the limit of decompression."""
+    cached = with_cache(conf.storage_options, None if conf.cache is None else conf.cache.model_dump())
+    return with_limit(cached, conf.max_decompressed_mb)
+
+
 def open_records(
     conf: StoreConf,
     url: str,
@@ -305,10 +312,21 @@ def check_shape(url: str, found: Sequence[int], conf: StoreConf, what: str = "re
     raise DataError(f"{url}: {what} of {tuple(found)}, expected {expected}, as {said}.{hint}")
 
 
-def records_of(store: Store) -> str:
-    """Return what to call the records of a store in an error about their shape."""
+def check_records(store: Store, conf: StoreConf) -> None:
+    """Compare the shape and the fields of a store's records with what a job says.
+
+    Raises
+    ------
+    DataError
+        They do not agree.
+    """
+    values = store.schema.get("data") or store.schema.get("pixel")
+    if values is None:
+        raise DataError(f"{store.url}: only {', '.join(store.schema)}, expected {tuple(conf.shape)}, as shape says.")
     names = store.table_facts.names if store.table_facts else ()
-    return f"records ({show_names(names)})" if names else "records"
+    check_shape(store.url, values.shape, conf, f"records ({show_names(names)})" if names else "records")
+    if conf.needs_label and "label" not in store.schema:
+        raise without_labels(store.url, bool(store.table_facts), store.other_fields)
 
 
 def without_labels(url: str, is_table: bool, others: Sequence[str] = ()) -> DataError:

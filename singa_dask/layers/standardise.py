@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Measured", "find_scaling", "measure", "scaling_of"]
 
+NONE = Moments.of(np.empty((0, 1)))
 GROUP_BYTES = 32 << 20
 """Records of about so many bytes are merged in one go, whoever reads them: the results are the same bits."""
 
@@ -47,11 +49,9 @@ def measure(layer: StoreInput, index: int, count: int, check: Callable[[], None]
         reader = BlockReader(store, 1, False, tolerant=conf.on_error != "raise", labels=conf.labels)
         moments = []
         for blocks in groups[first:stop]:
-            found = Moments.of(np.empty((0, 1)))
-            for block in blocks.tolist():
-                check()
-                found = found.merged(_moments(layer, reader, block))
-            moments.append(found)
+            moments.append(
+                reduce(Moments.merged, (_moments(layer, reader, block, check) for block in blocks.tolist()), NONE)
+            )
         field = store.schema.get("data")
         return Measured(first, moments, _names(store), field is not None and field.dtype == np.float32)
 
@@ -60,7 +60,8 @@ def _names(store: Store) -> Sequence[str]:
     return store.table_facts.names if store.table_facts else ()
 
 
-def _moments(layer: StoreInput, reader: BlockReader, block: int) -> Moments:
+def _moments(layer: StoreInput, reader: BlockReader, block: int, check: Callable[[], None]) -> Moments:
+    check()
     arrays, store = reader.load(block), reader.store
     if bad := reader.bad.get(block):
         arrays = {name: np.delete(array, list(bad), axis=0) for name, array in arrays.items()}
@@ -77,18 +78,16 @@ def _column(names: Sequence[str], *place: int) -> str:
     return f", column {known}"
 
 
-def scaling_of(layer: str, parts: Sequence[Measured]) -> tuple[Scaling, str]:
-    """Return the scaling of a layer, of all parts of its records, and a warning about it or an empty string.
+def scaling_of(layer: str, parts: Sequence[Measured], warn: Callable[[str], None]) -> Scaling:
+    """Return the scaling of a layer, of all parts of its records; warn if it is not exact.
 
     Raises
     ------
     DataError
         Their values are too large.
     """
-    total, names = Moments.of(np.empty((0, 1))), parts[0].names
-    for part in sorted(parts, key=lambda part: part.first):
-        for moments in part.moments:
-            total = total.merged(moments)
+    names, ordered = parts[0].names, sorted(parts, key=lambda part: part.first)
+    total = reduce(Moments.merged, (each for part in ordered for each in part.moments), NONE)
     if not total.n:
         raise DataError(f"layer {layer}: no records to compute mean and standard deviation of.")
     for at in np.flatnonzero(~np.isfinite(total.squares)).tolist():
@@ -97,13 +96,13 @@ def scaling_of(layer: str, parts: Sequence[Measured]) -> tuple[Scaling, str]:
             "deviation does not fit in 64 bits. Scale the column, or leave it out."
         )
     scaling = Scaling.of(total)
-    for at in np.flatnonzero(scaling.needs_digits).tolist() if parts[0].is_rounded else ():
-        return scaling, (
+    for at in np.flatnonzero(scaling.needs_digits)[:1].tolist() if parts[0].is_rounded else ():
+        warn(
             f"layer {layer}{_column(names, at)}: values of {scaling.mean[at]:g} with a standard deviation of "
             f"{scaling.std[at]:.3g} are stored as 32-bit floats, which hold few digits of their differences. Train "
             "with the table that they are from, or subtract a constant before you convert it."
         )
-    return scaling, ""
+    return scaling
 
 
 def find_scaling(layer: StoreInput) -> Scaling | None:

@@ -12,6 +12,7 @@ from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import Context, Feature, InputLayer, Layer, Param
 from singa_dask.layers.bridge import Bridge
 from singa_dask.layers.memory import Memory
+from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.net.copies import Copies
 from singa_dask.net.node import Node
 from singa_dask.net.order import ready_order
@@ -217,7 +218,7 @@ class NeuralNet:
         ]
         return found[0]
 
-    def take_metrics(self, weight: float = 1.0) -> dict[str, tuple[float, float]]:
+    def take_metrics(self, weight: float = 1.0) -> Totals:
         """Return (sum, count) of each metric since the last call, and start anew.
 
         The copies of a layer in an unrolled net share one metric. A metric that several layers have, also on
@@ -225,10 +226,7 @@ class NeuralNet:
         """
         taken: dict[str, dict[str, tuple[float, float]]] = {}
         for layer in self.layers:
-            metrics = taken.setdefault(layer.conf_name, {})
-            for name, (total, count) in layer.take_metrics().items():
-                before = metrics.get(name, (0.0, 0.0))
-                metrics[name] = (before[0] + total, before[1] + count)
+            taken[layer.conf_name] = add_totals([taken.get(layer.conf_name, {}), layer.take_metrics()])
         names: dict[str, set[str]] = {layer: set(metrics) for layer, metrics in taken.items()}
         for layer in self.all_layers:
             names.setdefault(layer.conf_name, set()).update(layer.traits.metrics)

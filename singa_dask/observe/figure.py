@@ -85,12 +85,9 @@ def draw_confusion(matrix: npt.NDArray[np.int64], names: Sequence[str], suffix: 
         matplotlib is not installed, and it is a picture.
     """
     if suffix == ".csv":
-        rows = [
-            ["true \\ predicted", *names],
-            *([name, *row] for name, row in zip(names, matrix.tolist(), strict=True)),
-        ]
         text = io.StringIO(newline="")
-        csv.writer(text, lineterminator="\n").writerows(rows)
+        rows = ([name, *row] for name, row in zip(names, matrix.tolist(), strict=True))
+        csv.writer(text, lineterminator="\n").writerows([["true \\ predicted", *names], *rows])
         return text.getvalue().encode()
     matplotlib = _matplotlib(f"a {suffix.removeprefix('.').upper()} picture")
     n, figures = len(names), require("matplotlib.figure", "plot", "a picture")

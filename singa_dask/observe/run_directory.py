@@ -306,18 +306,12 @@ class RunDirectory:
             whole["seconds"] = round(whole["seconds"] + commands[-1]["seconds_before"], 3)
             for phase in ("train", "test", "validation") if len(commands) > 1 else ():
                 whole[phase] = whole[phase] or self._last_metrics(phase)
-        if whole.get("learning"):
-            whole["learning"] = {**whole["learning"], "sentences": self._sentences(whole)}
+        if whole.get("learning") and whole["state"] != "failed":
+            begun_from = [(self._command or {}).get(key) for key in ("init_from", "resume")]
+            said = sentences(whole["learning"], whole, self._journal(METRICS).objects(), is_fresh=not any(begun_from))
+            whole["learning"] = {**whole["learning"], "sentences": said}
         fs.write_atomic(fs.join(self.url, "summary.json"), f"{to_json(whole, indent=2)}\n".encode())
         return whole
-
-    def _sentences(self, summary: Mapping[str, Any]) -> list[str]:
-        """Return what to say about what was learnt; nothing of a job that has failed."""
-        if summary["state"] == "failed":
-            return []
-        command = self._command or {}
-        is_fresh = not (command.get("init_from") or command.get("resume"))
-        return sentences(summary["learning"], summary, self._journal(METRICS).objects(), is_fresh)
 
     def _last_metrics(self, phase: str) -> dict[str, float]:
         events = [each for each in self._journal(METRICS).objects() if each.get("phase") == phase]

@@ -53,19 +53,13 @@ def _draw(plotille: Any, panel: Panel, names: Sequence[str], axis: str, n_column
     curves = [curve for curve in panel.curves if curve.group is None and np.isfinite(curve.y).any()]
     if not curves:
         return f"{panel.label}: no value is finite"
-    is_log = axis == "rate"
-    places = [np.log10(curve.x) if is_log else curve.x for curve in curves]
-    end = max(float(x.max()) for x in places)
-    left, right = (min(float(x.min()) for x in places), end) if is_log else (0.0, _nice(end))
+    right = _nice(max(float(curve.x.max()) for curve in curves))
     low, high = _limits(panel, curves)
-    canvas = plotille.Canvas(n_columns, ROWS, xmin=left, xmax=right, ymin=low, ymax=high, mode="names")
-    if panel.mark is not None:
-        at = math.log10(panel.mark) if is_log else panel.mark
-        canvas.line(at, low, at, canvas.ymax_inside)
-    for i, (curve, x) in enumerate(zip(curves, places, strict=True)):
+    canvas = plotille.Canvas(n_columns, ROWS, xmin=0.0, xmax=right, ymin=low, ymax=high, mode="names")
+    for i, curve in enumerate(curves):
         y = np.log10(curve.y) if panel.is_log else curve.y
         # the edges themselves are outside of the canvas
-        points = list(zip(x.clip(left, canvas.xmax_inside), y.clip(low, canvas.ymax_inside), strict=True))
+        points = list(zip(curve.x.clip(0, canvas.xmax_inside), y.clip(low, canvas.ymax_inside), strict=True))
         colour = COLOURS[i % len(COLOURS)] if colours else None
         for before, point in zip(points[:1] + points, points, strict=False):
             if math.isfinite(before[1]) and math.isfinite(point[1]):
@@ -75,10 +69,10 @@ def _draw(plotille: Any, panel: Panel, names: Sequence[str], axis: str, n_column
                 canvas.point(*point, marker=MARKERS[i % len(MARKERS)])
     title = f"{panel.label} (log scale)" if panel.is_log else panel.label
     legend = _legend(plotille, curves, names, colours, n_columns + LABEL + 2)
-    return "\n".join([title, *legend, *_with_axes(canvas, panel, axis)])
+    return "\n".join([title, *legend, *_with_axes(canvas, panel, AXES[axis])])
 
 
-def _with_axes(canvas: Any, panel: Panel, axis: str) -> list[str]:
+def _with_axes(canvas: Any, panel: Panel, label: str) -> list[str]:
     """Return the lines of a picture with its axes, and numbers at their ends and in their middle."""
     ticks = {0: canvas.ymax, ROWS // 2: canvas.ymax - (canvas.ymax - canvas.ymin) * (ROWS // 2) / (ROWS - 1)}
     ticks[ROWS - 1] = canvas.ymin
@@ -87,16 +81,14 @@ def _with_axes(canvas: Any, panel: Panel, axis: str) -> list[str]:
         value = ticks.get(row)
         number = "" if value is None else _number(10**value if panel.is_log else value)
         made.append(f"{number:>{LABEL}} {'│' if value is None else '┤'}{line}")
-    ends = [canvas.xmin, (canvas.xmin + canvas.xmax) / 2, canvas.xmax]
-    numbers = [_number(10**end if axis == "rate" else end) for end in ends]
-    return [*made, *_below(canvas.width, numbers, AXES[axis])]
+    return [*made, *_below(canvas.width, canvas.xmax, label)]
 
 
-def _below(n_columns: int, ticks: Sequence[str], label: str) -> list[str]:
+def _below(n_columns: int, right: float, label: str) -> list[str]:
     middle = n_columns // 2
     rule = "─" * middle + "┴" + "─" * (n_columns - middle - 1)
-    first, half, end = ticks
-    numbers = first.ljust(middle - len(half) // 2) + half
+    half, end = _number(right / 2), _number(right)
+    numbers = "0".ljust(middle - len(half) // 2) + half
     numbers = numbers.ljust(n_columns - len(end)) + end
     return [f"{'':{LABEL}} └{rule}", f"{'':{LABEL}}  {numbers}", f"{'':{LABEL}}  {label:^{n_columns}}".rstrip()]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from singa_dask.layers.loss import EuclideanLoss, SigmoidCrossEntropyLoss, Softm
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array
 
-__all__ = ["MAX_BYTES", "PassMetrics", "Scores", "State"]
+__all__ = ["KINDS", "MAX_BYTES", "PassMetrics", "Scores", "State"]
 
 LOG = logging.getLogger(__name__)
 MAX_BYTES = 256 << 20
@@ -88,25 +88,23 @@ class PassMetrics:
     def merge(self, state: State) -> None:
         """Add what another one has added; the same in the same order gives the same bits."""
         for layer, scores in self._scores.items():
-            own = [name for name in state if name.rpartition(":")[0] == layer]
-            scores.merge({name.rpartition(":")[2]: state[name] for name in own})
+            scores.merge(
+                {name.removeprefix(f"{layer}:"): state[name] for name in state if name.startswith(f"{layer}:")}
+            )
 
     def values(self) -> dict[str, float]:
         """Return the metrics by name; nan where one is undefined. Confusion matrices are not among them."""
-        return {
-            self._name(layer, metric): scores.value(metric)
-            for layer, scores in self._scores.items()
-            for metric in scores.names
-            if metric != CONFUSION
-        }
-
-    def _name(self, layer: str, metric: str) -> str:
-        return metric if self._times[metric] == 1 else f"{layer}.{metric}"
+        return {name: scores.value(metric) for name, metric, scores in self._each() if metric != CONFUSION}
 
     def matrices(self) -> dict[str, npt.NDArray[np.int64]]:
         """Return confusion matrices by name: how many records of each class, in rows, are predicted as each class."""
-        found = {layer: scores for layer, scores in self._scores.items() if CONFUSION in scores.names}
-        return {self._name(layer, CONFUSION): scores.confusion() for layer, scores in found.items()}
+        return {name: scores.confusion() for name, metric, scores in self._each() if metric == CONFUSION}
+
+    def _each(self) -> Iterator[tuple[str, str, Scores]]:
+        """Yield what a metric of a layer is called, the metric, and the scores of the layer."""
+        for layer, scores in self._scores.items():
+            for metric in scores.names:
+                yield metric if self._times[metric] == 1 else f"{layer}.{metric}", metric, scores
 
 
 def _misfit(metric: str, layer: str, kind: str, n: int) -> str:
@@ -212,7 +210,7 @@ class Scores:
         if name in VALUES:
             return _of_values(name, self._arrays["moments"])
         if name in RANKED:
-            return self._ranked(_precision_area if name == "average_precision" else _roc_area)
+            return self._ranked(name)
         if name == "perplexity":
             return float(np.exp(-self._arrays["own"][1] / self._arrays["own"][0]))
         if top := TOP.fullmatch(name):
@@ -247,11 +245,9 @@ class Scores:
             matrix[self._arrays["keys"]] = self._arrays["pairs"]
         return matrix.reshape(self._n_classes, -1)
 
-    def _ranked(self, area: Callable[[Array, Array], float]) -> float:
-        """Return the mean of an area over classes, or labels."""
-        if not self._kept:
-            return np.nan
-        y, p = map(np.concatenate, zip(*self._kept, strict=True))
+    def _ranked(self, name: str) -> float:
+        """Return the mean of a metric of the order of outputs over classes, or labels."""
+        y, p = map(np.concatenate, zip(*self._kept, strict=True)) if self._kept else (np.empty(0), np.full(1, np.nan))
         if np.isnan(p).any():
             return np.nan
         if self.kind == "classes" and self.n > 2:
@@ -259,22 +255,21 @@ class Scores:
             if not y.any(0).all():
                 return np.nan
         y, p = (each.reshape(len(each), -1) for each in (y, p))
-        return float(np.mean([area(y[:, k] > 0.5, p[:, k]) for k in range(p.shape[1])]))
+        return float(np.mean([_area(name, y[:, k] > 0.5, p[:, k]) for k in range(p.shape[1])]))
 
 
-def _roc_area(is_true: Array, p: Array) -> float:
-    """Return the area under the ROC curve: the share of pairs in the right order, half of those that are equal."""
-    n, n_true = len(p), int(is_true.sum())
-    _, index, counts = np.unique(p, return_inverse=True, return_counts=True)
-    ranks = np.cumsum(counts) - (counts - 1) / 2
-    return float((ranks[index][is_true].sum() - n_true * (n_true + 1) / 2) / np.float64(n_true * (n - n_true)))
+def _area(name: str, is_true: Array, p: Array) -> float:
+    """Return the average precision, or the area under the ROC curve, of one class or label.
 
-
-def _precision_area(is_true: Array, p: Array) -> float:
-    """Return the average precision: the mean of the precision over steps of recall; 0 if nothing is true."""
+    The former is the mean of the precision over steps of recall, 0 if nothing is true. The latter is the share of
+    pairs, of a true record and another one, that are in the right order; half of those that are equal.
+    """
     _, index, counts = np.unique(-p, return_inverse=True, return_counts=True)
     right = np.bincount(index, is_true, len(counts))
-    return float((right / max(right.sum(), 1) * np.cumsum(right) / np.cumsum(counts)).sum())
+    n_right, wrong = right.sum(), counts - right
+    if name == "average_precision":
+        return float((right / max(n_right, 1) * np.cumsum(right) / np.cumsum(counts)).sum())
+    return float((wrong * (np.cumsum(right) - right / 2)).sum() / (n_right * wrong.sum()))
 
 
 def _moments(t: Array, x: Array) -> Array:

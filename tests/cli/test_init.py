@@ -186,6 +186,25 @@ def test_a_text(call: Call) -> None:
     assert written(call, "numbers.txt", "--overwrite", "--net", "char-rnn")[0].type == "CharRNN"
 
 
+def test_the_deviation_of_images_in_order_of_brightness(call: Call) -> None:
+    values = np.random.default_rng(0).normal(size=(8000, 14, 14)).astype(np.float32)
+    values[4000:] += 10
+    np.savez("images.npz", x=values, y=np.arange(8000) % 3)
+    store = store_of(written(call, "images.npz")[0])
+    assert (store["mean_value"], store["std_value"]) == pytest.approx((values.mean(), values.std()), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [("--encoding", "nope", "charset 'nope'. Expected"), ("--separator", ";;", "--separator ';;'. Expected one")],
+)
+def test_wrong_ways_to_read_a_table(call: Call, option: str, value: str, said: str) -> None:
+    Path("x.csv").write_text("a,b,label\n1,2,0\n3,4,1\n")
+    result = call("init", "x.csv", option, value)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"x.csv: {said}")
+
+
 # -- what it says ----------------------------------------------------------------------------------------------
 
 

@@ -218,6 +218,7 @@ def test_several_labels_and_targets(call: Call) -> None:
     table = FRAME.assign(kind=VALUES["texts"], sign=VALUES["signs"], big=FRAME["age"] * 1e4, small=FRAME["fare"] / 1e4)
     table.to_csv("x.csv", index=False)
     done(call, "x.csv", "--label", "kind", "--label", "sign", "--drop", "big,small")
+    assert stores()[0]["categories"] == {"kind": ["cat", "dog", "elk"], "sign": ["-1", "1"]}
     assert call("run", "job.yaml", "--quiet", "--set", "train_steps=2").exit_code == 0
     done(call, "x.csv", "--target", "big", "--target", "small", "--drop", "kind,sign", "--overwrite")
     assert call("run", "job.yaml", "--run-dir", "run", "--quiet", "--set", "train_steps=400").exit_code == 0
@@ -308,6 +309,10 @@ def test_records_in_order_of_time_are_split_by_it(call: Call) -> None:
     )
     assert "job-data/test.csv: the last 24 by day; the others" in done(call, "x.csv")
     assert pd.read_csv("job-data/train.csv")["day"].max() < pd.read_csv("job-data/test.csv")["day"].min()
+    days = pd.date_range("2020-01-01", periods=N).astype(str)
+    # a class that comes late is learned, too
+    FRAME.assign(day=days, label=["a", "b"] * 55 + ["c"] * 10).to_csv("late.csv", index=False)
+    assert "job-data/test.csv: 24 at random, as many of each class" in done(call, "late.csv", "--overwrite")
     done(call, "x.csv", "--test-split", "0", "--overwrite")
     assert stores()[0]["path"] == "x.csv"
     assert "There is no test set" in Path("job.yaml").read_text()

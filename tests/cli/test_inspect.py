@@ -239,7 +239,7 @@ def test_the_rows_of_a_sheet() -> None:
 def test_without_pillow(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sheet, "Image", None)
     result = call("data", "inspect", DIGITS, "--png", "x.png")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.endswith("Install it: pip install 'singa-dask[images]'.\n")
 
 

@@ -120,8 +120,8 @@ def test_the_commands_print_what_the_page_shows(reader: Session, block: Block) -
         assert any(re.fullmatch(pattern, line) for line in lines), f"{block}: expected {shown!r} in\n{said}"
 
 
-def test_ten_first_jobs_take_three_commands_each() -> None:
-    assert len(COMMANDS) == len(SHOWN) == 10
+def test_first_jobs_take_three_commands_each() -> None:
+    assert len(COMMANDS) == len(SHOWN) == 11
     assert all(address in PAGE.read_text() for address in ADDRESSES)
     for block in COMMANDS:
         assert len(block.text.splitlines()) <= 3, block

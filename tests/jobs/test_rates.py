@@ -9,7 +9,6 @@ import pytest
 
 import singa_dask as sd
 from singa_dask.jobs.rates import curve_of
-from singa_dask.observe.stored_run import StoredRun
 from tests.jobs.conftest import KEYS, digits_net
 
 RATES = np.geomspace(1e-6, 10, 100)
@@ -48,9 +47,8 @@ def test_a_job_has_one_answer_and_nothing_is_left(tmp_path: Path, monkeypatch: p
     assert {path.name for path in tmp_path.iterdir()} <= {"dask-scratch-space"}
     groups = {"nworker_groups": 2, "nworkers_per_group": 1, "nserver_groups": 1}
     other = job.replace({"cluster": groups, "updater.learning_rate.base_lr": 3.0})
-    again = sd.find_rate(other, steps=60, run_dir=str(tmp_path / "kept"))
+    again = sd.find_rate(other, steps=60)
     assert (again.rate, again.losses.tolist()) == (first.rate, first.losses.tolist())
-    assert len(StoredRun(str(tmp_path / "kept")).metrics) >= len(first.rates)
     with pytest.raises(sd.ConfigError, match="at least 20 steps, got 1e-06, 10 and 5 steps"):
         sd.find_rate(job, steps=5)
 

@@ -308,5 +308,5 @@ def test_the_pass_over_the_records_ends_when_the_job_is_stopped(
     conf = job({"path": table}, "CSVInput").conf
     with local_cluster(1, processes=False) as client:
         with pytest.raises(LeftLineError, match="SIGINT"):
-            standardising.compute_scalings(conf, [], [], tasks.on_dask(client, (), None, check), 1, print)
+            standardising.compute_scalings(conf, [], [], tasks.on_dask(client, (), None, check), print)
         assert ended.wait(60)

@@ -24,7 +24,7 @@ from singa_dask.cli.signals import Signals, hidden_from_children
 from singa_dask.cli.trials import Ends, Stops, Topology, Trial, UnmeasuredError, is_done, plan_topology, run_trial
 from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.conf.jobfile import cluster_text
-from singa_dask.conf.watched import is_less_better, split_metric
+from singa_dask.conf.watched import FREQUENCIES, is_less_better, split_metric
 from singa_dask.data import fs
 from singa_dask.errors import ClusterError, SingaError
 from singa_dask.jobs.clusters import find_cluster
@@ -129,11 +129,8 @@ def read_target(text: str, conf: JobConf) -> Target:
         It cannot be read, or the job never measures it.
     """
     metric, _, number = text.partition("=")
-    phases = {
-        "test": conf.test_freq > 0 and conf.test_steps != 0,
-        "validation": conf.validate_freq > 0 and conf.validate_steps != 0,
-        "train": True,
-    }
+    phases = {phase: all(getattr(conf, key) != 0 for key in FREQUENCIES[phase]) for phase in ("test", "validation")}
+    phases["train"] = True
     phase, name = split_metric(metric)
     if metric.startswith("train."):
         phase, name = "train", metric.removeprefix("train.")
@@ -147,8 +144,7 @@ def read_target(text: str, conf: JobConf) -> Target:
     if less is None:
         raise click.UsageError(f"--until {text}: expected a metric that ends in accuracy, loss or error, got {name!r}.")
     if not phases[phase]:
-        keys = {"test": "test_freq and test_steps", "validation": "validate_freq and validate_steps"}[phase]
-        raise click.UsageError(f"--until {text}: the job never measures it. Set {keys}.")
+        raise click.UsageError(f"--until {text}: the job never measures it. Set {' and '.join(FREQUENCIES[phase])}.")
     return Target(f"{phase}.{name}", value, less)
 
 

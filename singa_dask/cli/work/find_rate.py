@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import shlex
-import shutil
-import sys
 from pathlib import PurePosixPath
 
 import click
@@ -18,7 +14,6 @@ from singa_dask.jobs.job import Job
 from singa_dask.jobs.rates import find_rate as find
 from singa_dask.observe import to_json
 from singa_dask.observe.figure import draw
-from singa_dask.observe.terminal_figure import draw_text
 
 __all__ = ["find_rate"]
 
@@ -32,19 +27,16 @@ def find_rate(
     high: float,
     steps: int,
     output: str | None,
-    run_dir: str | None,
     as_json: bool,
 ) -> None:
     """Propose a learning rate."""
     suffix = PurePosixPath(output).suffix if output else ""
     if output and suffix not in (".png", ".svg"):
         raise click.UsageError(f"-o {output}: the name must end in .png, .svg.")
-    if cluster_file not in (None, "single"):
-        raise click.UsageError("one worker trains in this process, so that a job has one answer. Leave --cluster out.")
-    read = job.read(job_file, sets, None)
+    read = job.read(job_file, sets, cluster_file)
     job.warn(read, strict=strict)
     echo(f"training {steps} steps while the rate rises from {low:g} to {high:g} ...", err=True)
-    curve = find(Job.of(read), low=low, high=high, steps=steps, run_dir=run_dir)
+    curve = find(Job.of(read), low=low, high=high, steps=steps)
     name = f"base_lr = {curve.rate:g}"
     if output:
         fs.write_atomic(fs.absolute(output), draw(curve.panels(), [name], "rate", suffix))
@@ -52,13 +44,7 @@ def find_rate(
         points = {key: getattr(curve, key).tolist() for key in ("rates", "losses", "smoothed")}
         echo(to_json({"rate": curve.rate, **points}))
         return
-    if not output and importlib.util.find_spec("plotille"):
-        colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        width = min(shutil.get_terminal_size().columns, 100)
-        echo(draw_text(curve.panels(), [name], "rate", width, colours), color=True)
     least = int(curve.smoothed.argmin())
     falls = f"from {curve.losses[0]:.4g} to {curve.smoothed[least]:.4g}"
     echo(f"the smoothed loss falls {falls}, at a rate of {curve.rates[least]:.2g}\nproposed: {name}")
     echo(f"to train with it: set it in {shlex.quote(job_file)}, as the highest rate of its schedule", err=True)
-    if read.job.cluster.nworker_groups > 1:
-        echo("worker groups that do not wait for each other may need a lower one", err=True)

@@ -21,11 +21,13 @@ from singa_dask.errors import DataError
 __all__ = [
     "AS_UTF8",
     "Run",
+    "check_charset",
     "cut_records",
     "decimal_comma",
     "fault_of",
     "find_wrong",
     "has_numbers",
+    "is_number",
     "parse_columns",
     "read_header",
     "record_starts",
@@ -77,7 +79,7 @@ def read_header(
     DataError
         The file is empty or in another encoding, the header has no such separator, or a name occurs twice.
     """
-    _check_charset(url, charset)
+    check_charset(url, charset)
     head = bytes(read(0, min(size, HEAD_BYTES)))
     if head.startswith(WIDE_BOMS):
         raise DataError(f"{url}: text in UTF-16, as Excel's Unicode Text is. {AS_UTF8}")
@@ -101,7 +103,7 @@ def read_header(
     return CsvHeader(names, separator, start + len(text), line + text.count(b"\n"), charset)
 
 
-def _check_charset(url: str, charset: str) -> None:
+def check_charset(url: str, charset: str) -> None:
     """Check that ASCII is the same in an encoding: line ends, separators and quotes are found in bytes."""
     try:
         if bytes(range(128)).decode(charset).encode() == bytes(range(128)):
@@ -137,7 +139,7 @@ def _fields(where: str, text: bytes, separator: str, charset: str) -> list[str]:
 
 def _names(where: str, fields: Sequence[str], may_be_numbers: bool) -> tuple[str, ...]:
     names = [name.strip() for name in fields]
-    if not may_be_numbers and not any(_is_name(name) for name in names):
+    if not may_be_numbers and not any(name and not is_number(name) for name in names):
         raise DataError(
             f"{where}: expected a header with the names of the columns, got numbers: {','.join(fields)[:60]!r}."
         )
@@ -147,12 +149,13 @@ def _names(where: str, fields: Sequence[str], may_be_numbers: bool) -> tuple[str
     return tuple(names)
 
 
-def _is_name(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether a text is a number."""
     try:
         float(text)
     except ValueError:
-        return bool(text)
-    return False
+        return False
+    return True
 
 
 def cut_records(url: str, chunks: Iterable[bytes | memoryview], header: CsvHeader, size: int) -> Iterator[Run]:

@@ -17,6 +17,7 @@ __all__ = [
     "find_wrong_label",
     "find_wrong_weight",
     "is_numeric",
+    "is_point",
     "is_rounded",
     "label_field",
     "labels_among",
@@ -31,6 +32,11 @@ MAX_SHOWN = 20
 def labels_among(names: Iterable[str]) -> list[str]:
     """Return the names of fields that say that these are labels."""
     return [name for name in names if name.lower() in LABEL_NAMES]
+
+
+def is_point(names: Sequence[str]) -> bool:
+    """Return whether the only name of a label may be that of a coordinate, with x beside it."""
+    return [name.lower() for name in labels_among(names)] == ["y"] and "x" in map(str.lower, names) and len(names) > 2
 
 
 def label_field(names: Sequence[str], given: str = "") -> str:

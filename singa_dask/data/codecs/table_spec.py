@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from singa_dask.data.codecs.labels import labels_among
+from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
 
@@ -72,10 +72,8 @@ class TableSpec:
         if self.features or self.label or self.target:
             return self
         found = labels_among(names)
-        # a point has x and y
-        is_point = found in (["y"], ["Y"]) and "x" in map(str.lower, names) and len(names) > 2
-        if is_point or len(found) > 1:
-            could = "could be the label, or a coordinate" if is_point else "could each be the label"
+        if is_point(names) or len(found) > 1:
+            could = "could be the label, or a coordinate" if is_point(names) else "could each be the label"
             raise DataError(f"{url}: {' and '.join(found)} {could}. Set label: NAME, or has_label: false.")
         return replace(self, label=tuple(found))
 

@@ -259,14 +259,12 @@ def create(url: str, data: bytes, storage_options: Options = None) -> bool:
         try:
             with filesystem.open(path, "xb") as file:
                 file.write(data)
-        except (ValueError, NotImplementedError):  # no such mode
+        except (OSError, ValueError, NotImplementedError) as error:
             if filesystem.exists(path):
                 return False
-            filesystem.pipe_file(path, data)
-        except OSError:
-            if filesystem.exists(path):
-                return False
-            raise
+            if isinstance(error, OSError):
+                raise
+            filesystem.pipe_file(path, data)  # there is no such mode
     return True
 
 

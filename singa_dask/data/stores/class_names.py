@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
+from singa_dask.data.codecs.learned import Learned
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.store import Store
@@ -262,7 +263,7 @@ class ClassNames:
         Mean and deviation of the training data of layers that standardise, known before training begins.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, learned: Learned | None = None) -> None:
         self.by_layer: dict[str, tuple[str, ...]] = {}
         self.inherited: dict[str, tuple[str, ...]] = {}
         self.readers: dict[str, Callable[[], tuple[str, ...]]] = {}
@@ -270,6 +271,7 @@ class ClassNames:
         self.inherited_tables: dict[str, TableFacts] = {}
         self.scalings: dict[str, Scaling] = {}
         self.inherited_scalings: dict[str, Scaling] = {}
+        self.update(learned or Learned.of())
 
     def learn(self, layer: str, names: Sequence[str]) -> tuple[str, ...]:
         """Return the names for a layer of the training net, given those of its store."""
@@ -279,16 +281,23 @@ class ClassNames:
         return self.by_layer[layer]
 
     def known_for(self, layer: str) -> tuple[str, ...]:
-        """Return the names of a layer as far as they are known, or else those of `common`."""
+        """Return the names of a layer as far as they are known, or else those that all layers with names share."""
         return _find(self.by_layer, layer)
 
-    def common(self) -> tuple[str, ...]:
-        """Return the names shared by all input layers of the training net that have names; empty if they differ."""
-        return _find(self.by_layer, "")
+    def update(self, learned: Learned) -> None:
+        """Take over what is in a checkpoint."""
+        self.by_layer.update(learned.class_names)
+        self.tables.update(learned.tables)
+        self.scalings.update(learned.scalings)
 
-    def to_dict(self) -> dict[str, list[str]]:
-        """Return the names by layer, for a checkpoint."""
-        return {layer: list(names) for layer, names in self.by_layer.items() if names}
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Return what is known, for the manifest of a checkpoint; see `Learned.of`."""
+        known: dict[str, dict[str, Any]] = {
+            "class_names": {layer: list(names) for layer, names in self.by_layer.items() if names},
+            "tables": {layer: facts.to_dict() for layer, facts in self.tables.items()},
+            "scalings": {layer: scaling.to_dict() for layer, scaling in self.scalings.items()},
+        }
+        return {key: found for key, found in known.items() if found}
 
     def find(self, layer: str) -> tuple[str, ...]:
         """Return the names for a layer of any net; empty if the net was trained on labels without names.
@@ -338,16 +347,11 @@ class ClassNames:
         known = self.table_of(layer, learns) if facts is not None else None
         if learns and facts is not None:
             self.tables.setdefault(layer, facts)
-        difference = facts.compare(known) if facts is not None and known is not None else ""
-        if difference:
+        if facts is not None and known is not None and (difference := facts.compare(known)):
             raise DataError(
                 f"{store.url}: {difference} in training. Convert training and test data together, with --split, or "
                 "train and test with the tables themselves, with features and label in store_conf."
             )
-
-    def tables_to_dict(self) -> dict[str, Any]:
-        """Return `tables` for a checkpoint."""
-        return {layer: facts.to_dict() for layer, facts in self.tables.items()}
 
     def scaling_of(self, layer: str) -> Scaling | None:
         """Return the scaling of a layer of any net: of that name, or the only one; None if there is none."""

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.csv_records import Run
+from singa_dask.data.codecs.csv_records import Run, is_number
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.fs.byte_source import Bytes, Range
 from singa_dask.data.stores.opening import check_splits, is_pattern, shard_urls
@@ -130,14 +130,8 @@ def _format(url: str, storage_options: fs.Options = None) -> str:
 
 def kind_of_key(files: Sequence[TableFile], i: int) -> str:
     """Return the kind of the i-th column that directories give: ``number`` or ``string``."""
-    return "number" if all(_is_number(each.keys[i][1]) for each in files) else "string"
-
-
-def _is_number(text: str | None) -> bool:
-    try:
-        return text is None or bool(float(text) or True)
-    except ValueError:
-        return False
+    texts = [each.keys[i][1] for each in files]
+    return "number" if all(text is None or is_number(text) for text in texts) else "string"
 
 
 def with_keys(table: pa.Table, file: TableFile, wanted: Mapping[str, str]) -> pa.Table:

@@ -19,8 +19,7 @@ import numpy as np
 from safetensors.numpy import load
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.scaling import Scaling
-from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.codecs.learned import Learned
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.errors import CheckpointError, DataError
 from singa_dask.runtime.checkpoints.manifest import (
@@ -157,12 +156,7 @@ class Checkpoint:
         ``step`` and ``cursors`` of each worker group.
     deals : dict of str to list of int
         By input layer: the order in which its blocks were dealt, if the job was given one.
-    class_names : dict of str to tuple of str
-        By input layer of the training net: the names of its classes, if known.
-    tables : dict of str to TableFacts
-        By input layer of the training net: the meaning of its values, if it reads named columns.
-    scalings : dict of str to Scaling
-        By input layer of the training net that standardises: mean and deviation of the training data.
+    learned : Learned
     """
 
     def __init__(self, url: str) -> None:
@@ -201,11 +195,7 @@ class Checkpoint:
         self.step = int(self.manifest["step"])
         self.groups = {int(group): facts for group, facts in self.manifest["groups"].items()}
         self.deals: dict[str, list[int]] = self.manifest.get("deals", {})
-        names: dict[str, list[str]] = self.manifest.get("class_names", {})
-        self.class_names = {layer: tuple(found) for layer, found in names.items()}
-        tables = self.manifest.get("tables", {})
-        self.tables = {layer: TableFacts.from_dict(found) for layer, found in tables.items()}
-        self.scalings = {layer: Scaling.from_dict(found) for layer, found in self.manifest.get("scalings", {}).items()}
+        self.learned = Learned.of(self.manifest)
         self._tensors: dict[tuple[str, str], list[tuple[int, int, str, str]]] = {}
         self._versions: dict[str, int] = {}
         self._progress: dict[str, list[tuple[int, int, int, dict[int, int]]]] = {}

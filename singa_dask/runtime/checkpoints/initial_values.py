@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from singa_dask.conf import JobConf
-from singa_dask.data.codecs.scaling import Scaling
-from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.codecs.learned import Learned
 from singa_dask.errors import CheckpointError, DataError, Mark, Problem, UnusableCheckpointError
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
@@ -52,15 +50,14 @@ class InitialValues:
         ]
         self.urls = [source.url for source in self._sources]
         self._given: dict[str, tuple[Stored, _Source]] = {}
-        self._scalings: Mapping[str, Scaling] = {}
         self._loaded: dict[str, tuple[Stored, _Source]] | None = None
+        self._learned: Learned | None = None
 
     @classmethod
-    def of(cls, values: Mapping[str, Stored], scalings: Mapping[str, Scaling] = MappingProxyType({})) -> InitialValues:
-        """Return values that are in memory, by the names of their params, and scalings by input layer."""
+    def of(cls, values: Mapping[str, Stored], learned: Learned | None = None) -> InitialValues:
+        """Return values that are in memory, by the names of their params, and what is known of the training data."""
         made = cls.__new__(cls)
-        made._sources, made.urls, made._loaded = [], [], None
-        made._scalings = scalings
+        made._sources, made.urls, made._loaded, made._learned = [], [], None, learned
         made._given = {name: (stored, _Source("values in memory", ())) for name, stored in values.items()}
         return made
 
@@ -89,27 +86,15 @@ class InitialValues:
         """Release the memory of what has been read; it is read again when it is asked for."""
         self._loaded = None
 
-    def class_names(self) -> dict[str, tuple[str, ...]]:
-        """Return the class names in the checkpoints by input layer of the training net; files of SINGA have none.
+    def learned(self) -> Learned:
+        """Return what the checkpoints keep of the training data; files of SINGA have nothing.
 
         Raises
         ------
         UnusableCheckpointError
             A checkpoint cannot be read.
         """
-        names: dict[str, tuple[str, ...]] = {}
-        for _, found in self._read(lookup.load_class_names):
-            names |= found
-        return names
-
-    def tables(self) -> dict[str, TableFacts]:
-        """Return the facts of tables in the checkpoints by input layer of the training net, as `class_names`."""
-        return {layer: facts for _, found in self._read(lookup.load_tables) for layer, facts in found.items()}
-
-    def scalings(self) -> dict[str, Scaling]:
-        """Return the scalings in the checkpoints by input layer of the training net, as `class_names`."""
-        stored = {layer: each for _, found in self._read(lookup.load_scalings) for layer, each in found.items()}
-        return {**self._scalings, **stored}
+        return self._learned or Learned.of(*(manifest for _, manifest in self._read(lookup.load_manifest)))
 
     def __contains__(self, name: object) -> bool:
         return name in self._load()

@@ -1,15 +1,13 @@
-"""Find the checkpoint that a URL means, and load its values and class names."""
+"""Find the checkpoint that a URL means, and load its values and manifest."""
 
 from __future__ import annotations
 
 import logging
 import re
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.scaling import Scaling
-from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.errors import CheckpointError, DataError
 from singa_dask.runtime.checkpoints import singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
@@ -22,9 +20,7 @@ __all__ = [
     "find_unverified",
     "find_values",
     "has_checkpoints",
-    "load_class_names",
-    "load_scalings",
-    "load_tables",
+    "load_manifest",
     "load_values",
 ]
 
@@ -158,22 +154,10 @@ def _values(stored: Checkpoint) -> dict[str, Stored]:
     return {name: Stored(stored.values(name), stored.version(name)) for name in stored.params()}
 
 
-def load_class_names(url: str) -> dict[str, tuple[str, ...]]:
-    """Return the class names at ``url`` (see `find_values`) by input layer; empty for files of SINGA."""
+def load_manifest(url: str) -> dict[str, Any]:
+    """Return the manifest at ``url`` (see `find_values`), for `Learned.of`; empty for files of SINGA."""
     place = _place_of_values(url)
-    return {} if _is_file(place) else _use_newest(place, lambda found: found.class_names)
-
-
-def load_tables(url: str) -> dict[str, TableFacts]:
-    """Return the facts of tables at ``url`` (see `find_values`) by input layer; empty for files of SINGA."""
-    place = _place_of_values(url)
-    return {} if _is_file(place) else _use_newest(place, lambda found: found.tables)
-
-
-def load_scalings(url: str) -> dict[str, Scaling]:
-    """Return the scalings at ``url`` (see `find_values`) by input layer; empty for files of SINGA."""
-    place = _place_of_values(url)
-    return {} if _is_file(place) else _use_newest(place, lambda found: found.scalings)
+    return {} if _is_file(place) else _use_newest(place, lambda found: found.manifest)
 
 
 def find_values(url: str) -> str:

@@ -14,7 +14,7 @@ from singa_dask.data.codecs.image import IMAGE_SUFFIXES
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers import LAYERS
 from singa_dask.layers.records import StoreConf
-from singa_dask.runtime.planning.passes import IN_ORDER, reads_store, with_layers, with_store, with_stores
+from singa_dask.runtime.planning.passes import IN_ORDER, reads_store, with_layers, with_stores
 from singa_dask.runtime.planning.paths import absolute_paths
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "output_layers",
     "predicted_layer",
     "target_names",
-    "with_batchsize",
     "with_data",
 ]
 
@@ -106,20 +105,14 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
         layers = [_exposed(layer) for layer in layers]
         reading["on_error"] = "raise"
 
-    def for_one(store: StoreConf) -> StoreConf:
+    def for_one(store: StoreConf) -> dict[str, object]:
         # batchsize can have a number for each worker
-        total = [sum(store.batchsize)] if store.batchsize else []
-        return store.model_copy(update={**reading, "batchsize": total})
+        return {**reading, "batchsize": [sum(store.batchsize)] if store.batchsize else []}
 
     made = with_stores(with_layers(job, layers), for_one).model_copy(
         update={"cluster": ClusterConf(), "train_steps": 0, "test_freq": 0, "validate_freq": 0}
     )
     return PhaseJob(absolute_paths(made), Phase.TEST if phase == Phase.TRAIN else phase, tuple(indices))
-
-
-def with_batchsize(job: JobConf, n: int) -> JobConf:
-    """Return the job with batches of ``n`` records."""
-    return with_stores(job, lambda store: store.model_copy(update={"batchsize": [n]}))
 
 
 def with_data(job: JobConf, layers: Sequence[str], url: str, backend: str | None, outputs: bool = False) -> JobConf:
@@ -178,7 +171,7 @@ def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> 
         changes["layout"] = "NCHW"
     is_text = found.holds == "text" if found else url.lower().endswith(STORES.find("csv").suffixes)
     kind = {"type": "CSVInput" if is_text else "RecordInput"} if layer.type in ("CSVInput", "RecordInput") else {}
-    return with_store(layer, lambda store: store.model_copy(update=changes)).model_copy(update=kind)
+    return layer.with_block(conf.model_copy(update=changes)).model_copy(update=kind)
 
 
 def _without_outputs(layers: list[LayerConf]) -> list[LayerConf]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +13,8 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import Arrays
-from singa_dask.data.stores.class_names import ClassNames
-from singa_dask.errors import ConfigError, NumericError, SingaError, UnitError
+from singa_dask.errors import ConfigError, SingaError, UnitError
+from singa_dask.layers.metrics import Totals
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.registry import suggest
@@ -25,15 +25,12 @@ from singa_dask.training.pass_metrics import State
 
 __all__ = [
     "Measured",
-    "Metrics",
     "SharedValues",
     "build",
-    "class_names_of",
     "fill",
     "keep_outputs",
     "load_modules",
     "locate_errors",
-    "mean_metrics",
     "prepare_net",
 ]
 
@@ -109,14 +106,6 @@ def fill(net: NeuralNet, initial: InitialValues, shared: SharedValues | None = N
     return max((known[name][1] for name in owners), default=0)
 
 
-def class_names_of(initial: InitialValues) -> ClassNames:
-    """Return the class names, facts of tables and scalings in checkpoints."""
-    names = ClassNames()
-    names.scalings = initial.scalings()
-    names.by_layer, names.tables = initial.class_names(), initial.tables()
-    return names
-
-
 def prepare_net(net: NeuralNet, job: JobConf, initial: InitialValues, shared: SharedValues | None = None) -> Algorithm:
     """Give a net memory and the values of checkpoints; return the algorithm that computes it.
 
@@ -172,36 +161,11 @@ def _top(scores: Any, n: int) -> Any:
     return pairs.reshape(len(scores), -1)
 
 
-Metrics = dict[str, tuple[float, float]]
-"""(sum, count) of each metric, by name."""
-
-
 class Measured(NamedTuple):
     """What some batches have measured: metrics of each batch, and the state of a `PassMetrics` of all of them."""
 
-    metrics: list[Metrics]
+    metrics: list[Totals]
     state: State
-
-
-def mean_metrics(batches: Iterable[Metrics]) -> dict[str, float]:
-    """Return the mean of each metric over batches.
-
-    Raises
-    ------
-    NumericError
-        A mean is not finite.
-    """
-    totals: dict[str, list[float]] = {}
-    for metrics in batches:
-        for name, (total, count) in metrics.items():
-            entry = totals.setdefault(name, [0.0, 0.0])
-            entry[0] += total
-            entry[1] += count
-    means = {name: total / count for name, (total, count) in totals.items() if count}
-    for name, mean in means.items():
-        if not np.isfinite(mean):
-            raise NumericError(f"{name} is not finite. Check the checkpoint and the data.")
-    return means
 
 
 def load_modules(sources: Sequence[modules.Source]) -> None:

@@ -19,14 +19,14 @@ from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import STORES, Arrays, fs
 from singa_dask.data.convert.tasks import report
+from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import Aborted
 from singa_dask.layers import StoreInput
+from singa_dask.layers.metrics import Totals
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.net import (
-    Metrics,
     build,
-    class_names_of,
     keep_outputs,
     load_modules,
     locate_errors,
@@ -59,7 +59,7 @@ class PartResult(NamedTuple):
     """
 
     part: Part
-    metrics: list[Metrics]
+    metrics: list[Totals]
     arrays: list[Arrays]
     bad_records: int
     files: list[str]
@@ -160,7 +160,7 @@ class Part:
 def _compute(part: Part, net: NeuralNet) -> PartResult:
     """Compute a part with a net that has no memory yet."""
     algorithm = _prepare(part, net)
-    metrics: list[Metrics] = []
+    metrics: list[Totals] = []
     of_pass = PassMetrics(net, part.metric_names)
     kept: list[list[Arrays]] = [[] for _ in part.layers]
     for _ in range(part.n_batches):
@@ -176,18 +176,16 @@ def _compute(part: Part, net: NeuralNet) -> PartResult:
     inputs = _inputs(net)
     bad = len(set().union(*(layer.reader.bad_ids() for layer in inputs)))
     files = inputs[0].reader.record_files(part.first, part.first + part.n_records) if part.files else []
-    if not part.folder:
-        return PartResult(part, metrics, joined, bad, files, of_pass.state())
-    for name, values in zip(part.layers, joined, strict=True):
+    for name, values in zip(part.layers, joined, strict=True) if part.folder else ():
         STORES.find("arrow").write(part.url(name), values)
-    return PartResult(part, metrics, [], bad, files, of_pass.state())
+    return PartResult(part, metrics, [] if part.folder else joined, bad, files, of_pass.state())
 
 
 def _prepare(part: Part, net: NeuralNet) -> Algorithm:
     """Give a net memory, the values of checkpoints, and the first records of a part; return its algorithm."""
     job = JobConf.from_json(part.job, REGISTRIES)
     initial = InitialValues(job, part.init_from)
-    net.context.class_names = class_names_of(initial)
+    net.context.class_names = ClassNames(initial.learned())
     for layer in _inputs(net):
         layer.passed = part.first
         layer.reader.read_ahead()

@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
+from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import ConfigError
 from singa_dask.layers import StoreInput
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.inference.job import with_batchsize
-from singa_dask.runtime.inference.net import build, class_names_of, load_modules, locate_errors
+from singa_dask.runtime.inference.net import build, load_modules, locate_errors
 from singa_dask.runtime.inference.part import Part
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import find_ops
-from singa_dask.runtime.planning.passes import is_sequential
+from singa_dask.runtime.planning.passes import divide, is_sequential, with_batchsize
 
 __all__ = ["Facts", "inspect_net", "plan_parts"]
 
@@ -55,7 +55,7 @@ def inspect_net(part: Part) -> Facts:
         job = JobConf.from_json(part.job, REGISTRIES)
         find_ops(job, device_of_part(job, part.index))  # raises an error if they are not available
         net = build(job, Phase(part.phase), part.layers, part.labels)
-        net.context.class_names = class_names_of(InitialValues(job, part.init_from))
+        net.context.class_names = ClassNames(InitialValues(job, part.init_from).learned())
         net.check_sources()
         inputs = [layer for layer in net.layers if layer.traits.is_input]
         stores = [layer for layer in inputs if isinstance(layer, StoreInput)]
@@ -102,7 +102,7 @@ def plan_parts(part: Part, facts: Facts, steps: int, n_workers: int) -> list[Par
             raise ConfigError(
                 "the number of records that the net reads is not known. Give the number of batches, steps."
             )
-        n, rest = divmod(facts.n_records, size)
+        n, rest = divide(facts.n_records, size)
     if rest and facts.sequential:
         raise ConfigError(
             f"layer {facts.sequential!r} takes batches of {size} only, and {facts.n_records} records leave {rest}. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import posixpath
 import secrets
 from collections.abc import Iterator, Sequence
@@ -10,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from singa_dask.data import STORES, Arrays, Store, fs, open_store
 from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores.class_names import write_options
-from singa_dask.errors import ConfigError
-from singa_dask.runtime.inference.net import Measured, mean_metrics
+from singa_dask.errors import ConfigError, NumericError
+from singa_dask.layers.metrics import add_totals
+from singa_dask.runtime.inference.net import Measured
 from singa_dask.runtime.inference.part import PartResult
 from singa_dask.training.pass_metrics import PassMetrics
 
@@ -19,11 +21,23 @@ __all__ = ["check_writes", "folder_beside", "merge_metrics", "url_of_layer", "wr
 
 
 def merge_metrics(parts: Sequence[PartResult | Measured], of_pass: PassMetrics | None = None) -> dict[str, float]:
-    """Return the mean of each metric over the batches of all parts, see `mean_metrics`, and those of the pass."""
-    for done in parts if of_pass else ():
-        of_pass.merge(done.state)  # type: ignore[union-attr]
-    means = mean_metrics(each for done in parts for each in done.metrics)
-    return {**means, **(of_pass.values() if of_pass else {})}
+    """Return the mean of each metric over the batches of all parts, and those of the pass.
+
+    Raises
+    ------
+    NumericError
+        A mean is not finite.
+    """
+    totals = add_totals(each for done in parts for each in done.metrics)
+    means = {name: total / count for name, (total, count) in totals.items() if count}
+    for name, mean in means.items():
+        if not math.isfinite(mean):
+            raise NumericError(f"{name} is not finite. Check the checkpoint and the data.")
+    if of_pass:
+        for done in parts:
+            of_pass.merge(done.state)
+        means |= of_pass.values()
+    return means
 
 
 # -- records ---------------------------------------------------------------------------------------------------

@@ -7,31 +7,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import Arrays
 from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer, StoreInput
+from singa_dask.layers.metrics import Totals
 from singa_dask.layers.output import Writer
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.inference.job import with_batchsize
 from singa_dask.runtime.inference.net import (
-    Measured,
-    Metrics,
     SharedValues,
     build,
-    class_names_of,
     keep_outputs,
     locate_errors,
     prepare_net,
 )
-from singa_dask.runtime.inference.results import merge_metrics
 from singa_dask.runtime.planning.devices import explain_memory_errors
-from singa_dask.runtime.planning.passes import is_sequential
+from singa_dask.runtime.planning.passes import is_sequential, with_batchsize
 from singa_dask.runtime.planning.resources import ThreadPools, n_threads
 from singa_dask.training import Algorithm
 from singa_dask.training.pass_metrics import PassMetrics
@@ -62,7 +58,7 @@ class Trained:
     @cached_property
     def class_names(self) -> ClassNames:
         """Class names and facts of tables in the checkpoint."""
-        return class_names_of(self.initial)
+        return ClassNames(self.initial.learned())
 
 
 class _Sized(NamedTuple):
@@ -142,7 +138,7 @@ class TrainedNet:
 
     def compute(
         self, arrays: Mapping[str, Arrays], n: int, first: int, of_pass: PassMetrics | None = None
-    ) -> tuple[dict[str, Arrays], Metrics]:
+    ) -> tuple[dict[str, Arrays], Totals]:
         """Compute a batch.
 
         Parameters
@@ -158,7 +154,7 @@ class TrainedNet:
         -------
         dict of str to dict of ndarray
             ``data`` of each of the layers.
-        Metrics
+        Totals
         """
         net, algorithm = self._net(n)
         with self._computing(net), locate_errors(lambda: f"layer {algorithm.layer.name if algorithm.layer else '?'}"):
@@ -176,11 +172,6 @@ class TrainedNet:
     def pass_metrics(self, names: Sequence[str] | None = None) -> PassMetrics:
         """Return metrics by name, by default those of the job, to add batches to."""
         return PassMetrics(self.shapes, self._job.metrics if names is None else names)
-
-    def merge(self, measured: Sequence[Measured], names: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return metrics by name, confusion matrices as arrays, of the parts that records were measured in."""
-        of_pass = self.pass_metrics(names)
-        return {**merge_metrics(measured, of_pass), **of_pass.matrices()}
 
     def close(self) -> None:
         """Close all nets."""

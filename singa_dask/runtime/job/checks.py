@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from singa_dask.conf import JobConf, Phase
@@ -91,18 +91,18 @@ def prepare(
 
 def _check_standardised(nets: Mapping[Phase, NeuralNet]) -> None:
     """Check that tests and validations standardise the records that training does."""
-    inputs = {
-        phase: [each for each in net.all_layers if isinstance(each, StoreInput) and not each.reads_outputs]
-        for phase, net in nets.items()
-    }
-    trained = {layer.conf_name: layer.store_conf.standardise for layer in inputs.pop(Phase.TRAIN)}
-    for phase, layers in inputs.items():
-        for layer in layers:
+    trained: dict[str, bool] = {}
+    for net in nets.values():  # that of training is the first
+        for node, layer in zip(net.nodes, net.all_layers, strict=True):
+            if not isinstance(layer, StoreInput) or layer.reads_outputs:
+                continue
+            said = layer.store_conf.standardise
             expected = trained.get(layer.conf_name, any(trained.values()))
-            if layer.store_conf.standardise != expected:
-                index = next(node.index for node in nets[phase].nodes if node.layer == layer.conf_name)
+            if net.context.phase == Phase.TRAIN:
+                trained[layer.conf_name] = said
+            elif said != expected:
                 message = f"the training net has standardise: {str(expected).lower()}. Say the same here."
-                raise ConfigError(Problem(("neuralnet", "layer", index, "store_conf", "standardise"), message))
+                raise ConfigError(Problem(("neuralnet", "layer", node.index, "store_conf", "standardise"), message))
 
 
 def _check_metrics(job: JobConf, nets: Mapping[Phase, NeuralNet], of_phase: Mapping[Phase, PassMetrics]) -> None:
@@ -179,32 +179,24 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
         )
         for index, phases in unread.items()
     ]
-    return [*found, *_constant_layers(nets[Phase.TRAIN]), *_large_batches(nets[Phase.TRAIN])]
+    return [*found, *_batch_warnings(nets[Phase.TRAIN])]
 
 
-def _constant_layers(net: NeuralNet) -> list[Problem]:
-    """Return a warning for each BatchNorm that has one value to normalise: it becomes zero."""
-    found = {}
+def _batch_warnings(net: NeuralNet) -> Iterable[Problem]:
+    """Return the input layers with fewer records than a batch, and each BatchNorm that has one value to normalise."""
+    found = {}  # by layer of the job, as its parts are alike
     for layer, node in zip(net.all_layers, net.nodes, strict=True):
-        if isinstance(layer, BatchNorm) and layer.has_one_value:
-            found[node.index] = Problem(
-                ("neuralnet", "layer", node.index),
-                "in training it normalises one value for each channel, so its output is its shift whatever it reads. "
-                "Raise batchsize, or use LayerNorm.",
-            )
-    return list(found.values())
-
-
-def _large_batches(net: NeuralNet) -> Iterator[Problem]:
-    """Yield a warning for each input layer that has fewer records than a batch."""
-    places = {node.layer: ("neuralnet", "layer", node.index) for node in net.nodes}
-    for layer in net.layers:
+        path = ("neuralnet", "layer", node.index)
         if isinstance(layer, StoreInput) and layer.n_records is not None:
             n = -(-layer.n_records // net.context.n_groups)
             if n < layer.batch_size:
                 message = f"a batch of {layer.batch_size}, and a worker group has {n} records: it reads some of them"
-                place = (*places.get(layer.conf_name, ()), "store_conf", "batchsize")
-                yield Problem(place, f"{message} several times a batch. Set {n} at most.")
+                message = f"{message} several times a batch. Set {n} at most."
+                found[path] = Problem((*path, "store_conf", "batchsize"), message)
+        elif isinstance(layer, BatchNorm) and layer.has_one_value:
+            message = "in training it normalises one value for each channel, so its output is its shift whatever it "
+            found[path] = Problem(path, f"{message}reads. Raise batchsize, or use LayerNorm.")
+    return found.values()
 
 
 def _ends(layer: Layer) -> bool:

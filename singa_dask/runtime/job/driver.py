@@ -16,13 +16,13 @@ from singa_dask.conf import JobConf
 from singa_dask.data import fs
 from singa_dask.errors import ClusterError, LeftLineError, UnitError
 from singa_dask.redaction import redact
-from singa_dask.runtime.job.epochs import with_steps_of_cluster
+from singa_dask.runtime.job.epochs import steps_by_task
 from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
 from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.names import JOBS, SIGNAL_CODES, Op, this_user, topic_of
 from singa_dask.runtime.job.placing import Placed, place_on_cluster
 from singa_dask.runtime.job.report import Result, summarise
-from singa_dask.runtime.job.standardising import compute_scalings, standardises
+from singa_dask.runtime.job.standardising import compute_scalings
 from singa_dask.runtime.job.tasks import on_dask
 from singa_dask.runtime.planning.paths import absolute_paths
 from singa_dask.runtime.planning.placement import plan_processes
@@ -303,23 +303,15 @@ class Driver:
         )
         if self._line is None:
             self._prepare()
-        given = self._resume, self._sources, self._datasets
-        self.job = with_steps_of_cluster(self.job, self._client, placed.workers[0], *given)
-        if self._scalings is None:
-            self._scalings = self._compute_scalings(placed)
-        self._submit(placed)
-
-    def _compute_scalings(self, placed: Placed) -> Mapping[str, Mapping[str, Any]]:
-        """Compute mean and deviation of records that are standardised; a checkpoint of the run has them already."""
-        if self._resume is not None or not standardises(self.job):
-            return {}
         run = on_dask(self._client, self._datasets, list(placed.workers), self._check_stopped)
-        n_workers = sum(unit.kind == "worker" for unit in self._layout.units)
-        return compute_scalings(self.job, self._sources, self._init_from, run, n_workers, self._follower.warn)
+        self.job = steps_by_task(self.job, self._sources, self._resume, run)
+        if self._scalings is None and self._resume is None:  # a checkpoint of the run has them already
+            self._scalings = compute_scalings(self.job, self._sources, self._init_from, run, self._follower.warn)
+        self._submit(placed)
 
     def _check_stopped(self) -> None:
         if self._stopped_by:
-            reason = f"{self._stopped_by}: stopped while mean and deviation of the records were computed."
+            reason = f"{self._stopped_by}: stopped while the training records were looked at."
             raise LeftLineError(reason, SIGNAL_CODES.get(self._stopped_by, 1))
 
     def _prepare(self) -> None:
@@ -374,7 +366,7 @@ class Driver:
             "driver": self._tenure.number if self._tenure else 0,
             "priority": self._priority,
             "datasets": list(self._datasets),
-            "scalings": self._scalings,
+            "scalings": self._scalings or {},
         }
         refused = self._follower.ask(Op.SUBMIT, spec=spec)
         if refused:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
-
-from distributed import Client
+from functools import partial
+from typing import TYPE_CHECKING
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
@@ -16,10 +15,12 @@ from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers import InputLayer
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.job.part_files import reading
 from singa_dask.runtime.planning.nets import build_nets
 
-__all__ = ["with_steps", "with_steps_of_cluster"]
+if TYPE_CHECKING:
+    from singa_dask.runtime.job.tasks import Runner
+
+__all__ = ["steps_by_task", "with_steps"]
 
 INSTEAD = "Say train_steps, the number of batches, in place of epochs."
 
@@ -60,23 +61,16 @@ def with_steps(job: JobConf, net: NeuralNet, resume: str | None = None) -> JobCo
     return job.model_copy(update={"train_steps": n_steps, "epochs": None})
 
 
-def with_steps_of_cluster(job: JobConf, client: Client, worker: str, *given: Any) -> JobConf:
-    """Do so on a Dask worker with a free thread, as only it may reach the records; ``given`` as for `_count_steps`."""
+def steps_by_task(job: JobConf, sources: Sequence[modules.Source], resume: str | None, run: Runner) -> JobConf:
+    """Return what `with_steps` does, counted by a task, where only Dask workers may reach the records."""
     if job.epochs is None:
         return job
-    where = {"workers": [worker], "allow_other_workers": False, "pure": False, "retries": 0}
-    future = client.submit(_count_steps, job.model_dump_json(), *given, **where)
-    try:
-        return job.model_copy(update={"train_steps": future.result(), "epochs": None})
-    finally:
-        client.cancel([future], force=True)
+    (n_steps,) = run([partial(_count_steps, job.model_dump_json(), sources, resume)])
+    return job.model_copy(update={"train_steps": n_steps, "epochs": None})
 
 
-def _count_steps(
-    job: str, resume: str | None, sources: Sequence[modules.Source], datasets: Sequence[Sequence[Any]]
-) -> int:
-    """Return the train_steps of a job with the user's own modules and catalogs of part files; a task."""
+def _count_steps(job: str, sources: Sequence[modules.Source], resume: str | None) -> int:
+    """Return the train_steps of a job with the user's own modules."""
     modules.load(sources, REGISTRIES.values())
     conf = JobConf.from_json(job, REGISTRIES)
-    with reading(datasets):
-        return with_steps(conf, build_nets(conf)[Phase.TRAIN], resume).train_steps
+    return with_steps(conf, build_nets(conf)[Phase.TRAIN], resume).train_steps

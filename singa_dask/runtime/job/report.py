@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.observe.learning import facts_of_workers
 from singa_dask.runtime.job.names import SIGNAL_CODES
 from singa_dask.runtime.planning.placement import Layout
+from singa_dask.runtime.units.learning import facts_of_workers
 from singa_dask.runtime.units.update_counts import MORE
 
 __all__ = ["MetricsMerger", "Result", "exit_code_of", "outcome", "summarise"]
@@ -229,7 +229,7 @@ def summarise(
         bad_records=sum(int(report.get("bad_records", 0)) for report in reports.values()),
         samples=round(sum(report["samples"] for report in workers)),
         **_updates([report["updates"] for report in reports.values() if "updates" in report]),
-        learning=facts_of_workers(report["learning"] for report in first if "learning" in report),
+        learning=facts_of_workers(report["learning"] for report in first if report.get("learning")),
         exit_code=exit_code_of(state, over),
         reason=reason,
         error="" if not failure or failure.get("expected") else str(failure.get("error", "")),

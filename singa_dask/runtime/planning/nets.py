@@ -9,22 +9,23 @@ import numpy as np
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.gate import Gate
-from singa_dask.layers import Context, StoreInput
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers import Context, Span, StoreInput
 from singa_dask.net import NetBuilder, NeuralNet
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.planning.passes import (
     IN_ORDER,
+    KEYS,
     WholePass,
     check_whole,
+    count_records,
+    divide,
     is_whole,
-    share_rest,
-    split_pass,
+    with_batchsize,
     with_stores,
 )
 
-__all__ = ["Nets", "add_passes", "build_net", "build_nets", "find_ops", "phases_of"]
+__all__ = ["Nets", "add_passes", "build_net", "build_nets", "find_ops"]
 
 # dtype of features, by the precision of a job
 DTYPES = {
@@ -51,16 +52,6 @@ class Nets(dict[Phase, NeuralNet]):
     def each(self) -> list[NeuralNet]:
         """Return all nets, those of last batches too."""
         return [*self.values(), *(each.rest for each in self.passes.values() if each.rest is not None)]
-
-
-def phases_of(job: JobConf) -> list[Phase]:
-    """Return the phases of a training job: training, and validation and test if their frequencies are set."""
-    phases = [Phase.TRAIN]
-    if job.validate_freq > 0 and job.validate_steps != 0:
-        phases.append(Phase.VALIDATION)
-    if job.test_freq > 0 and job.test_steps != 0:
-        phases.append(Phase.TEST)
-    return phases
 
 
 def build_nets(
@@ -102,10 +93,11 @@ def build_nets(
     ops = ops or _ops_for_shapes(job)
     gate = gate or Gate()
     train = _build_net(job, ops, Phase.TRAIN, group, worker, gate=gate)
-    others = [phase for phase in phases_of(job) if phase != Phase.TRAIN and group == 0]
     nets = Nets(train)
-    for phase in others:
-        of_phase = with_stores(job, _in_order) if is_whole(job, phase) else job
+    for phase, (freq, steps) in KEYS.items() if group == 0 else ():
+        if 0 in (getattr(job, freq), getattr(job, steps)):
+            continue
+        of_phase = with_stores(job, lambda _: IN_ORDER) if is_whole(job, phase) else job
         nets[phase] = _build_net(of_phase, ops, phase, group, worker, train, gate)
         if is_whole(job, phase):
             check_whole(nets[phase], phase)
@@ -126,7 +118,7 @@ def add_passes(job: JobConf, nets: Nets) -> None:
     Raises
     ------
     ConfigError
-        Records cannot be divided into batches, see `split_pass`; or a layer does not take a smaller batch.
+        Records cannot be divided into batches, see `count_records`; or a layer does not take a smaller batch.
     DataError
         A store cannot be opened.
     """
@@ -134,22 +126,20 @@ def add_passes(job: JobConf, nets: Nets) -> None:
     for phase, net in nets.items():
         if not is_whole(job, phase):
             continue
-        found = split_pass(net, phase)
-        if found.n_rest:
-            n, of = found.n_rest, net.context
-            smaller = with_stores(job, lambda store: _in_order(store, [n]))  # noqa: B023
-            shares = share_rest(n, of.n_workers)
+        n_records, size, of, rest = count_records(net, phase), _store_inputs(net)[0].batch_size, net.context, None
+        n_batches, n_rest = divide(n_records, size, of.n_workers)
+        for layer in _store_inputs(net):
+            layer.span = (0, n_records - n_rest)
+        if n_rest:
+            smaller = with_batchsize(with_stores(job, lambda _: IN_ORDER), n_rest)
+            # of one worker there are no shares
+            shares = tuple(Span.of(n_rest, i, of.n_workers).size for i in range(of.n_workers) if of.n_workers > 1)
             rest = _build_net(smaller, net.ops, phase, of.group, of.worker, train, of.gate, shares)
             for layer in _store_inputs(rest):
-                layer.span = (found.n_batches * found.batchsize, found.n_batches * found.batchsize + n)
+                layer.span = (n_records - n_rest, n_records)
             rest.context.host_names, rest.context.class_names = of.host_names, of.class_names
             rest.context.reader_bytes = of.reader_bytes
-            found = found._replace(rest=rest)
-        nets.passes[phase] = found
-
-
-def _in_order(store: StoreConf, batchsize: Sequence[int] | None = None) -> StoreConf:
-    return store.model_copy(update=IN_ORDER if batchsize is None else {**IN_ORDER, "batchsize": batchsize})
+        nets.passes[phase] = WholePass(n_batches, n_rest / size, rest)
 
 
 def _store_inputs(net: NeuralNet) -> list[StoreInput]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from singa_dask.conf import JobConf, LayerConf, Phase
+from singa_dask.conf.watched import FREQUENCIES
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers import LAYERS, Layer, Span, StoreInput
+from singa_dask.layers import LAYERS, Layer, StoreInput
 from singa_dask.layers.output import ArgSort
 from singa_dask.layers.records import StoreConf
 from singa_dask.net import NeuralNet
@@ -17,40 +18,31 @@ __all__ = [
     "KEYS",
     "WholePass",
     "check_whole",
+    "count_records",
+    "divide",
     "is_sequential",
     "is_whole",
     "reads_store",
-    "share_rest",
-    "split_pass",
+    "with_batchsize",
     "with_layers",
-    "with_store",
     "with_stores",
 ]
 
 IN_ORDER = {"shuffle": "none", "random_skip": 0, "last_batch": "wrap"}
 """Keys of ``store_conf`` with which records are read in file order, from the first one on."""
-KEYS = {Phase.VALIDATION: ("validate_freq", "validate_steps"), Phase.TEST: ("test_freq", "test_steps")}
-"""Keys of a job for the frequency of a phase, and for its number of batches."""
+KEYS = {Phase[phase.upper()]: keys for phase, keys in FREQUENCIES.items()}
 
 
 class WholePass(NamedTuple):
-    """How the net of a phase goes over all records.
+    """How the net of a phase goes over all records: so many whole batches, and the net of a last one, if there is one.
 
-    Attributes
-    ----------
-    n_batches, batchsize : int
-        Number of whole batches, and records of each.
-    n_rest : int
-        Records of the last batch, which may be larger than a whole one, so that each worker has some of them; 0 if
-        there is none.
-    rest : NeuralNet or None
-        The net of the last batch; it shares the params of the training net, too.
+    The last batch may be larger than a whole one, so that each worker has some of it; ``weight`` is its size by that
+    of a whole one. Its net shares the params of the training net, too.
     """
 
     n_batches: int
-    batchsize: int
-    n_rest: int = 0
-    rest: NeuralNet | None = None
+    weight: float
+    rest: NeuralNet | None
 
 
 def is_whole(job: JobConf, phase: Phase) -> bool:
@@ -75,22 +67,21 @@ def check_whole(net: NeuralNet, phase: Phase) -> None:
     ConfigError
         It cannot.
     """
-    freq, steps = KEYS[phase]
-    inputs = [layer for layer in net.all_layers if layer.traits.is_input or not layer.sources]
-    message = ""
-    if found := next((layer for layer in inputs if not isinstance(layer, StoreInput)), None):
+    sizes = {layer.conf_name: layer.batch_size for layer in net.all_layers if isinstance(layer, StoreInput)}
+    others = [layer for layer in net.all_layers if (layer.traits.is_input or not layer.sources)]
+    if found := next((layer for layer in others if not isinstance(layer, StoreInput)), None):
         message = f"layer {found.conf_name!r} reads no store, so the number of its records is not known"
     elif found := next((layer for layer in net.all_layers if is_sequential(layer)), None):
         message = f"layer {found.conf_name!r} takes all batches one after the other, in one size"
-    elif len({layer.batch_size for layer in inputs if isinstance(layer, StoreInput)}) > 1:
-        sizes = ", ".join(f"{layer.conf_name} {layer.batch_size}" for layer in inputs if isinstance(layer, StoreInput))
-        message = f"its input layers have batches of several sizes, {sizes}"
-    if message:
-        raise ConfigError(Problem((freq,), f"{message}, and without {steps} each record counts once. Set {steps}."))
+    elif len(set(sizes.values())) > 1:
+        message = f"its input layers have batches of several sizes, {_shown(sizes)}"
+    else:
+        return
+    raise _refused(phase, f"{message}, and without {{steps}} each record counts once. Set {{steps}}.")
 
 
-def split_pass(net: NeuralNet, phase: Phase) -> WholePass:
-    """Count the records of a net, and divide them into batches. Sets which records its input layers read.
+def count_records(net: NeuralNet, phase: Phase) -> int:
+    """Return how many records a net reads, each once.
 
     Raises
     ------
@@ -99,28 +90,33 @@ def split_pass(net: NeuralNet, phase: Phase) -> WholePass:
     DataError
         A store cannot be opened.
     """
-    freq, steps = KEYS[phase]
     inputs = {layer.conf_name: layer for layer in net.all_layers if isinstance(layer, StoreInput)}
     counts = {name: layer.count() for name, layer in inputs.items()}
-    n_records, size, n_workers = min(counts.values()), next(iter(inputs.values())).batch_size, net.context.n_workers
+    n_records, n_workers = min(counts.values()), net.context.n_workers
     if len(set(counts.values())) > 1:
-        message = f"input layers have different numbers of records: {', '.join(f'{k} {n}' for k, n in counts.items())}."
-        raise ConfigError(Problem((freq,), f"{message} Without {steps} each record counts once. Set {steps}."))
+        message = f"input layers have different numbers of records: {_shown(counts)}."
+        raise _refused(phase, f"{message} Without {{steps}} each record counts once. Set {{steps}}.")
     if n_records < n_workers:
         message = f"{n_records} records are too few for {n_workers} workers of a group: each needs one at least."
-        raise ConfigError(Problem((freq,), f"{message} Lower nworkers_per_group, or set {steps}."))
+        raise _refused(phase, f"{message} Lower nworkers_per_group, or set {{steps}}.")
+    return n_records
+
+
+def _shown(numbers: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {n}" for name, n in numbers.items())
+
+
+def _refused(phase: Phase, message: str) -> ConfigError:
+    freq, steps = KEYS[phase]
+    return ConfigError(Problem((freq,), message.format(steps=steps)))
+
+
+def divide(n_records: int, size: int, n_workers: int = 1) -> tuple[int, int]:
+    """Return the number of whole batches, and of records left: none, or at least one for each worker."""
     n_batches, n_rest = divmod(n_records, size)
     while 0 < n_rest < n_workers:
         n_batches, n_rest = n_batches - 1, n_rest + size
-    for layer in net.all_layers:
-        if isinstance(layer, StoreInput):
-            layer.span = (0, n_batches * size)
-    return WholePass(n_batches, size, n_rest)
-
-
-def share_rest(n_rest: int, n_workers: int) -> tuple[int, ...]:
-    """Return how many of the last records each worker of a group computes; empty for one worker."""
-    return tuple(Span.of(n_rest, i, n_workers).size for i in range(n_workers)) if n_workers > 1 else ()
+    return n_batches, n_rest
 
 
 # -- jobs with other ways to read ------------------------------------------------------------------------------
@@ -131,17 +127,20 @@ def reads_store(layer: LayerConf) -> bool:
     return issubclass(LAYERS.find(layer.type), StoreInput)
 
 
-def with_store(layer: LayerConf, change: Callable[[StoreConf], StoreConf]) -> LayerConf:
-    """Return a layer with another ``store_conf``, if it reads a store."""
-    store = layer.given_block(StoreConf)
-    return layer.with_block(change(store)) if store and reads_store(layer) else layer
-
-
 def with_layers(job: JobConf, layers: list[LayerConf]) -> JobConf:
     """Return a job with other layers."""
     return job.model_copy(update={"neuralnet": job.neuralnet.model_copy(update={"layer": layers})})
 
 
-def with_stores(job: JobConf, change: Callable[[StoreConf], StoreConf]) -> JobConf:
-    """Return a job whose layers read stores in another way."""
-    return with_layers(job, [with_store(layer, change) for layer in job.neuralnet.layer])
+def with_stores(job: JobConf, changes: Callable[[StoreConf], Mapping[str, object]]) -> JobConf:
+    """Return a job whose layers read stores with other keys in ``store_conf``."""
+    layers = []
+    for layer in job.neuralnet.layer:
+        store = layer.given_block(StoreConf) if reads_store(layer) else None
+        layers.append(layer.with_block(store.model_copy(update=dict(changes(store)))) if store else layer)
+    return with_layers(job, layers)
+
+
+def with_batchsize(job: JobConf, n: int) -> JobConf:
+    """Return the job with batches of ``n`` records."""
+    return with_stores(job, lambda _: {"batchsize": [n]})

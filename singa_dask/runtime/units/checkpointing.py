@@ -189,12 +189,7 @@ class Checkpointing:
         net = self._trainer.net
         if net.is_partitioned:  # the first worker does not have all params
             self._trainer.collect_all()
-        names = net.context.class_names
-        info = {
-            "position": self._trainer.position(self._state.step),
-            "class_names": names.to_dict(),
-            "tables": names.tables_to_dict(),
-        }
+        info = {"position": self._trainer.position(self._state.step), "learned": net.context.class_names.to_dict()}
         self._channel.send("cursors", Address.worker(0, 0), info=info)
         return self._channel.wait_for("taken").info
 
@@ -235,14 +230,13 @@ class Checkpointing:
         while len(self._cursors) < len(self._others):
             self._channel.receive("positions of the other workers")
         context = self._trainer.net.context
-        names, tables = context.class_names.to_dict(), context.class_names.tables_to_dict()
-        scalings = {name: scaling.to_dict() for name, scaling in context.class_names.scalings.items()}
+        learned = context.class_names.to_dict()
         others = sorted(self._cursors, key=lambda message: message.src)
         self._cursors.clear()
         position = merge_positions([position, *(message.info["position"] for message in others)])
         for message in others:
-            names |= message.info["class_names"]
-            tables |= message.info["tables"]
+            for key, found in message.info["learned"].items():
+                learned[key] = {**learned.get(key, {}), **found}
         return {
             "job": self._job.name,
             "step": self._state.step,
@@ -252,9 +246,7 @@ class Checkpointing:
             "groups": {str(self._channel.address.group): position},
             "deals": {name: list(deal) for name, deal in context.deals.items()},
             **facts,
-            **({"class_names": names} if names else {}),
-            **({"tables": tables} if tables else {}),
-            **({"scalings": scalings} if scalings else {}),
+            **learned,
         }
 
     def _request_parts(self, manifest: Mapping[str, Any], pending: PendingCheckpoints, last: bool) -> dict[str, Any]:

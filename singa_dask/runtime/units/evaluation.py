@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,10 +13,11 @@ from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.watched import EarlyStoppingConf, is_less_better, split_metric
 from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.runtime.units.calendar import Calendar
 from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.run_state import RunState
-from singa_dask.runtime.units.trainer import Totals, Trainer
+from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker_metrics import PHASE_NAMES
 from singa_dask.training.pass_metrics import PassMetrics
 
@@ -48,9 +50,9 @@ class Evaluation:
         self._others = range(1, job.cluster.nworkers_per_group)
         # the step before which tests were done
         self._tested = state.step if manifest.get("tested") else -1
-        # metrics of the other workers; they may come before this one has its own
-        self._measured: list[Message] = []
-        channel.on("measured", self._measured.append)
+        # metrics of the other workers, by phase and step; they may come before this one has its own
+        self._measured: defaultdict[tuple[str, int], list[Message]] = defaultdict(list)
+        channel.on("measured", lambda message: self._measured[message.info["phase"], message.step].append(message))
 
     def begin(self) -> None:
         """End a run that goes on from a checkpoint at once if its metric had stopped improving there."""
@@ -107,15 +109,10 @@ class Evaluation:
 
     def _receive(self, phase: str) -> list[Message]:
         """Return what the other workers of the group have measured, in their order."""
-        found: list[Message] = []
-        while len(found) < len(self._others):
-            # one that is ahead may have sent what it has measured after this
-            found = [each for each in self._measured if (each.info["phase"], each.step) == (phase, self._state.step)]
-            if len(found) < len(self._others):
-                self._channel.receive("metrics of the other workers")
-        taken = set(map(id, found))
-        self._measured[:] = [each for each in self._measured if id(each) not in taken]
-        return sorted(found, key=lambda message: message.src)
+        key = phase, self._state.step
+        while len(self._measured[key]) < len(self._others):
+            self._channel.receive("metrics of the other workers")
+        return sorted(self._measured.pop(key), key=lambda message: message.src)
 
 
 class Watch:
@@ -157,14 +154,14 @@ class Watch:
         ConfigError
             The net has no such metric.
         """
-        known = sorted({name for each in measured for name in each})
+        known = add_totals(measured)
         for metric, key in self._keys.items():
             where, name = split_metric(metric)
             if where != phase:
                 continue
-            total, count = (sum(each.get(name, (0.0, 0.0))[i] for each in measured) for i in (0, 1))
+            total, count = known.get(name, (0.0, 0.0))
             if not count:
-                message = f"the {phase} net has no metric {name!r}. Known: {', '.join(known) or 'none'}."
+                message = f"the {phase} net has no metric {name!r}. Known: {', '.join(sorted(known)) or 'none'}."
                 raise ConfigError(Problem((key, "metric"), message))
             value = total / count
             if math.isfinite(value):

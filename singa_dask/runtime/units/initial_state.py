@@ -166,15 +166,14 @@ class InitialState:
         """
         known = net.context.class_names
         if self.resumed:
-            known.by_layer.update(self.resumed.class_names)
-            known.tables.update(self.resumed.tables)
-            known.scalings.update(self.resumed.scalings)
+            known.update(self.resumed.learned)
             return
-        if all(owner.name in self._initial for owner in whole_params(net.logical)):
-            known.inherited = self._initial.class_names()
-            known.inherited_tables = self._initial.tables()
-            known.scalings.update(self._initial.scalings())
-        known.inherited_scalings = self._initial.scalings()
+        is_complete = all(owner.name in self._initial for owner in whole_params(net.logical))
+        learned = self._initial.learned()
+        if is_complete:
+            known.inherited, known.inherited_tables = learned.class_names, learned.tables
+            known.scalings.update(learned.scalings)
+        known.inherited_scalings = learned.scalings
 
     def values(self, param: Param) -> tuple[np.ndarray, int]:
         """Return the initial values of a param, or of a part of a param, and their version."""

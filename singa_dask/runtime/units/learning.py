@@ -1,4 +1,4 @@
-"""LearningFacts: what a worker notes of its training, so that the end of a run can say whether the net has learnt.
+"""Whether a net has learnt: what each worker notes of its training, and what the notes of all say.
 
 Nothing here changes a value. Labels are counted in tests, or in the first epoch of a job without tests; activations are
 looked at in four steps, params before the first step and after the last.
@@ -7,30 +7,31 @@ looked at in four steps, params before the first step and after the last.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from singa_dask.conf import Phase
+from singa_dask.data.codecs.scaling import Moments
 from singa_dask.errors import DataError
 from singa_dask.layers import Layer
 from singa_dask.layers.conv import Convolution
-from singa_dask.layers.loss import EuclideanLoss, SigmoidCrossEntropyLoss, SoftmaxLoss
-from singa_dask.layers.neuron import Activation, ActivationConf, InnerProduct, ReLU, ReLUConf
+from singa_dask.layers.neuron import Activation, InnerProduct, ReLU
 from singa_dask.layers.norm import BatchNorm
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array
 from singa_dask.runtime.units.worker_metrics import PHASE_NAMES
+from singa_dask.training.pass_metrics import KINDS
 
-__all__ = ["LearningFacts"]
+__all__ = ["LearningFacts", "facts_of_workers"]
 
-MIN_STEPS, N_LOOKS, MIN_RECORDS = 50, 4, 64
-"""Shorter runs are not looked at; a unit is dead that was zero for at least so many records."""
+MIN_RECORDS, DEAD = 64, 0.9
+"""A unit is dead that was zero for at least so many records, and a layer of which so large a share is."""
 SAMPLE = 4096
-"""Values of a param that are compared before and after the training."""
-KINDS: dict[type[Layer], str] = {SoftmaxLoss: "classes", SigmoidCrossEntropyLoss: "labels", EuclideanLoss: "values"}
-MAX_COLUMNS = 2**16
+"""Values of a param that are compared before and after the training, and most outputs of a loss for values."""
 
 
 class LearningFacts:
@@ -44,109 +45,88 @@ class LearningFacts:
     """
 
     def __init__(self, nets: Mapping[Phase, NeuralNet], step: int, n_steps: int) -> None:
-        self._net, left = nets[Phase.TRAIN], n_steps - step
-        self._is_short = left < MIN_STEPS
+        self._net = nets[Phase.TRAIN]
         # in the second half, when the net has changed
-        looks = range(N_LOOKS + 1, 2 * N_LOOKS + 1) if not self._is_short else ()
-        self._looks = {step + left * i // (2 * N_LOOKS) - 1 for i in looks}
-        self._counts_steps, self._until = len(nets) == 1, float("inf")
-        self._answers: dict[Phase, dict[str, _Answers]] = {phase: {} for phase in nets}
-        self._losses: dict[NeuralNet, list[Layer]] = {}
-        self._relus = [layer for layer in self._net.layers if _cuts_off(layer) and layer.features]
-        self._alive: dict[str, Any] = {}
-        self._n_seen = 0
+        self._looks = {step + (n_steps - step) * i // 8 - 1 for i in range(5, 9)}
+        self._until = float("inf") if len(nets) == 1 else 0.0
+        self._answers: dict[str, dict[str, tuple[Layer, Any]]] = {}
+        self._alive: dict[str, tuple[int, Any]] = {}
         self._before: dict[str, Array] = {}
 
     def begin(self) -> None:
         """Note the values of params before the first step."""
-        self._before = {} if self._is_short else _samples(self._net)
+        self._before = _samples(self._net)
 
     def begin_test(self, phase: Phase) -> None:
         """Forget what earlier tests have counted."""
-        self._answers[phase] = {}
+        self._answers.pop(PHASE_NAMES[phase], None)
 
     def count(self, phase: Phase, net: NeuralNet) -> None:
         """Count the labels and targets of a batch that a net of a phase has computed."""
-        if net not in self._losses:
-            self._losses[net] = [layer for layer in net.layers if _has_answers(layer)]
-        for layer in self._losses[net]:
-            if layer.conf_name not in self._answers[phase]:
-                self._answers[phase][layer.conf_name] = _Answers(layer)
-            self._answers[phase][layer.conf_name].add(layer, phase)  # with its copies in an unrolled net
+        known = self._answers.setdefault(PHASE_NAMES[phase], {})
+        for layer in net.layers:
+            kind, n = KINDS.get(type(layer)), layer.features[0].size if layer.features else 0
+            if not kind or layer.sources[1].requires_grad or (kind != "classes" and n > SAMPLE):
+                continue
+            # an unrolled net has several copies of a loss
+            loss, before = known.get(layer.conf_name, (layer, None))
+            if kind == "classes":
+                counts = np.bincount(np.asarray(layer.labels_of(1)), minlength=n)
+                known[layer.conf_name] = loss, counts if before is None else before + counts
+            else:
+                moments = Moments.of(layer.ops.to_host(layer.rows(1)))
+                known[layer.conf_name] = loss, moments if before is None else before.merged(moments)
 
     def after_step(self, step: int) -> None:
         """Look at what a training step has left, where it is due."""
-        if self._counts_steps:
-            epoch = max((epoch for layer in self._net.inputs if (epoch := layer.epoch) is not None), default=0.0)
-            self._until = min(self._until, epoch + 1)
-            self._counts_steps = epoch < self._until
-            if self._counts_steps:
-                self.count(Phase.TRAIN, self._net)
-        for layer in self._relus if step in self._looks else ():
-            y = self._net.ops.to_host(layer.features[0].data)
-            self._n_seen += len(y)
-            alive = np.any(y, axis=(0, *range(2, y.ndim)))
-            self._alive[layer.conf_name] = self._alive.get(layer.conf_name, False) | alive
+        epoch = max((layer.epoch or 0.0 for layer in self._net.inputs), default=0.0)
+        self._until = min(self._until, epoch + 1)
+        if epoch < self._until:
+            self.count(Phase.TRAIN, self._net)
+        for layer in self._net.layers if step in self._looks else ():
+            if isinstance(layer, ReLU | Activation) and layer.features:
+                y = self._net.ops.to_host(layer.features[0].data)
+                alive = np.any(y, axis=(0, *range(2, y.ndim)))
+                n, before = self._alive.get(layer.conf_name, (0, False))
+                self._alive[layer.conf_name] = n + len(y), before | alive
 
     def facts(self) -> dict[str, Any]:
-        """Return what `singa_dask.observe.learning` makes sentences of, as plain values."""
-        facts: dict[str, Any] = {
-            PHASE_NAMES[phase]: {name: each.facts() for name, each in answers.items()}
-            for phase, answers in self._answers.items()
+        """Return what `facts_of_workers` combines, as plain values."""
+        answers = {
+            phase: {name: _described(*found) for name, found in losses.items()}
+            for phase, losses in self._answers.items()
         }
-        if self._before:
-            has_seen = self._n_seen >= MIN_RECORDS * max(len(self._relus), 1)
-            norms = [layer for layer in self._net.layers if isinstance(layer, BatchNorm)]
-            facts["constant"] = {layer.conf_name: float(layer.has_one_value) for layer in norms}
-            facts["equal"] = _equal_units(self._net)
-            facts["dead"] = {name: 1 - float(np.mean(alive)) for name, alive in self._alive.items() if has_seen}
-            after = _samples(self._net)
-            facts["params"] = {
-                name: [_size(x), _size(after[name]), _size(after[name] - x)] for name, x in self._before.items()
-            }
-        return facts
+        after, norm = _samples(self._net), np.linalg.norm
+        changes = {name: float(norm(after[name] - x) / norm(x)) for name, x in self._before.items() if x.any()}
+        layers = [layer for layer in self._net.layers if layer.site.prototype is None]
+        seen = {name: np.mean(alive) for name, (n, alive) in self._alive.items() if n >= MIN_RECORDS}
+        broken = {
+            "constant": [each.conf_name for each in layers if isinstance(each, BatchNorm) and each.has_one_value],
+            "equal": [each.conf_name for each in layers if _has_equal_units(each)],
+            "dead": [name for name, share in seen.items() if share <= 1 - DEAD],
+        }
+        return {"answers": answers, "broken": broken, "changes": changes}
 
 
-class _Answers:
-    """The labels or targets of a loss layer, summed up."""
-
-    def __init__(self, loss: Layer) -> None:
-        self._loss, self._n, self._squares = loss, 0, 0.0
-        self._sums = np.zeros(loss.features[0].size)
-
-    def add(self, loss: Layer, phase: Phase) -> None:
-        source = loss.sources[1]
-        if isinstance(loss, SoftmaxLoss):
-            self._sums += np.bincount(np.asarray(source.labels), minlength=len(self._sums))
-        elif isinstance(source.data, np.ndarray) or phase != Phase.TRAIN:
-            targets = loss.ops.to_host(source.data).reshape(source.shape[0], -1)
-            self._sums += targets.sum(axis=0, dtype=np.float64)
-            self._squares += float(np.einsum("ij,ij->", targets, targets, dtype=np.float64))
-        else:
-            return  # on a GPU a step would wait for it
-        self._n += source.shape[0]
-
-    def facts(self) -> dict[str, Any]:
-        loss, names = self._loss, tuple[str, ...]()
-        with contextlib.suppress(DataError):
-            names = loss.context.class_names.find(loss.conf.srclayers[1])
-        # weights of records, and smoothed labels, change what a loss is compared with
-        has_loss = len(loss.sources) == 2 and not getattr(loss, "smoothing", 0)
-        facts = {"kind": KINDS[type(loss)], "n": self._n, "sums": self._sums.tolist(), "squares": self._squares}
-        facts |= {"scale": getattr(loss, "scale", 1.0), "topk": getattr(loss, "topk", 1), "has_loss": has_loss}
-        return facts | {"names": list(names)}
+def _described(loss: Layer, counted: Any) -> dict[str, Any]:
+    """Return as plain values what is counted of a loss layer, and what its metrics depend on beside that."""
+    names: list[str] = []
+    with contextlib.suppress(DataError):
+        names = list(loss.context.class_names.find(loss.conf.srclayers[1]))
+    # weights of records, and smoothed labels, change what a loss is compared with
+    has_loss = len(loss.sources) == 2 and not getattr(loss, "smoothing", 0)
+    facts = {"scale": getattr(loss, "scale", 1.0), "topk": getattr(loss, "topk", 1), "has_loss": has_loss}
+    plain = [np.asarray(each).tolist() for each in counted]
+    return {"kind": KINDS[type(loss)], "names": names, "counted": plain, **facts}
 
 
-def _has_answers(layer: Layer) -> bool:
-    """Tell whether a layer is a loss whose labels or targets are given."""
-    return type(layer) in KINDS and not layer.sources[1].requires_grad and layer.features[0].size <= MAX_COLUMNS
-
-
-def _cuts_off(layer: Layer) -> bool:
-    """Tell whether a layer makes zeros of all that is below zero."""
-    if type(layer) is ReLU:
-        return not layer.conf.block(ReLUConf).negative_slope
-    return type(layer) is Activation and layer.conf.block(ActivationConf).type == "RELU"
+def _has_equal_units(layer: Layer) -> bool:
+    """Tell whether all units of a layer have the same weights."""
+    if not isinstance(layer, InnerProduct | Convolution):
+        return False
+    weight = layer.ops.to_host(layer.weight.data)
+    units = weight.T if getattr(layer, "transpose", False) else weight
+    return len(units) > 1 and bool((units == units[:1]).all())
 
 
 def _samples(net: NeuralNet) -> dict[str, Array]:
@@ -156,16 +136,58 @@ def _samples(net: NeuralNet) -> dict[str, Array]:
     return {name: x[:: len(x) // SAMPLE + 1].astype(np.float64) for name, x in values.items()}
 
 
-def _size(values: Array) -> float:
-    return float(np.sqrt(np.mean(np.square(values))))
+def facts_of_workers(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Combine what the workers of a group have noted.
+
+    Returns
+    -------
+    dict
+        ``baselines``: by phase and metric the ``value`` that the best constant answer has, the ``answer`` in words, and
+        on how many ``records``. ``broken``: names of layers that are ``constant`` or ``dead``, or whose units are
+        ``equal``. ``changes``: of each param, in parts of its size at the start.
+    """
+    baselines: dict[str, dict[str, Any]] = {}
+    broken: dict[str, list[str]] = {}
+    parts: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    changes: dict[str, float] = {}
+    for report in reports:
+        changes.update(report["changes"])
+        for kind, names in report["broken"].items():
+            broken[kind] = [*dict.fromkeys([*broken.get(kind, ()), *names])]
+        for phase, layers in report["answers"].items():
+            for layer, facts in layers.items():
+                parts.setdefault((phase, layer), []).append(facts)
+    n_losses = Counter(phase for phase, _ in parts)
+    for (phase, layer), found in parts.items():
+        for name, facts in _constant_answers(found):
+            baselines.setdefault(phase, {})[name if n_losses[phase] == 1 else f"{layer}.{name}"] = facts
+    return {"baselines": baselines, "broken": broken, "changes": changes}
 
 
-def _equal_units(net: NeuralNet) -> dict[str, float]:
-    """Return for each layer of two or more units whether all of them have the same weights, 0 or 1."""
-    found = {}
-    for layer in net.layers:
-        if isinstance(layer, InnerProduct | Convolution) and layer.site.prototype is None:
-            weight = net.ops.to_host(layer.weight.data)
-            units = weight.T if getattr(layer, "transpose", False) else weight
-            found[layer.conf_name] = float(len(units) > 1 and (units == units[:1]).all())
-    return found
+def _constant_answers(parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the metrics of the best constant answer to what the workers have counted of a loss layer."""
+    loss, counted = parts[0], [part["counted"] for part in parts]
+    found: dict[str, tuple[Any, str]]
+    if loss["kind"] == "classes":
+        counts = np.sum(counted, axis=0)
+        n, p = int(counts.sum()), counts / counts.sum()
+        top, names = np.argsort(-p, kind="stable")[: loss["topk"]].tolist(), loss["names"]
+        said = " or ".join(repr(names[i] if i < len(names) else str(i)) for i in top)
+        entropy, right = loss["scale"] * _entropies(p).sum(), loss["scale"] * p[top].sum()
+        found = {"loss": (entropy, "guessing by the shares of the classes")}
+        found["accuracy"] = right, f"always saying {said}"
+    else:
+        moments = reduce(Moments.merged, [Moments(each[0], *map(np.array, each[1:])) for each in counted])
+        n, p, squares = moments.n, moments.mean, moments.squares / moments.n
+        found = {"loss": (squares.sum(), "always saying the mean")}
+        if loss["kind"] == "labels":
+            answer, is_binary = "always giving the same labels", np.allclose(squares, p * (1 - p), atol=1e-9)
+            entropy, right = np.mean(_entropies(p) + _entropies(1 - p)), np.mean(np.maximum(p, 1 - p))
+            found = {"loss": (entropy, answer), "binary_accuracy": (right, answer)} if is_binary else {}
+    for name, (value, answer) in found.items():
+        if name != "loss" or loss["has_loss"]:
+            yield name, {"value": float(value), "answer": answer, "records": n}
+
+
+def _entropies(p: Array) -> Array:
+    return -p * np.log(np.where(p > 0, p, 1.0))

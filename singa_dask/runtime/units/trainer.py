@@ -11,6 +11,7 @@ import numpy as np
 from singa_dask.comm import Address
 from singa_dask.conf import JobConf, Phase
 from singa_dask.layers import Layer, Param, StoreInput
+from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.runtime.checkpoints.layer_states import LayerState, take_states
@@ -22,10 +23,7 @@ from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.training import ALGORITHMS
 from singa_dask.training.pass_metrics import PassMetrics
 
-__all__ = ["Totals", "Trainer"]
-
-Totals = Mapping[str, tuple[float, float]]
-"""(sum, count) of each metric, by name."""
+__all__ = ["Trainer"]
 
 
 class Trainer:
@@ -150,17 +148,16 @@ class Trainer:
             Those of the job.
         """
         self.collect_all()
+        self._learning.begin_test(phase)
         net = self.nets[phase]
         metrics = PassMetrics(net, self._job.metrics)
         if n_batches is not None:
             totals = self._measure(net, phase, n_batches, step, metrics)
         else:
-            n, size, n_rest, rest = self.nets.passes[phase]
+            n, weight, rest = self.nets.passes[phase]
             totals = self._measure(net, phase, n, step, metrics)
-            last = self._measure(rest, phase, 1, step, metrics, n_rest / size) if rest else {}
-            for name, more in last.items():
-                before = totals.get(name, (0.0, 0.0))
-                totals[name] = (before[0] + more[0], before[1] + more[1])
+            if rest:
+                totals = add_totals([totals, self._measure(rest, phase, 1, step, metrics, weight)])
         return totals, metrics
 
     def report_test(self, phase: Phase, step: int, totals: Totals) -> None:
@@ -169,11 +166,10 @@ class Trainer:
 
     def _measure(
         self, net: NeuralNet, phase: Phase, n_batches: int, step: int, metrics: PassMetrics, weight: float = 1.0
-    ) -> dict[str, tuple[float, float]]:
+    ) -> Totals:
         """Run a net over some batches; return (sum, count) of each metric, see `NeuralNet.take_metrics`."""
         self._running = self._algorithms[net]
         net.context.step = step
-        self._learning.begin_test(phase)
         try:
             for _ in range(n_batches):
                 net.gate.check()  # also where a worker has no layers

@@ -135,7 +135,7 @@ def test_a_table_of_labels() -> None:
 def test_which_names_a_layer_has_to_use() -> None:
     names = ClassNames()
     assert names.learn("data", ["a", "b"]) == ("a", "b")
-    assert names.find("data") == names.find("test") == names.common() == ("a", "b")
+    assert names.find("data") == names.find("test") == names.known_for("") == ("a", "b")
     assert names.learn("other", []) == ()
     assert names.find("test") == ("a", "b")
     names.learn("third", ["x"])

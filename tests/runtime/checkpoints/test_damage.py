@@ -19,7 +19,7 @@ from singa_dask.errors import CheckpointError, DataError
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, step_url, write_file
 from singa_dask.runtime.checkpoints.layer_states import LayerState, write_states
-from singa_dask.runtime.checkpoints.lookup import find, load_class_names, load_values
+from singa_dask.runtime.checkpoints.lookup import find, load_manifest, load_values
 from tests.runtime.checkpoints.test_checkpoint import SHAPES, flip, stored_values, write
 
 
@@ -96,7 +96,7 @@ def test_values_and_class_names_go_back_too(tmp_path: Path, warnings: list[str])
     damage(places[1], FILES[1], "flip")
     np.testing.assert_array_equal(load_values(str(tmp_path))["w"].values, stored_values(seed=3)["w"]["value"])
     damage(places[1], FILES[0], "truncate")
-    assert load_class_names(str(tmp_path)) == {"data": ("3",)}
+    assert load_manifest(str(tmp_path))["class_names"] == {"data": ["3"]}
     np.testing.assert_array_equal(load_values(str(tmp_path.parent / tmp_path.name))["w"].values.shape, SHAPES["w"])
     assert len(warnings) == 3
 
