@@ -24,7 +24,7 @@ from singa_dask.data import fs
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError
 from singa_dask.estimators.checked import Records, checked_features, checked_records
-from singa_dask.estimators.estimator_job import DATA, default_job, given_job, reads_weights, record_shape
+from singa_dask.estimators.estimator_job import DATA, default_job, given_job, record_shape
 from singa_dask.estimators.fitted_net import FittedNet
 from singa_dask.estimators.local_fit import OTHER_NET, LocalFit, Stopping
 from singa_dask.estimators.parameters import check_parameters, is_distributed
@@ -175,7 +175,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         rows, held_out = self._split(records) if self.early_stopping else (None, None)
         n = x.shape[0] if rows is None else len(rows)
         job = self._job((n, *x.shape[1:]), n_outputs, max_iter, weights is not None)
-        if weights is None and reads_weights(job):
+        if weights is None and any(each.type == "WeightInput" for each in job.conf.neuralnet.layer):
             weights = np.ones(n)
         self._record_shape = (*x.shape[1:],) if self.job is None else record_shape(job, x.shape[1:])
         data = (self._records(x), targets, *(() if weights is None else (weights,)))

@@ -33,16 +33,11 @@ def _is_category(dtype: str, column: Any) -> bool:
 
 
 class Categories:
-    """One-hot codes of the columns of frames like one.
+    """One-hot codes of some columns of frames like one.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-    columns : sequence of str
-        Those to encode. The categories of a column of the type category are those of its type, else its values. A
-        missing value is a category of its own, if there is any.
-    handle_unknown : str
-        ``"error"`` or ``"ignore"``: what `encode` does with a value that is no category; ignored, all its codes are 0.
+    The categories of a column of the type category are those of its type, else its values. A missing value is a
+    category of its own, if there is any. What is no category is refused, or if ``handle_unknown`` is ``"ignore"`` all
+    its codes are 0.
     """
 
     def __init__(self, frame: Any, columns: Sequence[str], handle_unknown: str) -> None:
@@ -59,13 +54,7 @@ class Categories:
         return np.array([*sorted(values), *([None] if column.isna().any() else [])], object)
 
     def encode(self, frame: Any) -> Array:
-        """Return the numbers of a frame, (n, codes and other columns) float: the codes come first.
-
-        Raises
-        ------
-        ValueError
-            A column has a value that is no category, or is not finite.
-        """
+        """Return the numbers of a frame, (n, codes and other columns) float: the codes come first."""
         columns = []
         for name, known in self._known.items():
             values = np.where(frame[name].isna(), None, frame[name].to_numpy(object))

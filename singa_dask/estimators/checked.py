@@ -51,24 +51,18 @@ def checked_records(
 ) -> Records:
     """Return features and targets to fit to, of records whose weight is not 0; partitions of Dask are computed once.
 
+    The estimator gets ``n_features_in_`` and ``feature_names_in_``.
+
     Parameters
     ----------
-    estimator : BaseEstimator
-        Gets ``n_features_in_`` and ``feature_names_in_``.
-    x, y
-        Arrays or frames.
-    weights : array-like, column or None
-        Of the records; with collections of Dask one of the same partitions.
+    x, y, weights
+        As in `SingaEstimator.fit`.
     several_axes : bool
         Whether a record may have several axes, and its values may be uint8.
     reset : bool
         Whether the names and the number of features may be others than in the fit before.
     **given
         Options of `sklearn.utils.validation.validate_data`.
-
-    Raises
-    ------
-    ValueError
     """
     wanted = reset and not several_axes, is_classifier(estimator)
     if not is_dask_collection(x):
@@ -163,13 +157,7 @@ def _meta_of(collection: Any) -> Any:
 
 
 def checked_features(estimator: BaseEstimator, x: Any, several_axes: bool) -> Any:
-    """Return features to predict from; collections of Dask stay what they are.
-
-    Raises
-    ------
-    ValueError
-        They differ from those that the estimator was fitted to.
-    """
+    """Return features to predict from, of those that the estimator was fitted to; collections of Dask stay ones."""
     if is_dask_collection(x):
         return _checked_meta(estimator, x, several_axes, reset=False)
     return _checked(estimator, several_axes, False, x)
@@ -206,13 +194,7 @@ def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: b
 
 
 def classes_of(facts: Facts) -> Any:
-    """Return the classes among labels, sorted.
-
-    Raises
-    ------
-    ValueError
-        They are no classes, but numbers of a continuous scale.
-    """
+    """Return the classes among labels, sorted; ValueError if they are numbers of a continuous scale."""
     classes = facts.distinct
     # scikit-learn warns where more than half of the labels differ
     check_classification_targets(np.resize(classes, min(sum(facts.lengths), 2 * len(classes))))

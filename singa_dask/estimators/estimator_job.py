@@ -17,7 +17,7 @@ from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.records import StoreConf, stored_shape
 from singa_dask.registry import suggest
 
-__all__ = ["ACTIVATIONS", "DATA", "default_job", "given_job", "reads_weights", "record_shape"]
+__all__ = ["ACTIVATIONS", "DATA", "default_job", "given_job", "record_shape"]
 
 ACTIVATIONS = {"identity": "", "logistic": "Sigmoid", "tanh": "Tanh", "relu": "ReLU"}
 """Names of scikit-learn -> types of layers."""
@@ -99,13 +99,7 @@ def _size(sizes: Sequence[Any]) -> int:
 
 
 def given_job(estimator: Any, n: int, max_iter: int | None, seed: int | None) -> Job:
-    """Return the user's job with all input layers reading the ``n`` records of the estimator; see `default_job`.
-
-    Raises
-    ------
-    ConfigError
-        It is no job to train, or reads no records.
-    """
+    """Return the user's job with all input layers reading the ``n`` records of the estimator; see `default_job`."""
     made = estimator.job if isinstance(estimator.job, Job) else load(estimator.job)
     names = _stores(made)
     if not names or not made.conf.trains:
@@ -131,11 +125,6 @@ def record_shape(job: Job, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape of a record for a job: that of its first input layer, if flat records have as many values."""
     (first, *_) = (stored_shape(store) for store in _stores(job).values())
     return first if len(shape) == 1 and math.prod(first) == shape[0] else shape
-
-
-def reads_weights(job: Job) -> bool:
-    """Return whether a layer of a job reads weights of records."""
-    return any(each.type == "WeightInput" for each in job.conf.neuralnet.layer)
 
 
 def _stores(job: Job) -> dict[str, StoreConf]:

@@ -18,18 +18,9 @@ Array = npt.NDArray[Any]
 
 
 class Facts(NamedTuple):
-    """What is known of an array.
+    """What is known of an array: moments of columns and distinct values, sorted, if they were asked for.
 
-    Attributes
-    ----------
-    lengths : tuple of int
-        Number of records of each partition.
-    is_finite : bool
-        Whether it has neither NaN nor infinity; the others are None if it has.
-    moments : Moments or None
-        Of each column, if they were asked for.
-    distinct : (n,) ndarray or None
-        Distinct values, sorted, if they were asked for.
+    ``lengths`` are the numbers of records of its partitions. If it has NaN or infinity, nothing else is known.
     """
 
     lengths: tuple[int, ...]

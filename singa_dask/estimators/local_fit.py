@@ -47,17 +47,7 @@ class Stopping:
     """When a fit ends before its last epoch, as scikit-learn's MLPClassifier does.
 
     It ends once more than ``patience`` epochs in a row were not better than the best one by ``tol``: by the mean loss
-    of their steps with the L2 penalty, or by a score.
-
-    Attributes
-    ----------
-    tol : float
-    patience : int
-    score : callable or None
-        Returns a score of the values that there are; more is better.
-    scores : list of float
-        One for each epoch.
-    best_loss, best_score : float
+    of all records with the L2 penalty, or by what ``score`` returns for the values that there are.
     """
 
     tol: float
@@ -109,14 +99,14 @@ class LocalFit:
 
     Attributes
     ----------
-    values : dict of str to ndarray
-        Values of params, which change while it runs.
+    net : FittedNet
+        With the values that there are, also while it runs.
     """
 
     def __init__(
         self, job: Job, data: tuple[Any, ...], rows: Array | None, initial: Mapping[str, Array], has_classes: bool
     ) -> None:
-        self.values: dict[str, Array] = {}
+        self._values: dict[str, Stored] = {}
         self._job, self._data, self._rows, self._initial = job.conf, data, rows, initial
         self._n = data[0].shape[0] if rows is None else len(rows)
         self._ops = find_ops(self._job, self._job.ops)
@@ -129,19 +119,12 @@ class LocalFit:
     @cached_property
     def net(self) -> FittedNet:
         """The net with the values that there are, also while it runs."""
-        values = {name: Stored(each, 0) for name, each in self.values.items()}
-        return FittedNet(self._job, (), True, self._has_classes, values)
+        return FittedNet(self._job, (), True, self._has_classes, self._values)
 
     def run(self, n_steps: int, stopping: Stopping, on_epoch: Callable[[int, float], None]) -> tuple[list[float], int]:
         """Train to the end of the job, or until ``stopping`` says so; with a score the best values are left.
 
-        Parameters
-        ----------
-        n_steps : int
-            Steps of an epoch.
-        stopping : Stopping
-        on_epoch : callable
-            Takes the number of each epoch, from 1, and its loss.
+        An epoch has ``n_steps``; ``on_epoch`` takes its number, from 1, and its loss.
 
         Returns
         -------
@@ -149,11 +132,6 @@ class LocalFit:
             Mean loss of the first step, then of the steps since, once an epoch, as a job reports it.
         int
             Number of epochs.
-
-        Raises
-        ------
-        NumericError
-            A loss is not finite.
         """
         curve: list[float] = []
         best: list[Array] = []
@@ -264,7 +242,8 @@ class LocalFit:
         for owner in owners:
             place = slice(start, start + owner.size)
             start += owner.size
-            owner.data = self.values[owner.name] = values[place].reshape(owner.shape)
+            owner.data = values[place].reshape(owner.shape)
+            self._values[owner.name] = Stored(owner.data, 0)
             owner.swap_grad(grads[place].reshape(owner.shape))
             init = owner.conf.init or owner.initial
             if owner.name in self._initial:

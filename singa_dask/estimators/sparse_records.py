@@ -37,15 +37,7 @@ def scaling_of_sparse(x: Any) -> Scaling:
 
 
 class SparseRecords:
-    """The rows of a sparse matrix, scaled.
-
-    Parameters
-    ----------
-    x : sparse matrix, (n, features), CSR
-    scaling : Scaling or None
-    records : callable
-        Takes dense rows, returns records as the net reads them.
-    """
+    """The rows of a sparse matrix (n, features), CSR, scaled; ``records`` makes of dense rows what the net reads."""
 
     def __init__(self, x: Any, scaling: Scaling | None, records: Callable[[Array], Array]) -> None:
         self.shape = x.shape

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -72,15 +73,19 @@ def _saved(estimator: Any, x: Any, y: Any, directory: Path) -> Path:
 
 def test_sparse_features_are_never_dense_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[int] = []
+    made: list[weakref.ref[Array]] = []
     dense = sp.csr_matrix.toarray
 
     def watched(self: Any, *given: Any, **more: Any) -> Any:
         rows.append(self.shape[0])
-        return dense(self, *given, **more)
+        found = dense(self, *given, **more)
+        made.append(weakref.ref(found))
+        assert sum(each() is not None for each in made) <= 3
+        return found
 
     monkeypatch.setattr(sp.csr_matrix, "toarray", watched)
-    x = sp.random(400, 30_000, 0.0005, "csr", random_state=0)
-    classifier(max_iter=1, batch_size=100, hidden_layer_sizes=()).fit(x, np.arange(400) % 2).predict(x)
+    x = sp.random(1000, 15_000, 0.001, "csr", random_state=0)
+    classifier(max_iter=1, batch_size=100, hidden_layer_sizes=()).fit(x[:400], np.arange(400) % 2).predict(x)
     assert max(rows) <= 200
 
 
