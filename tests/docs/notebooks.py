@@ -61,7 +61,7 @@ def execute(
     Returns
     -------
     dict of str to list of str
-        What its cells show, by mime type.
+        What its cells show, by mime type; ``stderr`` is what they write there.
     """
     copy = copy_repository(folder / "copy")
     place = copy / "docs" / "notebooks" / f"{name}.ipynb"
@@ -96,6 +96,8 @@ def _outputs(notebook: Any) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for cell in notebook["cells"]:
         for output in cell.get("outputs", ()):
+            if output.get("name") == "stderr":
+                found.setdefault("stderr", []).append(output["text"])
             for kind, content in output.get("data", {}).items():
                 found.setdefault(kind, []).append(content)
     return found

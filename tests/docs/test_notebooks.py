@@ -26,5 +26,9 @@ def test_every_notebook_has_its_check() -> None:
 @pytest.mark.parametrize("name", sorted(CHECKS))
 def test_a_notebook_runs(name: str, tmp_path: Path) -> None:
     outputs = execute(name, tmp_path, CHECKS[name])
+    if name == "estimators":
+        # trained without a job: a line for each epoch
+        assert any("epoch 40: loss" in text for text in outputs["stderr"])
+        return
     # progress, the checkpoint at the end of a job among it
     assert any("Checkpoint @ step" in text for text in outputs["text/html"])
