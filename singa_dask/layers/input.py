@@ -60,7 +60,7 @@ class StoreInput(InputLayer):
     """Whether it reads labels or targets of the records of another input layer."""
     open_plain: ClassVar[Callable[..., Store]] = staticmethod(open_records)
     n_records: int | None = None
-    """Records of the store, once `check_source` has opened it."""
+    """Records of the store, once `check_source` or `count` has opened it."""
     passed = 0
     """Records to pass over at the start, beside those of ``random_skip``."""
     span: tuple[int, int] | None = None
@@ -194,6 +194,7 @@ class StoreInput(InputLayer):
             raise ConfigError(problems)
 
     def open_checked(self) -> Store:
+        """Open the store, compared with the job and the training data; errors are those of `survey`."""
         conf = self.store_conf
         store = self.open_store(conf.path, conf.backend or self.default_backend)
         try:
@@ -274,9 +275,11 @@ class StoreInput(InputLayer):
             return Survey.of(store)
 
     def count(self) -> int:
-        """Return how many records the store has; errors are those of `survey`."""
-        with self.open_checked() as store:
-            return store.count
+        """Return how many records the store has; opens it once, with the errors of `survey`."""
+        if self.n_records is None:
+            with self.open_checked() as store:
+                self.n_records = store.count
+        return self.n_records
 
     def steps_per_epoch(self, batch_size: int = 0) -> Fraction:
         size = batch_size or self.batch_size

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MAX_OF_RARE", "MAX_SCALED", "RARE", "Moments", "Scaling", "columns_of"]
+__all__ = ["MAX_OF_RARE", "MAX_SCALED", "Moments", "Scaling", "columns_of"]
 
 Array = npt.NDArray[Any]
 
