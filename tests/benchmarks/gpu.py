@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 from tests.benchmarks.gpu_report import Report
 
 ROOT = Path(__file__).parents[2]
-STEPS = ("cifar-100", "cifar-1024", "mlp-64", "mlp-1024", "alexnet-256", "gru")
-PROFILED = ("cifar-1024", "alexnet-256", "gru")
+STEPS = ("cifar-100", "cifar-1024", "mlp-64", "mlp-1024", "alexnet-256", "gru", "resnet20", "transformer")
+PROFILED = ("cifar-1024", "alexnet-256", "gru", "resnet20", "transformer")
 
 
 class Task(NamedTuple):

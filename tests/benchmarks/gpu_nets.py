@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 from singa_dask.ops import NumpyOps
-from tests.benchmarks import char_rnn, char_rnn_ours, net_ours, rbm_ours
+from tests.benchmarks import char_rnn, char_rnn_ours, net_ours, rbm_ours, residual, residual_ours
 from tests.benchmarks.contender import NETS, Net
 from tests.benchmarks.loop import Loop
 
-__all__ = ["DEVICE", "benchmark_net", "floor", "loop_of", "net_of"]
+__all__ = ["DEVICE", "benchmark_net", "floor", "has_images", "loop_of", "net_of"]
 
 DEVICE = "cuda:0"
 # name -> net, batch
@@ -36,6 +36,11 @@ def benchmark_net(what: str, small: bool) -> Net:
     return NETS["lenet" if name in ("mlp", "alexnet") else name]._replace(n_rows=SMALL_ROWS)
 
 
+def has_images(what: str) -> bool:
+    """Return whether the records of a net are images."""
+    return what in NET_OF and len(benchmark_net(what, False).shape) == 3 or what == "resnet20"
+
+
 def loop_of(what: str, ops: NumpyOps, precision: str, small: bool) -> Loop:
     """Return a net by the name that it has here, in one loop with its updater."""
     if what == "gru":
@@ -44,6 +49,9 @@ def loop_of(what: str, ops: NumpyOps, precision: str, small: bool) -> Loop:
         return char_rnn_ours.loop_of("GRU", ops, precision)
     if what == "rbm":
         return rbm_ours.loop_of(ops, precision)
+    if what in residual.NETS:
+        net = residual.NETS[what]
+        return residual_ours.loop_of(net._replace(n_rows=SMALL_ROWS) if small else net, ops, precision)
     return net_of(benchmark_net(what, small), ops, precision)
 
 
@@ -64,7 +72,7 @@ def floor(loop: Loop) -> tuple[float, float]:
                 moved += (5 if feature.requires_grad else 2) * n_bytes
         for param in layer.params:
             moved += 8 * 4 * param.size
-            if len(param.shape) < 2 or layer.conf.type == "Embedding" or not layer.sources[0].has_data:
+            if len(param.shape) < 2 or layer.conf.type in ("Embedding", "PositionalEmbedding") or not layer.sources[0].has_data:
                 continue
             size = math.prod(layer.features[0].shape)
             passes = 2 if layer.sources[0] in inputs else 3

@@ -18,7 +18,7 @@ from singa_dask.ops import get_ops
 from singa_dask.training.algorithm import FIRST_STEPS
 from tests.benchmarks.contender import CHECKED
 from tests.benchmarks.gpu_card import bytes_per_s, operations_per_s
-from tests.benchmarks.gpu_nets import DEVICE, benchmark_net, floor, loop_of
+from tests.benchmarks.gpu_nets import DEVICE, floor, has_images, loop_of
 from tests.benchmarks.gpu_report import Report, limit, spread
 from tests.benchmarks.loop import Loop
 
@@ -113,7 +113,7 @@ def _add_torch(what: str, precision: str, runners: dict[str, Runner], report: Re
             runners[form] = gpu_torch.runner(what, form, precision)
 
     for form in FORMS:
-        if form == "channels_last" and (what == "gru" or len(benchmark_net(what, False).shape) != 3):
+        if form == "channels_last" and not has_images(what):
             continue
         if form == "compile" and precision != COMPILED:
             continue

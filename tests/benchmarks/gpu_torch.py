@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.benchmarks import char_rnn, char_rnn_torch, net_torch
+from tests.benchmarks import char_rnn, char_rnn_torch, net_torch, residual, residual_torch
 from tests.benchmarks.contender import CHECKED, batch
 from tests.benchmarks.gpu_nets import benchmark_net
 from tests.benchmarks.gpu_steps import Runner
@@ -31,7 +31,9 @@ def runner(what: str, form: str, precision: str) -> Runner:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = True
     cast = partial(torch.autocast, DEVICE, torch.bfloat16, enabled=precision == "bf16")
-    loss, updater, clip, drops = (_text if what == "gru" else partial(_net, what))(form, cast)
+    made = _text if what == "gru" else partial(_residual if what in residual.NETS else _net, what)
+    loss, updater, clip, drops = made(form, cast)
+    per_loss = {"gru": char_rnn.N_STEPS, "transformer": residual.NETS["transformer"].n_steps}.get(what, 1)
 
     wait = torch.cuda.synchronize if HAS_GPU else lambda: None
 
@@ -55,8 +57,8 @@ def runner(what: str, form: str, precision: str) -> Runner:
     for _ in range(3):
         run()
     wait()
-    # the loss of a char-rnn is told for a character, and learnt from as the sum over a text
-    return Runner([each / char_rnn.N_STEPS for each in losses] if what == "gru" else losses, run, wait)
+    # the loss of a text is told for a character, and learnt from as the sum over the text
+    return Runner([each / per_loss for each in losses], run, wait)
 
 
 def _graph(step: Callable[[], object]) -> Callable[[], object]:
@@ -70,7 +72,13 @@ def _graph(step: Callable[[], object]) -> Callable[[], object]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+
+    def replay() -> None:
+        graph.replay()
+
+    # a graph does not hold the batch that it reads
+    replay.step = step  # type: ignore[attr-defined]
+    return replay
 
 
 def _net(what: str, form: str, cast: Any) -> tuple[Loss, torch.optim.Optimizer, Callable[[], object], list[Any]]:
@@ -91,6 +99,25 @@ def _net(what: str, form: str, cast: Any) -> tuple[Loss, torch.optim.Optimizer, 
 
     updater = net_torch.optimiser(net, groups, fused=True)
     return loss, updater, lambda: None, [m for m in model.modules() if isinstance(m, nn.Dropout)]
+
+
+def _residual(what: str, form: str, cast: Any) -> tuple[Loss, torch.optim.Optimizer, Callable[[], object], list[Any]]:
+    """Return the loss of ResNet-20 or the transformer, and its updater."""
+    net = residual.NETS[what]
+    model = residual_torch.build(net).to(DEVICE)
+    records, labels = (torch.from_numpy(each).to(DEVICE) for each in residual.batch(net))
+    x, y = (records[:, :-1], records[:, 1:].flatten()) if net.n_steps > 1 else (records, labels)
+    if form != "eager" and x.dim() == 4:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        x = x.to(memory_format=torch.channels_last)
+    run = torch.compile(model) if form == "compile" else model
+
+    def loss() -> torch.Tensor:
+        with cast():
+            return functional.cross_entropy(run(x).flatten(0, -2).float(), y) * net.n_steps
+
+    updater = residual_torch.optimiser(net, model, capturable=form == "graph")
+    return loss, updater, lambda: None, []
 
 
 def _text(form: str, cast: Any) -> tuple[Loss, torch.optim.Optimizer, Callable[[], object], list[Any]]:

@@ -112,11 +112,13 @@ def build(net: Net) -> Graph:
     return model
 
 
-def optimiser(net: Net, model: nn.Module) -> torch.optim.Optimizer:
+def optimiser(net: Net, model: nn.Module, capturable: bool = False) -> torch.optim.Optimizer:
     """Return the job's updater, all params at once."""
     conf = net.job()["updater"]
     if conf["type"] == "AdamW":
-        return torch.optim.AdamW(model.parameters(), net.rate, weight_decay=conf["weight_decay"], fused=True)
+        return torch.optim.AdamW(
+            model.parameters(), net.rate, weight_decay=conf["weight_decay"], fused=True, capturable=capturable
+        )
     return torch.optim.SGD(
         model.parameters(), net.rate, momentum=conf["momentum"], weight_decay=conf["weight_decay"], fused=True
     )
