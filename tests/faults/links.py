@@ -43,7 +43,9 @@ class Network:
         self._stack, self.directory = stack, directory
         self.file = directory / "scheduler.json"
         self._pids = [self._hold(["unshare", "-rn"])]
-        self._ip(0, f"link add name bridge type bridge; addr add {self.host(0)}/24 dev bridge; link set bridge up")
+        # else the address of the bridge is the least of its links', and changes for all when that one is cut
+        self._ip(0, "link add name bridge address 02:00:00:00:00:01 type bridge")
+        self._ip(0, f"addr add {self.host(0)}/24 dev bridge; link set bridge up")
         # a bridge that is down; without one, host 0 would still receive what a host that is cut off sends
         self._ip(0, "link add name nowhere type bridge")
         for i in range(1, n_workers + 1):
