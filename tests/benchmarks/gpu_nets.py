@@ -17,6 +17,7 @@ DEVICE = "cuda:0"
 NET_OF: dict[str, tuple[str, int]] = {
     "cifar-100": ("cifar", 100), "cifar-1024": ("cifar", 1024), "mlp-64": ("mlp", 64), "mlp-1024": ("mlp", 1024),
     "alexnet-256": ("alexnet", 256), "cifar": ("cifar", 100), "mlp": ("mlp", 64),
+    "lenet": ("lenet", 64), "cifar-bn": ("cifar-bn", 100),
 }  # fmt: skip
 SMALL_ROWS = 2
 SMALL_TEXT = {"N_CHARS": 11, "N_HIDDEN": 8, "N_ROWS": 3, "N_STEPS": 4}
