@@ -23,8 +23,8 @@ __all__ = ["agree", "card", "loader", "runtime", "tests"]
 
 ROOT = Path(__file__).parents[2]
 N_AGREE = 50
-# Precisions, and how far apart losses may be. RMSProp's and Adam's first steps go by the signs of gradients, a sample of
-# an RBM is one thing or the other, and many layers on one batch let grow what is rounded otherwise, between two
+# Precisions, and how far apart losses may be. The first steps of RMSProp and Adam go by the signs of gradients, a sample
+# of an RBM is one thing or the other, and many layers on one batch let grow what is rounded otherwise, between two
 # libraries on one CPU as well.
 AGREE = {
     "mlp": [("float32", 1e-3)], "lenet": [("float32", 1e-3)], "cifar": [("float32", 1e-3)],

@@ -14,6 +14,8 @@ from tests.runtime.processes import ROOT, TIMEOUT_S, wait_until
 __all__ = ["Network", "has_namespaces", "network"]
 
 HOLD = ["sleep", "infinity"]
+# else a job may begin on the last hosts, if the machine is busy, and tests cut the first
+WAIT = "import sys, distributed as d; d.Client(scheduler_file=sys.argv[1]).wait_for_workers(int(sys.argv[2]), timeout=60)"
 SUBNET = "10.213.7"
 
 
@@ -118,4 +120,6 @@ def network(directory: Path, n_workers: int, n_clients: int = 0) -> Iterator[Net
         for i in range(1, n_workers + 1):
             made.start(i, "worker", "--no-nanny", "--nthreads", "2", "--memory-limit", "0", "--name", f"host{i}",
                        "--local-directory", str(directory), "--preload", "tests.runtime.ahead")  # fmt: skip
+        done = made._run(0, sys.executable, "-c", WAIT, str(made.file), str(n_workers))
+        assert done.returncode == 0, done.stderr.decode()
         yield made
