@@ -1,4 +1,4 @@
-"""Builds all plans of cuDNN for the convolutions of the nets in configs/, on an H100 that is not there, and prints them.
+"""Builds the plans of cuDNN for the convolutions of the nets in configs/, for an H100 that is not there; prints them.
 
 Run by test_cudnn in a process of its own, which finds `DRIVER` and `RUNTIME` in place of CUDA's libraries: planning
 asks them whether there is a device, and loads what it compiles; nothing is run.

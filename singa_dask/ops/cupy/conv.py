@@ -229,24 +229,25 @@ class CupyConv(CupyLinear):
         if cudnn is None or wanted.dtype == np.float64:
             return None
         plans = cudnn.plans(wanted)
-        if wanted.n_products < MIN_PRODUCTS or cupy.cuda.get_current_stream().is_capturing():
+        if wanted.n_products < MIN_PRODUCTS:
             return next(plans, None)
         choices = choices_in(folder_of(self.gpu.card, cudnn.version))
         with choices.lock:
             name = choices.find(wanted.key)
-            if name is not None and name != PRODUCTS:
-                way = next(cudnn.plans(wanted, name), None)
-                if way is not None:
-                    return way
-                choices.forget(wanted.key)
-                name = None
-            if name is None:
-                with self._spare_scratch():
-                    # matrix products second: time may be up before the last
-                    ways = chain(islice(plans, 1), [None], plans)
-                    way = fastest(ways, lambda way, limit: self._seconds(partial(run, way), limit))
-                name = choices.keep(wanted.key, PRODUCTS if way is None else way.name)
-            return None if name == PRODUCTS else next(cudnn.plans(wanted, name), None)
+            way = None if name in (None, PRODUCTS) else next(cudnn.plans(wanted, name), None)
+            if way is not None or name == PRODUCTS:
+                return way
+            if cupy.cuda.get_current_stream().is_capturing():
+                return next(plans, None)
+            choices.forget(wanted.key)
+            with self._spare_scratch():
+                # matrix products second: time may be up before the last
+                ways = chain(islice(plans, 1), [None], plans)
+                way = fastest(ways, lambda way, limit: self._seconds(partial(run, way), limit))
+            name = choices.keep(wanted.key, PRODUCTS if way is None else way.name)
+            LOG.info("ops: %s: %s", wanted.key, name)
+            # built anew, without the other plans; another process may have chosen another one
+            return next(cudnn.plans(wanted, name), None)
 
     def _seconds(self, run: Callable[[], Any], limit: float) -> float:
         """Return the time that the device takes for what ``run`` enqueues; roughly if it is above the limit."""

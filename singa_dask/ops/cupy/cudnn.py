@@ -126,6 +126,9 @@ class Plan:
     workspace_bytes: int
     fused: bool
 
+    def __str__(self) -> str:
+        return self.name
+
 
 class Cudnn:
     """CuDNN in one thread, on one device and one stream.
