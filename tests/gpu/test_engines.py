@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from singa_dask.errors import DeviceMemoryError
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.cupy import conv, engines
 from singa_dask.ops.cupy import cudnn as cupy_cudnn
@@ -89,7 +90,7 @@ def test_the_first_is_preferred_by_a_margin() -> None:
 
 
 def test_ways_that_fail_are_left_out() -> None:
-    assert chosen({"first": RuntimeError(), "second": 3.0, "third": MemoryError(), "fourth": 1.0}) == "fourth"
+    assert chosen({"first": RuntimeError(), "second": 3.0, "third": DeviceMemoryError(), "fourth": 1.0}) == "fourth"
     assert chosen({"first": RuntimeError(), "second": MemoryError()}) is None
     assert chosen({}) is None
 

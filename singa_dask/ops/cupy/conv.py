@@ -34,7 +34,7 @@ from singa_dask.ops.cupy.cudnn import (
     Missing,
     Plan,
 )
-from singa_dask.ops.cupy.device import Array, CupyDevice, capture_graph, elapsed
+from singa_dask.ops.cupy.device import Array, CupyDevice, elapsed
 from singa_dask.ops.cupy.elementwise import RELU
 from singa_dask.ops.cupy.engines import choices_in, fastest, folder_of
 from singa_dask.ops.cupy.linear import ADD_ROW, ADD_ROW_WIDE, CupyLinear, workspace
@@ -197,9 +197,15 @@ class CupyConv(CupyLinear):
         with cupy.cuda.Stream(non_blocking=True) as stream:
             self.use_stream(stream)
             try:
-                return capture_graph(stream, run)
+                stream.begin_capture()
+                try:
+                    run()
+                finally:
+                    # raises if something enqueued has invalidated the capture
+                    graph = stream.end_capture()
             finally:
                 self.use_stream(self.gpu.stream)
+        return graph
 
     def _way(
         self,

@@ -26,7 +26,6 @@ __all__ = [
     "Array",
     "CupyDevice",
     "c_name",
-    "capture_graph",
     "count_devices",
     "dense",
     "elapsed",
@@ -282,17 +281,6 @@ def elapsed(stream: Any, run: Callable[[], None]) -> float:
     end.record(stream)
     end.synchronize()
     return float(cupy.cuda.get_elapsed_time(start, end)) / 1e3
-
-
-def capture_graph(stream: Any, run: Callable[[], None]) -> Any:
-    """Return the graph of what is enqueued on a stream; ends the capture also if something cannot be captured."""
-    stream.begin_capture()
-    try:
-        run()
-    finally:
-        # raises if something enqueued has invalidated the capture
-        graph = stream.end_capture()
-    return graph
 
 
 _DEVICES: dict[int, CupyDevice] = {}

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
+from singa_dask.errors import DeviceMemoryError
+
 __all__ = ["Choices", "choices_in", "fastest", "folder_of"]
 
 LOG = logging.getLogger(__name__)
@@ -97,7 +99,7 @@ def fastest(ways: Iterable[Way], seconds: Callable[[Way, float], float]) -> Way 
     Parameters
     ----------
     ways : iterable
-        Those that raise `RuntimeError` or `MemoryError` are left out.
+        Those that fail, e.g. for lack of memory, are left out.
     seconds : callable
         (way, limit) -> its time; a guess is enough above the limit.
 
@@ -111,7 +113,7 @@ def fastest(ways: Iterable[Way], seconds: Callable[[Way, float], float]) -> Way 
     for way in ways:
         try:
             taken = seconds(way, TOO_SLOW * least)
-        except (RuntimeError, MemoryError) as error:
+        except (RuntimeError, MemoryError, DeviceMemoryError) as error:
             LOG.debug("ops: %s cannot be timed: %s", way, error)
             continue
         LOG.debug("ops: %s takes %.1f us", way, 1e6 * taken)
