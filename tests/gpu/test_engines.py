@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from singa_dask.errors import DeviceMemoryError
-from singa_dask.ops import NumpyOps
+from singa_dask.ops import BFLOAT16, NumpyOps
 from singa_dask.ops.cupy import conv, engines
 from singa_dask.ops.cupy import cudnn as cupy_cudnn
 from tests.backends import backend
@@ -264,6 +265,91 @@ def test_the_choice_of_the_first_process_holds(tmp_path: Path) -> None:
     assert other.keep("key", "second") == "first" == other.find("key")
     other.forget("key")
     assert other.find("key") is None and one.find("key") == "first"
+
+
+# -- on a card ------------------------------------------------------------------------------------------
+
+ON_CARD = [((8, 3, 20, 18), 32, 5, (1, 1), (2, 2)), ((8, 16, 20, 18), 16, 3, (1, 1), (1, 1))]
+ON_CARD += [((8, 32, 21, 18), 64, 3, (2, 2), (1, 1)), ((16, 64, 12, 12), 128, 1, (2, 2), (0, 0))]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 5e-5), ("tf32", 2e-3), ("bf16", 2e-2)])
+@pytest.mark.parametrize(("shape", "filters", "size", "stride", "pad"), ON_CARD)
+def test_every_engine(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    precision: str,
+    tolerance: float,
+    shape: Any,
+    filters: int,
+    size: int,
+    stride: Any,
+    pad: Any,
+) -> None:
+    """Each way to compute a convolution is right, repeats to the bit, and has the same bits in a CUDA graph."""
+    monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path / "cache"))
+    ways: list[conv.Way] = []
+    monkeypatch.setattr(conv, "fastest", lambda candidates, _: ways.extend(candidates))
+    ops: Any = backend("cuda:0", precision).for_thread()
+    random, dtype = np.random.default_rng(5), BFLOAT16 if precision == "bf16" else np.dtype(np.float32)
+    height, width = ((n + 2 * p - size) // s + 1 for n, p, s in zip(shape[2:], pad, stride, strict=True))
+    shapes = {
+        "x": shape,
+        "y": (shape[0], filters, height, width),
+        "w": (filters, shape[1], size, size),
+        "b": (filters,),
+    }
+    host = {name: random.normal(size=of).astype(np.float32) for name, of in shapes.items()}
+    x, y = ops.features(shapes["x"], dtype), ops.features(shapes["y"], dtype)
+    w, b = ops.from_host(host["w"]), ops.from_host(host["b"])
+
+    def results(kernels: Any, x: Any, y: Any, w: Any, b: Any) -> dict[str, Callable[[], Any]]:
+        def forward(relu: bool) -> Any:
+            kernels.conv2d(x, w, b, y, stride, pad, relu=relu)
+            return y
+
+        def grad_input() -> Any:
+            kernels.conv2d_grad_input(y, w, x, stride, pad)
+            return x
+
+        def grad_weight() -> Any:
+            kernels.conv2d_grad_weight(x, y, w, None, stride, pad)
+            return w
+
+        kinds = {"forward": partial(forward, False), "relu": partial(forward, True)}
+        return kinds | {"grad_input": grad_input, "grad_weight": grad_weight}
+
+    def reset() -> None:
+        for name, array in (("x", x), ("y", y), ("w", w)):
+            ops.copy(ops.from_host(host[name]), array)
+
+    on_device = results(ops, x, y, w, b)
+    for kind in on_device:
+        wide = {name: value.astype(np.float64) for name, value in host.items()}
+        wanted = results(NumpyOps(), **wide)[kind]()
+        ways.clear()
+        ops._ways.clear()
+        on_device[kind]()
+        (key,) = ops._ways
+        n_run = 0
+        for way in ways:
+            ops._ways[key] = way
+            found = []
+            # some cannot be run, or captured: those are never chosen
+            with contextlib.suppress(RuntimeError):
+                for captured in (False, False, True):
+                    reset()
+                    run = partial(ops.capture(on_device[kind]).replay, lambda key: key) if captured else on_device[kind]
+                    run()
+                    found.append(ops.to_host({"grad_input": x, "grad_weight": w}.get(kind, y)).astype(np.float32))
+            if len(found) < 3:
+                continue
+            n_run += 1
+            assert np.abs(found[0] - wanted).max() <= tolerance * np.abs(wanted).max(), (kind, str(way))
+            np.testing.assert_array_equal(found[0], found[1], f"{kind} {way}")
+            np.testing.assert_array_equal(found[0], found[2], f"{kind} {way}")
+        assert n_run > 3
 
 
 # -- time ------------------------------------------------------------------------------------------------

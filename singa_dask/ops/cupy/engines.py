@@ -68,7 +68,7 @@ class Choices:
                 # whole or not at all, and fails where there is one
                 os.link(file.name, self._folder / key)
         except FileExistsError:
-            return self.find(key) or name
+            name = self.find(key) or name
         except OSError as error:
             LOG.info("ops: the choice of an engine cannot be kept for later runs: %s", error)
         self._names[key] = name
@@ -90,7 +90,7 @@ def choices_in(folder: Path) -> Choices:
 def folder_of(card: str, version: str) -> Path:
     """Return the directory for a card and a version of cuDNN, beside the cache of data, which refuses other files."""
     cache = os.environ.get("SINGA_DASK_CACHE") or os.path.join("~", ".cache", "singa-dask")
-    return Path(f"{cache}-cudnn").expanduser() / re.sub(r"[^\w.]+", "-", f"{card} cudnn {version}")
+    return Path(os.path.expanduser(f"{cache}-cudnn"), re.sub(r"[^\w.]+", "-", f"{card} cudnn {version}"))
 
 
 def fastest(ways: Iterable[Way], seconds: Callable[[Way, float], float]) -> Way | None:
