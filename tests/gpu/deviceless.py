@@ -98,7 +98,7 @@ def convolutions() -> Iterator[Convolution]:
             for dtype, tf32 in TYPES:
                 around = (stride, stride), (pad, pad), dtype
                 for biased, relu in ((False, False), (False, True), (True, False), (True, True)):
-                    yield Convolution(FORWARD, *shapes, *around, biased, tf32, relu)
+                    yield Convolution(FORWARD, *shapes, *around, biased, relu, tf32=tf32)
                 for kind in (GRAD_INPUT, GRAD_WEIGHT):
                     yield Convolution(kind, *shapes, *around, tf32=tf32)
 

@@ -60,10 +60,6 @@ HOST_SECONDS = 2e-4
 # A plan of cuDNN, or None: matrix products over unfolded images.
 Way: TypeAlias = "Plan | None"
 
-ADD_BIAS_RELU = cupy.ElementwiseKernel(
-    "B b", "T y", "const float v = (float)y + (float)b; y = (T)(v <= 0 ? 0.0f : v)", "add_bias_relu"
-)
-ADD_BIAS_RELU_WIDE = cupy.ElementwiseKernel("float64 b", "float64 y", "y += b; if (y <= 0) y = 0", "add_bias_relu_wide")
 ADD_TO = cupy.ElementwiseKernel("T x", "P y", "y = y + (P)x", "add_to")
 
 
@@ -94,10 +90,14 @@ class CupyConv(CupyLinear):
             else:
                 bias = {BIAS: self._taken_bias(b, x.dtype)} if way.fused and b is not None else {}
                 self._run_plan(way, {IMAGES: x, WEIGHTS: weights, OUTPUTS: y} | bias)
-            if (way is None or not way.fused) and (relu or b is not None):
-                self._finish(pixels_of(y), b, relu)
+                if way.fused:
+                    return
+            if b is not None:
+                (ADD_ROW_WIDE if y.dtype == np.float64 else ADD_ROW)(b, pixels_of(y))
+            if relu:
+                RELU(pixels_of(y), pixels_of(y))
 
-        run(self._way(run, FORWARD, x, w, out, stride, pad, b is not None, relu))
+        run(self._way(run, FORWARD, x.shape, w.shape, y.shape, stride, pad, x.dtype, b is not None, relu))
         if y is not out:
             self.copy(y, out)
 
@@ -113,7 +113,7 @@ class CupyConv(CupyLinear):
                 self.gemm(pixels_of(g), rows_of(weights), columns)
                 self._move_windows("fold", columns, images, g, w.shape[2:], stride, pad)
 
-        run(self._way(run, GRAD_INPUT, out, w, gy, stride, pad))
+        run(self._way(run, GRAD_INPUT, out.shape, w.shape, gy.shape, stride, pad, gy.dtype))
         if gx is not out:
             self.copy(gx, out)
 
@@ -137,7 +137,7 @@ class CupyConv(CupyLinear):
                 self.linear_grad_weight(columns, pixels_of(g), rows_of(total), accumulate=i > 0)
             return total
 
-        total = run(self._way(run, GRAD_WEIGHT, x, out, gy, stride, pad))
+        total = run(self._way(run, GRAD_WEIGHT, x.shape, out.shape, gy.shape, stride, pad, x.dtype))
         if accumulate:
             ADD_TO(total, out)
         elif total is not out:
@@ -173,15 +173,6 @@ class CupyConv(CupyLinear):
         self.copy(b, taken)
         return taken
 
-    def _finish(self, pixels: Array, b: Array | None, relu: bool) -> None:
-        """Add a bias (F,) to pixels (N OH OW, F), and apply ReLU."""
-        if b is None:
-            RELU(pixels, pixels)
-        elif relu:
-            (ADD_BIAS_RELU_WIDE if pixels.dtype == np.float64 else ADD_BIAS_RELU)(b, pixels)
-        else:
-            (ADD_ROW_WIDE if pixels.dtype == np.float64 else ADD_ROW)(b, pixels)
-
     # -- cuDNN -------------------------------------------------------------------------------------------
 
     def use_stream(self, stream: Any) -> None:
@@ -207,24 +198,12 @@ class CupyConv(CupyLinear):
                 self.use_stream(self.gpu.stream)
         return graph
 
-    def _way(
-        self,
-        run: Callable[[Way], Any],
-        kind: str,
-        x: Array,
-        w: Array,
-        y: Array,
-        stride: Pair,
-        pad: Pair,
-        biased: bool = False,
-        relu: bool = False,
-    ) -> Way:
-        """Return how to compute a convolution from x to y; chosen by the first call, which may run it several times."""
-        key = (kind, x.shape, w.shape, y.shape, stride, pad, x.dtype, biased, self.precision == "tf32", relu)
+    def _way(self, run: Callable[[Way], Any], *wanted: Any) -> Way:
+        """Return how to compute a `Convolution` of these fields; chosen by the first call, which may run all ways."""
         try:
-            return self._ways[key]
+            return self._ways[wanted]
         except KeyError:
-            way = self._ways[key] = self._choose(Convolution(*key), run) if x.size else None
+            way = self._ways[wanted] = self._choose(Convolution(*wanted, tf32=self.precision == "tf32"), run)
             return way
 
     def _choose(self, wanted: Convolution, run: Callable[[Way], Any]) -> Way:
@@ -232,7 +211,7 @@ class CupyConv(CupyLinear):
             self._looked_for_cudnn = True
             self._cudnn = find_cudnn(self.gpu)
         cudnn = self._cudnn
-        if cudnn is None or wanted.dtype == np.float64:
+        if cudnn is None or wanted.dtype == np.float64 or not wanted.n_products:
             return None
         plans = cudnn.plans(wanted)
         if wanted.n_products < MIN_PRODUCTS:

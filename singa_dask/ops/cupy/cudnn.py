@@ -10,7 +10,7 @@ import logging
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -86,15 +86,15 @@ class Convolution:
     pad: Pair
     dtype: np.dtype[Any]
     biased: bool = False
-    tf32: bool = False
     relu: bool = False
+    tf32: bool = field(default=False, kw_only=True)
 
     @property
     def key(self) -> str:
         """The fields as the name of a file."""
         sizes = (self.images, self.weights, self.outputs, self.stride, self.pad)
         names = ["x".join(map(str, numbers)) for numbers in sizes]
-        flags = [name for name in ("biased", "tf32", "relu") if getattr(self, name)]
+        flags = [name for name in ("biased", "relu", "tf32") if getattr(self, name)]
         return "_".join([self.kind, *names, self.dtype.name, *flags])
 
     @property
