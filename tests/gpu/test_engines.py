@@ -273,8 +273,9 @@ ON_CARD = [((8, 3, 20, 18), 32, 5, (1, 1), (2, 2)), ((8, 16, 20, 18), 16, 3, (1,
 ON_CARD += [((8, 32, 21, 18), 64, 3, (2, 2), (1, 1)), ((16, 64, 12, 12), 128, 1, (2, 2), (0, 0))]
 
 
+# of the largest value; float32 by TF32 is 4e-4 apart, by the tiles of Winograd that are allowed less
 @pytest.mark.gpu
-@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 5e-5), ("tf32", 2e-3), ("bf16", 2e-2)])
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 2e-4), ("tf32", 2e-3), ("bf16", 2e-2)])
 @pytest.mark.parametrize(("shape", "filters", "size", "stride", "pad"), ON_CARD)
 def test_every_engine(
     monkeypatch: pytest.MonkeyPatch,
