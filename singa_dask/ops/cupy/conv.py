@@ -35,9 +35,9 @@ from singa_dask.ops.cupy.cudnn import (
     Plan,
 )
 from singa_dask.ops.cupy.device import Array, CupyDevice, elapsed
-from singa_dask.ops.cupy.elementwise import RELU
+from singa_dask.ops.cupy.elementwise import ADD, RELU
 from singa_dask.ops.cupy.engines import choices_in, fastest, folder_of
-from singa_dask.ops.cupy.linear import ADD_ROW, ADD_ROW_WIDE, CupyLinear, workspace
+from singa_dask.ops.cupy.linear import CupyLinear, workspace
 from singa_dask.ops.scratch import channels_last
 
 __all__ = ["CupyConv"]
@@ -86,14 +86,14 @@ class CupyConv(CupyLinear):
         def run(way: Way) -> None:
             if way is None:
                 for columns, images in self._unfolded(x, y, w.shape[2:], stride, pad):
-                    self.linear(columns, rows_of(weights), None, pixels_of(images))
+                    self.linear(columns, rows_of(weights), b, pixels_of(images))
             else:
                 bias = {BIAS: self._taken_bias(b, x.dtype)} if way.fused and b is not None else {}
                 self._run_plan(way, {IMAGES: x, WEIGHTS: weights, OUTPUTS: y} | bias)
                 if way.fused:
                     return
-            if b is not None:
-                (ADD_ROW_WIDE if y.dtype == np.float64 else ADD_ROW)(b, pixels_of(y))
+                if b is not None:
+                    ADD(pixels_of(y), b, pixels_of(y))
             if relu:
                 RELU(pixels_of(y), pixels_of(y))
 
