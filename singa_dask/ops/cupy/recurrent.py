@@ -8,11 +8,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import cupy
 import numpy as np
 
 from singa_dask.ops.contract import Array as HostArray
-from singa_dask.ops.cupy.arrays import CupyMemory, strides_of
+from singa_dask.ops.cupy.arrays import CupyMemory, Uploaded, strides_of
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.numpy.recurrent import NumpyRecurrent
 
@@ -22,18 +21,25 @@ __all__ = ["CupyRecurrent"]
 MAX_THREADS, WARP = 128, 32
 # The most rows of a grid.
 MAX_ROWS = 65535
-# Threads and columns of a block of add_rows and of find_rows.
-LANE_THREADS, ADD_COLUMNS, FIND_COLUMNS = 256, 32, 128
+# Threads and columns of a block of add_rows.
+ADD_THREADS, ADD_COLUMNS = 512, 32
 
 
 class CupyRecurrent(CupyMemory, NumpyRecurrent):
     """Kernels on time steps and on rows of tables, a mixin of `CupyOps`.
 
-    An index is in host memory or on the device. `add_rows` sorts a host index, which is faster for large tables; each
-    row of the table searches a device index.
+    An index is sorted on the host, by `row_index` ahead of the kernels or by `add_rows`.
     """
 
     # -- rows of a table -------------------------------------------------------------------------------
+
+    def row_index(self, values: HostArray, n_rows: int, before: HostArray | None = None) -> HostArray:
+        index, segments = self.labels(values, before), _segments(values, n_rows)
+        there = before.segments if isinstance(before, Uploaded) else None
+        reused = there is not None and there.shape == segments.shape
+        index.segments = there if reused else self.empty(segments.shape, np.int32)
+        self.gpu.put(segments, index.segments)
+        return index
 
     def take_rows(self, table: Array, index: Array, out: Array) -> None:
         n, d = out.shape
@@ -43,19 +49,15 @@ class CupyRecurrent(CupyMemory, NumpyRecurrent):
         take(*_grid(n, d), (table, places, out, np.int64(n), np.int64(d), *steps))
 
     def add_rows(self, gy: Array, index: Array, out: Array, accumulate: bool = False) -> None:
-        v, d = out.shape
-        if isinstance(index, cupy.ndarray):
-            find = self._on_rows("find_rows", gy, out, index)
-            steps = (*strides_of(gy), *strides_of(out), np.bool_(accumulate))
-            grid = (-(-d // FIND_COLUMNS), min(v, MAX_ROWS))
-            find(grid, (LANE_THREADS,), (gy, index, out, np.int64(v), np.int64(d), np.int32(len(index)), *steps))
-            return
-        order = self.scratch("segments", (len(index) + v + 1,), np.int32)
-        self.gpu.put(_segments(index, v), order)
-        arrays = (gy, order, order[len(index) :], out)
+        (v, d), n = out.shape, len(index)
+        order = index.segments if isinstance(index, Uploaded) else None
+        if order is None or order.size != n + v + 1:
+            order = self.scratch("segments", (n + v + 1,), np.int32)
+            self.gpu.put(_segments(self.to_host(index), v), order)
         steps = (*strides_of(gy), *strides_of(out), np.bool_(accumulate))
         add = self._on_rows("add_rows", gy, out, order)
-        add((-(-d // ADD_COLUMNS), min(v, MAX_ROWS)), (LANE_THREADS,), (*arrays, np.int64(v), np.int64(d), *steps))
+        numbers = (np.int64(v), np.int64(d), *steps)
+        add((-(-d // ADD_COLUMNS), min(v, MAX_ROWS)), (ADD_THREADS,), (gy, order, order[n:], out, *numbers))
 
     def one_hot(self, index: Array, out: Array) -> None:
         n, v = out.shape
@@ -97,7 +99,7 @@ def _segments(index: HostArray, v: int) -> HostArray:
     order = segments[:n]
     order[...] = np.argsort(places, kind="stable")
     # negative ones come before all places
-    segments[n:] = np.searchsorted(places[order], np.arange(v + 1))
+    segments[n:] = np.cumsum(np.bincount(np.maximum(index, -1) + 1, minlength=v + 1))
     return segments
 
 
