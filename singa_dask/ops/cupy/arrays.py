@@ -94,7 +94,7 @@ class Uploaded(np.ndarray[Any, Any]):
     device : cupy.ndarray of int64, or None
         The copy.
     segments : cupy.ndarray of int32, or None
-        For an index of rows, the order in which `CupyRecurrent.add_rows` adds them.
+        Of `CupyRecurrent.row_index`: the order in which `CupyRecurrent.add_rows` adds rows.
     """
 
     device: Array = None

@@ -50,14 +50,17 @@ class CupyRecurrent(CupyMemory, NumpyRecurrent):
 
     def add_rows(self, gy: Array, index: Array, out: Array, accumulate: bool = False) -> None:
         (v, d), n = out.shape, len(index)
+        m = min(n, v)
         order = index.segments if isinstance(index, Uploaded) else None
-        if order is None or order.size != n + v + 1:
-            order = self.scratch("segments", (n + v + 1,), np.int32)
+        if order is None:
+            order = self.scratch("segments", (n + 2 * m + 1,), np.int32)
             self.gpu.put(_segments(self.to_host(index), v), order)
-        steps = (*strides_of(gy), *strides_of(out), np.bool_(accumulate))
-        add = self._on_rows("add_rows", gy, out, order)
-        numbers = (np.int64(v), np.int64(d), *steps)
-        add((-(-d // ADD_COLUMNS), min(v, MAX_ROWS)), (ADD_THREADS,), (gy, order, order[n:], out, *numbers))
+        if m < v and not accumulate:
+            out[...] = 0
+        arrays = (gy, order, order[n:], order[n + m + 1 :], out)
+        numbers = (np.int64(m), np.int64(d), *strides_of(gy), *strides_of(out), np.bool_(accumulate))
+        grid = (-(-d // ADD_COLUMNS), min(max(1, m), MAX_ROWS))
+        self._on_rows("add_rows", gy, out, order)(grid, (ADD_THREADS,), (*arrays, *numbers))
 
     def one_hot(self, index: Array, out: Array) -> None:
         n, v = out.shape
@@ -91,15 +94,24 @@ class CupyRecurrent(CupyMemory, NumpyRecurrent):
 
 
 def _segments(index: HostArray, v: int) -> HostArray:
-    """Return the order in which to add rows, then the start of the rows of each of v places in it, and the end."""
-    n = len(index)
-    segments = np.empty(n + v + 1, np.int32)
+    """Return the order in which to add rows, the start of the rows of each place in it and their end, and the places.
+
+    The places are all ``v`` of the table; where these are more than the rows, those of the index, then -1.
+    """
+    n, m = len(index), min(len(index), v)
+    segments = np.empty(n + 2 * m + 1, np.int32)
+    order, bounds, places = np.split(segments, [n, n + m + 1])
     # few bits sort several times faster; rows of one place stay in order, so their sum repeats to the bit
-    places = index.astype(np.int16) if v <= np.iinfo(np.int16).max else index
-    order = segments[:n]
-    order[...] = np.argsort(places, kind="stable")
+    order[...] = np.argsort(index.astype(np.int16) if v <= np.iinfo(np.int16).max else index, kind="stable")
     # negative ones come before all places
-    segments[n:] = np.cumsum(np.bincount(np.maximum(index, -1) + 1, minlength=v + 1))
+    present = np.maximum(index, -1)
+    if m == v:
+        bounds[...], places[...] = np.cumsum(np.bincount(present + 1, minlength=v + 1)), np.arange(v)
+    else:
+        present = present[order]
+        starts = np.flatnonzero(np.diff(present, prepend=-1))
+        bounds[...], places[...] = n, -1
+        bounds[: len(starts)], places[: len(starts)] = starts, present[starts]
     return segments
 
 

@@ -31,18 +31,20 @@ extern "C" __global__ void one_hot(
 #define LANES 32
 #define GROUPS 16
 
-// out[row] = sum of gy[order[k]] for k from bounds[row] to bounds[row + 1], added to out where `more`. A block has
-// LANES columns of a row: its groups sum every GROUPS-th row each, the first adds up the sums, always in this order.
+// out[places[i]] = sum of gy[order[k]] for k from bounds[i] to bounds[i + 1], added to out where `more`; places below 0
+// are none. A block has LANES columns of a place: its groups sum every GROUPS-th row each, the first adds up the sums,
+// always in this order.
 extern "C" __global__ void add_rows(
-    const In* gy, const int* order, const int* bounds, Out* out, long long n, long long d,
+    const In* gy, const int* order, const int* bounds, const int* places, Out* out, long long n, long long d,
     long long gy_step, long long gy_column, long long out_step, long long out_column, bool more
 ) {
     __shared__ Sum sums[GROUPS][LANES];
     const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
     const long long column = (long long)blockIdx.x * LANES + lane;
-    for (long long row = blockIdx.y; row < n; row += gridDim.y) {
-        const int first = bounds[row], end = bounds[row + 1];
-        Out* to = out + row * out_step + column * out_column;
+    for (long long i = blockIdx.y; i < n; i += gridDim.y) {
+        const int first = bounds[i], end = bounds[i + 1], place = places[i];
+        if (place < 0) break;
+        Out* to = out + place * out_step + column * out_column;
         if (first == end) {
             if (group == 0 && column < d && !more) *to = Out(0);
             continue;
