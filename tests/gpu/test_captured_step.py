@@ -70,9 +70,9 @@ def test_captured_steps_are_those_of_a_gpu_that_runs_uncaptured(
     agree(runs[1].found(), runs[0].found(), within=1e-12)
 
 
-@pytest.mark.parametrize("name", ["images", "residual"])
+@pytest.mark.parametrize("name", ["images", "residual", "transformer"])
 @pytest.mark.parametrize(("precision", "dtype"), [("float32", np.float32), ("tf32", np.float32), ("bf16", BFLOAT16)])
-def test_captured_steps_of_images_are_uncaptured_ones_to_the_bit(
+def test_captured_steps_are_uncaptured_ones_to_the_bit(
     jobs: dict[str, JobConf], name: str, precision: str, dtype: Any
 ) -> None:
     """In these types a real GPU computes convolutions by cuDNN, if that is installed."""
