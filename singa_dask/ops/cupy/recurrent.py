@@ -35,9 +35,9 @@ class CupyRecurrent(CupyMemory, NumpyRecurrent):
 
     def row_index(self, values: HostArray, n_rows: int, before: HostArray | None = None) -> HostArray:
         index, segments = self.labels(values, before), _segments(values, n_rows)
-        there = before.segments if isinstance(before, Uploaded) else None
-        reused = there is not None and there.shape == segments.shape
-        index.segments = there if reused else self.empty(segments.shape, np.int32)
+        memory = before.segments if isinstance(before, Uploaded) else None
+        fits = memory is not None and memory.shape == segments.shape
+        index.segments = memory if fits else self.empty(segments.shape, np.int32)
         self.gpu.put(segments, index.segments)
         return index
 

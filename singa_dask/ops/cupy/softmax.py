@@ -1,4 +1,4 @@
-"""CupySoftmax: probabilities, losses and metrics of rows of scores on a GPU, by ``cuda/softmax.cu``."""
+"""CupySoftmax: probabilities, losses and metrics of rows of scores on a GPU, by two sources in ``cuda/``."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class CupySoftmax(CupyMemory):
         )
         if x is not scores:
             self.copy(scores, x)
-        shown = (n_queries, first) if causal else (1, n_keys)
-        self._softmax(x.reshape(-1, n_keys), y.reshape(-1, n_keys), *shown)
+        visible = (n_queries, first) if causal else (1, n_keys)
+        self._softmax(x.reshape(-1, n_keys), y.reshape(-1, n_keys), *visible)
         if y is not out:
             self.copy(y, out)
 
@@ -106,8 +106,8 @@ class CupySoftmax(CupyMemory):
             kinds = [x.dtype for x in arrays]
             types = dict(zip("XYZ", (*kinds, *kinds[-1:]), strict=False))
             function = self.gpu.function("softmax_rows", f"{kernel}_rows", **types, WIDTH=width, PACKS=packs)
-            given = (part for x in arrays for part in (x, strides_of(x)[0]))
-            function((-(-n_rows // ROWS),), (ROWS * WARP,), (*given, np.int32(n_rows), *numbers))
+            rows = (argument for x in arrays for argument in (x, strides_of(x)[0]))
+            function((-(-n_rows // ROWS),), (ROWS * WARP,), (*rows, np.int32(n_rows), *numbers))
 
     def _by_row(self, kernel: str, arrays: tuple[Array, ...], plain: tuple[int, ...], *numbers: Any) -> None:
         """Run a kernel of ``cuda/softmax.cu`` with a block for each row of the first array.
