@@ -19,6 +19,7 @@ from cupy_backends.cuda.libs import cublas
 from singa_dask.ops.contract import Array as HostArray
 from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, strides_of
 from singa_dask.ops.cupy.device import Array
+from singa_dask.ops.cupy.values import ValueKernel
 from singa_dask.ops.onednn.library import BFLOAT16
 
 __all__ = ["CupyLinear", "gemm_ex", "gemm_strided_batched_ex", "gemm_types", "workspace"]
@@ -109,8 +110,7 @@ FACTORS = {kind: (np.zeros(1, kind), np.ones(1, kind)) for kind in (np.float32, 
 ROWS_OF_THREAD = 32
 MAX_SPLITS = 256
 
-ADD_ROW = cupy.ElementwiseKernel("B b", "T y", "y = (T)((float)y + (float)b)", "add_bias")
-ADD_ROW_WIDE = cupy.ElementwiseKernel("float64 b", "float64 y", "y += b", "add_bias_wide")
+ADD_BIAS = ValueKernel("add_bias", "Y y, B b", "z = (Z)((W)y + (W)b);")
 
 
 class Matrix(NamedTuple):
@@ -127,7 +127,7 @@ class CupyLinear(CupyMemory):
     def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:
         self.gemm(x, w if transpose else w.T, out)
         if b is not None:
-            (ADD_ROW_WIDE if out.dtype == np.float64 else ADD_ROW)(b, out)
+            ADD_BIAS(out, b, out)
 
     def linear_grad_input(
         self, gy: Array, w: Array, out: Array, transpose: bool = False, accumulate: bool = False
