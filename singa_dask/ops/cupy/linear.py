@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from cupy.cuda import device, runtime
 from cupy_backends.cuda.libs import cublas
 
 from singa_dask.ops.contract import Array as HostArray
-from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, strides_of
+from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, pack_width, strides_of, sum_type
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.values import ValueKernel
 from singa_dask.ops.onednn.library import BFLOAT16
@@ -106,9 +107,8 @@ CUDA_TYPES = {
 # The factors 0 and 1 by the dtype of the computation; cuBLAS reads them during its call.
 FACTORS = {kind: (np.zeros(1, kind), np.ones(1, kind)) for kind in (np.float32, np.float64)}
 
-# A block of a sum is for as many columns as a warp has threads; a thread takes about so many rows.
-ROWS_OF_THREAD = 32
-MAX_SPLITS = 256
+# Sums of columns: about so many rows a thread, blocks in all, and the name of the counters of blocks that are done.
+ROWS_OF_THREAD, SUM_BLOCKS, DONE = 8, 512, "column sums done"
 
 ADD_BIAS = ValueKernel("add_bias", "Y y, B b", "z = (Z)((W)y + (W)b);")
 
@@ -260,19 +260,19 @@ class CupyLinear(CupyMemory):
 
     def column_sums(self, x: Array, out: Array, accumulate: bool = False) -> None:
         """``out`` (C,) = sum of the rows of ``x`` (R, C) of any strides; added to ``out`` if ``accumulate``."""
-        (n_rows, n_columns), n_warps = x.shape, THREADS // WARP
-        n_splits = max(1, min(MAX_SPLITS, n_rows // (n_warps * ROWS_OF_THREAD)))
-        if n_splits > 1:
-            wide = np.float64 if x.dtype == np.float64 else np.float32
-            parts = self.scratch("column sums", (n_splits, n_columns), wide)
-            self._column_sums(x, parts, n_splits, False)
-            x = parts
-        self._column_sums(x, out, 1, accumulate)
-
-    def _column_sums(self, x: Array, out: Array, n_splits: int, accumulate: bool) -> None:
-        add = self.gpu.function("sums", "columns", X=x.dtype, Y=out.dtype)
-        sizes = (np.int64(x.shape[0]), np.int32(x.shape[1]), np.int32(accumulate))
-        add((-(-x.shape[1] // WARP), n_splits), (THREADS,), (x, *strides_of(x), out, *sizes))
+        (n_rows, n_columns), (row, column) = x.shape, strides_of(x)
+        width = pack_width(math.gcd(n_columns, int(row)), x) if column == 1 else 1
+        n_packs = n_columns // width
+        threads = min(WARP, 1 << (n_packs - 1).bit_length()) if n_packs else 1
+        lines, n_blocks = THREADS // threads, max(1, -(-n_packs // threads))
+        n_splits = max(1, min(SUM_BLOCKS // n_blocks, n_rows // (lines * ROWS_OF_THREAD)))
+        parts = self.scratch("column sums", (n_splits, n_columns), sum_type(x.dtype))
+        if DONE not in self._scratch:
+            self.scratch(DONE, (SUM_BLOCKS,), np.uint32)[...] = 0
+        add = self.gpu.function("columns", "columns", X=x.dtype, Y=out.dtype, WIDTH=width)
+        sizes = (np.int64(n_rows), np.int32(n_columns), np.int32(accumulate))
+        arrays = (x, row, column, parts, self.scratch(DONE, (SUM_BLOCKS,), np.uint32), out)
+        add((n_blocks, n_splits), (threads, lines), (*arrays, *sizes))
 
 
 def as_matrix(x: Array) -> Matrix | None:
