@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -19,12 +20,14 @@ from cupy_backends.cuda.libs import cublas
 
 from singa_dask.ops.contract import Array as HostArray
 from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, pack_width, strides_of, sum_type
-from singa_dask.ops.cupy.device import Array
+from singa_dask.ops.cupy.biased import BiasedProducts, Operand
+from singa_dask.ops.cupy.device import Array, CupyDevice
 from singa_dask.ops.cupy.values import ValueKernel
 from singa_dask.ops.onednn.library import BFLOAT16
 
 __all__ = ["CupyLinear", "gemm_ex", "gemm_strided_batched_ex", "gemm_types", "workspace"]
 
+LOG = logging.getLogger(__name__)
 
 # The workspace of captured products, as large as cuBLAS advises, from this compute capability on and before; without it
 # each would allocate in the graph. Graphs of a device run one after the other, so they share it.
@@ -110,6 +113,11 @@ FACTORS = {kind: (np.zeros(1, kind), np.ones(1, kind)) for kind in (np.float32, 
 # Sums of columns: about so many rows a thread, blocks in all, and the name of the counters of blocks that are done.
 ROWS_OF_THREAD, SUM_BLOCKS, DONE = 8, 512, "column sums done"
 
+# The most that values of the trial of a product with a bias, of about 8, may be off in tf32.
+BIAS_TOLERANCE = 0.05
+# (device, dtype, precision) -> whether that trial has gone well
+_BIAS_IS_RIGHT: dict[tuple[Any, ...], bool] = {}
+
 ADD_BIAS = ValueKernel("add_bias", "Y y, B b", "z = (Z)((W)y + (W)b);")
 
 
@@ -124,8 +132,15 @@ class Matrix(NamedTuple):
 class CupyLinear(CupyMemory):
     """Matrix products, a mixin of `CupyOps`."""
 
+    def __init__(self, gpu: CupyDevice, precision: str = "float32") -> None:
+        super().__init__(gpu, precision)
+        self._biased = BiasedProducts()
+
     def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:
-        self.gemm(x, w if transpose else w.T, out)
+        right = w if transpose else w.T
+        if b is not None and self._can_bias(x, b, out) and self._gemm_with_bias(x, right, b, out):
+            return
+        self.gemm(x, right, out)
         if b is not None:
             ADD_BIAS(out, b, out)
 
@@ -182,6 +197,49 @@ class CupyLinear(CupyMemory):
             compute,
             cublas.CUBLAS_GEMM_DEFAULT,
         )
+
+    def _can_bias(self, x: Array, b: Array, out: Array) -> bool:
+        """Tell whether one launch of cuBLASLt computes a product and adds a bias: in float32, or of bfloat16 to it.
+
+        The first call of a process compares one with a product and a bias on the CPU.
+        """
+        kind, target = BFLOAT16 if x.dtype == BFLOAT16 else out.dtype, as_matrix(out)
+        if not out.dtype == b.dtype == np.float32 or not (x.size and out.size and b.flags.c_contiguous):
+            return False
+        if target is None or target.turned:
+            return False
+        key = (self.gpu.index, kind, self.precision)
+        if key not in _BIAS_IS_RIGHT and not cupy.cuda.get_current_stream().is_capturing():
+            _BIAS_IS_RIGHT[key] = self._try_bias(kind)
+        return _BIAS_IS_RIGHT.get(key, False)
+
+    def _try_bias(self, kind: Any) -> bool:
+        """Tell whether cuBLASLt adds a bias as it should; log why not."""
+        random = np.random.default_rng(0)
+        x, w, b = (random.normal(size=size).astype(kind) for size in ((48, 64), (32, 64), (32,)))
+        out, expected = self.zeros((48, 32), np.float32), x.astype(np.float64) @ w.astype(np.float64).T + b
+        try:
+            arrays = (self.from_host(x), self.from_host(w).T, self.from_host(b.astype(np.float32)))
+            done = self._gemm_with_bias(*arrays, out)
+            why = "is not there" if not done else ""
+            if done and not np.allclose(self.to_host(out), expected, atol=BIAS_TOLERANCE, rtol=0):
+                why = "gives other values than NumPy"
+        except (AttributeError, OSError, cublas.CUBLASError) as error:
+            why = f"fails: {error}"
+        if why:
+            LOG.warning("ops: cuBLASLt's product with a bias %s; each bias takes a launch of its own", why)
+        return not why
+
+    def _gemm_with_bias(self, a: Array, b: Array, bias: Array, out: Array) -> bool:
+        """Enqueue ``out = a b + bias``, all in rows; False if cuBLASLt cannot do that."""
+        kind = BFLOAT16 if BFLOAT16 in (a.dtype, b.dtype) else out.dtype
+        left, right = self._matrix("left", a, kind), self._matrix("right", b, kind)
+        target = Matrix(out, False, max(out.strides[0] // out.itemsize, out.shape[1]))
+        (m, k), n = a.shape, b.shape[1]
+        compute, _ = gemm_types(kind, self.precision)
+        handle, room = device.get_cublas_handle(), workspace(self.gpu.index)
+        operands = (operand_of(right), operand_of(left), operand_of(target))
+        return self._biased.enqueue(handle, operands, bias.data.ptr, (n, m, k), compute, room)
 
     def _gemm_elsewhere(self, a: Array, b: Array, out: Array, accumulate: bool) -> None:
         """Compute a product whose result is not in rows: transposed, or through scratch memory."""
@@ -284,6 +342,11 @@ def as_matrix(x: Array) -> Matrix | None:
         if (column == x.itemsize or n_columns <= 1) and step >= least:
             return Matrix(x, turned, step)
     return None
+
+
+def operand_of(x: Matrix) -> Operand:
+    """Return a matrix as cuBLASLt takes it."""
+    return Operand(x.array.data.ptr, CUDA_TYPES[x.array.dtype], x.turned, x.step)
 
 
 def _split_batch(*arrays: Array) -> Iterator[tuple[Array, ...]]:
