@@ -26,6 +26,7 @@ __all__ = [
     "Uploaded",
     "blocks",
     "c_name",
+    "divisor",
     "index_type",
     "ints",
     "pack_width",
@@ -316,6 +317,13 @@ def sum_type(dtype: DType) -> Any:
 def index_type(n_values: int) -> np.dtype[Any]:
     """Return the dtype that kernels count values in: int32 if that is enough, as it takes half the work."""
     return np.dtype(np.int32 if n_values <= INT_VALUES else np.int64)
+
+
+def divisor(d: int) -> np.uint64:
+    """Return what `quotient` of types.cuh divides by d with: a factor, and how far to shift the product."""
+    d = max(1, d)
+    shift = 31 + (d - 1).bit_length()
+    return np.uint64(-(-(1 << shift) // d) << 8 | shift)
 
 
 def pack_width(channels: int, *arrays: Array) -> int:

@@ -124,3 +124,16 @@ def test_a_bias_repeats_along_packs(ops: Any, launched: list[bool], kind: Any, b
     assert launched == [n_columns == 40]
     wide = np.float64 if kind == "f8" else np.float32
     np.testing.assert_array_equal(ops.to_host(there), (y.astype(wide) + b).astype(kind))
+
+
+def test_divisors() -> None:
+    from singa_dask.ops.cupy.arrays import divisor
+
+    random, most = np.random.default_rng(3), 2**31 - 1
+    for d in [*range(1, 300), *random.integers(1, most, 300).tolist(), 1 << 30, (1 << 30) + 1, most]:
+        factor, shift = divmod(int(divisor(d)), 256)
+        quotients = random.integers(0, most // d + 1, 20).tolist()
+        numbers = {0, most, *(n for q in quotients for n in (q * d - 1, q * d, q * d + d - 1) if 0 <= n <= most)}
+        # a product of 64 bits in the kernel
+        assert factor < 1 << 32
+        assert {n: n * factor >> shift for n in numbers} == {n: n // d for n in numbers}
