@@ -11,16 +11,16 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
 import numpy as np
-from cupy.cuda import device, runtime
+from cupy.cuda import device
 from cupy_backends.cuda.libs import cublas
 
 from singa_dask.ops.contract import Array as HostArray
 from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, pack_width, strides_of, sum_type
-from singa_dask.ops.cupy.biased import BiasedProducts, Operand
+from singa_dask.ops.cupy.biased import CUDA_TYPES, BiasedProducts, Matrix
 from singa_dask.ops.cupy.device import Array, CupyDevice
 from singa_dask.ops.cupy.values import ValueKernel
 from singa_dask.ops.onednn.library import BFLOAT16
@@ -102,11 +102,6 @@ def call(name: str, *arguments: int) -> None:
         raise cublas.CUBLASError(status)
 
 
-CUDA_TYPES = {
-    np.dtype(np.float32): runtime.CUDA_R_32F,
-    np.dtype(np.float64): runtime.CUDA_R_64F,
-    BFLOAT16: runtime.CUDA_R_16BF,
-}
 # The factors 0 and 1 by the dtype of the computation; cuBLAS reads them during its call.
 FACTORS = {kind: (np.zeros(1, kind), np.ones(1, kind)) for kind in (np.float32, np.float64)}
 
@@ -119,14 +114,6 @@ BIAS_TOLERANCE = 0.05
 _BIAS_IS_RIGHT: dict[tuple[Any, ...], bool] = {}
 
 ADD_BIAS = ValueKernel("add_bias", "Y y, B b", "z = (Z)((W)y + (W)b);")
-
-
-class Matrix(NamedTuple):
-    """A matrix as cuBLAS takes it: (rows, columns) with a stride of one value along rows; transposed if ``turned``."""
-
-    array: Array
-    turned: bool
-    step: int
 
 
 class CupyLinear(CupyMemory):
@@ -180,22 +167,11 @@ class CupyLinear(CupyMemory):
             device.get_cublas_handle(),
             cublas.CUBLAS_OP_T if right.turned else cublas.CUBLAS_OP_N,
             cublas.CUBLAS_OP_T if left.turned else cublas.CUBLAS_OP_N,
-            n,
-            m,
-            k,
-            factors[1].ctypes.data,
-            right.array.data.ptr,
-            CUDA_TYPES[kind],
-            right.step,
-            left.array.data.ptr,
-            CUDA_TYPES[kind],
-            left.step,
+            *(n, m, k, factors[1].ctypes.data),
+            *(right.array.data.ptr, CUDA_TYPES[kind], right.step),
+            *(left.array.data.ptr, CUDA_TYPES[kind], left.step),
             factors[accumulate].ctypes.data,
-            out.data.ptr,
-            CUDA_TYPES[out.dtype],
-            target.step,
-            compute,
-            cublas.CUBLAS_GEMM_DEFAULT,
+            *(out.data.ptr, CUDA_TYPES[out.dtype], target.step, compute, cublas.CUBLAS_GEMM_DEFAULT),
         )
 
     def _can_bias(self, x: Array, b: Array, out: Array) -> bool:
@@ -238,8 +214,7 @@ class CupyLinear(CupyMemory):
         (m, k), n = a.shape, b.shape[1]
         compute, _ = gemm_types(kind, self.precision)
         handle, room = device.get_cublas_handle(), workspace(self.gpu.index)
-        operands = (operand_of(right), operand_of(left), operand_of(target))
-        return self._biased.enqueue(handle, operands, bias.data.ptr, (n, m, k), compute, room)
+        return self._biased.enqueue(handle, (right, left, target), bias, (n, m, k), compute, room)
 
     def _gemm_elsewhere(self, a: Array, b: Array, out: Array, accumulate: bool) -> None:
         """Compute a product whose result is not in rows: transposed, or through scratch memory."""
@@ -342,11 +317,6 @@ def as_matrix(x: Array) -> Matrix | None:
         if (column == x.itemsize or n_columns <= 1) and step >= least:
             return Matrix(x, turned, step)
     return None
-
-
-def operand_of(x: Matrix) -> Operand:
-    """Return a matrix as cuBLASLt takes it."""
-    return Operand(x.array.data.ptr, CUDA_TYPES[x.array.dtype], x.turned, x.step)
 
 
 def _split_batch(*arrays: Array) -> Iterator[tuple[Array, ...]]:
