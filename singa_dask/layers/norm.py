@@ -13,7 +13,7 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.conv import as_images, image_shape
 from singa_dask.layers.traits import Connection, Traits
-from singa_dask.ops.contract import Array, DType, Ops
+from singa_dask.ops.contract import Array, DType, Ops, Running
 
 __all__ = ["LRN", "BMConf", "BatchNorm", "GroupNorm", "GroupNormConf", "LRNConf"]
 
@@ -126,13 +126,12 @@ class BatchNorm(Layer):
     def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.channels(self.features[0].output_grad)
         gx = None if source.grad is None else self.channels(source.grad)
+        mean, variance = self.running_mean, self.running_variance
+        running = Running(mean.data, variance.data, mean.grad, variance.grad, 1 - self.momentum)
         self.ops.batch_norm_grad(
             self.channels(source.data), gy, self.scale.data, self.mean.data, self.variance.data, gx,
-            self.scale.grad, self.shift.grad, self.eps,
+            self.scale.grad, self.shift.grad, self.eps, running,
         )  # fmt: skip
-        for running, of_batch in ((self.running_mean, self.mean), (self.running_variance, self.variance)):
-            self.ops.subtract(running.data, of_batch.data, out=running.grad)
-            self.ops.multiply(running.grad, 1 - self.momentum, out=running.grad)
 
     @property
     def has_one_value(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.ops.contract import DType
+from singa_dask.ops.contract import DType, Running
 from singa_dask.ops.cupy.arrays import WARP, index_type, ints, pack_width, run, sum_type
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.linear import CupyLinear
@@ -53,17 +53,25 @@ class CupyNormalisation(CupyLinear):
         run(function, x.size, arrays, (count.type(x.size), *windows))
 
     def batch_norm(
-        self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float, training: bool
+        self,
+        x: Array,
+        scale: Array,
+        shift: Array,
+        mean: Array,
+        var: Array,
+        out: Array,
+        eps: float,
+        training: bool,
+        relu: bool = False,
     ) -> None:
         source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
         work = _Rows(self, source, scale.dtype, y)
-        known, end = (scale, shift, mean, var, work.factors), (work.channels, np.float64(eps))
+        known = (scale, shift, mean, var, work.factors)
         if training:
-            parts = work.sums("moment_parts", source)
-            work.combine("moments", (*parts, source, *known), (work.rows, *end))
+            work.sum("moments", (source, *known), (np.float64(eps),))
         else:
-            run(work.function("known_moments"), work.n_channels, known, end)
-        work.apply("normal", (source, work.factors, y))
+            run(work.function("known_moments"), work.n_channels, known, (work.channels, np.float64(eps)))
+        work.apply("normal", (source, work.factors, y), relu)
         self._commit(y, out)
 
     def batch_norm_grad(
@@ -77,15 +85,19 @@ class CupyNormalisation(CupyLinear):
         grad_scale: Array,
         grad_shift: Array,
         eps: float,
+        running: Running | None = None,
+        y: Array | None = None,
     ) -> None:
         source, g = self._dense("x", x), self._dense("gy", gy)
+        output, relu = (g, False) if y is None else (self._dense("y", y), True)
         gx = None if out is None else self._output_buffer("gx", out, x.dtype)
-        work = _Rows(self, source, scale.dtype, g, *(() if gx is None else (gx,)))
-        parts = work.sums("grad_parts", source, g, mean)
-        known = (scale, mean, var, grad_scale, grad_shift, work.factors)
-        work.combine("grads", (*parts, *known), (work.rows, work.channels, np.float64(eps)))
+        work = _Rows(self, source, scale.dtype, g, output, *(() if gx is None else (gx,)))
+        *statistics, rate = running or (mean, var, grad_scale, grad_shift, 0.0)
+        known = (scale, mean, var, grad_scale, grad_shift, *statistics, work.factors)
+        end = (np.float64(eps), *ints(relu, running is not None), np.float64(rate))
+        work.sum("grads", (source, g, output, *known), end)
         if gx is not None:
-            work.apply("normal_grad", (source, g, work.factors, gx))
+            work.apply("normal_grad", (source, g, output, work.factors, gx), relu)
             self._commit(gx, out)
 
     # -- layer and group normalisation -----------------------------------------------------------------------
@@ -178,19 +190,15 @@ class _Rows:
     def function(self, name: str) -> Any:
         return self.ops.gpu.function("norm", name, **self.types)
 
-    def sums(self, name: str, *arrays: Array) -> tuple[Array, np.int32]:
-        """Sum parts of the rows; returns (sums, number of parts)."""
+    def sum(self, name: str, arrays: Sequence[Any], end: Sequence[Any]) -> None:
+        """Sum over all rows, and compute what follows for each channel."""
         parts = self.ops.scratch("parts", (self.n_parts, 2 * self.n_channels), np.float64)
+        memory = (parts, self.ops.counters(self.tiles))
         numbers = (self.rows, self.rows_of_block, self.channels)
-        self.function(name)((self.tiles, self.n_parts), self.block, (*arrays, parts, *numbers))
-        return parts, np.int32(self.n_parts)
+        self.function(name)((self.tiles, self.n_parts), self.block, (*arrays, *memory, *numbers, *end))
 
-    def combine(self, name: str, arrays: Sequence[Any], numbers: Sequence[Any]) -> None:
-        """Add up the parts of each channel."""
-        self.function(name)((self.tiles,), self.block, (*arrays, *numbers))
-
-    def apply(self, name: str, arrays: Sequence[Array]) -> None:
+    def apply(self, name: str, arrays: Sequence[Array], relu: bool) -> None:
         """Compute all values with the factors of their channels."""
         n_packs = self.n_values // self.width
-        numbers = (self.count(n_packs), np.int32(self.n_channels // self.width))
+        numbers = (self.count(n_packs), *ints(self.n_channels // self.width, relu))
         run(self.function(name), n_packs, arrays, numbers)
