@@ -1,4 +1,4 @@
-"""CupyNormalisation: normalisation on a GPU, by ``cuda/lrn.cu``, ``cuda/norm.cu`` and ``cuda/group.cu``."""
+"""CupyNormalisation: normalisation on a GPU, by ``lrn.cu``, ``norm.cu``, ``group.cu`` and ``row_norm.cu``."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ __all__ = ["CupyNormalisation"]
 # Sums of channels: threads of a block, as in norm.cu, channels of a block, the fewest values of a thread, blocks in
 # all, and blocks of one channel: enough to keep any device busy, few enough to add up fast.
 SUM_THREADS, SUM_CHANNELS, SUM_VALUES, SUM_BLOCKS, SUM_PARTS = 512, 32, 4, 512, 256
+# Rows that a block normalises where each is a warp's, and the most packs of such a row.
+ROWS_OF_BLOCK, PACKS_OF_WARP = 8, 8 * WARP
 
 
 class CupyNormalisation(CupyLinear):
@@ -146,22 +148,34 @@ class CupyNormalisation(CupyLinear):
             self._commit(gx, out)
         n_channels = x.shape[1]
         n_rows, tiles = x.size // n_channels, -(-n_channels // WARP)
-        n_parts = max(1, min(SUM_PARTS, SUM_BLOCKS // tiles, n_rows // SUM_THREADS))
-        parts = self.scratch("parts", (2, n_parts, n_channels), np.float64)
-        sizes = (*self._group_sizes(source, mean), np.int64(n_rows), np.float64(eps))
-        add = self.gpu.function("group", "param_parts", Value=x.dtype, Param=scale.dtype)
-        add((tiles, n_parts), (SUM_THREADS,), (source, g, mean, var, parts, *sizes))
-        for part, total in zip(parts, (grad_scale, grad_shift), strict=True):
-            self.column_sums(part, total, accumulate)
+        most = max(1, min(SUM_PARTS, SUM_BLOCKS // tiles))
+        n_parts = min(most, max(1, n_rows // (SUM_THREADS // WARP * SUM_VALUES)))
+        memory = (self.scratch("parts", (2, n_parts, n_channels), np.float64), self.counters(tiles))
+        sizes = (*self._group_sizes(source, mean), np.int64(n_rows), np.float64(eps), np.int32(accumulate))
+        add = self.gpu.function("group", "param_grads", Value=x.dtype, Param=scale.dtype)
+        add((tiles, n_parts), (SUM_THREADS,), (source, g, mean, var, grad_scale, grad_shift, *memory, *sizes))
 
     def _on_groups(self, name: str, arrays: Sequence[Array], mean: Array, eps: float) -> None:
-        """Run a kernel of group.cu with a block for each group; the first of the arrays is x."""
+        """Run a kernel of group.cu with a block for each group, or of row_norm.cu; the first of the arrays is x."""
         x, params = arrays[0], arrays[-2].dtype
         if not x.size:
+            return
+        if x.ndim == 2 and mean.shape[1] == 1:
+            self._on_rows(name.replace("group", "row"), arrays, params, eps)
             return
         function = self.gpu.function("group", name, Value=x.dtype, Param=params)
         sizes = self._group_sizes(x, mean)
         function((mean.size,), (row_threads(x.size // mean.size),), (*arrays, *sizes, np.float64(eps)))
+
+    def _on_rows(self, name: str, arrays: Sequence[Array], params: Any, eps: float) -> None:
+        """Run a kernel of row_norm.cu: a warp for each row if that is short, else a block."""
+        n_rows, n_channels = arrays[0].shape
+        width = pack_width(n_channels, *(each for each in arrays if each.size >= n_channels))
+        packs = n_channels // width
+        block = (WARP, ROWS_OF_BLOCK) if packs <= PACKS_OF_WARP else (row_threads(packs), 1)
+        function = self.gpu.function("row_norm", name, Value=arrays[0].dtype, Param=params, WIDTH=width)
+        sizes = (np.int64(n_rows), np.int32(packs), np.float64(eps))
+        function((-(-n_rows // block[1]),), block, (*arrays, *sizes))
 
     def _group_sizes(self, x: Array, mean: Array) -> tuple[Any, ...]:
         """Return the numbers of pixels, channels and groups."""

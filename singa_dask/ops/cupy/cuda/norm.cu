@@ -1,5 +1,5 @@
 // Normalisation over the batch, of rows of channels that lie dense in memory: (N, C), or images as N, H, W, C.
-// Each block sums a stretch of rows; the last one of some channels to finish adds these partial sums, always in the same
+// Each block sums a stretch of rows; the last one of some channels adds these partial sums, always in the same
 // order and in float64. `factors` (3 or 4, C) is what one pass over all values then takes.
 // Value: type of the values. Param: type of what is of channels. Index: counts all values.
 
@@ -53,7 +53,7 @@ static __device__ void for_own_rows(Index rows, Index rows_of_block, Add add) {
 }
 
 // Add up the sums of all blocks of these channels. Returns whether a and b are those of this thread's channel: in the
-// first row of the block that finishes last. Counters are 0 before and after.
+// first row of the block that comes last.
 static __device__ bool add_blocks(double* parts, unsigned* counters, int channels, double& a, double& b) {
     __shared__ double first[THREADS], second[THREADS];
     __shared__ bool is_last;
@@ -64,15 +64,8 @@ static __device__ bool add_blocks(double* parts, unsigned* counters, int channel
             double* part = parts + (Index)blockIdx.y * 2 * channels + channel;
             part[0] = a;
             part[channels] = b;
-            __threadfence();
         }
-        __syncthreads();
-        if (threadIdx.x == 0 && threadIdx.y == 0) {
-            is_last = atomicInc(counters + blockIdx.x, gridDim.y - 1) == gridDim.y - 1;
-        }
-        __syncthreads();
-        if (!is_last) return false;
-        __threadfence();
+        if (!is_last_block(counters + blockIdx.x, gridDim.y, is_last)) return false;
         a = b = 0;
         if (channel < channels) {
             for_rows(0, gridDim.y, [&](Index row) {
