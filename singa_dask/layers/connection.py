@@ -92,6 +92,7 @@ class Split(Layer):
         time_foldable=True,
         capturable=True,
         outputs_key=("split_conf", "num_splits"),
+        reads_gradients=True,
         needs_split=False,
         forwards=FORWARDED | {"one_hot_index"},
     )
@@ -106,6 +107,7 @@ class Split(Layer):
 
     def attach(self) -> None:
         if alone := self._only_gradient():
+            alone.grad_of = None
             alone.grad = self.sources[0].grad
 
     def _only_gradient(self) -> Feature | None:

@@ -17,6 +17,9 @@ class Elementwise(Protocol):
     def add(self, x: Array, y: Array, out: Array) -> None:
         """``out = x + y``."""
 
+    def add_relu(self, x: Array, y: Array, out: Array) -> None:
+        """``out = relu(x + y)``."""
+
     def subtract(self, x: Array, y: Array, out: Array) -> None:
         """``out = x - y``."""
 

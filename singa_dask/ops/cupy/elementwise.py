@@ -27,6 +27,7 @@ def value_kernel(name: str, given: str, step: str) -> Any:
 
 
 ADD = value_kernel("add", "X x, Y y", "z = (Z)((W)x + (W)y);")
+ADD_RELU = value_kernel("add_relu", "X x, Y y", "const Z v = (Z)((W)x + (W)y); z = (W)v <= 0 ? (Z)(W)0 : v;")
 SUBTRACT = value_kernel("subtract", "X x, Y y", "z = (Z)((W)x - (W)y);")
 MULTIPLY = value_kernel("multiply", "X x, Y y", "z = (Z)((W)x * (W)y);")
 WEIGHTED_SQUARE = value_kernel("weighted_square", "X x, Y weight", "z = (Z)((W)weight * (W)x * (W)x);")
@@ -79,6 +80,9 @@ class CupyElementwise(CupyMemory):
 
     def add(self, x: Array, y: Array, out: Array) -> None:
         ADD(*in_memory_order(x, y, out))
+
+    def add_relu(self, x: Array, y: Array, out: Array) -> None:
+        ADD_RELU(*in_memory_order(x, y, out))
 
     def subtract(self, x: Array, y: Array, out: Array) -> None:
         SUBTRACT(*in_memory_order(x, y, out))

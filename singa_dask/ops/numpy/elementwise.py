@@ -28,6 +28,10 @@ class NumpyElementwise(Scratch, Elementwise):
     def add(self, x: Array, y: Array, out: Array) -> None:
         np.add(x, y, out=out)
 
+    def add_relu(self, x: Array, y: Array, out: Array) -> None:
+        self.add(x, y, out)
+        self.relu(out, out)
+
     def subtract(self, x: Array, y: Array, out: Array) -> None:
         np.subtract(x, y, out=out)
 
