@@ -60,7 +60,7 @@ class Add(Combined):
     def backward(self, phase: Phase) -> None:
         feature = self.features[0]
         grad = feature.output_grad
-        if feature.relu:
+        if feature.needs_mask:
             self.ops.relu_grad(feature.data, grad, out=grad)
         for source in self.sources:
             if source.grad is not None and source.grad is not grad:

@@ -103,6 +103,10 @@ class Feature:
     can_relu, relu : bool
         The layer can write the ReLU of what it computes as ``data``, and take the gradient of that as ``grad``; and it
         is to do so, as a ReLU layer reads it, which then has nothing to compute.
+    relu_of : Feature or None
+        Of the output of such a ReLU layer: the feature that it reads, which has the same data and gradient.
+    is_masked : bool
+        Of that feature: ``grad`` is 0 already where ``data`` is.
     grad_of : Feature or None
         The feature whose gradient is ``grad`` as well; see `share_grad`.
     consumed_as : set of str
@@ -132,7 +136,8 @@ class Feature:
         self.n_steps = 1
         self.span: Span | None = None
         self.traits = Traits()
-        self.can_relu, self.relu = False, False
+        self.can_relu, self.relu, self.is_masked = False, False, False
+        self.relu_of: Feature | None = None
         self.grad_of: Feature | None = None
         self.consumed_as: set[Consumed] = set()
 
@@ -185,6 +190,11 @@ class Feature:
         """
         if self.traits.reads_gradients and self.own_grad and self.dtype == other.dtype:
             self.own_grad, self.grad_of = False, other
+
+    @property
+    def needs_mask(self) -> bool:
+        """Whether the layer that owns this feature has to set ``grad`` to 0 where ``data`` is, as of a ReLU."""
+        return self.relu and not self.is_masked
 
     @property
     def labels(self) -> Array | None:

@@ -130,7 +130,7 @@ class BatchNorm(Layer):
 
     def backward(self, phase: Phase) -> None:
         source, feature = self.sources[0], self.features[0]
-        gy, y = self.channels(feature.output_grad), self.channels(feature.data) if feature.relu else None
+        gy, y = self.channels(feature.output_grad), self.channels(feature.data) if feature.needs_mask else None
         gx = None if source.grad is None else self.channels(source.grad)
         mean, variance = self.running_mean, self.running_variance
         running = Running(mean.data, variance.data, mean.grad, variance.grad, 1 - self.momentum)

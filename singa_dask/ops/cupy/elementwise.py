@@ -35,6 +35,7 @@ SCALE = value_kernel("scale", "X x, float64 y", "z = (Z)((W)x * (W)y);")
 # a NaN stays NaN
 RELU = value_kernel("relu", "X x", "z = (Z)((W)x <= 0 ? (W)0 : (W)x);")
 RELU_GRAD = value_kernel("relu_grad", "X y, Y gy", "z = (Z)((W)y > 0 ? (W)gy : (W)0);")
+ADD_RELU_GRAD = value_kernel("add_relu_grad", "X y, Y gy, S more", "z = (W)y > 0 ? (Z)((W)gy + (W)more) : (Z)(W)0;")
 LEAKY_RELU = value_kernel("leaky_relu", "X x, float64 slope", "z = (Z)((W)x <= 0 ? (W)slope * (W)x : (W)x);")
 LEAKY_RELU_GRAD = value_kernel(
     "leaky_relu_grad", "X y, Y gy, float64 slope", "z = (Z)((W)y > 0 ? (W)gy : (W)slope * (W)gy);"
@@ -137,6 +138,9 @@ class CupyElementwise(CupyMemory):
             LEAKY_RELU_GRAD(y, gy, negative_slope, out)
         else:
             RELU_GRAD(y, gy, out)
+
+    def add_relu_grad(self, y: Array, gy: Array, more: Array, out: Array) -> None:
+        ADD_RELU_GRAD(*in_memory_order(y, gy, more, out))
 
     def sigmoid(self, x: Array, out: Array) -> None:
         SIGMOID(*in_memory_order(x, out))

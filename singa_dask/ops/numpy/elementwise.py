@@ -72,6 +72,10 @@ class NumpyElementwise(Scratch, Elementwise):
                 np.maximum(slope, negative_slope, out=slope)
             np.multiply(g, slope, out=gx)
 
+    def add_relu_grad(self, y: Array, gy: Array, more: Array, out: Array) -> None:
+        self.add(gy, more, out)
+        self.relu_grad(y, out, out)
+
     def sigmoid(self, x: Array, out: Array) -> None:
         for source, y in self.pieces(x, out):
             np.multiply(source, 0.5, out=y)
