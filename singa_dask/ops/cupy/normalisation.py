@@ -161,13 +161,13 @@ class CupyNormalisation(CupyLinear):
         if not x.size:
             return
         if x.ndim == 2 and mean.shape[1] == 1:
-            self._on_rows(name.replace("group", "row"), arrays, params, eps)
+            self._normalise_rows(name.replace("group", "row"), arrays, params, eps)
             return
         function = self.gpu.function("group", name, Value=x.dtype, Param=params)
         sizes = self._group_sizes(x, mean)
         function((mean.size,), (row_threads(x.size // mean.size),), (*arrays, *sizes, np.float64(eps)))
 
-    def _on_rows(self, name: str, arrays: Sequence[Array], params: Any, eps: float) -> None:
+    def _normalise_rows(self, name: str, arrays: Sequence[Array], params: Any, eps: float) -> None:
         """Run a kernel of row_norm.cu: a warp for each row if that is short, else a block."""
         n_rows, n_channels = arrays[0].shape
         width = pack_width(n_channels, *(each for each in arrays if each.size >= n_channels))
