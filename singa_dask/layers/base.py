@@ -160,7 +160,7 @@ class Layer(Contiguous):
 
     def append_output(self, feature: Feature, span: Span | None = None) -> Feature:
         """Add an output that the layer has made itself."""
-        feature.n_steps = self.site.n_steps
+        feature.n_steps, feature.traits = self.site.n_steps, self.traits
         if self.site.feature_shard.count > 1:
             feature.span = span or self.sources[0].span
         self.features.append(feature)

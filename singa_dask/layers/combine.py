@@ -39,15 +39,32 @@ class Add(Combined):
     The shortcut connection of He et al. (2016), "Deep residual learning for image recognition".
     """
 
-    traits = Combined.traits
+    # it writes to the gradient of its output only where that is a ReLU, which shares it with nobody
+    traits = Combined.traits.replace(reads_gradients=True)
+
+    def setup(self) -> None:
+        super().setup()
+        if type(self) is Add:
+            self.features[0].can_relu = True
+            for source in self.sources:
+                source.share_grad(self.features[0])
 
     def forward(self, phase: Phase) -> None:
-        self.combine(self.ops.add, [source.data for source in self.sources], self.features[0].data)
+        feature, (*first, last) = self.features[0], [source.data for source in self.sources]
+        total = first[0]
+        for each in first[1:]:
+            self.ops.add(total, each, out=feature.data)
+            total = feature.data
+        (self.ops.add_relu if feature.relu else self.ops.add)(total, last, out=feature.data)
 
     def backward(self, phase: Phase) -> None:
+        feature = self.features[0]
+        grad = feature.output_grad
+        if feature.needs_mask:
+            self.ops.relu_grad(feature.data, grad, out=grad)
         for source in self.sources:
-            if source.grad is not None:
-                self.ops.copy(self.features[0].output_grad, out=source.grad)
+            if source.grad is not None and source.grad is not grad:
+                self.ops.copy(grad, out=source.grad)
 
 
 @LAYERS.register()

@@ -85,13 +85,17 @@ FORWARDED: frozenset[Consumed] = frozenset({"data", "labels", "ids"})
 
 @LAYERS.register()
 class Split(Layer):
-    """Gives each of ``num_splits`` consumers the same data, and its source the sum of their gradients."""
+    """Gives each of ``num_splits`` consumers the same data, and its source the sum of their gradients.
+
+    Behind a ReLU that the layer before it computes, the sum is 0 where the ReLU is: one pass less over the gradient.
+    """
 
     block = SplitConf
     traits = Traits(
         time_foldable=True,
         capturable=True,
         outputs_key=("split_conf", "num_splits"),
+        reads_gradients=True,
         needs_split=False,
         forwards=FORWARDED | {"one_hot_index"},
     )
@@ -106,7 +110,10 @@ class Split(Layer):
 
     def attach(self) -> None:
         if alone := self._only_gradient():
+            alone.grad_of = None
             alone.grad = self.sources[0].grad
+        elif type(self) is Split and (below := self.sources[0].relu_of):
+            below.is_masked = True
 
     def _only_gradient(self) -> Feature | None:
         """Return the output with a gradient if there is only one: its consumer then writes to that of the source."""
@@ -125,13 +132,18 @@ class Split(Layer):
         pass
 
     def backward(self, phase: Phase) -> None:
-        total = self.sources[0].grad
+        source = self.sources[0]
         grads = [feature.grad for feature in self.features if feature.grad is not None]
-        if total is None or len(grads) < 2:
+        if source.grad is None or len(grads) < 2:
             return
-        self.ops.add(grads[0], grads[1], out=total)
-        for grad in grads[2:]:
-            self.ops.add(total, grad, out=total)
+        total, *others, last = grads
+        for grad in others:
+            self.ops.add(total, grad, out=source.grad)
+            total = source.grad
+        if source.relu_of is None:
+            self.ops.add(total, last, out=source.grad)
+        else:
+            self.ops.add_relu_grad(source.data, total, last, out=source.grad)
 
 
 def _by_steps(values: Array, n_steps: int) -> Array:

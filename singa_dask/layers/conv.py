@@ -167,7 +167,11 @@ class Convolution(Windowed):
 
     block = ConvolutionConf
     traits = Windowed.traits.replace(
-        params=("weight", "bias"), capturable=True, accumulates=True, feature_parallel=Connection.ONE_TO_ALL
+        params=("weight", "bias"),
+        capturable=True,
+        accumulates=True,
+        reads_gradients=True,
+        feature_parallel=Connection.ONE_TO_ALL,
     )
 
     def setup(self) -> None:

@@ -134,7 +134,9 @@ class Embedding(Numbers):
     """
 
     block = EmbeddingConf
-    traits = Numbers.traits.replace(params=("table",), accumulates=True, feature_parallel=Connection.ONE_TO_ALL)
+    traits = Numbers.traits.replace(
+        params=("table",), accumulates=True, reads_gradients=True, feature_parallel=Connection.ONE_TO_ALL
+    )
 
     def setup(self) -> None:
         super().setup()
@@ -213,6 +215,7 @@ class PositionalEmbedding(Layer):
         time_foldable=True,
         capturable=True,
         accumulates=True,
+        reads_gradients=True,
         feature_parallel=Connection.ONE_TO_ONE,
     )
 
@@ -229,7 +232,9 @@ class PositionalEmbedding(Layer):
             message = "positions are carried from batch to batch only where nothing is trained. Say false."
             raise ConfigError(Problem(("positionalembedding_conf", "carry_state"), message))
         self.max_length, self.carries = block.max_length, block.carry_state
-        self.add_output(shape, overwritable=True)
+        made = self.add_output(shape, overwritable=True)
+        if type(self) is PositionalEmbedding:
+            self.sources[0].share_grad(made)
         self.table = self.add_param((block.max_length, shape[1]), initial=lambda whole: INITIAL_PLACES, axis=1)
 
     def attach(self) -> None:
@@ -262,5 +267,5 @@ class PositionalEmbedding(Layer):
         source, gy = self.sources[0], self.features[0].output_grad
         more = bool(phase & Phase.AGGREGATE_GRADIENT)
         self.ops.add_rows(gy, self.index, out=self.table.grad, accumulate=more)
-        if source.grad is not None:
+        if source.grad is not None and source.grad is not gy:
             self.ops.copy(gy, out=source.grad)

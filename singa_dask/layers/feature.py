@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from singa_dask.layers.site import Span
-from singa_dask.layers.traits import Consumed
+from singa_dask.layers.traits import Consumed, Traits
 from singa_dask.ops.contract import Array, DType
 
 __all__ = ["Feature", "Raw", "Records"]
@@ -98,6 +98,17 @@ class Feature:
         Time steps whose rows lie one after the other, those of the first step first.
     span : Span or None
         Which features of the whole these are, along axis 1, where a layer is partitioned by features.
+    traits : Traits
+        Those of the layer that owns this feature.
+    can_relu, relu : bool
+        The layer can write the ReLU of what it computes as ``data``, and take the gradient of that as ``grad``; and it
+        is to do so, as a ReLU layer reads it, which then has nothing to compute.
+    relu_of : Feature or None
+        Of the output of such a ReLU layer: the feature that it reads, which has the same data and gradient.
+    is_masked : bool
+        Of that feature: ``grad`` is 0 already where ``data`` is.
+    grad_of : Feature or None
+        The feature whose gradient is ``grad`` as well; see `share_grad`.
     consumed_as : set of str
         What the consumers read: "data", "labels", "ids" (and epochs), "raw", "one_hot_index"; "nothing" if none does.
     """
@@ -124,6 +135,10 @@ class Feature:
         self.one_hot_index: Array | None = None
         self.n_steps = 1
         self.span: Span | None = None
+        self.traits = Traits()
+        self.can_relu, self.relu, self.is_masked = False, False, False
+        self.relu_of: Feature | None = None
+        self.grad_of: Feature | None = None
         self.consumed_as: set[Consumed] = set()
 
     @property
@@ -146,6 +161,8 @@ class Feature:
 
     @property
     def grad(self) -> Array | None:
+        if self.grad_of is not None:
+            return self.grad_of.grad if self.requires_grad else None
         return self._grad
 
     @grad.setter
@@ -165,6 +182,19 @@ class Feature:
         if self.grad is None:
             raise RuntimeError(f"feature {self.shape}: it has no gradient. Expected one, where a layer goes back.")
         return self.grad
+
+    def share_grad(self, other: Feature) -> None:
+        """Let the gradient be that of another feature, in its memory, if the layer that owns this feature permits it.
+
+        For the `Layer.setup` of its consumer, which then has nothing to write where both are the same array.
+        """
+        if self.traits.reads_gradients and self.own_grad and self.dtype == other.dtype:
+            self.own_grad, self.grad_of = False, other
+
+    @property
+    def needs_mask(self) -> bool:
+        """Whether the layer that owns this feature has to set ``grad`` to 0 where ``data`` is, as of a ReLU."""
+        return self.relu and not self.is_masked
 
     @property
     def labels(self) -> Array | None:

@@ -30,7 +30,9 @@ class LayerNorm(Layer):
     """
 
     block = LayerNormConf
-    traits = Traits(params=("scale", "shift"), time_foldable=True, capturable=True, accumulates=True)
+    traits = Traits(
+        params=("scale", "shift"), time_foldable=True, capturable=True, accumulates=True, reads_gradients=True
+    )
 
     def setup(self) -> None:
         shape = self.sources[0].shape

@@ -49,6 +49,7 @@ class MultiHeadAttention(Layer):
         time_foldable=True,
         capturable=True,
         accumulates=True,
+        reads_gradients=True,
     )
 
     def setup(self) -> None:

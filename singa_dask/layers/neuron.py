@@ -86,6 +86,7 @@ class InnerProduct(Layer):
         time_foldable=True,
         capturable=True,
         accumulates=True,
+        reads_gradients=True,
         feature_parallel=Connection.ONE_TO_ALL,
     )
 
@@ -120,7 +121,8 @@ class Activation(Layer):
     """y = f(x), value by value; f is ``activation_conf.type``: RELU, SIGMOID, TANH or STANH.
 
     With ``share_src_blobs`` it computes in the memory of its source if the source does not need its output again. The
-    numbers are the same. (SINGA loses the incoming gradient there.)
+    numbers are the same. (SINGA loses the incoming gradient there.) In training a BatchNorm or an Add computes the ReLU
+    that reads it, in the memory of both.
     """
 
     block: ClassVar[type[Conf] | None] = ActivationConf
@@ -128,8 +130,19 @@ class Activation(Layer):
 
     def setup(self) -> None:
         self.function, self.derivative = self.kernels()
-        self.in_place = self.conf.share_src_blobs and self.sources[0].overwritable
-        self.add_output(self.sources[0].shape, own_data=not self.in_place, own_grad=not self.in_place)
+        source = self.sources[0]
+        # the outputs of nets that are not trained can be looked at
+        in_training = bool(self.context.phase & Phase.TRAIN)
+        self.is_fused = in_training and source.can_relu and self.is_relu()
+        self.in_place = self.is_fused or (self.conf.share_src_blobs and source.overwritable)
+        if self.is_fused:
+            source.relu, source.overwritable = True, False
+        made = self.add_output(source.shape, own_data=not self.in_place, own_grad=not self.in_place)
+        made.relu_of = source if self.is_fused else None
+
+    def is_relu(self) -> bool:
+        """Tell whether this is a ReLU, and without a slope, so that the layer before it may compute it."""
+        return type(self) is Activation and self.conf.block(ActivationConf).type == "RELU"
 
     def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
         """Return f(x, out) and its gradient(y, gy, out)."""
@@ -148,11 +161,12 @@ class Activation(Layer):
             feature.data, feature.grad = source.data, source.grad
 
     def forward(self, phase: Phase) -> None:
-        self.function(self.sources[0].data, out=self.features[0].data)
+        if not self.is_fused:
+            self.function(self.sources[0].data, out=self.features[0].data)
 
     def backward(self, phase: Phase) -> None:
         feature, source = self.features[0], self.sources[0]
-        if source.grad is not None:
+        if source.grad is not None and not self.is_fused:
             self.derivative(feature.data, feature.output_grad, out=source.grad)
 
 
@@ -168,6 +182,9 @@ class ReLU(Activation):
         if slope > 1:
             raise ConfigError(Problem(("relu_conf", "negative_slope"), f"expected at most 1, got {slope:g}."))
         return partial(self.ops.relu, negative_slope=slope), partial(self.ops.relu_grad, negative_slope=slope)
+
+    def is_relu(self) -> bool:
+        return type(self) is ReLU and not self.conf.block(ReLUConf).negative_slope
 
 
 @LAYERS.register()
@@ -261,7 +278,7 @@ class Dropout(Layer):
     """
 
     block = DropoutConf
-    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+    traits = Traits(time_foldable=True, capturable=True, reads_gradients=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
         self.keep = 1 - self.conf.block(DropoutConf).dropout_ratio

@@ -13,7 +13,7 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.conv import as_images, image_shape
 from singa_dask.layers.traits import Connection, Traits
-from singa_dask.ops.contract import Array, DType, Ops
+from singa_dask.ops.contract import Array, DType, Ops, Running
 
 __all__ = ["LRN", "BMConf", "BatchNorm", "GroupNorm", "GroupNormConf", "LRNConf"]
 
@@ -98,7 +98,10 @@ class BatchNorm(Layer):
 
     block = BMConf
     traits = Traits(
-        params=("scale", "shift", "mean", "variance"), capturable=True, feature_parallel=Connection.ONE_TO_ONE
+        params=("scale", "shift", "mean", "variance"),
+        capturable=True,
+        reads_gradients=True,
+        feature_parallel=Connection.ONE_TO_ONE,
     )
 
     def setup(self) -> None:
@@ -111,7 +114,7 @@ class BatchNorm(Layer):
         self.eps, self.momentum = block.epsilon, block.momentum
         self.rows_of_values = len(shape) == 2
         size = (shape[1] if len(shape) != 3 else 1,)
-        self.add_output(shape, overwritable=True)
+        self.add_output(shape, overwritable=True).can_relu = type(self) is BatchNorm
         self.scale, self.shift = self.add_param(size, value=1), self.add_param(size, value=0)
         self.running_mean = self.add_param(size, value=0, running_statistic=True)
         self.running_variance = self.add_param(size, value=1, running_statistic=True)
@@ -121,18 +124,20 @@ class BatchNorm(Layer):
         x, y = self.channels(self.sources[0].data), self.channels(self.features[0].data)
         training = bool(phase & Phase.TRAIN)
         mean, variance = (self.mean, self.variance) if training else (self.running_mean, self.running_variance)
-        self.ops.batch_norm(x, self.scale.data, self.shift.data, mean.data, variance.data, y, self.eps, training)
+        self.ops.batch_norm(
+            x, self.scale.data, self.shift.data, mean.data, variance.data, y, self.eps, training, self.features[0].relu
+        )  # fmt: skip
 
     def backward(self, phase: Phase) -> None:
-        source, gy = self.sources[0], self.channels(self.features[0].output_grad)
+        source, feature = self.sources[0], self.features[0]
+        gy, y = self.channels(feature.output_grad), self.channels(feature.data) if feature.needs_mask else None
         gx = None if source.grad is None else self.channels(source.grad)
+        mean, variance = self.running_mean, self.running_variance
+        running = Running(mean.data, variance.data, mean.grad, variance.grad, 1 - self.momentum)
         self.ops.batch_norm_grad(
             self.channels(source.data), gy, self.scale.data, self.mean.data, self.variance.data, gx,
-            self.scale.grad, self.shift.grad, self.eps,
+            self.scale.grad, self.shift.grad, self.eps, running, y,
         )  # fmt: skip
-        for running, of_batch in ((self.running_mean, self.mean), (self.running_variance, self.variance)):
-            self.ops.subtract(running.data, of_batch.data, out=running.grad)
-            self.ops.multiply(running.grad, 1 - self.momentum, out=running.grad)
 
     @property
     def has_one_value(self) -> bool:

@@ -51,7 +51,9 @@ def inherit_traits(cls: Any) -> None:
         return
     cls.traits = cls.traits.replace(capturable=False)
     if not own.keys().isdisjoint(("setup", *VERBS.values())):
-        cls.traits = cls.traits.replace(accumulates=False, time_foldable=False, feature_parallel=None)
+        cls.traits = cls.traits.replace(
+            accumulates=False, time_foldable=False, feature_parallel=None, reads_gradients=False
+        )
 
 
 def check_setup(

@@ -42,6 +42,9 @@ class Traits:
     accumulates : bool
         `Layer.backward` adds to the gradients of params where the phase has `Phase.AGGREGATE_GRADIENT`. Without it
         the net gives each later copy of the layer memory of its own and adds the gradients itself.
+    reads_gradients : bool
+        `Layer.backward` does not write to the gradients of its outputs. A layer that passes gradients on unchanged, as
+        `Add` does, then lets several features have the same one.
     consumes : tuple of str, or of tuples of str
         What the layer reads of each source: "data", "labels", "ids" (and epochs), "raw" or "one_hot_index"; "data" of
         those not listed. In a partitioned net nothing else is sent. "raw" and "one_hot_index" may be missing, and
@@ -71,6 +74,7 @@ class Traits:
     capturable: bool = False
     reads_on_host: bool = False
     accumulates: bool = False
+    reads_gradients: bool = False
     consumes: tuple[Consumed | tuple[Consumed, ...], ...] = ()
     metrics: tuple[str, ...] = ()
     recurrent: bool = False

@@ -55,10 +55,17 @@ def watch_backward(layer: Layer, phase: Phase, backward: Callable[[Layer, Phase]
     PartError
         The layer does not overwrite its gradients, writes into its sources, or states a trait that is false.
     """
-    own = not layer.traits.forwards and all(feature.own_grad for feature in layer.features)
-    gradients = ([] if adds else param_gradients(layer)) + (_source_gradients(layer) if own else [])
+    gradients = [] if adds else param_gradients(layer)
+    if not layer.traits.forwards:
+        given = [feature.grad for feature in layer.features]
+        gradients += [
+            (name, grad) for name, grad in _source_gradients(layer) if not any(grad is each for each in given)
+        ]
     before = [_copy(layer, grad) for _, grad in param_gradients(layer)]
     kept = _source_data(layer)
+    for k, feature in enumerate(layer.features if layer.traits.reads_gradients else ()):
+        if feature.grad is not None and not feature.relu:
+            kept.append((f"the gradient of output {k}", feature.grad, _copy(layer, feature.grad)))
     _fill(gradients)
     backward(layer, phase)
     _check(layer, "backward", gradients, kept, "grad[...] = values")

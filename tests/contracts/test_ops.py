@@ -225,13 +225,17 @@ def test_crop_mirror_normalize(ops: NumpyOps, dtype: Any, random: Any, n: int, s
 def test_elementwise(ops: NumpyOps, dtype: Any, random: Any, shape: Any, layout: str) -> None:
     x, y = (lay(draw(random, shape, dtype), layout) for _ in range(2))
     wanted = {"copy": x.copy(), "add": x + y, "subtract": x - y, "multiply": x * y}
+    wanted["add_relu"], masked = np.maximum(x + y, 0), np.where(x > 0, x + y, 0)
     squares = float((wanted["add"].astype(np.float64) ** 2).sum())
     x, y, out = put(ops, x), put(ops, y), put(ops, blank(shape, dtype, layout))
     ops.copy(x, out=out)
     close(get(ops, out), wanted["copy"])
-    for name in ("add", "subtract", "multiply"):
+    for name in ("add", "add_relu", "subtract", "multiply"):
         getattr(ops, name)(x, y, out=out)
         close(get(ops, out), wanted[name])
+    ops.copy(y, out=out)
+    ops.add_relu_grad(x, x, out, out=out)
+    close(get(ops, out), masked)
     ops.multiply(x, 0.5, out=out)
     close(get(ops, out), wanted["copy"] / 2)
     ops.add(x, y, out=x)

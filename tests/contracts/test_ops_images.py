@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.ops import NumpyOps
+from singa_dask.ops.contract import Running
 from tests.contracts.arrays import LAYOUTS, blank, close, draw, get, lay, put
 
 Array = np.ndarray[Any, Any]
@@ -311,6 +312,29 @@ def test_batch_norm(ops: NumpyOps, dtype: Any, random: Any, layout: str, shape: 
     ops.batch_norm(x, scale, shift, mean, var, y, eps, False)
     close(get(ops, y), wanted_known)
     np.testing.assert_array_equal((get(ops, mean), get(ops, var)), (known_mean, known_var))
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 5, 6), (300, 40)])
+def test_a_relu_and_running_statistics_of_batch_norm(ops: NumpyOps, dtype: Any, random: Any, shape: Any) -> None:
+    """As the kernels of their own compute them."""
+    c, eps = shape[1], 1e-3
+    x, gy = (put(ops, lay(draw(random, shape, dtype), LAYOUTS[0])) for _ in range(2))
+    scale, shift, mean, var, grad_scale, grad_shift = (put(ops, draw(random, (c,), dtype)) for _ in range(6))
+    wanted_y, y, wanted_gx, gx = (put(ops, blank(shape, dtype, LAYOUTS[0])) for _ in range(4))
+    running, grads = ([draw(random, (c,), dtype) for _ in range(2)] for _ in range(2))
+    statistics = Running(*(put(ops, values) for values in (*running, *grads)), 0.25)
+    ops.batch_norm(x, scale, shift, mean, var, wanted_y, eps, True)
+    ops.relu(wanted_y, wanted_y)
+    ops.batch_norm(x, scale, shift, mean, var, y, eps, True, relu=True)
+    np.testing.assert_array_equal(get(ops, y), get(ops, wanted_y))
+    masked = put(ops, lay(get(ops, gy) * (get(ops, y) > 0), LAYOUTS[0]))
+    ops.batch_norm_grad(x, masked, scale, mean, var, wanted_gx, grad_scale, grad_shift, eps)
+    wanted = [get(ops, values).copy() for values in (wanted_gx, grad_scale, grad_shift)]
+    ops.batch_norm_grad(x, gy, scale, mean, var, gx, grad_scale, grad_shift, eps, statistics, y)
+    for values, those in zip((gx, grad_scale, grad_shift), wanted, strict=True):
+        np.testing.assert_array_equal(get(ops, values), those)
+    for grad, before, of_batch in zip(statistics[2:4], running, (mean, var), strict=True):
+        close(get(ops, grad), 0.25 * (before.astype(np.float64) - get(ops, of_batch)))
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 1, 1, 1), (3, 7), (4,), (2, 3, 4)])

@@ -40,7 +40,16 @@ def wide(values: Array, x: Array) -> Array:
     return values[:, None, None] if x.ndim == 4 else values
 
 
-SHAPES = [((5, 9), 1), ((1, 1), 1), ((300, 257), 1), ((4, 6, 5, 3), 3), ((2, 8, 1, 1), 2), ((3, 32, 17, 9), 4)]
+SHAPES = [
+    ((5, 9), 1),
+    ((700, 40), 1),
+    ((3, 2048), 1),
+    ((1, 1), 1),
+    ((300, 257), 1),
+    ((4, 6, 5, 3), 3),
+    ((2, 8, 1, 1), 2),
+    ((3, 32, 17, 9), 4),
+]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

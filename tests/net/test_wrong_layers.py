@@ -13,7 +13,7 @@ from singa_dask.training import BP
 from tests.net.group import Group
 from tests.net.jobs import DATA, UNIFORM, build, dense, job, layer, ready
 from tests.testing.mistakes import WRONG, Wrong
-from tests.testing.wrong_layers import FalseAccumulates, ForwardOnly, Scale
+from tests.testing.wrong_layers import FalseAccumulates, FalseReadsGradients, ForwardOnly, Scale
 
 
 def net_of(monkeypatch: pytest.MonkeyPatch, cls: type[Layer], *sources: str) -> list[dict[str, Any]]:
@@ -52,6 +52,13 @@ def test_a_false_accumulates_is_found_in_an_unrolled_net(monkeypatch: pytest.Mon
     group.nets[0].is_watched = True
     with pytest.raises(PartError, match=r"trait accumulates is false: the gradient of param 'tested.gain'"):
         group.train(1)
+
+
+def test_a_false_reads_gradients_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = ready(net_of(monkeypatch, FalseReadsGradients))
+    net.is_watched = True
+    with pytest.raises(PartError, match=r"backward\(\) writes into the gradient of output 0, which others read"):
+        trained(net)
 
 
 def test_a_right_layer_is_not_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,15 @@ class FalseAccumulates(Scale):
     traits = Scale.traits.replace(accumulates=True)
 
 
+class FalseReadsGradients(Scale):
+    traits = Scale.traits.replace(reads_gradients=True)
+
+    def source_back(self) -> None:
+        self.y.output_grad[...] *= self.gain.data
+        if self.sources[0].grad is not None:
+            self.sources[0].grad[...] = self.y.output_grad
+
+
 class FalseOverwritable(Layer):
     def setup(self) -> None:
         self.y = self.add_output(self.sources[0].shape, overwritable=True)

@@ -28,7 +28,7 @@ from singa_dask.ops.contract.device import (
 from singa_dask.ops.contract.elementwise import Elementwise
 from singa_dask.ops.contract.images import Images
 from singa_dask.ops.contract.linear import Linear
-from singa_dask.ops.contract.normalisation import Normalisation
+from singa_dask.ops.contract.normalisation import Normalisation, Running
 from singa_dask.ops.contract.random import Random
 from singa_dask.ops.contract.recurrent import Recurrent
 from singa_dask.ops.contract.softmax import Binary, Softmax
@@ -52,6 +52,7 @@ __all__ = [
     "Preparation",
     "Random",
     "Recurrent",
+    "Running",
     "Scalar",
     "Softmax",
     "Transfers",

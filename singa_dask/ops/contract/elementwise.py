@@ -17,6 +17,9 @@ class Elementwise(Protocol):
     def add(self, x: Array, y: Array, out: Array) -> None:
         """``out = x + y``."""
 
+    def add_relu(self, x: Array, y: Array, out: Array) -> None:
+        """``out = relu(x + y)``."""
+
     def subtract(self, x: Array, y: Array, out: Array) -> None:
         """``out = x - y``."""
 
@@ -48,6 +51,9 @@ class Elementwise(Protocol):
 
     def relu_grad(self, y: Array, gy: Array, out: Array, negative_slope: float = 0.0) -> None:
         """``out = gy`` where ``y > 0``, else ``negative_slope * gy``."""
+
+    def add_relu_grad(self, y: Array, gy: Array, more: Array, out: Array) -> None:
+        """``out = gy + more`` where ``y > 0``, else 0."""
 
     def sigmoid(self, x: Array, out: Array) -> None:
         """``out = 1 / (1 + exp(-x))``."""

@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from singa_dask.ops.contract.device import Array, DType
 
-__all__ = ["Normalisation"]
+__all__ = ["Normalisation", "Running"]
+
+
+class Running(NamedTuple):
+    """The running statistics of a batch normalisation.
+
+    Attributes
+    ----------
+    mean, var : (C,)
+        Their values.
+    grad_mean, grad_var : (C,)
+        Their gradients, what an update subtracts.
+    rate : float
+        1 minus the decay rate.
+    """
+
+    mean: Array
+    var: Array
+    grad_mean: Array
+    grad_var: Array
+    rate: float
 
 
 class Normalisation(Protocol):
@@ -42,7 +62,16 @@ class Normalisation(Protocol):
     # -- batch normalisation -------------------------------------------------------------------------------
 
     def batch_norm(
-        self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float, training: bool
+        self,
+        x: Array,
+        scale: Array,
+        shift: Array,
+        mean: Array,
+        var: Array,
+        out: Array,
+        eps: float,
+        training: bool,
+        relu: bool = False,
     ) -> None:
         """``out = scale (x - mean) / sqrt(var + eps) + shift``, channel by channel.
 
@@ -52,6 +81,8 @@ class Normalisation(Protocol):
         scale, shift : (C,)
         mean, var : (C,)
             In training those of x over all rows and pixels are written here; the variance divides by their number.
+        relu : bool
+            ``out`` is `relu` of that.
         """
 
     def batch_norm_grad(
@@ -65,12 +96,21 @@ class Normalisation(Protocol):
         grad_scale: Array,
         grad_shift: Array,
         eps: float,
+        running: Running | None = None,
+        y: Array | None = None,
     ) -> None:
         """Compute the gradients of `batch_norm` in training.
 
         With u = (x - mean) / sqrt(var + eps) and M values in a channel, ``grad_shift = sum gy``,
         ``grad_scale = sum gy u`` and, unless it is None,
         ``out = scale / sqrt(var + eps) (gy - grad_shift / M - u grad_scale / M)``. Shapes are those of `batch_norm`.
+
+        Parameters
+        ----------
+        running : Running, optional
+            Its gradients are written, ``grad_mean = rate (running mean - mean)`` and likewise of the variance.
+        y : optional
+            Output of `batch_norm` with ``relu``, if that made it: gy counts where ``y > 0``, as in `relu_grad`.
         """
 
     # -- layer and group normalisation -----------------------------------------------------------------------

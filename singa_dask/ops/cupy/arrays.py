@@ -158,6 +158,14 @@ class CupyMemory(NumpyMemory):
             self._scratch[name] = self.empty((max(1, n_bytes),), np.uint8)
         return in_layout(self._scratch[name][:n_bytes].view(dtype), shape)
 
+    def counters(self, n: int) -> Array:
+        """Return n zeros (uint32) for kernels that find their last block by counting, and leave zeros."""
+        n_grown = self.n_grown
+        made = self.scratch("counters", (n,), np.uint32)
+        if self.n_grown > n_grown:
+            made[...] = 0
+        return made
+
     def copy(self, x: Array, out: Array) -> None:
         if isinstance(out, np.ndarray):
             np.copyto(out, self.to_host(x), casting="unsafe")

@@ -16,6 +16,7 @@ from singa_dask.ops.numpy.elementwise import GELU_CUBE, GELU_X, STANH_X, STANH_Y
 __all__ = ["MULTIPLY", "CupyElementwise"]
 
 ADD = ValueKernel("add", "X x, Y y", "z = (Z)((W)x + (W)y);")
+ADD_RELU = ValueKernel("add_relu", "X x, Y y", "const Z v = (Z)((W)x + (W)y); z = (W)v <= 0 ? (Z)(W)0 : v;")
 SUBTRACT = ValueKernel("subtract", "X x, Y y", "z = (Z)((W)x - (W)y);")
 MULTIPLY = ValueKernel("multiply", "X x, Y y", "z = (Z)((W)x * (W)y);")
 WEIGHTED_SQUARE = ValueKernel("weighted_square", "X x, Y weight", "z = (Z)((W)weight * (W)x * (W)x);")
@@ -23,6 +24,7 @@ SCALE = ValueKernel("scale", "X x, float64 y", "z = (Z)((W)x * (W)y);")
 # a NaN stays NaN
 RELU = ValueKernel("relu", "X x", "z = (Z)((W)x <= 0 ? (W)0 : (W)x);")
 RELU_GRAD = ValueKernel("relu_grad", "X y, Y gy", "z = (Z)((W)y > 0 ? (W)gy : (W)0);")
+ADD_RELU_GRAD = ValueKernel("add_relu_grad", "X y, Y gy, S more", "z = (W)y > 0 ? (Z)((W)gy + (W)more) : (Z)(W)0;")
 LEAKY_RELU = ValueKernel("leaky_relu", "X x, float64 slope", "z = (Z)((W)x <= 0 ? (W)slope * (W)x : (W)x);")
 LEAKY_RELU_GRAD = ValueKernel(
     "leaky_relu_grad", "X y, Y gy, float64 slope", "z = (Z)((W)y > 0 ? (W)gy : (W)slope * (W)gy);"
@@ -68,6 +70,9 @@ class CupyElementwise(CupyMemory):
 
     def add(self, x: Array, y: Array, out: Array) -> None:
         ADD(x, y, out)
+
+    def add_relu(self, x: Array, y: Array, out: Array) -> None:
+        ADD_RELU(x, y, out)
 
     def subtract(self, x: Array, y: Array, out: Array) -> None:
         SUBTRACT(x, y, out)
@@ -119,6 +124,9 @@ class CupyElementwise(CupyMemory):
             LEAKY_RELU_GRAD(y, gy, negative_slope, out)
         else:
             RELU_GRAD(y, gy, out)
+
+    def add_relu_grad(self, y: Array, gy: Array, more: Array, out: Array) -> None:
+        ADD_RELU_GRAD(y, gy, more, out)
 
     def sigmoid(self, x: Array, out: Array) -> None:
         SIGMOID(x, out)

@@ -1,4 +1,4 @@
-"""CupyNormalisation: normalisation on a GPU, by ``cuda/lrn.cu``, ``cuda/norm.cu`` and ``cuda/group.cu``."""
+"""CupyNormalisation: normalisation on a GPU, by ``lrn.cu``, ``norm.cu``, ``group.cu`` and ``row_norm.cu``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.ops.contract import DType
+from singa_dask.ops.contract import DType, Running
 from singa_dask.ops.cupy.arrays import WARP, divisor, index_type, ints, pack_width, run, sum_type
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.linear import CupyLinear
@@ -18,6 +18,8 @@ __all__ = ["CupyNormalisation"]
 # Sums of channels: threads of a block, as in norm.cu, channels of a block, the fewest values of a thread, blocks in
 # all, and blocks of one channel: enough to keep any device busy, few enough to add up fast.
 SUM_THREADS, SUM_CHANNELS, SUM_VALUES, SUM_BLOCKS, SUM_PARTS = 512, 32, 4, 512, 256
+# Rows that a block normalises where each is a warp's, and the most packs of such a row.
+ROWS_OF_BLOCK, PACKS_OF_WARP = 8, 8 * WARP
 
 
 class CupyNormalisation(CupyLinear):
@@ -60,17 +62,25 @@ class CupyNormalisation(CupyLinear):
         run(function, x.size, arrays, (count.type(x.size), *windows))
 
     def batch_norm(
-        self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float, training: bool
+        self,
+        x: Array,
+        scale: Array,
+        shift: Array,
+        mean: Array,
+        var: Array,
+        out: Array,
+        eps: float,
+        training: bool,
+        relu: bool = False,
     ) -> None:
         source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
         work = _Rows(self, source, scale.dtype, y)
-        known, end = (scale, shift, mean, var, work.factors), (work.channels, np.float64(eps))
+        known = (scale, shift, mean, var, work.factors)
         if training:
-            parts = work.sums("moment_parts", source)
-            work.combine("moments", (*parts, source, *known), (work.rows, *end))
+            work.sum("moments", (source, *known), (np.float64(eps),))
         else:
-            run(work.function("known_moments"), work.n_channels, known, end)
-        work.apply("normal", (source, work.factors, y))
+            run(work.function("known_moments"), work.n_channels, known, (work.channels, np.float64(eps)))
+        work.apply("normal", (source, work.factors, y), relu)
         self._commit(y, out)
 
     def batch_norm_grad(
@@ -84,15 +94,19 @@ class CupyNormalisation(CupyLinear):
         grad_scale: Array,
         grad_shift: Array,
         eps: float,
+        running: Running | None = None,
+        y: Array | None = None,
     ) -> None:
         source, g = self._dense("x", x), self._dense("gy", gy)
+        output, relu = (g, False) if y is None else (self._dense("y", y), True)
         gx = None if out is None else self._output_buffer("gx", out, x.dtype)
-        work = _Rows(self, source, scale.dtype, g, *(() if gx is None else (gx,)))
-        parts = work.sums("grad_parts", source, g, mean)
-        known = (scale, mean, var, grad_scale, grad_shift, work.factors)
-        work.combine("grads", (*parts, *known), (work.rows, work.channels, np.float64(eps)))
+        work = _Rows(self, source, scale.dtype, g, output, *(() if gx is None else (gx,)))
+        *statistics, rate = running or (mean, var, grad_scale, grad_shift, 0.0)
+        known = (scale, mean, var, grad_scale, grad_shift, *statistics, work.factors)
+        end = (np.float64(eps), *ints(relu, running is not None), np.float64(rate))
+        work.sum("grads", (source, g, output, *known), end)
         if gx is not None:
-            work.apply("normal_grad", (source, g, work.factors, gx))
+            work.apply("normal_grad", (source, g, output, work.factors, gx), relu)
             self._commit(gx, out)
 
     # -- layer and group normalisation -----------------------------------------------------------------------
@@ -141,22 +155,34 @@ class CupyNormalisation(CupyLinear):
             self._commit(gx, out)
         n_channels = x.shape[1]
         n_rows, tiles = x.size // n_channels, -(-n_channels // WARP)
-        n_parts = max(1, min(SUM_PARTS, SUM_BLOCKS // tiles, n_rows // SUM_THREADS))
-        parts = self.scratch("parts", (2, n_parts, n_channels), np.float64)
-        sizes = (*self._group_sizes(source, mean), np.int64(n_rows), np.float64(eps))
-        add = self.gpu.function("group", "param_parts", Value=x.dtype, Param=scale.dtype)
-        add((tiles, n_parts), (SUM_THREADS,), (source, g, mean, var, parts, *sizes))
-        for part, total in zip(parts, (grad_scale, grad_shift), strict=True):
-            self.column_sums(part, total, accumulate)
+        most = max(1, min(SUM_PARTS, SUM_BLOCKS // tiles))
+        n_parts = min(most, max(1, n_rows // (SUM_THREADS // WARP * SUM_VALUES)))
+        memory = (self.scratch("parts", (2, n_parts, n_channels), np.float64), self.counters(tiles))
+        sizes = (*self._group_sizes(source, mean), np.int64(n_rows), np.float64(eps), np.int32(accumulate))
+        add = self.gpu.function("group", "param_grads", Value=x.dtype, Param=scale.dtype)
+        add((tiles, n_parts), (SUM_THREADS,), (source, g, mean, var, grad_scale, grad_shift, *memory, *sizes))
 
     def _on_groups(self, name: str, arrays: Sequence[Array], mean: Array, eps: float) -> None:
-        """Run a kernel of group.cu with a block for each group; the first of the arrays is x."""
+        """Run a kernel of group.cu with a block for each group, or of row_norm.cu; the first of the arrays is x."""
         x, params = arrays[0], arrays[-2].dtype
         if not x.size:
+            return
+        if x.ndim == 2 and mean.shape[1] == 1:
+            self._normalise_rows(name.replace("group", "row"), arrays, params, eps)
             return
         function = self.gpu.function("group", name, Value=x.dtype, Param=params)
         sizes = self._group_sizes(x, mean)
         function((mean.size,), (row_threads(x.size // mean.size),), (*arrays, *sizes, np.float64(eps)))
+
+    def _normalise_rows(self, name: str, arrays: Sequence[Array], params: Any, eps: float) -> None:
+        """Run a kernel of row_norm.cu: a warp for each row if that is short, else a block."""
+        n_rows, n_channels = arrays[0].shape
+        width = pack_width(n_channels, *(each for each in arrays if each.size >= n_channels))
+        packs = n_channels // width
+        block = (WARP, ROWS_OF_BLOCK) if packs <= PACKS_OF_WARP else (row_threads(packs), 1)
+        function = self.gpu.function("row_norm", name, Value=arrays[0].dtype, Param=params, WIDTH=width)
+        sizes = (np.int64(n_rows), np.int32(packs), np.float64(eps))
+        function((-(-n_rows // block[1]),), block, (*arrays, *sizes))
 
     def _group_sizes(self, x: Array, mean: Array) -> tuple[Any, ...]:
         """Return the numbers of pixels, channels and groups."""
@@ -185,19 +211,15 @@ class _Rows:
     def function(self, name: str) -> Any:
         return self.ops.gpu.function("norm", name, **self.types)
 
-    def sums(self, name: str, *arrays: Array) -> tuple[Array, np.int32]:
-        """Sum parts of the rows; returns (sums, number of parts)."""
+    def sum(self, name: str, arrays: Sequence[Any], end: Sequence[Any]) -> None:
+        """Sum over all rows, and compute what follows for each channel."""
         parts = self.ops.scratch("parts", (self.n_parts, 2 * self.n_channels), np.float64)
+        memory = (parts, self.ops.counters(self.tiles))
         numbers = (self.rows, self.rows_of_block, self.channels)
-        self.function(name)((self.tiles, self.n_parts), self.block, (*arrays, parts, *numbers))
-        return parts, np.int32(self.n_parts)
+        self.function(name)((self.tiles, self.n_parts), self.block, (*arrays, *memory, *numbers, *end))
 
-    def combine(self, name: str, arrays: Sequence[Any], numbers: Sequence[Any]) -> None:
-        """Add up the parts of each channel."""
-        self.function(name)((self.tiles,), self.block, (*arrays, *numbers))
-
-    def apply(self, name: str, arrays: Sequence[Array]) -> None:
+    def apply(self, name: str, arrays: Sequence[Array], relu: bool) -> None:
         """Compute all values with the factors of their channels."""
         n_packs = self.n_values // self.width
-        numbers = (self.count(n_packs), np.int32(self.n_channels // self.width))
+        numbers = (self.count(n_packs), *ints(self.n_channels // self.width, relu))
         run(self.function(name), n_packs, arrays, numbers)

@@ -28,6 +28,10 @@ class NumpyElementwise(Scratch, Elementwise):
     def add(self, x: Array, y: Array, out: Array) -> None:
         np.add(x, y, out=out)
 
+    def add_relu(self, x: Array, y: Array, out: Array) -> None:
+        self.add(x, y, out)
+        self.relu(out, out)
+
     def subtract(self, x: Array, y: Array, out: Array) -> None:
         np.subtract(x, y, out=out)
 
@@ -67,6 +71,10 @@ class NumpyElementwise(Scratch, Elementwise):
             if negative_slope:
                 np.maximum(slope, negative_slope, out=slope)
             np.multiply(g, slope, out=gx)
+
+    def add_relu_grad(self, y: Array, gy: Array, more: Array, out: Array) -> None:
+        self.add(gy, more, out)
+        self.relu_grad(y, out, out)
 
     def sigmoid(self, x: Array, out: Array) -> None:
         for source, y in self.pieces(x, out):

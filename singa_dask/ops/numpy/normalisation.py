@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from singa_dask.ops.contract import Array, DType, Normalisation
+from singa_dask.ops.contract import Array, DType, Normalisation, Running
 from singa_dask.ops.numpy.images import pixel_sums, sum_of_channels
 from singa_dask.ops.scratch import Scratch
 
-__all__ = ["NumpyNormalisation"]
+__all__ = ["NumpyNormalisation", "write_running"]
 
 
 class NumpyNormalisation(Scratch, Normalisation):
@@ -50,7 +50,16 @@ class NumpyNormalisation(Scratch, Normalisation):
     # -- batch normalisation -----------------------------------------------------------------------------
 
     def batch_norm(
-        self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float, training: bool
+        self,
+        x: Array,
+        scale: Array,
+        shift: Array,
+        mean: Array,
+        var: Array,
+        out: Array,
+        eps: float,
+        training: bool,
+        relu: bool = False,
     ) -> None:
         if training:
             np.copyto(mean, sum_of_channels(x) * (mean.size / x.size), casting="same_kind")
@@ -65,6 +74,8 @@ class NumpyNormalisation(Scratch, Normalisation):
             np.subtract(source, _wide(mean, x), out=y)
             np.multiply(y, _wide(factor, x), out=y)
             np.add(y, _wide(shift, x), out=y)
+            if relu:
+                np.maximum(y, 0, out=y)
 
     def batch_norm_grad(
         self,
@@ -77,7 +88,15 @@ class NumpyNormalisation(Scratch, Normalisation):
         grad_scale: Array,
         grad_shift: Array,
         eps: float,
+        running: Running | None = None,
+        y: Array | None = None,
     ) -> None:
+        if running is not None:
+            write_running(running, mean, var)
+        if y is not None:
+            masked = self.scratch("masked", gy.shape, gy.dtype)
+            np.greater(y, 0, out=masked)
+            gy = np.multiply(gy, masked, out=masked)
         width = 1 / np.sqrt(var + eps)
         total = np.zeros(var.shape)
         for source, g in self.pieces(x, gy):
@@ -188,6 +207,16 @@ class NumpyNormalisation(Scratch, Normalisation):
                 np.subtract(product, normal, out=product)
                 np.multiply(product, width, out=gx)
         _write_sums(totals, grad_scale, grad_shift, accumulate)
+
+
+def write_running(running: Running, mean: Array, var: Array) -> None:
+    """Write the gradients of running statistics for those of a batch."""
+    for value, of_batch, grad in (
+        (running.mean, mean, running.grad_mean),
+        (running.var, var, running.grad_var),
+    ):
+        np.subtract(value, of_batch, out=grad)
+        np.multiply(grad, running.rate, out=grad)
 
 
 def _add_neighbours(x: Array, size: int, out: Array) -> None:

@@ -16,8 +16,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from singa_dask.errors import ConfigError
-from singa_dask.ops.contract import Array, DType, Pair
+from singa_dask.ops.contract import Array, DType, Pair, Running
 from singa_dask.ops.numpy.memory import NumpyMemory
+from singa_dask.ops.numpy.normalisation import write_running
 from singa_dask.ops.numpy.ops import NumpyOps
 from singa_dask.ops.numpy.softmax import hidden
 from singa_dask.ops.onednn import recipes
@@ -229,10 +230,21 @@ class OneDnnOps(UpcastOps):
             super().lrn_grad(x, gy, out, work, size, alpha, beta, knorm)
 
     def batch_norm(
-        self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float, training: bool
+        self,
+        x: Array,
+        scale: Array,
+        shift: Array,
+        mean: Array,
+        var: Array,
+        out: Array,
+        eps: float,
+        training: bool,
+        relu: bool = False,
     ) -> None:
         if not self._run("batch_norm", (x, scale, shift, mean, var, out), eps, training):
             super().batch_norm(x, scale, shift, mean, var, out, eps, training)
+        if relu:
+            self.relu(out, out)
 
     def batch_norm_grad(
         self,
@@ -245,10 +257,18 @@ class OneDnnOps(UpcastOps):
         grad_scale: Array,
         grad_shift: Array,
         eps: float,
+        running: Running | None = None,
+        y: Array | None = None,
     ) -> None:
+        if y is not None:
+            masked = self.scratch("masked", gy.shape, gy.dtype)
+            self.relu_grad(y, gy, masked)
+            gy = masked
         unwanted = self.scratch("unwanted", x.shape, x.dtype) if out is None else out
         if not self._run("batch_norm_grad", (x, gy, scale, mean, var, unwanted, grad_scale, grad_shift), eps):
             super().batch_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps)
+        if running is not None:
+            write_running(running, mean, var)
 
     def layer_norm(self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float) -> None:
         if not self._run("layer_norm", (x, scale, shift, mean, var, out), eps):

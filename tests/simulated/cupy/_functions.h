@@ -177,6 +177,9 @@ SIMULATED_ATOMICS(int)
 SIMULATED_ATOMICS(unsigned)
 SIMULATED_ATOMICS(unsigned long long)
 #undef SIMULATED_ATOMICS
+inline unsigned atomicInc(unsigned* at, unsigned most) { unsigned old = *at; *at = old >= most ? 0 : old + 1; return old; }
+template <class T>
+T __ldcg(const T* at) { return *at; }
 
 #define SIMULATED_VECTORS(T, N)                                             \
     struct alignas(2 * sizeof(T)) N##2 { T x, y; };                         \

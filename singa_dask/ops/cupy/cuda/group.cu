@@ -59,33 +59,70 @@ extern "C" __global__ void group_norm_grad(
     });
 }
 
-// parts (2, gridDim.y, channels): sums of gy (x - mean) / sqrt(var + eps), and of gy, over every gridDim.y-th stretch of
-// rows. A block is for 32 channels; its warps take rows in turn.
-extern "C" __global__ void param_parts(
-    const Value* x, const Value* gy, const Param* mean, const Param* var, double* parts,
-    long long pixels, int channels, int groups, long long rows, double eps
-) {
+// The sums over the warps of a block, lane by lane, given to the first warp.
+static __device__ void add_warps(double& a, double& b) {
     __shared__ double firsts[MAX_THREADS], seconds[MAX_THREADS];
-    const int c = blockIdx.x * WARP + threadIdx.x % WARP, n_warps = blockDim.x / WARP;
-    double a = 0, b = 0;
-    if (c < channels) {
-        const int of_row = c / (channels / groups);
-        long long r = (long long)blockIdx.y * n_warps + threadIdx.x / WARP;
-        for (; r < rows; r += (long long)gridDim.y * n_warps) {
-            const long long group = r / pixels * groups + of_row;
-            const Sum g = (Sum)gy[r * channels + c], width = (Sum)(1 / sqrt((double)var[group] + eps));
-            a += g * ((Sum)x[r * channels + c] - (Sum)mean[group]) * width;
-            b += g;
-        }
-    }
     firsts[threadIdx.x] = a;
     seconds[threadIdx.x] = b;
     __syncthreads();
-    if (threadIdx.x >= WARP || c >= channels) return;
-    for (int k = 1; k < n_warps; ++k) {
-        a += firsts[k * WARP + threadIdx.x];
-        b += seconds[k * WARP + threadIdx.x];
+    for (int k = threadIdx.x + WARP; threadIdx.x < WARP && k < blockDim.x; k += WARP) {
+        a += firsts[k];
+        b += seconds[k];
     }
-    parts[(long long)blockIdx.y * channels + c] = a;
-    parts[((long long)gridDim.y + blockIdx.y) * channels + c] = b;
+    __syncthreads();  // so that they may be written again
+}
+
+// Sums of gy (x - mean) / sqrt(var + eps), and of gy, over all rows; added to what is there if `accumulate`. A block is
+// for 32 channels and every gridDim.y-th stretch of rows; its warps take rows in turn. The last block of these channels
+// adds the parts (2, gridDim.y, channels), always in the same order.
+extern "C" __global__ void param_grads(
+    const Value* x, const Value* gy, const Param* mean, const Param* var, Param* grad_scale, Param* grad_shift,
+    double* parts, unsigned* counters, long long pixels, int channels, int groups, long long rows, double eps,
+    int accumulate
+) {
+    __shared__ bool is_last;
+    const int c = blockIdx.x * WARP + threadIdx.x % WARP, n_warps = blockDim.x / WARP, warp = threadIdx.x / WARP;
+    const int of_row = c / (channels / groups), n_parts = gridDim.y;
+    const long long step = (long long)n_parts * n_warps;
+    const auto add = [&](long long r, Sum& a, Sum& b) {
+        const long long group = (pixels == 1 ? r : r / pixels) * groups + of_row;
+        const Sum g = (Sum)gy[r * channels + c], width = (Sum)1 / sqrt((Sum)var[group] + (Sum)eps);
+        a += g * ((Sum)x[r * channels + c] - (Sum)mean[group]) * width;
+        b += g;
+    };
+    double a = 0, b = 0;
+    if (c < channels) {
+        long long r = (long long)blockIdx.y * n_warps + warp;
+        for (; r + 3 * step < rows; r += 4 * step) {
+            Sum first = 0, second = 0;
+            for (int k = 0; k < 4; ++k) add(r + k * step, first, second);
+            a += first;
+            b += second;
+        }
+        for (; r < rows; r += step) {
+            Sum first = 0, second = 0;
+            add(r, first, second);
+            a += first;
+            b += second;
+        }
+    }
+    add_warps(a, b);
+    if (n_parts > 1) {
+        double* second_parts = parts + (long long)n_parts * channels;
+        if (threadIdx.x < WARP && c < channels) {
+            parts[(long long)blockIdx.y * channels + c] = a;
+            second_parts[(long long)blockIdx.y * channels + c] = b;
+        }
+        if (!is_last_block(counters + blockIdx.x, n_parts, is_last)) return;
+        a = b = 0;
+        for (int k = warp; c < channels && k < n_parts; k += n_warps) {
+            a += __ldcg(parts + (long long)k * channels + c);
+            b += __ldcg(second_parts + (long long)k * channels + c);
+        }
+        add_warps(a, b);
+    }
+    if (threadIdx.x < WARP && c < channels) {
+        grad_scale[c] = (Param)(accumulate ? a + (double)grad_scale[c] : a);
+        grad_shift[c] = (Param)(accumulate ? b + (double)grad_shift[c] : b);
+    }
 }

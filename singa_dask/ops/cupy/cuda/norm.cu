@@ -1,6 +1,6 @@
 // Normalisation over the batch, of rows of channels that lie dense in memory: (N, C), or images as N, H, W, C.
-// First each block sums a stretch of rows, then one block for some channels adds these partial sums, always in the same
-// order and in float64; `factors` (3 or 4, C) is what one pass over all values then takes.
+// Each block sums a stretch of rows; the last one of some channels adds these partial sums, always in the same
+// order and in float64. `factors` (3 or 4, C) is what one pass over all values then takes.
 // Value: type of the values. Param: type of what is of channels. Index: counts all values.
 
 typedef wide<Value>::type Sum;
@@ -34,8 +34,7 @@ static __device__ void add_rows(double* first, double* second, double& a, double
 
 // Call `add(row)` for the rows of this thread, four at a time, so that four loads are on their way at once.
 template <class Add>
-static __device__ void for_rows(Index rows, Index rows_of_block, Add add) {
-    Index start = blockIdx.y * rows_of_block, stop = start + rows_of_block < rows ? start + rows_of_block : rows;
+static __device__ void for_rows(Index start, Index stop, Add add) {
     Index row = start + threadIdx.y, step = blockDim.y;
     for (; row + 3 * step < stop; row += 4 * step) {
         add(row);
@@ -46,44 +45,38 @@ static __device__ void for_rows(Index rows, Index rows_of_block, Add add) {
     for (; row < stop; row += step) add(row);
 }
 
-static __device__ void write_part(double* parts, int channels, double a, double b) {
-    __shared__ double first[THREADS], second[THREADS];
-    add_rows(first, second, a, b);
-    int channel = blockIdx.x * blockDim.x + threadIdx.x;
-    if (threadIdx.y == 0 && channel < channels) {
-        double* part = parts + (Index)blockIdx.y * 2 * channels + channel;
-        part[0] = a;
-        part[channels] = b;
-    }
+// The same for the rows of this block.
+template <class Add>
+static __device__ void for_own_rows(Index rows, Index rows_of_block, Add add) {
+    Index start = blockIdx.y * rows_of_block;
+    for_rows(start, start + rows_of_block < rows ? start + rows_of_block : rows, add);
 }
 
-static __device__ void add_parts(const double* parts, int n_parts, int channels, double& a, double& b) {
+// Add up the sums of all blocks of these channels. Returns whether a and b are those of this thread's channel: in the
+// first row of the block that comes last.
+static __device__ bool add_blocks(double* parts, unsigned* counters, int channels, double& a, double& b) {
     __shared__ double first[THREADS], second[THREADS];
+    __shared__ bool is_last;
     int channel = blockIdx.x * blockDim.x + threadIdx.x;
-    a = b = 0;
-    if (channel < channels) {
-        for_rows(n_parts, n_parts, [&](Index row) {
-            const double* part = parts + row * 2 * channels + channel;
-            a += part[0];
-            b += part[channels];
-        });
-    }
     add_rows(first, second, a, b);
-}
-
-// Sums of x - x[0] and of their squares: so near to the mean that the squares lose nothing.
-extern "C" __global__ void moment_parts(const Value* x, double* parts, Index rows, Index rows_of_block, int channels) {
-    int channel = blockIdx.x * blockDim.x + threadIdx.x;
-    double a = 0, b = 0;
-    if (channel < channels) {
-        double origin = (double)(Sum)x[channel];
-        for_rows(rows, rows_of_block, [&](Index row) {
-            double value = (double)(Sum)x[row * channels + channel] - origin;
-            a += value;
-            b += value * value;
-        });
+    if (gridDim.y > 1) {
+        if (threadIdx.y == 0 && channel < channels) {
+            double* part = parts + (Index)blockIdx.y * 2 * channels + channel;
+            part[0] = a;
+            part[channels] = b;
+        }
+        if (!is_last_block(counters + blockIdx.x, gridDim.y, is_last)) return false;
+        a = b = 0;
+        if (channel < channels) {
+            for_rows(0, gridDim.y, [&](Index row) {
+                const double* part = parts + row * 2 * channels + channel;
+                a += __ldcg(part);
+                b += __ldcg(part + channels);
+            });
+        }
+        add_rows(first, second, a, b);
     }
-    write_part(parts, channels, a, b);
+    return threadIdx.y == 0 && channel < channels;
 }
 
 static __device__ void write_factors(Sum* factors, int channels, int channel, double mean, double factor,
@@ -93,17 +86,25 @@ static __device__ void write_factors(Sum* factors, int channels, int channel, do
     factors[2 * channels + channel] = (Sum)shift;
 }
 
-extern "C" __global__ void moments(const double* parts, int n_parts, const Value* x, const Param* scale,
-                                   const Param* shift, Param* mean, Param* var, Sum* factors, Index rows, int channels,
-                                   double eps) {
-    double a, b;
-    add_parts(parts, n_parts, channels, a, b);
+// Mean and variance, from the sums of x - x[0] and of their squares: so near to the mean that the squares lose nothing.
+extern "C" __global__ void moments(const Value* x, const Param* scale, const Param* shift, Param* mean, Param* var,
+                                   Sum* factors, double* parts, unsigned* counters, Index rows, Index rows_of_block,
+                                   int channels, double eps) {
     int channel = blockIdx.x * blockDim.x + threadIdx.x;
-    if (threadIdx.y == 0 && channel < channels) {
+    double a = 0, b = 0, origin = 0;
+    if (channel < channels) {
+        origin = (double)(Sum)x[channel];
+        for_own_rows(rows, rows_of_block, [&](Index row) {
+            double value = (double)(Sum)x[row * channels + channel] - origin;
+            a += value;
+            b += value * value;
+        });
+    }
+    if (add_blocks(parts, counters, channels, a, b)) {
         a /= rows;
         b = b / rows - a * a;
         b = b < 0 ? 0 : b;
-        Param middle = (Param)((double)(Sum)x[channel] + a);
+        Param middle = (Param)(origin + a);
         mean[channel] = middle;
         var[channel] = (Param)b;
         write_factors(factors, channels, channel, middle, (double)scale[channel] / sqrt(b + eps), shift[channel]);
@@ -119,61 +120,70 @@ extern "C" __global__ void known_moments(const Param* scale, const Param* shift,
     }
 }
 
-extern "C" __global__ void normal(const Values* x, const Factors* factors, Values* y, Index total, int packs) {
+// y = relu of that if `relu`; what is not a number stays so.
+extern "C" __global__ void normal(const Values* x, const Factors* factors, Values* y, Index total, int packs,
+                                  int relu) {
     for (Index i = THREAD; i < total; i += N_THREADS) {
         int pack = (int)(i % packs);
         Factors mean = factors[pack], factor = factors[packs + pack], shift = factors[2 * packs + pack];
         Values values = x[i];
         for (int k = 0; k < WIDTH; k++) {
             values.at[k] = (Value)(((Sum)values.at[k] - mean.at[k]) * factor.at[k] + shift.at[k]);
+            if (relu && (Sum)values.at[k] <= 0) values.at[k] = (Value)(Sum)0;
         }
         y[i] = values;
     }
 }
 
-// Sums of gy and of gy (x - mean).
-extern "C" __global__ void grad_parts(const Value* x, const Value* gy, const Param* mean, double* parts, Index rows,
-                                      Index rows_of_block, int channels) {
+// What the updater subtracts from a running statistic.
+static __device__ Param step_to(Param batch, Param running, double rate) {
+    typedef wide<Param>::type Wide;
+    return (Param)((Wide)(Param)((Wide)running - (Wide)batch) * (Wide)rate);
+}
+
+// Sums of gy and of gy (x - mean); with `relu` y is the output, and gy counts where that is above 0.
+extern "C" __global__ void grads(const Value* x, const Value* gy, const Value* y, const Param* scale, const Param* mean,
+                                 const Param* var, Param* grad_scale, Param* grad_shift, const Param* running_mean,
+                                 const Param* running_var, Param* grad_mean, Param* grad_var, Sum* factors,
+                                 double* parts, unsigned* counters, Index rows, Index rows_of_block, int channels,
+                                 double eps, int relu, int has_running, double rate) {
     int channel = blockIdx.x * blockDim.x + threadIdx.x;
     double a = 0, b = 0;
     if (channel < channels) {
         Sum middle = (Sum)mean[channel];
-        for_rows(rows, rows_of_block, [&](Index row) {
+        for_own_rows(rows, rows_of_block, [&](Index row) {
             Index i = row * channels + channel;
-            Sum g = gy[i];
+            Sum g = !relu || (Sum)y[i] > 0 ? (Sum)gy[i] : (Sum)0;
             a += g;
             b += g * ((Sum)x[i] - middle);
         });
     }
-    write_part(parts, channels, a, b);
-}
-
-extern "C" __global__ void grads(const double* parts, int n_parts, const Param* scale, const Param* mean,
-                                 const Param* var, Param* grad_scale, Param* grad_shift, Sum* factors, Index rows,
-                                 int channels, double eps) {
-    double a, b;
-    add_parts(parts, n_parts, channels, a, b);
-    int channel = blockIdx.x * blockDim.x + threadIdx.x;
-    if (threadIdx.y == 0 && channel < channels) {
+    if (add_blocks(parts, counters, channels, a, b)) {
         double width = 1 / sqrt((double)var[channel] + eps);
         b *= width;
         grad_shift[channel] = (Param)a;
         grad_scale[channel] = (Param)b;
         write_factors(factors, channels, channel, mean[channel], (double)scale[channel] * width, a / rows);
         factors[3 * channels + channel] = (Sum)(width * b / rows);
+        if (has_running) {
+            grad_mean[channel] = step_to(mean[channel], running_mean[channel], rate);
+            grad_var[channel] = step_to(var[channel], running_var[channel], rate);
+        }
     }
 }
 
-extern "C" __global__ void normal_grad(const Values* x, const Values* gy, const Factors* factors, Values* gx,
-                                       Index total, int packs) {
+extern "C" __global__ void normal_grad(const Values* x, const Values* gy, const Values* y, const Factors* factors,
+                                       Values* gx, Index total, int packs, int relu) {
     for (Index i = THREAD; i < total; i += N_THREADS) {
         int pack = (int)(i % packs);
         Factors mean = factors[pack], factor = factors[packs + pack];
         Factors shift = factors[2 * packs + pack], slope = factors[3 * packs + pack];
-        Values values = x[i], g = gy[i];
+        Values values = x[i], g = gy[i], output = g;
+        if (relu) output = y[i];
         for (int k = 0; k < WIDTH; k++) {
             Sum normal = ((Sum)values.at[k] - mean.at[k]) * slope.at[k];
-            values.at[k] = (Value)(factor.at[k] * ((Sum)g.at[k] - shift.at[k] - normal));
+            Sum gradient = !relu || (Sum)output.at[k] > 0 ? (Sum)g.at[k] : (Sum)0;
+            values.at[k] = (Value)(factor.at[k] * (gradient - shift.at[k] - normal));
         }
         gx[i] = values;
     }

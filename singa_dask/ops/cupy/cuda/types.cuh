@@ -62,3 +62,14 @@ template <typename V> __device__ V block_max(V value) {
     for (int k = 1; k < n_warps; ++k) value = parts[k] > value || value != value ? parts[k] : value;
     return value;
 }
+
+// Whether this block comes here last of n_blocks; the same for all its threads. It then reads what the others wrote before
+// by __ldcg. The counter is 0 before and after; is_last is in shared memory.
+inline __device__ bool is_last_block(unsigned* counter, unsigned n_blocks, bool& is_last) {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0 && threadIdx.y == 0) is_last = atomicInc(counter, n_blocks - 1) == n_blocks - 1;
+    __syncthreads();
+    __threadfence();
+    return is_last;
+}
