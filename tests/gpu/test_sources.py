@@ -15,8 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from singa_dask.ops.cupy import updates
 from singa_dask.ops.cupy.device import SOURCES, STANDARD, source
 
 ROOT = Path(__file__).parents[2]
@@ -106,6 +108,15 @@ def test_a_source_compiles(nvrtc: Nvrtc, architecture: str, name: str) -> None:
     for types in COMBINATIONS[name]:
         status, said = nvrtc.compile(source(name, **types), [STANDARD, *CUPYS_OPTIONS, f"-arch={architecture}"])
         assert status == 0 and not said.strip(), f"{types}\n{said}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_rules_for_lists_compile(nvrtc: Nvrtc, architecture: str) -> None:
+    for rule, dtype in itertools.product(updates.RULES, (np.float32, np.float64)):
+        code = updates.source_for_lists(rule, np.dtype(dtype))
+        status, said = nvrtc.compile(code, [STANDARD, *CUPYS_OPTIONS, f"-arch={architecture}"])
+        assert status == 0 and not said.strip(), f"{rule.name}\n{said}"
 
 
 def test_all_sources_are_known() -> None:
