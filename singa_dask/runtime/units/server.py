@@ -11,6 +11,7 @@ job does, from a consistent cut.
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,6 +60,8 @@ class _Held:
 class Server:
     """One server of a server group.
 
+    Its thread and that of a worker may call it, one at a time: whoever does has its `lock`.
+
     Parameters
     ----------
     address : Address
@@ -78,6 +81,7 @@ class Server:
 
     Attributes
     ----------
+    lock : Lock
     duplicates : int
         Number of requests for updates that were applied before.
     counts : UpdateCounts
@@ -96,6 +100,7 @@ class Server:
         ops: Ops,
     ) -> None:
         self.address = address
+        self.lock = threading.Lock()
         self.ops = ops
         self.updater: Updater = UPDATERS.find(updater.type)(updater)
         self.updater.ops = ops
@@ -216,6 +221,38 @@ class Server:
             if i not in refused:
                 answers += self._serve_waiting(held) + self._sync(held)
         return answers
+
+    @property
+    def has_values(self) -> bool:
+        """Whether all slices have their initial values."""
+        return all(held.version >= 0 for held in self._held.values())
+
+    def update(self, step: int, gradients: Sequence[tuple[int, Any]]) -> list[int]:
+        """Update slices with the gradients of worker group 0, in the thread of its only worker.
+
+        Parameters
+        ----------
+        step : int
+        gradients : sequence of (int, array)
+            Slice, and the sum of the gradients of its sharers.
+
+        Returns
+        -------
+        list of int
+            The version of each slice.
+        """
+        due = []
+        for number, total in gradients:
+            held = self._held[number]
+            if step <= held.applied[0]:
+                self.duplicates += 1
+                continue
+            self._begin_update(held, 0, step)
+            due.append((held, total, step))
+        self._apply(due)
+        for held, *_ in due:
+            held.given[0] = held.version
+        return [self._held[number].version for number, _ in gradients]
 
     def _begin_update(self, held: _Held, group: int, step: int) -> None:
         """Count an update before it is applied; what a group had from a server before this one is not known."""
