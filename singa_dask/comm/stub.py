@@ -20,7 +20,10 @@ from singa_dask.comm.sums import additions, complete_nodes, leaf
 __all__ = ["Share", "Stub"]
 
 PACK_BYTES = 1 << 18
-"""Gradients for one server are sent once they have this many bytes, so that small params share a message."""
+"""Gradients for one server are sent once they have this many bytes, so that small params share a message.
+
+Those on a GPU wait for the flush.
+"""
 
 
 @dataclass(frozen=True)
@@ -257,7 +260,8 @@ class Stub:
                 self._unanswered.add(request)
                 outgoing = self._outgoing[group, request.dst]
                 outgoing.add(request)
-                if outgoing.n_bytes >= PACK_BYTES:
+                # a GPU updates all params of a step by one kernel
+                if outgoing.n_bytes >= PACK_BYTES and isinstance(each.slices[index], np.ndarray):
                     full += outgoing.take()
         return full
 
