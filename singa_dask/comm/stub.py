@@ -20,7 +20,10 @@ from singa_dask.comm.sums import additions, complete_nodes, leaf
 __all__ = ["Share", "Stub"]
 
 PACK_BYTES = 1 << 18
-"""Gradients for one server are sent once they have this many bytes, so that small params share a message."""
+"""Gradients for one server are sent once they have this many bytes, so that small params share a message.
+
+Those on a GPU wait for the flush.
+"""
 
 
 @dataclass(frozen=True)
@@ -54,15 +57,15 @@ class _PartialSum:
     node : int
     pairs : list of (array, array)
         The second is added to the first, in order.
-    total : array, 1-D
-        Where the sum is then: in the gradient of the first worker.
+    slices : list of array, 1-D
+        Where the sum is then, slice by slice: in the gradient of the first worker.
     n : int
         Number of sharers that it counts for, also if the gradients of some are always 0.
     """
 
     node: int
     pairs: list[tuple[Any, Any]]
-    total: Any
+    slices: list[Any]
     n: int
 
 
@@ -251,14 +254,14 @@ class Stub:
             for total, grad in each.pairs:
                 total += grad
         full = []
-        for piece in self._slices[param]:
+        for index, piece in enumerate(self._slices[param]):
             for each in sums:
-                arrays = (each.total[piece.start : piece.stop],)
-                request = self._to_server(message, piece, arrays, n=each.n, node=each.node)
+                request = self._to_server(message, piece, (each.slices[index],), n=each.n, node=each.node)
                 self._unanswered.add(request)
                 outgoing = self._outgoing[group, request.dst]
                 outgoing.add(request)
-                if outgoing.n_bytes >= PACK_BYTES:
+                # a GPU updates all params of a step by one kernel
+                if outgoing.n_bytes >= PACK_BYTES and isinstance(each.slices[index], np.ndarray):
                     full += outgoing.take()
         return full
 
@@ -277,7 +280,9 @@ class Stub:
             below = {leaf(worker, self._n_workers): learning[worker] for worker in learning if tops[worker] == top}
             pairs = [(grads[0], grad) for grads in below.values() for grad in grads[1:]]
             pairs += [(below[left][0], below[right][0]) for left, right in additions(tuple(below), top)]
-            sums.append(_PartialSum(top, pairs, below[min(below)][0], sum(map(len, below.values()))))
+            total = below[min(below)][0]
+            slices = [total[piece.start : piece.stop] for piece in self._slices[param]]
+            sums.append(_PartialSum(top, pairs, slices, sum(map(len, below.values()))))
         sums[0].n += len(users) - sum(each.n for each in sums)
         return sums
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,6 +12,7 @@ from singa_dask.conf import AlgConf, JobConf, Phase
 from singa_dask.layers import LAYERS, Context, InputLayer, Param, Records
 from singa_dask.net import NetBuilder
 from singa_dask.ops import BFLOAT16, NumpyOps
+from singa_dask.ops.contract import ArrayList
 from singa_dask.training import ALGORITHMS, UPDATERS, Algorithm, initial_values
 
 __all__ = ["FixedBatch", "Loop", "dtype_of"]
@@ -92,31 +94,63 @@ class Loop:
         self.state = {p: {name: ops.zeros((p.size,), p.dtype) for name in names} for p in net.owners}
         self._sharers = {owner: net.sharers(owner) for owner in net.owners}
         self._n_sent: dict[Param, int] = dict.fromkeys(net.owners, 0)
+        self._ready: list[Param] = []
+        self._groups: dict[tuple[Param, ...], Any] = {}
         conf: AlgConf = job.train_one_batch
         self.algorithm: Algorithm = ALGORITHMS.find(conf.alg)(net, update=self.update, conf=conf)
         self.algorithm.capture_steps()
 
     def update(self, step: int, param: Param) -> None:
-        """Take a gradient, and change the param when it has all of them."""
-        owner, ops = param.owner, self.net.ops
+        """Take a gradient, and change the param when it has all of them; on a GPU at the end of the step."""
+        owner = param.owner
         self._n_sent[owner] += 1
         if self._n_sent[owner] < len(self._sharers[owner]):
             return
         self._n_sent[owner] = 0
-        total, *more = (sharer.grad.reshape(-1) for sharer in self._sharers[owner] if not sharer.is_idle)
-        for grad in more:
-            ops.add(total, grad, out=total)
-        value = owner.data.reshape(-1)
-        if owner.running_statistic:
-            ops.subtract(value, total, out=value)
-            return
-        conf, at = owner.conf, step if self.anneals else 0
-        scales = {"lr_scale": self.rate * conf.lr_scale, "wd_scale": conf.wd_scale}
-        self.updater.update(at, step, value, total, self.state[owner], **scales)
+        self._ready.append(owner)
+        if not self.net.ops.prefers_large_kernels:
+            self._update_ready()
+
+    def _update_ready(self) -> None:
+        """Change the params that have all of their gradients, those with equal numbers by one kernel."""
+        key, self._ready = tuple(self._ready), []
+        if key not in self._groups:
+            self._groups[key] = self._grouped(key)
+        at = self.n_steps if self.anneals else 0
+        sums, groups = self._groups[key]
+        for total, grad in sums:
+            self.net.ops.add(total, grad, out=total)
+        for scales, values, grads, state in groups:
+            if scales is None:
+                self.net.ops.shift(values, grads, 1)
+                continue
+            lr_scale, wd_scale = scales
+            more = {"lr_scale": self.rate * lr_scale, "wd_scale": wd_scale}
+            self.updater.update(at, self.n_steps, values, grads, state, **more)
+
+    def _grouped(self, owners: tuple[Param, ...]) -> tuple[list[tuple[Any, Any]], list[Any]]:
+        """Return pairs of gradients to add up, and the params that take the same numbers."""
+        sums = []
+        alike: dict[Any, list[tuple[Param, Any]]] = defaultdict(list)
+        for owner in owners:
+            total, *more = (sharer.grad.reshape(-1) for sharer in self._sharers[owner] if not sharer.is_idle)
+            sums += [(total, grad) for grad in more]
+            scales = None if owner.running_statistic else (owner.conf.lr_scale, owner.conf.wd_scale)
+            alike[scales].append((owner, total))
+        groups = []
+        for scales, pairs in alike.items():
+            values = ArrayList(owner.data.reshape(-1) for owner, _ in pairs)
+            state = {
+                name: ArrayList(self.state[owner][name] for owner, _ in pairs) for name in self.updater.state_names
+            }
+            groups.append((scales, values, ArrayList(grad for _, grad in pairs), state))
+        return sums, groups
 
     def train(self) -> None:
         """Train for one step; nothing waits for a GPU."""
         self.algorithm.train_one_batch(self.n_steps)
+        if self._ready:
+            self._update_ready()
         self.n_steps += 1
 
     def train_one_batch(self) -> float:

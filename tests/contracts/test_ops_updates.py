@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.ops import NumpyOps
+from singa_dask.ops.contract import ArrayList
 from singa_dask.ops.numpy.updates import Preparation
 from tests.contracts.arrays import close, draw, get, put
 
@@ -132,3 +133,42 @@ def test_pieces_for_a_rule_of_a_user(ops: NumpyOps, dtype: Any, random: Any) -> 
     step = 2 * prepared(prep, *(x.astype(np.float64) for x in (w, g)))
     close(get(ops, arrays[0]), w - step)
     close(get(ops, arrays[2]), h + step)
+
+
+# chunks of a GPU have 4096 values
+SIZES = (5, 0, 4096, 1, 9000, 3)
+
+
+@pytest.mark.parametrize("prep", PREPARATIONS.values(), ids=PREPARATIONS)
+@pytest.mark.parametrize(("rule", "numbers"), [*RULES, (None, (0.0,))], ids=lambda x: getattr(x, "__name__", None))
+def test_a_list_of_slices_has_the_bits_of_each_alone(
+    ops: NumpyOps, dtype: Any, random: Any, rule: Any, numbers: Any, prep: Preparation
+) -> None:
+    n_state = 0 if rule is None else rule.__code__.co_argcount - 2 - len(numbers)
+    kernel = getattr(ops, "sgd" if rule is None else rule.__name__)
+    none = [None] if rule is None else []
+    columns = [[np.abs(draw(random, (size,), dtype)) for size in SIZES] for _ in range(2 + n_state)]
+    # slices that begin anywhere in memory
+    whole = [put(ops, np.concatenate([column[0], *column])) for column in columns]
+    starts = np.cumsum([SIZES[0], *SIZES])
+    lists = [ArrayList(x[a : a + n] for a, n in zip(starts[:-1], SIZES, strict=True)) for x in whole]
+    alone = [[put(ops, x.copy()) for x in column] for column in columns]
+    for lr in (LR, LR / 2):
+        kernel(*lists, *none, lr, *numbers, prep)
+        for slices in zip(*alone, strict=True):
+            kernel(*slices, *none, lr, *numbers, prep)
+    for column, wanted in zip(lists, alone, strict=True):
+        for actual, x in zip(column, wanted, strict=True):
+            np.testing.assert_array_equal(get(ops, actual), get(ops, x))
+
+
+def test_a_shift_is_a_mean_of_sharers(ops: NumpyOps, dtype: Any, random: Any) -> None:
+    values, sums = ([draw(random, (size,), dtype) for size in SIZES] for _ in range(2))
+    w, g = (ArrayList(put(ops, x.copy()) for x in arrays) for arrays in (values, sums))
+    ops.shift(w, g, 3)
+    ops.shift(w[0], g[0], 1)
+    for i, (value, total) in enumerate(zip(values, sums, strict=True)):
+        if not value.size:
+            continue
+        wanted = value.astype(np.float64) - total / 3 - total * (i == 0)
+        close(get(ops, w[i]), wanted)

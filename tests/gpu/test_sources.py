@@ -16,8 +16,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from singa_dask.ops.cupy import updates
 from singa_dask.ops.cupy.device import SOURCES, STANDARD, source
 
 ROOT = Path(__file__).parents[2]
@@ -133,6 +135,15 @@ def test_a_source_compiles(nvrtc: Nvrtc, architecture: str, name: str) -> None:
         expected = ("ptxas", "nvrtc: warning: Architectures prior to")
         others = [line for line in said.splitlines() if not line.startswith(expected)]
         assert status == 0 and not others and not KEPT.search(said), f"{types}\n{said}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_rules_for_lists_compile(nvrtc: Nvrtc, architecture: str) -> None:
+    for rule, dtype in itertools.product(updates.RULES, (np.float32, np.float64)):
+        code = updates.source_for_lists(rule, np.dtype(dtype))
+        status, said = nvrtc.compile(code, [STANDARD, *CUPYS_OPTIONS, f"-arch={architecture}"])
+        assert status == 0 and not said.strip(), f"{rule.name}\n{said}"
 
 
 def test_all_sources_are_known() -> None:

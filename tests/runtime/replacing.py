@@ -30,17 +30,13 @@ Applied = dict[tuple[int, int], list[int]]
 def count_updates(monkeypatch: pytest.MonkeyPatch) -> dict[Server, Applied]:
     """Return what each server applies from now on, also servers that are still to come."""
     counted: dict[Server, Applied] = defaultdict(lambda: defaultdict(list))
-    real = Server._on_update
+    real = Server._begin_update
 
-    def counting(server: Server, message: Message) -> list[Message]:
-        held = server._held[message.slice]
-        before = held.version
-        answers = real(server, message)
-        if held.version != before:
-            counted[server][message.slice, message.info["group"]].append(message.step)
-        return answers
+    def counting(server: Server, held: Any, group: int, step: int) -> None:
+        real(server, held, group, step)
+        counted[server][held.slice.id, group].append(step)
 
-    monkeypatch.setattr(Server, "_on_update", counting)
+    monkeypatch.setattr(Server, "_begin_update", counting)
     return counted
 
 

@@ -32,10 +32,12 @@ from singa_dask.ops.contract.normalisation import Normalisation, Running
 from singa_dask.ops.contract.random import Random
 from singa_dask.ops.contract.recurrent import Recurrent
 from singa_dask.ops.contract.softmax import Binary, Softmax
-from singa_dask.ops.contract.updates import Preparation, Updates
+from singa_dask.ops.contract.updates import ArrayList, Arrays, Preparation, Updates
 
 __all__ = [
     "Array",
+    "ArrayList",
+    "Arrays",
     "Binary",
     "CapturedKernels",
     "DType",

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from singa_dask.ops.contract.device import Array
 
-__all__ = ["Preparation", "Updates"]
+__all__ = ["ArrayList", "Arrays", "Preparation", "Updates"]
+
+
+class ArrayList(tuple[Array, ...]):
+    """Arrays (n_i,) of several params, of one dtype: their values, their gradients, or one name of their state.
+
+    Make it once, and use it in each step.
+
+    Attributes
+    ----------
+    on_device : object
+        What a GPU keeps to find the arrays: it is made in the first call.
+    """
+
+    on_device: Any = None
+
+
+# Of one param, or of several that are updated at once.
+Arrays: TypeAlias = Array | ArrayList
 
 
 class Preparation(NamedTuple):
@@ -37,9 +55,12 @@ class Updates(Protocol):
 
     ``g``, (n,), is the gradient, only read and prepared as ``prep`` says; ``lr`` is the learning rate. A rule works
     value by value: the result does not depend on how a param is cut into slices.
+
+    ``w``, ``g`` and the state may be an `ArrayList` each instead, of the same params. A GPU updates all of them by one
+    launch; the result is the same to the bit.
     """
 
-    def update_pieces(self, prep: Preparation, w: Array, g: Array, *state: Array) -> Iterator[tuple[Array, ...]]:
+    def update_pieces(self, prep: Preparation, w: Arrays, g: Arrays, *state: Arrays) -> Iterator[tuple[Array, ...]]:
         """Cut a slice into pieces for a rule.
 
         Yields
@@ -48,26 +69,29 @@ class Updates(Protocol):
             Piece of ``w``, prepared gradient, two arrays of scratch, pieces of the state.
         """
 
-    def sgd(self, w: Array, g: Array, velocity: Array | None, lr: float, momentum: float, prep: Preparation) -> None:
+    def shift(self, w: Arrays, g: Arrays, divisor: int) -> None:
+        """``w -= g / divisor``: running statistics, ``g`` is the sum of what ``divisor`` sharers find too large."""
+
+    def sgd(self, w: Arrays, g: Arrays, velocity: Arrays | None, lr: float, momentum: float, prep: Preparation) -> None:
         """``v = momentum v - lr g``, ``w += v``; without velocity ``w -= lr g``."""
 
-    def nesterov(self, w: Array, g: Array, velocity: Array, lr: float, momentum: float, prep: Preparation) -> None:
+    def nesterov(self, w: Arrays, g: Arrays, velocity: Arrays, lr: float, momentum: float, prep: Preparation) -> None:
         """``v' = momentum v + lr g``, ``w -= (1 + momentum) v' - momentum v``."""
 
-    def adagrad(self, w: Array, g: Array, square: Array, lr: float, delta: float, prep: Preparation) -> None:
+    def adagrad(self, w: Arrays, g: Arrays, square: Arrays, lr: float, delta: float, prep: Preparation) -> None:
         """``h += g^2``, ``w -= lr g / sqrt(h + delta)``."""
 
     def rmsprop(
-        self, w: Array, g: Array, square: Array, lr: float, rho: float, delta: float, prep: Preparation
+        self, w: Arrays, g: Arrays, square: Arrays, lr: float, rho: float, delta: float, prep: Preparation
     ) -> None:
         """``h = rho h + (1 - rho) g^2``, ``w -= lr g / sqrt(h + delta)``."""
 
     def adadelta(
         self,
-        w: Array,
-        g: Array,
-        square: Array,
-        step_square: Array,
+        w: Arrays,
+        g: Arrays,
+        square: Arrays,
+        step_square: Arrays,
         lr: float,
         rho: float,
         delta: float,
@@ -80,10 +104,10 @@ class Updates(Protocol):
 
     def adam(
         self,
-        w: Array,
-        g: Array,
-        mean: Array,
-        square: Array,
+        w: Arrays,
+        g: Arrays,
+        mean: Arrays,
+        square: Arrays,
         lr: float,
         beta1: float,
         beta2: float,
@@ -99,10 +123,10 @@ class Updates(Protocol):
 
     def adamax(
         self,
-        w: Array,
-        g: Array,
-        mean: Array,
-        largest: Array,
+        w: Arrays,
+        g: Arrays,
+        mean: Arrays,
+        largest: Arrays,
         lr: float,
         beta1: float,
         beta2: float,

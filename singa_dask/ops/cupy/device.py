@@ -147,6 +147,13 @@ class CupyDevice:
         found = self._functions[key] = self._modules[of].get_function(name)
         return found
 
+    def compile(self, code: str, name: str) -> Any:
+        """Return a kernel of a source text, as `function` does of a file."""
+        key = (code, name)
+        if key not in self._functions:
+            self._functions[key] = cupy.RawModule(code=code, options=(STANDARD,)).get_function(name)
+        return self._functions[key]
+
     # -- host memory and copies --------------------------------------------------------------------------
 
     def pinned(self, shape: Sequence[int], dtype: DType) -> HostArray:

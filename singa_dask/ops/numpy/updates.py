@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from singa_dask.ops.contract import Array, Preparation, Updates
+from singa_dask.ops.contract import Array, ArrayList, Arrays, Preparation, Updates
 from singa_dask.ops.scratch import Scratch
 
 __all__ = ["NumpyUpdates"]
@@ -27,7 +27,12 @@ class NumpyUpdates(Scratch, Updates):
     # so small that values, gradient, state and scratch of a piece stay in cache, so large that calls are few
     update_values = 1 << 16
 
-    def update_pieces(self, prep: Preparation, w: Array, g: Array, *state: Array) -> Iterator[tuple[Array, ...]]:
+    def update_pieces(self, prep: Preparation, w: Arrays, g: Arrays, *state: Arrays) -> Iterator[tuple[Array, ...]]:
+        lists = (x if isinstance(x, ArrayList) else (x,) for x in (w, g, *state))
+        for slices in zip(*lists, strict=True):
+            yield from self._pieces_of(prep, *slices)
+
+    def _pieces_of(self, prep: Preparation, w: Array, g: Array, *state: Array) -> Iterator[tuple[Array, ...]]:
         most = self.update_values
         work = self.scratch("update", (3, min(most, w.size)), w.dtype)
         for start in range(0, w.size, most):
@@ -40,7 +45,13 @@ class NumpyUpdates(Scratch, Updates):
             yield (value, prepared, tmp, tmp2, *states)
 
     @quietly
-    def sgd(self, w: Array, g: Array, velocity: Array | None, lr: float, momentum: float, prep: Preparation) -> None:
+    def shift(self, w: Arrays, g: Arrays, divisor: int) -> None:
+        for value, grad, tmp, _ in self.update_pieces(Preparation(), w, g):
+            np.divide(grad, divisor, out=tmp)
+            value -= tmp
+
+    @quietly
+    def sgd(self, w: Arrays, g: Arrays, velocity: Arrays | None, lr: float, momentum: float, prep: Preparation) -> None:
         state = () if velocity is None else (velocity,)
         for value, grad, tmp, _, *velocities in self.update_pieces(prep, w, g, *state):
             np.multiply(grad, lr, out=tmp)
@@ -53,7 +64,7 @@ class NumpyUpdates(Scratch, Updates):
             value += v
 
     @quietly
-    def nesterov(self, w: Array, g: Array, velocity: Array, lr: float, momentum: float, prep: Preparation) -> None:
+    def nesterov(self, w: Arrays, g: Arrays, velocity: Arrays, lr: float, momentum: float, prep: Preparation) -> None:
         for value, grad, tmp, tmp2, v in self.update_pieces(prep, w, g, velocity):
             v *= momentum
             np.copyto(tmp2, v)
@@ -64,7 +75,7 @@ class NumpyUpdates(Scratch, Updates):
             value -= tmp
 
     @quietly
-    def adagrad(self, w: Array, g: Array, square: Array, lr: float, delta: float, prep: Preparation) -> None:
+    def adagrad(self, w: Arrays, g: Arrays, square: Arrays, lr: float, delta: float, prep: Preparation) -> None:
         for value, grad, tmp, tmp2, h in self.update_pieces(prep, w, g, square):
             np.multiply(grad, grad, out=tmp)
             h += tmp
@@ -72,7 +83,7 @@ class NumpyUpdates(Scratch, Updates):
 
     @quietly
     def rmsprop(
-        self, w: Array, g: Array, square: Array, lr: float, rho: float, delta: float, prep: Preparation
+        self, w: Arrays, g: Arrays, square: Arrays, lr: float, rho: float, delta: float, prep: Preparation
     ) -> None:
         for value, grad, tmp, tmp2, h in self.update_pieces(prep, w, g, square):
             _mean_square(h, grad, rho, tmp)
@@ -81,10 +92,10 @@ class NumpyUpdates(Scratch, Updates):
     @quietly
     def adadelta(
         self,
-        w: Array,
-        g: Array,
-        square: Array,
-        step_square: Array,
+        w: Arrays,
+        g: Arrays,
+        square: Arrays,
+        step_square: Arrays,
         lr: float,
         rho: float,
         delta: float,
@@ -105,10 +116,10 @@ class NumpyUpdates(Scratch, Updates):
     @quietly
     def adam(
         self,
-        w: Array,
-        g: Array,
-        mean: Array,
-        square: Array,
+        w: Arrays,
+        g: Arrays,
+        mean: Arrays,
+        square: Arrays,
         lr: float,
         beta1: float,
         beta2: float,
@@ -132,10 +143,10 @@ class NumpyUpdates(Scratch, Updates):
     @quietly
     def adamax(
         self,
-        w: Array,
-        g: Array,
-        mean: Array,
-        largest: Array,
+        w: Arrays,
+        g: Arrays,
+        mean: Arrays,
+        largest: Arrays,
         lr: float,
         beta1: float,
         beta2: float,

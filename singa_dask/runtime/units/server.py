@@ -11,6 +11,8 @@ job does, from a consistent cut.
 
 from __future__ import annotations
 
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,12 +21,15 @@ import numpy as np
 
 from singa_dask.comm import Address, Message, ParamSlice, pack, tree_sum
 from singa_dask.conf import ClusterConf, UpdaterConf
-from singa_dask.ops.contract import Ops
+from singa_dask.ops.contract import ArrayList, Ops
 from singa_dask.runtime.checkpoints.checkpoint import Piece
 from singa_dask.runtime.units.update_counts import UpdateCounts
 from singa_dask.training import UPDATERS, Updater
 
 __all__ = ["Server"]
+
+MAX_KEPT_LISTS = 256
+"""Lists of slices that are updated together, kept for the next step; more are new in each step."""
 
 
 @dataclass
@@ -55,6 +60,8 @@ class _Held:
 class Server:
     """One server of a server group.
 
+    Its thread and that of a worker may call it, one at a time: whoever does has its `lock`.
+
     Parameters
     ----------
     address : Address
@@ -74,6 +81,7 @@ class Server:
 
     Attributes
     ----------
+    lock : Lock
     duplicates : int
         Number of requests for updates that were applied before.
     counts : UpdateCounts
@@ -92,6 +100,7 @@ class Server:
         ops: Ops,
     ) -> None:
         self.address = address
+        self.lock = threading.Lock()
         self.ops = ops
         self.updater: Updater = UPDATERS.find(updater.type)(updater)
         self.updater.ops = ops
@@ -107,6 +116,7 @@ class Server:
             view = values(piece.param)[piece.start : piece.stop]
             applied, given = ([-1] * cluster.nworker_groups for _ in range(2))
             self._held[piece.id] = _Held(piece, view, self._new_state(piece, view), applied, given)
+        self._kept_lists: dict[tuple[int, ...], tuple[ArrayList, ArrayList, dict[str, ArrayList]]] = {}
         self._settling: Message | None = None
         self._unsettled: set[int] = set()
 
@@ -149,6 +159,8 @@ class Server:
         return handler(message)
 
     def _on_pack(self, message: Message) -> list[Message]:
+        if all(part.kind == "update" for part in message.parts):
+            return pack(self._update(message.parts))
         return pack(answer for part in message.parts for answer in self.handle(part))
 
     # -- put, get, update ------------------------------------------------------------------------
@@ -173,49 +185,112 @@ class Server:
         return [self._answer(message, held, "r-get") for message in ready]
 
     def _on_update(self, message: Message) -> list[Message]:
-        """Collect the gradients of a worker group; update once all are there, and answer each process once."""
-        held = self._held[message.slice]
-        group = message.info["group"]
-        if message.step <= held.applied[group]:
-            self.duplicates += 1
-            return [self._answer(message, held, "r-update")]
-        sent = held.sent.setdefault(group, {})
-        sent[message.src, message.info["node"]] = message
-        if sum(each.info["n"] for each in sent.values()) < message.info["total"]:
-            return []
-        del held.sent[group]
-        received = [sent[key] for key in sorted(sent)]
-        total = tree_sum({each.info["node"]: each.arrays[0] for each in received})
-        self._count(held, group)
-        self._apply(held, total, message.step)
-        held.applied[group] = message.step
-        processes = {each.src: each for each in received}
-        answers = [self._answer(each, held, "r-update") for each in processes.values()]
-        return answers + self._serve_waiting(held) + self._sync(held)
+        return self._update([message])
 
-    def _count(self, held: _Held, group: int) -> None:
+    def _update(self, messages: Sequence[Message]) -> list[Message]:
+        """Collect gradients of worker groups; update the slices of which all are there, and answer each process once.
+
+        All are updated before the first answer, by few kernels.
+        """
+        complete: list[tuple[_Held, list[Message]]] = []
+        refused: set[int] = set()
+        due: list[tuple[_Held, Any, int]] = []
+        for message in messages:
+            held = self._held[message.slice]
+            group = message.info["group"]
+            if message.step <= held.applied[group]:
+                self.duplicates += 1
+                refused.add(len(complete))
+                complete.append((held, [message]))
+                continue
+            sent = held.sent.setdefault(group, {})
+            sent[message.src, message.info["node"]] = message
+            if sum(each.info["n"] for each in sent.values()) < message.info["total"]:
+                continue
+            del held.sent[group]
+            received = [sent[key] for key in sorted(sent)]
+            total = tree_sum({each.info["node"]: each.arrays[0] for each in received})
+            self._begin_update(held, group, message.step)
+            due.append((held, total, message.step))
+            complete.append((held, received))
+        self._apply(due)
+        answers = []
+        for i, (held, received) in enumerate(complete):
+            processes = {each.src: each for each in received}
+            answers += [self._answer(each, held, "r-update") for each in processes.values()]
+            if i not in refused:
+                answers += self._serve_waiting(held) + self._sync(held)
+        return answers
+
+    @property
+    def has_values(self) -> bool:
+        """Whether all slices have their initial values."""
+        return all(held.version >= 0 for held in self._held.values())
+
+    def update(self, step: int, gradients: Sequence[tuple[int, Any]]) -> list[int]:
+        """Update slices with the gradients of worker group 0, in the thread of its only worker.
+
+        Parameters
+        ----------
+        step : int
+        gradients : sequence of (int, array)
+            Slice, and the sum of the gradients of its sharers.
+
+        Returns
+        -------
+        list of int
+            The version of each slice.
+        """
+        due = []
+        for number, total in gradients:
+            held = self._held[number]
+            if step <= held.applied[0]:
+                self.duplicates += 1
+                continue
+            self._begin_update(held, 0, step)
+            due.append((held, total, step))
+        self._apply(due)
+        for held, *_ in due:
+            held.given[0] = held.version
+        return [self._held[number].version for number, _ in gradients]
+
+    def _begin_update(self, held: _Held, group: int, step: int) -> None:
         """Count an update before it is applied; what a group had from a server before this one is not known."""
+        held.applied[group] = step
         self.counts.applied += 1
         if self.scales[held.slice.param] is not None and held.given[group] >= 0:
             self.counts.add_gradient(held.version - held.given[group])
 
-    def _apply(self, held: _Held, total: Any, step: int) -> None:
-        scales = self.scales[held.slice.param]
-        n_shares = self.n_shares[held.slice.param]
-        if scales is None:
-            held.value -= total / n_shares
-        else:
-            self.updater.update(
-                step,
-                held.version,
-                held.value,
-                total,
-                held.state,
-                n_sharers=n_shares,
-                lr_scale=scales[0],
-                wd_scale=scales[1],
-            )
-        held.version += 1
+    def _apply(self, due: Sequence[tuple[_Held, Any, int]]) -> None:
+        """Update slices, each with a gradient of a step; those that take the same numbers by one kernel."""
+        alike: dict[Any, list[tuple[_Held, Any]]] = defaultdict(list)
+        for held, total, step in due:
+            index = held.slice.param
+            alike[step, held.version, self.scales[index], self.n_shares[index]].append((held, total))
+            held.version += 1
+        for (step, version, scales, n_shares), pairs in alike.items():
+            values, grads, state = self._lists(pairs)
+            if scales is None:
+                self.ops.shift(values, grads, n_shares)
+                continue
+            lr_scale, wd_scale = scales
+            more = {"n_sharers": n_shares, "lr_scale": lr_scale, "wd_scale": wd_scale}
+            self.updater.update(step, version, values, grads, state, **more)
+
+    def _lists(self, pairs: Sequence[tuple[_Held, Any]]) -> tuple[ArrayList, ArrayList, dict[str, ArrayList]]:
+        """Return values, gradients and state of slices; on a GPU always the same objects for the same gradients."""
+        # a list keeps its arrays, so that no other gradient has the identity of one of them
+        key = tuple(id(total) for _, total in pairs)
+        if key in self._kept_lists:
+            return self._kept_lists[key]
+        slices = [held for held, _ in pairs]
+        state = {name: ArrayList(held.state[name] for held in slices) for name in slices[0].state}
+        lists = ArrayList(held.value for held in slices), ArrayList(total for _, total in pairs), state
+        if self.ops.prefers_large_kernels:
+            if len(self._kept_lists) >= MAX_KEPT_LISTS:
+                self._kept_lists.clear()
+            self._kept_lists[key] = lists
+        return lists
 
     def _answer(self, message: Message, held: _Held, kind: str) -> Message:
         arrays: tuple[Any, ...] = ()

@@ -46,6 +46,9 @@ logger = logging.getLogger(__name__)
 LEAVE_S = 1.0
 """Seconds that a unit has to end after an abort; only calls into foreign code and long kernels take longer."""
 
+MAX_OWN_VALUES = 1 << 18
+"""Params with more values are updated by the thread of the server, while a worker on a CPU goes on."""
+
 
 def run_unit(
     host: UnitHost, address: Address, checkpoint_url: str, resume: str | Checkpoint | None, init_from: Sequence[str]
@@ -236,7 +239,25 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack:
 
         mirror = stack.enter_context(HostMirror(worker, ops, host.router.post, fail))
     host.stub.give_memory(worker, net, mirror)
-    return WorkerParams(worker, net, host.plan, ops, host.router.post, mirror)
+    return WorkerParams(worker, net, host.plan, ops, host.router.post, mirror, _own_server_of(host, net, mirror))
+
+
+def _own_server_of(host: UnitHost, net: NeuralNet, mirror: HostMirror | None) -> Callable[[], Server | None]:
+    """Return what finds the server that a worker may call itself: one of its process that serves no other worker."""
+    cluster = host.job.cluster
+    counts = cluster.nworker_groups, cluster.nworkers_per_group, cluster.nserver_groups, cluster.nservers_per_group
+    server = Address.server(0, 0)
+    is_own = set(counts) == {1} and server in host.local and cluster.share_memory
+    if not is_own or mirror is not None or host.trace is not None:
+        return lambda: None
+    if not host.devices.params_stay and sum(owner.size for owner in net.owners) > MAX_OWN_VALUES:
+        return lambda: None
+
+    def find() -> Server | None:
+        found = host.units.get(server)
+        return found if isinstance(found, Server) else None
+
+    return find
 
 
 def _log_threads(host: UnitHost, ops: Ops, threads: int) -> None:
@@ -288,7 +309,9 @@ def _serve(host: UnitHost, server: Server, handle: Callable[[Message], list[Mess
         if message.kind == "snapshot":
             _snapshot(host, server, message)
         elif message.kind != "start":
-            for answer in handle(message):
+            with server.lock:
+                answers = handle(message)
+            for answer in answers:
                 host.router.post(answer)
 
 
@@ -307,7 +330,8 @@ def _messages(host: UnitHost, server: Address) -> Iterator[Message]:
 
 def _snapshot(host: UnitHost, server: Server, message: Message) -> None:
     """Copy the slices of the server, let training continue, and write or keep the copy in the background."""
-    pieces = server.snapshot()
+    with server.lock:
+        pieces = server.snapshot()
     term = {"term": message.info["term"]}
     host.router.post(Message("r-snapshot", src=server.address, dst=message.src, step=message.step, info=term))
 

@@ -9,7 +9,7 @@ import numpy as np
 from singa_dask.conf import UpdaterConf
 from singa_dask.conf.job import DecayRate
 from singa_dask.conf.model import Conf
-from singa_dask.ops.contract import Array, Preparation
+from singa_dask.ops.contract import Array, Arrays, Preparation
 from singa_dask.training.updaters.updater import UPDATERS, KernelUpdater, Updater
 
 __all__ = [
@@ -40,7 +40,7 @@ class SGD(KernelUpdater):
         super().__init__(conf)
         self.state_names = ("momentum",) if conf.momentum > 0 else ()
 
-    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
         self.ops.sgd(w, g, state.get("momentum"), lr, self.conf.momentum, prep)
 
 
@@ -51,7 +51,7 @@ class Nesterov(KernelUpdater):
     reads = ("momentum",)
     state_names = ("momentum",)
 
-    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
         self.ops.nesterov(w, g, state["momentum"], lr, self.conf.momentum, prep)
 
 
@@ -62,7 +62,7 @@ class AdaGrad(KernelUpdater):
     reads = ("delta",)
     state_names = ("square",)
 
-    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
         self.ops.adagrad(w, g, state["square"], lr, self.conf.delta, prep)
 
 
@@ -81,7 +81,7 @@ class RMSProp(KernelUpdater):
     reads = ("delta",)
     state_names = ("square",)
 
-    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
         self.ops.rmsprop(w, g, state["square"], lr, self.conf.block(RMSPropConf).rho, self.conf.delta, prep)
 
 
@@ -100,7 +100,7 @@ class AdaDelta(KernelUpdater):
     reads = ("delta",)
     state_names = ("square", "step_square")
 
-    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
         rho, delta = self.conf.block(AdaDeltaConf).rho, self.conf.delta
         self.ops.adadelta(w, g, state["square"], state["step_square"], lr, rho, delta, prep)
 
@@ -132,7 +132,7 @@ class Adam(KernelUpdater):
     reads = ("delta",)
     state_names = ("mean", "square")
 
-    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
         conf, correction = self.conf.block(AdamConf), None
         if conf.bias_correction:
             lr, correction = lr / (1 - conf.beta1**t), 1 / (1 - conf.beta2**t)
@@ -159,7 +159,7 @@ class AdamMax(KernelUpdater):
     reads = ("delta",)
     state_names = ("mean", "largest")
 
-    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
         conf = self.conf.block(AdamMaxConf)
         if conf.bias_correction:
             lr /= 1 - conf.beta1**t

@@ -9,7 +9,7 @@ import numpy as np
 
 from singa_dask.conf import Conf, UpdaterConf
 from singa_dask.ops import NumpyOps
-from singa_dask.ops.contract import Array, Ops, Preparation
+from singa_dask.ops.contract import Array, Arrays, Ops, Preparation
 from singa_dask.registry import Registry
 from singa_dask.training.schedules import SCHEDULES
 
@@ -88,15 +88,15 @@ class Updater:
         self,
         step: int,
         n_updates: int,
-        value: Array,
-        grad: Array,
-        state: Mapping[str, Array],
+        value: Arrays,
+        grad: Arrays,
+        state: Mapping[str, Arrays],
         *,
         n_sharers: int = 1,
         lr_scale: float = 1.0,
         wd_scale: float = 1.0,
     ) -> None:
-        """Update a slice of a param in place: average over sharers, clip, decay, rule.
+        """Update a slice of a param, or several at once, in place: average over sharers, clip, decay, rule.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class Updater:
         grad : (n,) float
             Sum of the sharers' gradients; read only.
         state : dict of str to (n,) arrays
-            By `state_names`.
+            By `state_names`. Each of ``value``, ``grad`` and these may be an `ArrayList` of slices.
         n_sharers : int
             What the sum is divided by.
         lr_scale, wd_scale : float
@@ -123,7 +123,7 @@ class Updater:
             prep = prep._replace(decay=0.0, value_factor=1 - lr * decay)
         self._apply(value, grad, lr, n_updates + 1, state, prep)
 
-    def _apply(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+    def _apply(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
         """Update a slice by `rule`."""
         names = self.state_names
         with np.errstate(all="ignore"):
@@ -150,12 +150,12 @@ class KernelUpdater(Updater):
         if "rule" in vars(cls):
             cls.fused = False
 
-    def kernel(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
-        """Change values in place, of a slice or of a piece of one."""
+    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
+        """Change values in place, of a slice, of a piece of one, or of several slices, by a kernel of `ops` alone."""
         raise TypeError(f"{type(self).__name__} does not say how to update: it has no kernel()")
 
     def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
         self.kernel(w, g, lr, t, state, Preparation())
 
-    def _apply(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], prep: Preparation) -> None:
+    def _apply(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
         (self.kernel if self.fused else super()._apply)(w, g, lr, t, state, prep)
