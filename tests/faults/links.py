@@ -15,7 +15,9 @@ __all__ = ["Network", "has_namespaces", "network"]
 
 HOLD = ["sleep", "infinity"]
 # else a job may begin on the last hosts, if the machine is busy, and tests cut the first
-WAIT = "import sys, distributed as d; d.Client(scheduler_file=sys.argv[1]).wait_for_workers(int(sys.argv[2]), timeout=60)"
+WAIT = (
+    "import sys, distributed as d; d.Client(scheduler_file=sys.argv[1]).wait_for_workers(int(sys.argv[2]), timeout=60)"
+)
 SUBNET = "10.213.7"
 
 
