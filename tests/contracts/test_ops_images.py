@@ -91,6 +91,9 @@ def test_convolution(
     for _ in range(2):  # the second call meets what the first one kept
         ops.conv2d(x, w, b, y, stride, pad)
         close(get(ops, y), wanted_y)
+    for bias, values in ((b, wanted_y), (None, wanted)):
+        ops.conv2d(x, w, bias, y, stride, pad, relu=True)
+        close(get(ops, y), np.maximum(values, 0))
     ops.conv2d(x, w, None, y, stride, pad)
     close(get(ops, y), wanted)
     ops.conv2d_grad_input(gy, w, gx, stride, pad)

@@ -1,4 +1,4 @@
-"""Builds cuDNN's plans for the convolutions of the nets in configs/, for an H100 that is not there, and prints them.
+"""Builds the plans of cuDNN for the convolutions of the nets in configs/, for an H100 that is not there; prints them.
 
 Run by test_cudnn in a process of its own, which finds `DRIVER` and `RUNTIME` in place of CUDA's libraries: planning
 asks them whether there is a device, and loads what it compiles; nothing is run.
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from singa_dask.ops import BFLOAT16
-from singa_dask.ops.cupy.cudnn import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Convolution, build
+from singa_dask.ops.cupy.cudnn import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Convolution, plans
 
 __all__ = ["DRIVER", "RUNTIME", "convolutions", "main"]
 
@@ -96,16 +96,22 @@ def convolutions() -> Iterator[Convolution]:
             sizes = [(size + 2 * pad - kernel) // stride + 1 for size in (height, width)]
             shapes = (n, channels, height, width), (filters, channels, kernel, kernel), (n, filters, *sizes)
             for dtype, tf32 in TYPES:
-                for kind, biased in ((FORWARD, False), (FORWARD, True), (GRAD_INPUT, False), (GRAD_WEIGHT, False)):
-                    yield Convolution(kind, *shapes, (stride, stride), (pad, pad), dtype, biased, tf32)
+                around = (stride, stride), (pad, pad), dtype
+                for biased, relu in ((False, False), (False, True), (True, False), (True, True)):
+                    yield Convolution(FORWARD, *shapes, *around, biased, relu, tf32=tf32)
+                for kind in (GRAD_INPUT, GRAD_WEIGHT):
+                    yield Convolution(kind, *shapes, *around, tf32=tf32)
 
 
 def main() -> None:
     cudnn = importlib.import_module("cudnn")
     device = cudnn.create_device_properties(json.dumps(H100))
     for wanted in convolutions():
-        plan = build(cudnn, wanted, device_property=device)
-        print(json.dumps({"kind": wanted.kind, "workspace_bytes": plan.workspace_bytes}))
+        built = list(plans(cudnn, wanted, device_property=device))
+        names = [plan.name for plan in built]
+        (again,) = plans(cudnn, wanted, names[-1], device_property=device)
+        sizes = [plan.workspace_bytes for plan in built]
+        print(json.dumps({"key": wanted.key, "names": names, "sizes": sizes, "again": again.name}))
 
 
 if __name__ == "__main__":

@@ -47,10 +47,13 @@ class Images(Protocol):
 
     # -- convolution -----------------------------------------------------------------------------------
 
-    def conv2d(self, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair) -> None:
+    def conv2d(
+        self, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair, relu: bool = False
+    ) -> None:
         """``out[n, f, i, j] = b[f] + sum_{c, k, l} w[f, c, k, l] x[n, c, i stride + k - pad, j stride + l - pad]``.
 
-        Outside of the image x is 0. The kernel is not flipped, as usual in neural nets.
+        Outside of the image x is 0. The kernel is not flipped, as usual in neural nets. With ``relu`` negative values
+        of the result become 0; a NaN may, too.
 
         Parameters
         ----------

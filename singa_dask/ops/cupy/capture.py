@@ -8,11 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import cupy
-
 from singa_dask.ops.contract import Key
 from singa_dask.ops.cupy.conv import CupyConv
-from singa_dask.ops.cupy.linear import workspace
 from singa_dask.ops.cupy.random import CupyRandom, Draws
 
 __all__ = ["CapturedKernels", "CupyCapture"]
@@ -24,17 +21,11 @@ class CupyCapture(CupyConv, CupyRandom):
     supports_capture = True
 
     def capture(self, run: Callable[[], None]) -> CapturedKernels:
-        # allocated before the capture, in which nothing can be
-        workspace(self.gpu.index)
         draws = self.draws = Draws(self)
-        # a stream of its own: what other threads enqueue meanwhile is not captured
-        with cupy.cuda.Stream(non_blocking=True) as stream:
-            self.use_stream(stream)
-            try:
-                graph = capture_graph(stream, run)
-            finally:
-                self.use_stream(self.gpu.stream)
-                self.draws = None
+        try:
+            graph = self.graph_of(run)
+        finally:
+            self.draws = None
         return CapturedKernels(self, graph, draws)
 
 
@@ -69,14 +60,3 @@ class CapturedKernels:
         """
         self._draws.put(self._ops.gpu, key_now)
         self._graph.launch(stream=self._ops.gpu.stream)
-
-
-def capture_graph(stream: Any, run: Callable[[], None]) -> Any:
-    """Return the graph of what is enqueued on a stream; ends the capture also if something cannot be captured."""
-    stream.begin_capture()
-    try:
-        run()
-    finally:
-        # raises if something enqueued has invalidated the capture
-        graph = stream.end_capture()
-    return graph

@@ -1,15 +1,19 @@
-"""CupyConv: convolution on a GPU: by cuDNN where it is installed, else by matrix products over unfolded images.
+"""CupyConv: convolution on a GPU: by cuDNN where it is installed, or by matrix products over unfolded images.
 
 Both take images that are dense in memory as N, H, W, C, as `features` makes them; others are copied before or after.
-Each call copies the weights to the layout F, kh, kw, C and the dtype of the images.
+Each call copies the weights to the layout F, kh, kw, C and the dtype of the images, unless they have both. The first
+call for some shapes and types times the engines of cuDNN and the products, and the fastest is kept: see `engines`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain, islice
+from typing import Any, TypeAlias
 
 import cupy
 import numpy as np
@@ -25,12 +29,15 @@ from singa_dask.ops.cupy.cudnn import (
     IMAGES,
     OUTPUTS,
     WEIGHTS,
+    Convolution,
     Cudnn,
     Missing,
     Plan,
 )
-from singa_dask.ops.cupy.device import Array, CupyDevice
-from singa_dask.ops.cupy.linear import CupyLinear
+from singa_dask.ops.cupy.device import Array, CupyDevice, elapsed
+from singa_dask.ops.cupy.elementwise import ADD, RELU
+from singa_dask.ops.cupy.engines import choices_in, fastest, folder_of
+from singa_dask.ops.cupy.linear import CupyLinear, workspace
 from singa_dask.ops.scratch import channels_last
 
 __all__ = ["CupyConv"]
@@ -40,6 +47,18 @@ LOG = logging.getLogger(__name__)
 
 # Bytes of unfolded images that one matrix product takes, at least one image.
 COLUMN_BYTES = 1 << 26
+
+# Ways to compute a convolution are timed from so many multiplications on; smaller ones take any of them microseconds.
+MIN_PRODUCTS = 1 << 20
+# The name of matrix products among the names of plans.
+PRODUCTS = "products"
+# Runs in a graph, of which there are fewer if one run takes longer; launches of it, of which the shortest counts.
+RUNS, LONG_SECONDS, LAUNCHES = 4, 1e-3, 3
+# The host may take so much longer than the device for one run.
+HOST_SECONDS = 2e-4
+
+# A plan of cuDNN, or None: matrix products over unfolded images.
+Way: TypeAlias = "Plan | None"
 
 ADD_TO = cupy.ElementwiseKernel("T x", "P y", "y = y + (P)x", "add_to")
 
@@ -56,35 +75,45 @@ class CupyConv(CupyLinear):
         super().__init__(gpu, precision)
         self._cudnn: Cudnn | None = None
         self._looked_for_cudnn = False
+        self._ways: dict[tuple[Any, ...], Way] = {}
 
-    def use_stream(self, stream: Any) -> None:
-        """Enqueue what ignores the thread's current stream, i.e. cuDNN's work, on another stream from now on."""
-        if self._cudnn is not None:
-            self._cudnn.use_stream(stream.ptr)
-
-    def conv2d(self, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair) -> None:
+    def conv2d(
+        self, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair, relu: bool = False
+    ) -> None:
         x, y = self._dense_images("x", x), self._room_for_images("y", out)
         weights = self._ordered_weights(w, x.dtype)
-        plan = self._find_plan(FORWARD, x, w, out, stride, pad, b is not None)
-        if plan is not None:
-            arrays = {IMAGES: x, WEIGHTS: weights, OUTPUTS: y}
-            self._run_plan(plan, arrays if b is None else arrays | {BIAS: self._taken_bias(b, x.dtype)})
-        else:
-            for columns, images in self._unfolded(x, y, w.shape[2:], stride, pad):
-                self.linear(columns, rows_of(weights), b, pixels_of(images))
+
+        def run(way: Way) -> None:
+            if way is None:
+                for columns, images in self._unfolded(x, y, w.shape[2:], stride, pad):
+                    self.linear(columns, rows_of(weights), b, pixels_of(images))
+            else:
+                bias = {BIAS: self._taken_bias(b, x.dtype)} if way.fused and b is not None else {}
+                self._run_plan(way, {IMAGES: x, WEIGHTS: weights, OUTPUTS: y} | bias)
+                if way.fused:
+                    return
+                if b is not None:
+                    ADD(pixels_of(y), b, pixels_of(y))
+            if relu:
+                RELU(pixels_of(y), pixels_of(y))
+
+        run(self._way(run, FORWARD, x.shape, w.shape, y.shape, stride, pad, x.dtype, b is not None, relu))
         if y is not out:
             self.copy(y, out)
 
     def conv2d_grad_input(self, gy: Array, w: Array, out: Array, stride: Pair, pad: Pair) -> None:
         gy, gx = self._dense_images("gy", gy), self._room_for_images("gx", out)
         weights = self._ordered_weights(w, gy.dtype)
-        plan = self._find_plan(GRAD_INPUT, out, w, gy, stride, pad)
-        if plan is not None:
-            self._run_plan(plan, {IMAGES: gx, WEIGHTS: weights, OUTPUTS: gy})
-        else:
+
+        def run(way: Way) -> None:
+            if way is not None:
+                self._run_plan(way, {IMAGES: gx, WEIGHTS: weights, OUTPUTS: gy})
+                return
             for columns, images, g in self._pieces_of_columns(gx, gy, w.shape[2:], wide(gy.dtype)):
                 self.gemm(pixels_of(g), rows_of(weights), columns)
                 self._move_windows("fold", columns, images, g, w.shape[2:], stride, pad)
+
+        run(self._way(run, GRAD_INPUT, out.shape, w.shape, gy.shape, stride, pad, gy.dtype))
         if gx is not out:
             self.copy(gx, out)
 
@@ -92,18 +121,26 @@ class CupyConv(CupyLinear):
         self, x: Array, gy: Array, out: Array, bias: Array | None, stride: Pair, pad: Pair, accumulate: bool = False
     ) -> None:
         x, gy = self._dense_images("x", x), self._dense_images("gy", gy)
-        plan = self._find_plan(GRAD_WEIGHT, x, out, gy, stride, pad)
-        total = self.scratch("conv weights", out.shape, x.dtype if plan is not None else wide(x.dtype))
-        if plan is not None:
-            self._run_plan(plan, {IMAGES: x, WEIGHTS: total, OUTPUTS: gy})
-        else:
+
+        def run(way: Way) -> Array:
+            dtype = wide(x.dtype) if way is None else x.dtype
+            if accumulate or out.dtype != dtype or not is_dense(out):
+                total = self.scratch("conv weights", out.shape, dtype)
+            else:
+                total = out
+            if way is not None:
+                self._run_plan(way, {IMAGES: x, WEIGHTS: total, OUTPUTS: gy})
+                return total
             if not len(x):
                 total[...] = 0
             for i, (columns, g) in enumerate(self._unfolded(x, gy, out.shape[2:], stride, pad)):
                 self.linear_grad_weight(columns, pixels_of(g), rows_of(total), accumulate=i > 0)
+            return total
+
+        total = run(self._way(run, GRAD_WEIGHT, x.shape, out.shape, gy.shape, stride, pad, x.dtype))
         if accumulate:
             ADD_TO(total, out)
-        else:
+        elif total is not out:
             self.copy(total, out)
         if bias is not None:
             self.linear_grad_bias(pixels_of(gy), bias, accumulate)
@@ -119,12 +156,12 @@ class CupyConv(CupyLinear):
 
     def _room_for_images(self, name: str, out: Array) -> Array:
         """Return memory where kernels can put images: ``out``, or scratch memory."""
-        if channels_last(out).flags.c_contiguous and out.data.ptr % ALIGNMENT == 0:
-            return out
-        return self.scratch(f"conv {name}", out.shape, out.dtype)
+        return out if is_dense(out) else self.scratch(f"conv {name}", out.shape, out.dtype)
 
     def _ordered_weights(self, w: Array, dtype: Any) -> Array:
-        """Return weights (F, C, kh, kw) that lie as F, kh, kw, C."""
+        """Return weights (F, C, kh, kw) that lie as F, kh, kw, C: ``w`` if it has one channel or a kernel of 1 x 1."""
+        if w.dtype == dtype and is_dense(w):
+            return w
         ordered = self.scratch("conv weights", w.shape, dtype)
         self.copy(w, ordered)
         return ordered
@@ -138,16 +175,91 @@ class CupyConv(CupyLinear):
 
     # -- cuDNN -------------------------------------------------------------------------------------------
 
-    def _find_plan(
-        self, kind: str, x: Array, w: Array, y: Array, stride: Pair, pad: Pair, biased: bool = False
-    ) -> Plan | None:
-        """Return cuDNN's plan of a convolution from x to y, None where it has none."""
+    def use_stream(self, stream: Any) -> None:
+        """Enqueue what ignores the thread's current stream, i.e. cuDNN's work, on another stream from now on."""
+        if self._cudnn is not None:
+            self._cudnn.use_stream(stream.ptr)
+
+    def graph_of(self, run: Callable[[], None]) -> Any:
+        """Return the CUDA graph of the kernels that ``run`` enqueues; it must not allocate memory."""
+        # allocated before the capture, in which nothing can be
+        workspace(self.gpu.index)
+        # a stream of its own: what other threads enqueue meanwhile is not captured
+        with cupy.cuda.Stream(non_blocking=True) as stream:
+            self.use_stream(stream)
+            try:
+                stream.begin_capture()
+                try:
+                    run()
+                finally:
+                    # raises if something enqueued has invalidated the capture
+                    graph = stream.end_capture()
+            finally:
+                self.use_stream(self.gpu.stream)
+        return graph
+
+    def _way(self, run: Callable[[Way], Any], *wanted: Any) -> Way:
+        """Return how to compute a `Convolution` of these fields; chosen by the first call, which may run all ways."""
+        try:
+            return self._ways[wanted]
+        except KeyError:
+            way = self._ways[wanted] = self._choose(Convolution(*wanted, tf32=self.precision == "tf32"), run)
+            return way
+
+    def _choose(self, wanted: Convolution, run: Callable[[Way], Any]) -> Way:
         if not self._looked_for_cudnn:
             self._looked_for_cudnn = True
             self._cudnn = find_cudnn(self.gpu)
-        if self._cudnn is None or x.dtype == np.float64 or not x.size:
+        cudnn = self._cudnn
+        if cudnn is None or wanted.dtype == np.float64 or not wanted.n_products:
             return None
-        return self._cudnn.plan(kind, x.shape, w.shape, y.shape, stride, pad, x.dtype, biased, self.precision == "tf32")
+        plans = cudnn.plans(wanted)
+        if wanted.n_products < MIN_PRODUCTS:
+            return next(plans, None)
+        choices = choices_in(folder_of(self.gpu.card, cudnn.version))
+        with choices.lock:
+            name = choices.find(wanted.key)
+            way = None if name in (None, PRODUCTS) else next(cudnn.plans(wanted, name), None)
+            if way is not None or name == PRODUCTS:
+                return way
+            if cupy.cuda.get_current_stream().is_capturing():
+                return next(plans, None)
+            choices.forget(wanted.key)
+            with self._spare_scratch():
+                # matrix products second: time may be up before the last
+                ways = chain(islice(plans, 1), [None], plans)
+                way = fastest(ways, lambda way, limit: self._seconds(partial(run, way), limit))
+            name = choices.keep(wanted.key, PRODUCTS if way is None else way.name)
+            LOG.info("ops: %s: %s", wanted.key, name)
+            # built anew, without the other plans; another process may have chosen another one
+            return next(cudnn.plans(wanted, name), None)
+
+    def _seconds(self, run: Callable[[], Any], limit: float) -> float:
+        """Return the time that the device takes for what ``run`` enqueues; roughly if it is above the limit."""
+        stream = self.gpu.stream
+        # loads kernels and allocates memory, which a capture cannot
+        run()
+        once = elapsed(stream, run)
+        if once > limit + HOST_SECONDS:
+            return once
+        n_runs = RUNS if once < LONG_SECONDS else 1
+
+        def run_all() -> None:
+            for _ in range(n_runs):
+                run()
+
+        # a graph, as steps are: the host enqueues short kernels more slowly than the device runs them
+        graph = self.graph_of(run_all)
+        return min(elapsed(stream, partial(graph.launch, stream)) for _ in range(LAUNCHES)) / n_runs
+
+    @contextlib.contextmanager
+    def _spare_scratch(self) -> Iterator[None]:
+        """Let kernels take other scratch memory in the context, which is free afterwards."""
+        kept, self._scratch, n_grown = self._scratch, {}, self.n_grown
+        try:
+            yield
+        finally:
+            self._scratch, self.n_grown = kept, n_grown
 
     def _run_plan(self, plan: Plan, arrays: dict[int, Array]) -> None:
         assert self._cudnn is not None
@@ -197,6 +309,11 @@ def find_cudnn(gpu: CupyDevice) -> Cudnn | None:
 def log_once(level: int, message: str) -> None:
     """Put a message in the log of this process, once."""
     LOG.log(level, message)
+
+
+def is_dense(images: Array) -> bool:
+    """Tell whether images, or weights, lie as N, H, W, C without gaps, at an address that kernels can take."""
+    return bool(channels_last(images).flags.c_contiguous and images.data.ptr % ALIGNMENT == 0)
 
 
 def wide(dtype: Any) -> np.dtype[Any]:

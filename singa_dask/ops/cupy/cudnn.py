@@ -1,4 +1,4 @@
-"""Cudnn: convolutions by cuDNN's graphs, built once for each kind and shape. Needs no CuPy.
+"""Cudnn: convolutions by cuDNN's graphs, and the plans that can run them. Needs no CuPy.
 
 It takes addresses, not arrays. Images and weights are dense in memory as N, H, W, C and as F, kh, kw, C.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,8 +30,8 @@ __all__ = [
     "Cudnn",
     "Missing",
     "Plan",
-    "build",
     "load",
+    "plans",
 ]
 
 LOG = logging.getLogger(__name__)
@@ -45,6 +47,8 @@ WRITTEN = {FORWARD: OUTPUTS, GRAD_INPUT: IMAGES, GRAD_WEIGHT: WEIGHTS}
 
 # Vector loads need addresses that are multiples of this.
 ALIGNMENT = 16
+# Ends the names of plans without the bias and ReLU.
+APART = " apart"
 # The largest workspace of a plan.
 WORKSPACE_BYTES = 1 << 30
 # The front end reads the path of the CUDA runtime from here; it refuses to choose between two.
@@ -68,8 +72,8 @@ class Convolution:
     stride, pad : pair of int
     dtype : dtype
         Of all arrays: float32 or bfloat16. Sums are float32.
-    biased : bool
-        Forward: a bias (F,) is added.
+    biased, relu : bool
+        Forward: a bias (F,) is added; negative values become 0.
     tf32 : bool
         Float32 factors may be rounded to 19 bits.
     """
@@ -82,15 +86,48 @@ class Convolution:
     pad: Pair
     dtype: np.dtype[Any]
     biased: bool = False
-    tf32: bool = False
+    relu: bool = False
+    tf32: bool = field(default=False, kw_only=True)
+
+    @property
+    def key(self) -> str:
+        """The fields as the name of a file."""
+        sizes = (self.images, self.weights, self.outputs, self.stride, self.pad)
+        names = ["x".join(map(str, numbers)) for numbers in sizes]
+        flags = [name for name in ("biased", "relu", "tf32") if getattr(self, name)]
+        return "_".join([self.kind, *names, self.dtype.name, *flags])
+
+    @property
+    def n_products(self) -> int:
+        """Number of multiplications."""
+        return math.prod(self.outputs) * math.prod(self.weights[1:])
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A graph that can be run, and the bytes of its workspace."""
+    """A way of cuDNN to compute a convolution.
+
+    Attributes
+    ----------
+    graph : pygraph
+        Its plans share it.
+    index : int
+        Of the plan in the graph.
+    name : str
+        Of its engine and the engine's settings; the same for the same version of cuDNN on the same card.
+    workspace_bytes : int
+    fused : bool
+        It adds the bias and applies ReLU, where the convolution has them; otherwise the caller does.
+    """
 
     graph: Any
+    index: int
+    name: str
     workspace_bytes: int
+    fused: bool
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Cudnn:
@@ -114,7 +151,6 @@ class Cudnn:
             self._cudnn.set_stream(self._handle, stream)
         except RuntimeError as error:
             raise Missing(f"cuDNN cannot be used: {error}. Install {EXTRAS}.") from error
-        self._plans: dict[tuple[Any, ...], Plan | None] = {}
 
     def use_stream(self, stream: int) -> None:
         """Enqueue on another stream from now on."""
@@ -125,21 +161,9 @@ class Cudnn:
         """The version of the library."""
         return str(self._cudnn.backend_version_string())
 
-    def plan(self, *wanted: Any) -> Plan | None:
-        """Return the plan of a `Convolution` of these fields, built by the first call; None if cuDNN has none."""
-        try:
-            return self._plans[wanted]
-        except KeyError:
-            made = self._plans[wanted] = self._build(Convolution(*wanted))
-            return made
-
-    def _build(self, wanted: Convolution) -> Plan | None:
-        try:
-            return build(self._cudnn, wanted, handle=self._handle)
-        except (self._cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
-            reason = str(error).partition("\n")[0]
-            LOG.info("ops: %s is not cuDNN's, as it has no plan: %s: %s", wanted.kind, wanted, reason)
-            return None
+    def plans(self, wanted: Convolution, name: str | None = None) -> Iterator[Plan]:
+        """Yield the plans of a convolution; see `plans`."""
+        return plans(self._cudnn, wanted, name, handle=self._handle)
 
     def run(self, plan: Plan, addresses: dict[int, int], workspace: int) -> None:
         """Enqueue a plan.
@@ -152,7 +176,7 @@ class Cudnn:
         workspace : int
             Address of the plan's workspace.
         """
-        plan.graph.execute(addresses, workspace, handle=self._handle)
+        plan.graph.execute_plan_at_index(addresses, workspace, plan.index, handle=self._handle)
 
 
 def load() -> Any:
@@ -175,21 +199,57 @@ def load() -> Any:
     return found
 
 
-def build(cudnn: Any, wanted: Convolution, **where: Any) -> Plan:
-    """Build the graph of a convolution and the plan that the heuristics rank first.
+def plans(cudnn: Any, wanted: Convolution, name: str | None = None, **where: Any) -> Iterator[Plan]:
+    """Build and yield the plans of a convolution, those first that the heuristics rank first.
+
+    Plans without the bias and ReLU follow. None of them varies from run to run, or rounds more than asked for.
 
     Parameters
     ----------
     cudnn : module
         The front end.
     wanted : Convolution
+    name : str, optional
+        Only the plan of this name.
     **where
         ``handle``, or ``device_property`` to plan for a device that is not there.
+    """
+    bare = replace(wanted, biased=False, relu=False)
+    # ReLU without a bias would need engines that take seconds to compile
+    for part in dict.fromkeys([bare if wanted.relu and not wanted.biased else wanted, bare]):
+        try:
+            graph = outline(cudnn, part, **where)
+        except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
+            LOG.info("ops: cuDNN has no plan of %s: %s", part, str(error).partition("\n")[0])
+            continue
+        yield from graph_plans(cudnn, graph, name, "" if part == wanted else APART)
+
+
+def graph_plans(cudnn: Any, graph: Any, name: str | None, suffix: str) -> Iterator[Plan]:
+    """Build and yield the plans of a graph, or the one of a name; a suffix marks those without the bias and ReLU."""
+    seen: set[str] = set()
+    for index in range(graph.get_execution_plan_count()):
+        engine = graph.get_plan_name_at_index(index) + suffix
+        notes = graph.get_behavior_notes_for_plan_at_index(index)
+        # engines that are compiled first take about a second, and are hardly ever the fastest
+        slow = seen and cudnn.behavior_note.RUNTIME_COMPILATION in notes and name is None
+        if engine in seen or slow or name not in (None, engine):
+            continue
+        try:
+            graph.build_plan_at_index(index)
+        except (cudnn.cudnnGraphNotSupportedError, RuntimeError):
+            continue
+        seen.add(engine)
+        yield Plan(graph, index, engine, graph.get_workspace_size_plan_at_index(index), not suffix)
+
+
+def outline(cudnn: Any, wanted: Convolution, **where: Any) -> Any:
+    """Return the graph of a convolution with the engines that may compute it.
 
     Raises
     ------
-    cudnnGraphNotSupportedError
-        There is no plan.
+    cudnnGraphNotSupportedError, RuntimeError
+        There is none.
     """
     io = cudnn.data_type.BFLOAT16 if wanted.dtype == BFLOAT16 else cudnn.data_type.FLOAT
     wide = cudnn.data_type.FLOAT
@@ -201,12 +261,12 @@ def build(cudnn: Any, wanted: Convolution, **where: Any) -> Plan:
     result.set_uid(written)
     graph.validate()
     graph.build_operation_graph()
-    graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    modes = cudnn.heur_mode
+    graph.create_execution_plans([modes.A, modes.B, modes.FALLBACK])
     graph.deselect_numeric_notes(unwanted_notes(cudnn, wanted))
     graph.deselect_workspace_greater_than(WORKSPACE_BYTES)
     graph.check_support()
-    graph.build_plans(cudnn.build_plan_policy.HEURISTICS_CHOICE)
-    return Plan(graph, graph.get_workspace_size())
+    return graph
 
 
 def describe(graph: Any, wanted: Convolution, io: Any) -> Any:
@@ -223,9 +283,9 @@ def describe(graph: Any, wanted: Convolution, io: Any) -> Any:
     if wanted.kind == GRAD_INPUT:
         return graph.conv_dgrad(loss=array(OUTPUTS, wanted.outputs), filter=weights, **how)
     sums = graph.conv_fprop(image=array(IMAGES, wanted.images), weight=weights, **how)
-    if not wanted.biased:
-        return sums
-    return graph.bias(input=sums, bias=array(BIAS, (1, wanted.outputs[1], 1, 1)))
+    if wanted.biased:
+        sums = graph.bias(input=sums, bias=array(BIAS, (1, wanted.outputs[1], 1, 1)))
+    return graph.relu(input=sums) if wanted.relu else sums
 
 
 def channels_last_steps(shape: tuple[int, ...]) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -28,6 +28,7 @@ __all__ = [
     "c_name",
     "count_devices",
     "dense",
+    "elapsed",
     "event",
     "find_device",
     "in_memory",
@@ -69,6 +70,8 @@ class CupyDevice:
         As CUDA counts what this process sees.
     name : str
         ``"cuda:<index>"``.
+    card : str
+        Its model.
     capability : str
         Its compute capability, e.g. ``"90"``.
     stream : cupy.cuda.Stream
@@ -79,6 +82,7 @@ class CupyDevice:
 
     def __init__(self, index: int) -> None:
         self.index, self.name = index, f"cuda:{index}"
+        self.card: str = runtime.getDeviceProperties(index)["name"].decode()
         self.capability: str = cupy.cuda.Device(index).compute_capability
         with cupy.cuda.Device(index):
             self.stream = cupy.cuda.Stream(non_blocking=True)
@@ -267,6 +271,16 @@ def event(index: int) -> Any:
     """Return an event for the streams of a device."""
     with cupy.cuda.Device(index):
         return cupy.cuda.Event(disable_timing=True)
+
+
+def elapsed(stream: Any, run: Callable[[], None]) -> float:
+    """Return the seconds that the device takes for what ``run`` enqueues on a stream, and waits for it."""
+    start, end = cupy.cuda.Event(), cupy.cuda.Event()
+    start.record(stream)
+    run()
+    end.record(stream)
+    end.synchronize()
+    return float(cupy.cuda.get_elapsed_time(start, end)) / 1e3
 
 
 _DEVICES: dict[int, CupyDevice] = {}

@@ -56,12 +56,16 @@ class NumpyImages(Scratch, Images):
 
     # -- convolution -------------------------------------------------------------------------------------
 
-    def conv2d(self, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair) -> None:
+    def conv2d(
+        self, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair, relu: bool = False
+    ) -> None:
         weights = self._weights(w).T
         for columns, y in self._columns(x, out, w.shape[2:], stride, pad):
             self._product(columns, weights, y)
             if b is not None:
                 np.add(y, b[:, None, None], out=y)
+            if relu:
+                np.maximum(y, 0, out=y)
 
     def conv2d_grad_input(self, gy: Array, w: Array, out: Array, stride: Pair, pad: Pair) -> None:
         kh, kw = w.shape[2:]

@@ -321,16 +321,18 @@ class Engine:
 
     # -- primitives ----------------------------------------------------------------------------------
 
-    def attributes(self, add: bool = False, scale: float = 1.0) -> int:
-        """Return attributes of a primitive: scratch memory is ours; multiply by ``scale``; ``add`` to what is there."""
+    def attributes(self, add: bool = False, scale: float = 1.0, relu: bool = False) -> int:
+        """Return attributes: scratch memory is ours; multiply by ``scale``; ``add`` to what is there; then ReLU."""
         attributes = self.make("primitive_attr", "primitive_attr_create")
         self.call("primitive_attr_set_scratchpad_mode", attributes, USER_SCRATCHPAD)
-        if add or scale != 1:
+        if add or scale != 1 or relu:
             steps = self.make("post_ops", "post_ops_create")
             if scale != 1:
                 self.call("post_ops_append_eltwise", steps, Alg.SCALE, scale, 0.0)
             if add:
                 self.call("post_ops_append_sum", steps, 1.0, 0, NOT_DEFINED)
+            if relu:
+                self.call("post_ops_append_eltwise", steps, Alg.RELU, 0.0, 0.0)
             self.call("primitive_attr_set_post_ops", attributes, steps)
         return attributes
 

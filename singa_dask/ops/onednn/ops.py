@@ -168,9 +168,11 @@ class OneDnnOps(UpcastOps):
 
     # -- images ------------------------------------------------------------------------------------------
 
-    def conv2d(self, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair) -> None:
-        if not self._run("conv2d", (x, w, b, out), stride, pad):
-            super().conv2d(x, w, b, out, stride, pad)
+    def conv2d(
+        self, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair, relu: bool = False
+    ) -> None:
+        if not self._run("conv2d", (x, w, b, out), stride, pad, relu):
+            super().conv2d(x, w, b, out, stride, pad, relu)
 
     def conv2d_grad_input(self, gy: Array, w: Array, out: Array, stride: Pair, pad: Pair) -> None:
         if not self._run("conv2d_grad_input", (gy, w, out), stride, pad):

@@ -9,6 +9,7 @@ TEXTS = {
     100: ("cudaErrorNoDevice", "no CUDA-capable device is detected"),
     101: ("cudaErrorInvalidDevice", "invalid device ordinal"),
     400: ("cudaErrorInvalidResourceHandle", "invalid resource handle"),
+    600: ("cudaErrorNotReady", "device not ready"),
     700: ("cudaErrorIllegalAddress", "an illegal memory access was encountered"),
     719: ("cudaErrorLaunchFailure", "unspecified launch failure"),
     900: ("cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"),
@@ -18,7 +19,7 @@ TEXTS = {
     907: ("cudaErrorCapturedEvent", "operation not permitted on an event last recorded in a capturing stream"),
 }
 INVALID_VALUE, NO_DEVICE, INVALID_DEVICE, INVALID_HANDLE = 1, 100, 101, 400
-ILLEGAL_ADDRESS, LAUNCH_FAILURE = 700, 719
+NOT_READY, ILLEGAL_ADDRESS, LAUNCH_FAILURE = 600, 700, 719
 CAPTURE_UNSUPPORTED, CAPTURE_UNJOINED, CAPTURE_ISOLATION, CAPTURED_EVENT = 900, 904, 905, 907
 
 

@@ -39,6 +39,7 @@ class Event:
 
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
         _world.current_device()
+        self._timed = not disable_timing
         self._queue: _world.Queue | None = None
         self._ticket = 0
         self._capture: _world.Capture | None = None
@@ -71,6 +72,18 @@ class Event:
     def _refuse_captured(self) -> None:
         if self._capture is not None and self._capture.open:
             raise _errors.CUDARuntimeError(_errors.CAPTURED_EVENT)
+
+
+def get_elapsed_time(start_event: Event, end_event: Event) -> float:
+    """Return the milliseconds from one event to another: one for each piece of work between them."""
+    with _world.LOCK:
+        for event in (start_event, end_event):
+            event._refuse_captured()
+            if not event._timed or event._queue is None:
+                raise _errors.CUDARuntimeError(_errors.INVALID_HANDLE, "an event without a time")
+            if event._queue.taken < event._ticket:
+                raise _errors.CUDARuntimeError(_errors.NOT_READY)
+        return float(end_event._ticket - start_event._ticket)
 
 
 class Stream:

@@ -23,19 +23,21 @@ NO_DILATION = integers((0, 0))
 
 
 def convolution(
-    engine: Engine, x: Array, w: Array, b: Array | None, y: Array, stride: Pair, pad: Pair
+    engine: Engine, x: Array, w: Array, b: Array | None, y: Array, stride: Pair, pad: Pair, relu: bool = False
 ) -> tuple[int, list[Any]]:
     """Describe a convolution forward, and return what describing its gradients takes too."""
     weights, bias = engine.md(w.shape, x.dtype), None if b is None else described(engine, b)
     around = [integers(stride), NO_DILATION, integers(pad), integers(pad)]
     args = [described(engine, x), weights, bias, described(engine, y), *around]
-    name, attributes = "convolution_forward", engine.attributes()
+    name, attributes = "convolution_forward", engine.attributes(relu=relu)
     return fast(engine, name, Prop.TRAINING, Alg.CONVOLUTION, *args, attributes), [*args, attributes]
 
 
-def conv2d(engine: Engine, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair) -> Call:
+def conv2d(
+    engine: Engine, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair, relu: bool
+) -> Call:
     """Make the call of `Images.conv2d`."""
-    description, _ = convolution(engine, x, w, b, out, stride, pad)
+    description, _ = convolution(engine, x, w, b, out, stride, pad, relu)
     reads = [Operand(Arg.SRC, x), Operand(Arg.WEIGHTS, w), b if b is None else Operand(Arg.BIAS, b)]
     return Call(engine, description, [*reads, Operand(Arg.DST, out, True)])
 

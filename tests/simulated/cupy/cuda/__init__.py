@@ -2,7 +2,7 @@
 
 from cupy._memory import MemoryPointer, MemoryPool, alloc_pinned_memory, set_allocator
 from cupy._module import Function
-from cupy._stream import Event, Graph, Stream, get_current_stream
+from cupy._stream import Event, Graph, Stream, get_current_stream, get_elapsed_time
 from cupy.cuda import compiler, device, driver, memory, runtime
 from cupy.cuda.device import Device, get_cublas_handle
 
@@ -20,6 +20,7 @@ __all__ = [
     "driver",
     "get_cublas_handle",
     "get_current_stream",
+    "get_elapsed_time",
     "memory",
     "runtime",
     "set_allocator",
