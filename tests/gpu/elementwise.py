@@ -16,11 +16,12 @@ from typing import Any
 __all__ = ["main"]
 
 ARCHITECTURE = "sm_90"
+# values that a thread of a packed kernel takes
+WIDTH = 4
 FLOATS = ["float", "double", "bfloat16"]
-# kernels whose types are not those of `value_kernel`: (name of a type in the kernel, ...) -> what they may be
+# kernels whose types are not those of a `ValueKernel`: (name of a type in the kernel, ...) -> what they may be
 TYPES: dict[tuple[str, ...], list[tuple[str, ...]]] = {
     ("T",): [("float",), ("double",)],
-    ("B", "T"): [("float", "float"), ("float", "bfloat16")],
     ("T", "P"): [("float", "float"), ("double", "double"), ("bfloat16", "float")],
 }
 HEADERS = "".join(
@@ -35,14 +36,21 @@ def kernels() -> Iterator[Any]:
 
     import singa_dask.ops.cupy as room
     from singa_dask.ops.cupy.elementwise import normalizer
+    from singa_dask.ops.cupy.values import ValueKernel
 
+    kinds = ("none", "number", "array")
+    of_values = {normalizer(*pair) for pair in itertools.product(kinds, kinds)}
     for found in pkgutil.iter_modules(room.__path__):
         module = importlib.import_module(f"{room.__name__}.{found.name}")
         for value in vars(module).values():
             if isinstance(value, cupy.ElementwiseKernel):
                 yield value
-    kinds = ("none", "number", "array")
-    yield from (normalizer(*pair) for pair in itertools.product(kinds, kinds))
+            elif isinstance(value, ValueKernel):
+                of_values.add(value)
+    for kernel in sorted(of_values, key=lambda kernel: kernel.name):
+        yield kernel.single
+        n_arrays = sum(len(kind) == 1 for kind, _ in kernel.params)
+        yield kernel.packed(WIDTH, (False,) * (n_arrays - 1) + (n_arrays > 1,))
 
 
 def combinations(kernel: Any) -> Iterator[dict[str, str]]:
@@ -61,6 +69,9 @@ def source(kernel: Any, types: dict[str, str]) -> str:
     given, places = [], []
     for param, changes in (*((p, False) for p in kernel.in_params), *((p, True) for p in kernel.out_params)):
         kind = types.get(param.ctype, param.ctype)
+        if param.raw:
+            given.append(f"{'' if changes else 'const '}CArray<{kind}, 1, 1, 1> {param.name}")
+            continue
         given.append(f"{'' if changes else 'const '}{kind}* _{param.name}")
         places.append(f"{kind} {'&' if changes else ''}{param.name} = _{param.name}[i];")
     named = "".join(f"typedef {kind} {name};\n" for name, kind in types.items())

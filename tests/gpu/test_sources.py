@@ -49,6 +49,7 @@ LARGE = [("float", 4, "long long"), ("double", 2, "long long"), ("bfloat16", 8, 
 INDEXED_PACKS = [*((*pack, "int") for pack in PACKS), *LARGE]
 INDEXED = "Value_and_WIDTH_and_Index"
 COMBINATIONS = {
+    "columns": product(X_and_WIDTH=[*PACKS, ("unsigned char", 1)], Y=FLOATS),
     "crop": product(Record=["unsigned char", "float", "double"], Value=FLOATS, Index=INDEX),
     "group": product(Value_and_Param=MIXED),
     "im2col": product(Value_and_Element=[*MIXED, ("bfloat16", "bfloat16")]),

@@ -14,6 +14,7 @@ from cupy.cuda import runtime
 from singa_dask.ops.contract import Array as HostArray
 from singa_dask.ops.contract import DType
 from singa_dask.ops.cupy.device import SMALL_BYTES, Array, CupyDevice, c_name, dense, event, in_memory, laid_out_like
+from singa_dask.ops.cupy.values import CAST, PACK_BYTES, casts, in_memory_order
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.scratch import channels_last, in_layout
 
@@ -25,7 +26,7 @@ __all__ = [
     "Uploaded",
     "blocks",
     "c_name",
-    "in_memory_order",
+    "divisor",
     "index_type",
     "ints",
     "pack_width",
@@ -166,8 +167,11 @@ class CupyMemory(NumpyMemory):
         if isinstance(out, np.ndarray):
             np.copyto(out, self.to_host(x), casting="unsafe")
         elif not isinstance(x, np.ndarray):
-            source, target = in_memory_order(x, out)
-            target[...] = source
+            if casts(x, out):
+                CAST(x, out)
+            else:
+                source, target = in_memory_order(x, out)
+                target[...] = source
         elif out.nbytes <= SMALL_BYTES:
             self.gpu.put(x, out)
         else:
@@ -289,21 +293,6 @@ def strides_of(x: Array) -> tuple[np.int64, ...]:
     return tuple(np.int64(step // x.itemsize) for step in x.strides)
 
 
-def in_memory_order(*arrays: Array) -> tuple[Array, ...]:
-    """Return views for an elementwise kernel: images as (N, H, W, C) unless the last lies as (N, C, H, W).
-
-    So dense arrays are contiguous. Arrays with fewer axes are broadcast against images; numbers stay as they are.
-    """
-    last = arrays[-1]
-    if last.ndim != 4 or last.flags.c_contiguous:
-        return arrays
-    return tuple(channels_last(_images(x)) if hasattr(x, "ndim") else x for x in arrays)
-
-
-def _images(x: Array) -> Array:
-    return x if x.ndim == 4 else x.reshape((1,) * (4 - x.ndim) + x.shape)
-
-
 def flattened(x: Array) -> Array:
     """Return the view (n,) of a dense array, in the order of its memory."""
     return x.transpose(in_memory(x)).reshape(-1)
@@ -314,8 +303,6 @@ def blocks(n: int, threads: int = THREADS) -> int:
     return max(1, min(-(-n // threads), MAX_BLOCKS))
 
 
-# Bytes that a thread reads or writes at once.
-PACK_BYTES = 16
 # Kernels count up to so many values in int; threads step beyond the last one.
 INT_VALUES = 1 << 30
 
@@ -338,6 +325,13 @@ def sum_type(dtype: DType) -> Any:
 def index_type(n_values: int) -> np.dtype[Any]:
     """Return the dtype that kernels count values in: int32 if that is enough, as it takes half the work."""
     return np.dtype(np.int32 if n_values <= INT_VALUES else np.int64)
+
+
+def divisor(d: int) -> np.uint64:
+    """Return what `quotient` of types.cuh divides by d with: a factor, and how far to shift the product."""
+    d = max(1, d)
+    shift = 31 + (d - 1).bit_length()
+    return np.uint64(-(-(1 << shift) // d) << 8 | shift)
 
 
 def pack_width(channels: int, *arrays: Array) -> int:

@@ -8,44 +8,33 @@ from typing import Any
 import cupy
 import numpy as np
 
-from singa_dask.ops.cupy.arrays import CupyMemory, in_memory_order
+from singa_dask.ops.cupy.arrays import CupyMemory
 from singa_dask.ops.cupy.device import Array
+from singa_dask.ops.cupy.values import ValueKernel
 from singa_dask.ops.numpy.elementwise import GELU_CUBE, GELU_X, STANH_X, STANH_Y
 
-__all__ = ["MULTIPLY", "CupyElementwise", "value_kernel"]
+__all__ = ["MULTIPLY", "CupyElementwise"]
 
-# Kernels compute in `wide` of the type that they write: float, or double for doubles.
-WIDE = """
-template <typename V> struct wide { typedef float type; };
-template <> struct wide<double> { typedef double type; };
-"""
-
-
-def value_kernel(name: str, given: str, step: str) -> Any:
-    """Return a kernel that computes ``z`` of type Z, value by value, in type W."""
-    return cupy.ElementwiseKernel(given, "Z z", f"typedef wide<Z>::type W; {step}", name, preamble=WIDE)
-
-
-ADD = value_kernel("add", "X x, Y y", "z = (Z)((W)x + (W)y);")
-ADD_RELU = value_kernel("add_relu", "X x, Y y", "const Z v = (Z)((W)x + (W)y); z = (W)v <= 0 ? (Z)(W)0 : v;")
-SUBTRACT = value_kernel("subtract", "X x, Y y", "z = (Z)((W)x - (W)y);")
-MULTIPLY = value_kernel("multiply", "X x, Y y", "z = (Z)((W)x * (W)y);")
-WEIGHTED_SQUARE = value_kernel("weighted_square", "X x, Y weight", "z = (Z)((W)weight * (W)x * (W)x);")
-SCALE = value_kernel("scale", "X x, float64 y", "z = (Z)((W)x * (W)y);")
+ADD = ValueKernel("add", "X x, Y y", "z = (Z)((W)x + (W)y);")
+ADD_RELU = ValueKernel("add_relu", "X x, Y y", "const Z v = (Z)((W)x + (W)y); z = (W)v <= 0 ? (Z)(W)0 : v;")
+SUBTRACT = ValueKernel("subtract", "X x, Y y", "z = (Z)((W)x - (W)y);")
+MULTIPLY = ValueKernel("multiply", "X x, Y y", "z = (Z)((W)x * (W)y);")
+WEIGHTED_SQUARE = ValueKernel("weighted_square", "X x, Y weight", "z = (Z)((W)weight * (W)x * (W)x);")
+SCALE = ValueKernel("scale", "X x, float64 y", "z = (Z)((W)x * (W)y);")
 # a NaN stays NaN
-RELU = value_kernel("relu", "X x", "z = (Z)((W)x <= 0 ? (W)0 : (W)x);")
-RELU_GRAD = value_kernel("relu_grad", "X y, Y gy", "z = (Z)((W)y > 0 ? (W)gy : (W)0);")
-ADD_RELU_GRAD = value_kernel("add_relu_grad", "X y, Y gy, S more", "z = (W)y > 0 ? (Z)((W)gy + (W)more) : (Z)(W)0;")
-LEAKY_RELU = value_kernel("leaky_relu", "X x, float64 slope", "z = (Z)((W)x <= 0 ? (W)slope * (W)x : (W)x);")
-LEAKY_RELU_GRAD = value_kernel(
+RELU = ValueKernel("relu", "X x", "z = (Z)((W)x <= 0 ? (W)0 : (W)x);")
+RELU_GRAD = ValueKernel("relu_grad", "X y, Y gy", "z = (Z)((W)y > 0 ? (W)gy : (W)0);")
+ADD_RELU_GRAD = ValueKernel("add_relu_grad", "X y, Y gy, S more", "z = (W)y > 0 ? (Z)((W)gy + (W)more) : (Z)(W)0;")
+LEAKY_RELU = ValueKernel("leaky_relu", "X x, float64 slope", "z = (Z)((W)x <= 0 ? (W)slope * (W)x : (W)x);")
+LEAKY_RELU_GRAD = ValueKernel(
     "leaky_relu_grad", "X y, Y gy, float64 slope", "z = (Z)((W)y > 0 ? (W)gy : (W)slope * (W)gy);"
 )
-SIGMOID = value_kernel("sigmoid", "X x", "z = (Z)((W)1 / ((W)1 + exp(-(W)x)));")
-SIGMOID_GRAD = value_kernel("sigmoid_grad", "X y, Y gy", "const W v = (W)y; z = (Z)((W)gy * v * ((W)1 - v));")
-TANH = value_kernel("tanh_of", "X x", "z = (Z)tanh((W)x);")
-TANH_GRAD = value_kernel("tanh_grad", "X y, Y gy", "const W v = (W)y; z = (Z)((W)gy * ((W)1 - v * v));")
-STANH = value_kernel("stanh", "X x", f"z = (Z)((W){STANH_Y} * tanh((W){STANH_X} * (W)x));")
-STANH_GRAD = value_kernel(
+SIGMOID = ValueKernel("sigmoid", "X x", "z = (Z)((W)1 / ((W)1 + exp(-(W)x)));")
+SIGMOID_GRAD = ValueKernel("sigmoid_grad", "X y, Y gy", "const W v = (W)y; z = (Z)((W)gy * v * ((W)1 - v));")
+TANH = ValueKernel("tanh_of", "X x", "z = (Z)tanh((W)x);")
+TANH_GRAD = ValueKernel("tanh_grad", "X y, Y gy", "const W v = (W)y; z = (Z)((W)gy * ((W)1 - v * v));")
+STANH = ValueKernel("stanh", "X x", f"z = (Z)((W){STANH_Y} * tanh((W){STANH_X} * (W)x));")
+STANH_GRAD = ValueKernel(
     "stanh_grad",
     "X y, Y gy",
     f"const W v = (W)y; z = (Z)((W)gy * ((W){STANH_X * STANH_Y} - (W){STANH_X / STANH_Y} * v * v));",
@@ -54,15 +43,15 @@ CDF = "const W v = (W)x, p = (W)0.5 * erfc(v * (W)-0.70710678118654752440);"
 TANH_CDF = f"const W v = (W)x, p = (W)0.5 + (W)0.5 * tanh((W){GELU_X} * (v + (W){GELU_CUBE} * v * v * v));"
 # the tanh is 2 p - 1, so its slope 4 p (1 - p)
 TANH_SLOPE = f"(W)2 * v * p * ((W)1 - p) * (W){GELU_X} * ((W)1 + (W){3 * GELU_CUBE} * v * v)"
-GELU = value_kernel("gelu", "X x", f"{CDF} z = (Z)(v * p);")
-GELU_GRAD = value_kernel(
+GELU = ValueKernel("gelu", "X x", f"{CDF} z = (Z)(v * p);")
+GELU_GRAD = ValueKernel(
     "gelu_grad", "X x, Y gy", f"{CDF} z = (Z)((W)gy * (p + v * (W)0.39894228040143267794 * exp((W)-0.5 * v * v)));"
 )
-GELU_TANH = value_kernel("gelu_tanh", "X x", f"{TANH_CDF} z = (Z)(v * p);")
-GELU_TANH_GRAD = value_kernel("gelu_tanh_grad", "X x, Y gy", f"{TANH_CDF} z = (Z)((W)gy * (p + {TANH_SLOPE}));")
+GELU_TANH = ValueKernel("gelu_tanh", "X x", f"{TANH_CDF} z = (Z)(v * p);")
+GELU_TANH_GRAD = ValueKernel("gelu_tanh_grad", "X x, Y gy", f"{TANH_CDF} z = (Z)((W)gy * (p + {TANH_SLOPE}));")
 LOGISTIC = "const W v = (W)x, s = (W)1 / ((W)1 + exp(-v));"
-SILU = value_kernel("silu", "X x", f"{LOGISTIC} z = (Z)(v * s);")
-SILU_GRAD = value_kernel("silu_grad", "X x, Y gy", f"{LOGISTIC} z = (Z)((W)gy * s * ((W)1 + v * ((W)1 - s)));")
+SILU = ValueKernel("silu", "X x", f"{LOGISTIC} z = (Z)(v * s);")
+SILU_GRAD = ValueKernel("silu_grad", "X x, Y gy", f"{LOGISTIC} z = (Z)((W)gy * s * ((W)1 + v * ((W)1 - s)));")
 
 
 @functools.cache
@@ -73,26 +62,25 @@ def normalizer(mean: str, std: str) -> Any:
         if kind != "none":
             given += f", {letter if kind == 'array' else 'float64'} {name}"
             step += apply
-    return value_kernel(f"normalize_{mean}_{std}", given, f"{step} z = (Z)v;")
+    return ValueKernel(f"normalize_{mean}_{std}", given, f"{step} z = (Z)v;")
 
 
 class CupyElementwise(CupyMemory):
     """Kernels that compute value by value, a mixin of `CupyOps`."""
 
     def add(self, x: Array, y: Array, out: Array) -> None:
-        ADD(*in_memory_order(x, y, out))
+        ADD(x, y, out)
 
     def add_relu(self, x: Array, y: Array, out: Array) -> None:
-        ADD_RELU(*in_memory_order(x, y, out))
+        ADD_RELU(x, y, out)
 
     def subtract(self, x: Array, y: Array, out: Array) -> None:
-        SUBTRACT(*in_memory_order(x, y, out))
+        SUBTRACT(x, y, out)
 
     def multiply(self, x: Array, y: Array | float, out: Array) -> None:
         if isinstance(y, cupy.ndarray):
-            MULTIPLY(*in_memory_order(x, y, out))
+            MULTIPLY(x, y, out)
         else:
-            x, out = in_memory_order(x, out)
             SCALE(x, float(y), out)
 
     def scale_rows(self, x: Array, factors: Array, out: Array) -> None:
@@ -113,7 +101,7 @@ class CupyElementwise(CupyMemory):
         by = [self._broadcast(name, values) for name, values in (("mean", mean), ("std", std))]
         kinds = ("none" if b is None else "number" if isinstance(b, float) else "array" for b in by)
         given = [x, *(b for b in by if b is not None), out]
-        normalizer(*kinds)(*in_memory_order(*given))
+        normalizer(*kinds)(*given)
 
     def _broadcast(self, name: str, values: Any) -> Any:
         """Return what broadcasts against records, a device array, a number, or None."""
@@ -126,48 +114,46 @@ class CupyElementwise(CupyMemory):
         return there
 
     def relu(self, x: Array, out: Array, negative_slope: float = 0.0) -> None:
-        x, out = in_memory_order(x, out)
         if negative_slope:
             LEAKY_RELU(x, negative_slope, out)
         else:
             RELU(x, out)
 
     def relu_grad(self, y: Array, gy: Array, out: Array, negative_slope: float = 0.0) -> None:
-        y, gy, out = in_memory_order(y, gy, out)
         if negative_slope:
             LEAKY_RELU_GRAD(y, gy, negative_slope, out)
         else:
             RELU_GRAD(y, gy, out)
 
     def add_relu_grad(self, y: Array, gy: Array, more: Array, out: Array) -> None:
-        ADD_RELU_GRAD(*in_memory_order(y, gy, more, out))
+        ADD_RELU_GRAD(y, gy, more, out)
 
     def sigmoid(self, x: Array, out: Array) -> None:
-        SIGMOID(*in_memory_order(x, out))
+        SIGMOID(x, out)
 
     def sigmoid_grad(self, y: Array, gy: Array, out: Array) -> None:
-        SIGMOID_GRAD(*in_memory_order(y, gy, out))
+        SIGMOID_GRAD(y, gy, out)
 
     def tanh(self, x: Array, out: Array) -> None:
-        TANH(*in_memory_order(x, out))
+        TANH(x, out)
 
     def tanh_grad(self, y: Array, gy: Array, out: Array) -> None:
-        TANH_GRAD(*in_memory_order(y, gy, out))
+        TANH_GRAD(y, gy, out)
 
     def stanh(self, x: Array, out: Array) -> None:
-        STANH(*in_memory_order(x, out))
+        STANH(x, out)
 
     def stanh_grad(self, y: Array, gy: Array, out: Array) -> None:
-        STANH_GRAD(*in_memory_order(y, gy, out))
+        STANH_GRAD(y, gy, out)
 
     def gelu(self, x: Array, out: Array, approximate: bool = False) -> None:
-        (GELU_TANH if approximate else GELU)(*in_memory_order(x, out))
+        (GELU_TANH if approximate else GELU)(x, out)
 
     def gelu_grad(self, x: Array, gy: Array, out: Array, approximate: bool = False) -> None:
-        (GELU_TANH_GRAD if approximate else GELU_GRAD)(*in_memory_order(x, gy, out))
+        (GELU_TANH_GRAD if approximate else GELU_GRAD)(x, gy, out)
 
     def silu(self, x: Array, out: Array) -> None:
-        SILU(*in_memory_order(x, out))
+        SILU(x, out)
 
     def silu_grad(self, x: Array, gy: Array, out: Array) -> None:
-        SILU_GRAD(*in_memory_order(x, gy, out))
+        SILU_GRAD(x, gy, out)

@@ -15,7 +15,7 @@ import numpy as np
 
 from singa_dask.ops.contract import Array as HostArray
 from singa_dask.ops.contract import Pair
-from singa_dask.ops.cupy.arrays import THREADS, WARP, index_type, ints, pack_width, run, strides_of, sum_type
+from singa_dask.ops.cupy.arrays import THREADS, WARP, divisor, index_type, ints, pack_width, run, strides_of, sum_type
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.elementwise import CupyElementwise
 from singa_dask.ops.numpy.images import BYTE_PLACES
@@ -139,5 +139,6 @@ class CupyImages(CupyElementwise):
         places = next((array.dtype for array in arrays if array.dtype.kind in "ui"), np.dtype(np.uint8))
         types = {"Value": made.dtype, "Place": places, "Index": count, "WIDTH": width}
         windows = ints(channels // width, *large.shape[2:], *small.shape[2:], *(n for pair in how for n in pair))
-        n_packs = made.size // width
-        run(self.gpu.function("pool", name, **types), n_packs, arrays, (count.type(n_packs), *windows), more)
+        n_packs, (n_lines, n_pixels) = made.size // width, made.shape[2:]
+        divisors = (divisor(channels // width), divisor(n_pixels), divisor(n_lines))
+        run(self.gpu.function("pool", name, **types), n_packs, arrays, (count.type(n_packs), *windows, *divisors), more)

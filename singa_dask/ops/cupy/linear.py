@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import cupy
 import numpy as np
-from cupy.cuda import device, runtime
+from cupy.cuda import device
 from cupy_backends.cuda.libs import cublas
 
 from singa_dask.ops.contract import Array as HostArray
-from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, strides_of
-from singa_dask.ops.cupy.device import Array
+from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, pack_width, strides_of, sum_type
+from singa_dask.ops.cupy.biased import CUDA_TYPES, BiasedProducts, Matrix
+from singa_dask.ops.cupy.device import Array, CupyDevice
+from singa_dask.ops.cupy.values import ValueKernel
 from singa_dask.ops.onednn.library import BFLOAT16
 
 __all__ = ["CupyLinear", "gemm_ex", "gemm_strided_batched_ex", "gemm_types", "workspace"]
 
+LOG = logging.getLogger(__name__)
 
 # The workspace of captured products, as large as cuBLAS advises, from this compute capability on and before; without it
 # each would allocate in the graph. Graphs of a device run one after the other, so they share it.
@@ -97,37 +102,34 @@ def call(name: str, *arguments: int) -> None:
         raise cublas.CUBLASError(status)
 
 
-CUDA_TYPES = {
-    np.dtype(np.float32): runtime.CUDA_R_32F,
-    np.dtype(np.float64): runtime.CUDA_R_64F,
-    BFLOAT16: runtime.CUDA_R_16BF,
-}
 # The factors 0 and 1 by the dtype of the computation; cuBLAS reads them during its call.
 FACTORS = {kind: (np.zeros(1, kind), np.ones(1, kind)) for kind in (np.float32, np.float64)}
 
-# A block of a sum is for as many columns as a warp has threads; a thread takes about so many rows.
-ROWS_OF_THREAD = 32
-MAX_SPLITS = 256
+# Sums of columns: about so many rows a thread, blocks in all, and the name of the counters of blocks that are done.
+ROWS_OF_THREAD, SUM_BLOCKS, DONE = 8, 512, "column sums done"
 
-ADD_ROW = cupy.ElementwiseKernel("B b", "T y", "y = (T)((float)y + (float)b)", "add_bias")
-ADD_ROW_WIDE = cupy.ElementwiseKernel("float64 b", "float64 y", "y += b", "add_bias_wide")
+# The most that values of the trial of a product with a bias, of about 8, may be off in tf32.
+BIAS_TOLERANCE = 0.05
+# (device, dtype, precision) -> whether that trial has gone well
+_BIAS_IS_RIGHT: dict[tuple[Any, ...], bool] = {}
 
-
-class Matrix(NamedTuple):
-    """A matrix as cuBLAS takes it: (rows, columns) with a stride of one value along rows; transposed if ``turned``."""
-
-    array: Array
-    turned: bool
-    step: int
+ADD_BIAS = ValueKernel("add_bias", "Y y, B b", "z = (Z)((W)y + (W)b);")
 
 
 class CupyLinear(CupyMemory):
     """Matrix products, a mixin of `CupyOps`."""
 
+    def __init__(self, gpu: CupyDevice, precision: str = "float32") -> None:
+        super().__init__(gpu, precision)
+        self._biased = BiasedProducts()
+
     def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:
-        self.gemm(x, w if transpose else w.T, out)
+        right = w if transpose else w.T
+        if b is not None and self._can_bias(x, b, out) and self._gemm_with_bias(x, right, b, out):
+            return
+        self.gemm(x, right, out)
         if b is not None:
-            (ADD_ROW_WIDE if out.dtype == np.float64 else ADD_ROW)(b, out)
+            ADD_BIAS(out, b, out)
 
     def linear_grad_input(
         self, gy: Array, w: Array, out: Array, transpose: bool = False, accumulate: bool = False
@@ -165,23 +167,54 @@ class CupyLinear(CupyMemory):
             device.get_cublas_handle(),
             cublas.CUBLAS_OP_T if right.turned else cublas.CUBLAS_OP_N,
             cublas.CUBLAS_OP_T if left.turned else cublas.CUBLAS_OP_N,
-            n,
-            m,
-            k,
-            factors[1].ctypes.data,
-            right.array.data.ptr,
-            CUDA_TYPES[kind],
-            right.step,
-            left.array.data.ptr,
-            CUDA_TYPES[kind],
-            left.step,
+            *(n, m, k, factors[1].ctypes.data),
+            *(right.array.data.ptr, CUDA_TYPES[kind], right.step),
+            *(left.array.data.ptr, CUDA_TYPES[kind], left.step),
             factors[accumulate].ctypes.data,
-            out.data.ptr,
-            CUDA_TYPES[out.dtype],
-            target.step,
-            compute,
-            cublas.CUBLAS_GEMM_DEFAULT,
+            *(out.data.ptr, CUDA_TYPES[out.dtype], target.step, compute, cublas.CUBLAS_GEMM_DEFAULT),
         )
+
+    def _can_bias(self, x: Array, b: Array, out: Array) -> bool:
+        """Tell whether one launch of cuBLASLt computes a product and adds a bias: in float32, or of bfloat16 to it.
+
+        The first call of a process compares one with a product and a bias on the CPU.
+        """
+        kind, target = BFLOAT16 if x.dtype == BFLOAT16 else out.dtype, as_matrix(out)
+        if not out.dtype == b.dtype == np.float32 or not (x.size and out.size and b.flags.c_contiguous):
+            return False
+        if target is None or target.turned:
+            return False
+        key = (self.gpu.index, kind, self.precision)
+        if key not in _BIAS_IS_RIGHT and not cupy.cuda.get_current_stream().is_capturing():
+            _BIAS_IS_RIGHT[key] = self._try_bias(kind)
+        return _BIAS_IS_RIGHT.get(key, False)
+
+    def _try_bias(self, kind: Any) -> bool:
+        """Tell whether cuBLASLt adds a bias as it should; log why not."""
+        random = np.random.default_rng(0)
+        x, w, b = (random.normal(size=size).astype(kind) for size in ((48, 64), (32, 64), (32,)))
+        out, expected = self.zeros((48, 32), np.float32), x.astype(np.float64) @ w.astype(np.float64).T + b
+        try:
+            arrays = (self.from_host(x), self.from_host(w).T, self.from_host(b.astype(np.float32)))
+            done = self._gemm_with_bias(*arrays, out)
+            why = "is not there" if not done else ""
+            if done and not np.allclose(self.to_host(out), expected, atol=BIAS_TOLERANCE, rtol=0):
+                why = "gives other values than NumPy"
+        except (AttributeError, OSError, cublas.CUBLASError) as error:
+            why = f"fails: {error}"
+        if why:
+            LOG.warning("ops: cuBLASLt's product with a bias %s; each bias takes a launch of its own", why)
+        return not why
+
+    def _gemm_with_bias(self, a: Array, b: Array, bias: Array, out: Array) -> bool:
+        """Enqueue ``out = a b + bias``, all in rows; False if cuBLASLt cannot do that."""
+        kind = BFLOAT16 if BFLOAT16 in (a.dtype, b.dtype) else out.dtype
+        left, right = self._matrix("left", a, kind), self._matrix("right", b, kind)
+        target = Matrix(out, False, max(out.strides[0] // out.itemsize, out.shape[1]))
+        (m, k), n = a.shape, b.shape[1]
+        compute, _ = gemm_types(kind, self.precision)
+        handle, room = device.get_cublas_handle(), workspace(self.gpu.index)
+        return self._biased.enqueue(handle, (right, left, target), bias, (n, m, k), compute, room)
 
     def _gemm_elsewhere(self, a: Array, b: Array, out: Array, accumulate: bool) -> None:
         """Compute a product whose result is not in rows: transposed, or through scratch memory."""
@@ -260,19 +293,19 @@ class CupyLinear(CupyMemory):
 
     def column_sums(self, x: Array, out: Array, accumulate: bool = False) -> None:
         """``out`` (C,) = sum of the rows of ``x`` (R, C) of any strides; added to ``out`` if ``accumulate``."""
-        (n_rows, n_columns), n_warps = x.shape, THREADS // WARP
-        n_splits = max(1, min(MAX_SPLITS, n_rows // (n_warps * ROWS_OF_THREAD)))
-        if n_splits > 1:
-            wide = np.float64 if x.dtype == np.float64 else np.float32
-            parts = self.scratch("column sums", (n_splits, n_columns), wide)
-            self._column_sums(x, parts, n_splits, False)
-            x = parts
-        self._column_sums(x, out, 1, accumulate)
-
-    def _column_sums(self, x: Array, out: Array, n_splits: int, accumulate: bool) -> None:
-        add = self.gpu.function("sums", "columns", X=x.dtype, Y=out.dtype)
-        sizes = (np.int64(x.shape[0]), np.int32(x.shape[1]), np.int32(accumulate))
-        add((-(-x.shape[1] // WARP), n_splits), (THREADS,), (x, *strides_of(x), out, *sizes))
+        (n_rows, n_columns), (row, column) = x.shape, strides_of(x)
+        width = pack_width(math.gcd(n_columns, int(row)), x) if column == 1 else 1
+        n_packs = n_columns // width
+        threads = min(WARP, 1 << (n_packs - 1).bit_length()) if n_packs else 1
+        lines, n_blocks = THREADS // threads, max(1, -(-n_packs // threads))
+        n_splits = max(1, min(SUM_BLOCKS // n_blocks, n_rows // (lines * ROWS_OF_THREAD)))
+        parts = self.scratch("column sums", (n_splits, n_columns), sum_type(x.dtype))
+        if DONE not in self._scratch:
+            self.scratch(DONE, (SUM_BLOCKS,), np.uint32)[...] = 0
+        add = self.gpu.function("columns", "columns", X=x.dtype, Y=out.dtype, WIDTH=width)
+        sizes = (np.int64(n_rows), np.int32(n_columns), np.int32(accumulate))
+        arrays = (x, row, column, parts, self.scratch(DONE, (SUM_BLOCKS,), np.uint32), out)
+        add((n_blocks, n_splits), (threads, lines), (*arrays, *sizes))
 
 
 def as_matrix(x: Array) -> Matrix | None:

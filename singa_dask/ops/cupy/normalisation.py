@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.ops.contract import DType, Running
-from singa_dask.ops.cupy.arrays import WARP, index_type, ints, pack_width, run, sum_type
+from singa_dask.ops.cupy.arrays import WARP, divisor, index_type, ints, pack_width, run, sum_type
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.linear import CupyLinear
 from singa_dask.ops.cupy.softmax import row_threads
@@ -50,7 +50,14 @@ class CupyNormalisation(CupyLinear):
         x = arrays[0]
         count, wide = index_type(x.size), sum_type(x.dtype)
         channels = x.shape[1]
-        windows = (*ints(channels, min(size // 2, channels - 1)), wide(alpha / size), wide(beta), wide(knorm))
+        windows = (
+            *ints(channels),
+            divisor(channels),
+            *ints(min(size // 2, channels - 1)),
+            wide(alpha / size),
+            wide(beta),
+            wide(knorm),
+        )
         function = self.gpu.function("lrn", name, Value=x.dtype, Index=count)
         run(function, x.size, arrays, (count.type(x.size), *windows))
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, blocks, in_memory_order, strides_of
+from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, blocks, strides_of
 from singa_dask.ops.cupy.device import Array
-from singa_dask.ops.cupy.elementwise import MULTIPLY, value_kernel
+from singa_dask.ops.cupy.elementwise import MULTIPLY
+from singa_dask.ops.cupy.values import ValueKernel
 
 __all__ = ["CupyBinary", "CupySoftmax", "row_threads"]
 
@@ -115,13 +116,13 @@ def least_float(p: Array) -> float:
     return float(np.finfo(np.float64 if p.dtype == np.float64 else np.float32).tiny)
 
 
-CROSS_ENTROPY = value_kernel(
+CROSS_ENTROPY = ValueKernel(
     "binary_cross_entropy",
     "X x, Y t",
     "const W v = (W)x, w = (W)t;"
     'z = (Z)(w >= 0 && w <= 1 ? (v > 0 ? v : (v <= 0 ? (W)0 : v)) - v * w + log1p(exp(-fabs(v))) : (W)nan(""));',
 )
-MATCHES = value_kernel(
+MATCHES = ValueKernel(
     "binary_matches", "X x, Y t", "const W v = (W)x; z = (Z)(v == v && (v > 0) == ((W)t > (W)0.5) ? 1 : 0);"
 )
 
@@ -131,14 +132,14 @@ class CupyBinary(CupyMemory):
 
     def binary_cross_entropy(self, x: Array, t: Array, weights: Array | None = None) -> Array:
         losses = self._values(x)
-        CROSS_ENTROPY(*in_memory_order(x, t, losses))
+        CROSS_ENTROPY(x, t, losses)
         if weights is not None:
             MULTIPLY(losses, weights[:, None], losses)
         return self.sum_of("values", losses)
 
     def count_binary_matches(self, x: Array, t: Array) -> Array:
         matches = self._values(x)
-        MATCHES(*in_memory_order(x, t, matches))
+        MATCHES(x, t, matches)
         return self.sum_of("values", matches)
 
     def _values(self, x: Array) -> Array:

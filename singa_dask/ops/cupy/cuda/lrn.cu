@@ -18,13 +18,13 @@ static __device__ Sum factor_of(Sum sum, Sum beta) {
     return pow(sum, -beta);
 }
 
-// What the windows say: channels of a pixel, channels of a window to each side, alpha / size, beta and knorm.
-#define WINDOWS int channels, int reach, Sum share, Sum beta, Sum knorm
+// What the windows say: channels of a pixel, their divisor, channels of a window to each side, alpha / size, beta and knorm.
+#define WINDOWS int channels, unsigned long long by_channels, int reach, Sum share, Sum beta, Sum knorm
 
 template <bool KEEP>
 static __device__ void divide(const Value* x, Value* y, Sum* work, Index total, WINDOWS) {
     for (Index i = THREAD; i < total; i += N_THREADS) {
-        int channel = (int)(i % channels);
+        int channel = (int)(i - quotient(i, channels, by_channels) * channels);
         int before = channel < reach ? channel : reach;
         int after = channels - 1 - channel < reach ? channels - 1 - channel : reach;
         Sum sum = 0;
@@ -39,21 +39,23 @@ static __device__ void divide(const Value* x, Value* y, Sum* work, Index total, 
 }
 
 extern "C" __global__ void lrn(const Value* x, Value* y, Index total, WINDOWS) {
-    divide<false>(x, y, nullptr, total, channels, reach, share, beta, knorm);
+    divide<false>(x, y, nullptr, total, channels, by_channels, reach, share, beta, knorm);
 }
 
 extern "C" __global__ void lrn_keep(const Value* x, Value* y, Sum* work, Index total, WINDOWS) {
-    divide<true>(x, y, work, total, channels, reach, share, beta, knorm);
+    divide<true>(x, y, work, total, channels, by_channels, reach, share, beta, knorm);
 }
 
-// gy x sum^(-beta - 1)
-static __device__ Sum inner_of(const Value* x, const Value* gy, const Sum* work, Index i, Sum beta) {
+// gy x sum^(-beta - 1), and sum^-beta in `factor`
+static __device__ Sum inner_of(const Value* x, const Value* gy, const Sum* work, Index i, Sum beta, Sum& factor) {
     Sum sum = work[i];
-    return (Sum)gy[i] * (Sum)x[i] * factor_of(sum, beta) / sum;
+    factor = factor_of(sum, beta);
+    return (Sum)gy[i] * (Sum)x[i] * factor / sum;
 }
 
 extern "C" __global__ void lrn_grad(const Value* x, const Value* gy, const Sum* work, Value* gx, Index total, WINDOWS) {
     __shared__ Sum kept[THREADS + 2 * MARGIN];
+    __shared__ Sum factors[THREADS + 2 * MARGIN];
     bool keeps = reach <= MARGIN;
     Index step = (Index)gridDim.x * THREADS;
     for (Index start = (Index)blockIdx.x * THREADS; start < total; start += step) {
@@ -61,20 +63,21 @@ extern "C" __global__ void lrn_grad(const Value* x, const Value* gy, const Sum* 
         if (keeps) {
             for (int k = threadIdx.x; k < THREADS + 2 * reach; k += THREADS) {
                 Index i = start + k - reach;
-                if (i >= 0 && i < total) kept[k] = inner_of(x, gy, work, i, beta);
+                if (i >= 0 && i < total) kept[k] = inner_of(x, gy, work, i, beta, factors[k]);
             }
         }
         __syncthreads();
         Index i = start + threadIdx.x;
         if (i < total) {
-            int channel = (int)(i % channels);
+            int channel = (int)(i - quotient(i, channels, by_channels) * channels);
             int before = channel < reach ? channel : reach;
             int after = channels - 1 - channel < reach ? channels - 1 - channel : reach;
-            Sum sum = 0;
+            Sum sum = 0, other;
             for (int k = -before; k <= after; k++) {
-                sum += keeps ? kept[(int)threadIdx.x + reach + k] : inner_of(x, gy, work, i + k, beta);
+                sum += keeps ? kept[(int)threadIdx.x + reach + k] : inner_of(x, gy, work, i + k, beta, other);
             }
-            gx[i] = (Value)((Sum)gy[i] * factor_of(work[i], beta) - 2 * beta * share * (Sum)x[i] * sum);
+            Sum factor = keeps ? factors[threadIdx.x + reach] : factor_of(work[i], beta);
+            gx[i] = (Value)((Sum)gy[i] * factor - 2 * beta * share * (Sum)x[i] * sum);
         }
         __syncthreads();
     }

@@ -12,11 +12,15 @@ struct alignas(sizeof(Place) * WIDTH) Places {
     Place at[WIDTH];
 };
 
-// What says where the windows lie: sizes of the larger images, of the smaller ones, kernel, stride and padding.
+// What says where the windows lie: sizes of the larger images, of the smaller ones, kernel, stride and padding; and
+// divisors by the packs of a pixel, the pixels of a line and the lines of an image, of the images that are written.
 #define WINDOWS \
     int packs, int height, int width, int n_down, int n_across, int kernel_y, int kernel_x, int stride_y, \
-        int stride_x, int pad_y, int pad_x
-#define THESE_WINDOWS packs, height, width, n_down, n_across, kernel_y, kernel_x, stride_y, stride_x, pad_y, pad_x
+        int stride_x, int pad_y, int pad_x, unsigned long long by_packs, unsigned long long by_columns, \
+        unsigned long long by_rows
+#define THESE_WINDOWS \
+    packs, height, width, n_down, n_across, kernel_y, kernel_x, stride_y, stride_x, pad_y, pad_x, by_packs, by_columns, \
+        by_rows
 
 // Neighbours in a line of a window that are on their way from memory at once.
 #define AT_ONCE 3
@@ -35,10 +39,15 @@ static __device__ Range pixels_of(int window, int n_pixels, int kernel, int stri
     return {start < 0 ? 0 : start, up_to(start + kernel, n_pixels)};
 }
 
+// n / stride, where most strides are 1 or 2, and all threads have the same.
+static __device__ int steps_of(int n, int stride) {
+    return stride == 1 ? n : stride == 2 ? n >> 1 : n / stride;
+}
+
 // Windows that have a pixel of the image, along one axis.
 static __device__ Range windows_of(int pixel, int n_windows, int kernel, int stride, int pad) {
     int end = pixel + pad;
-    return {end < kernel ? 0 : (end - kernel) / stride + 1, up_to(end / stride + 1, n_windows)};
+    return {end < kernel ? 0 : steps_of(end - kernel, stride) + 1, up_to(steps_of(end, stride) + 1, n_windows)};
 }
 
 struct Spot {
@@ -46,15 +55,17 @@ struct Spot {
     Index image;
 };
 
-static __device__ Spot spot_of(Index i, int packs, int n_columns, int n_rows) {
-    Index pixel = i / packs, line = pixel / n_columns, image = line / n_rows;
+static __device__ Spot spot_of(Index i, int packs, int n_columns, int n_rows, unsigned long long by_packs,
+                               unsigned long long by_columns, unsigned long long by_rows) {
+    Index pixel = quotient(i, packs, by_packs), line = quotient(pixel, n_columns, by_columns);
+    Index image = quotient(line, n_rows, by_rows);
     return {(int)(i - pixel * packs), (int)(pixel - line * n_columns), (int)(line - image * n_rows), image};
 }
 
 template <bool KEEP>
 static __device__ void take_largest(const Values* x, Values* y, Places* where, Index total, WINDOWS) {
     for (Index i = THREAD; i < total; i += N_THREADS) {
-        Spot spot = spot_of(i, packs, n_across, n_down);
+        Spot spot = spot_of(i, packs, n_across, n_down, by_packs, by_columns, by_rows);
         Range rows = pixels_of(spot.row, height, kernel_y, stride_y, pad_y);
         Range columns = pixels_of(spot.column, width, kernel_x, stride_x, pad_x);
         int top = spot.row * stride_y - pad_y, left = spot.column * stride_x - pad_x;
@@ -105,7 +116,7 @@ extern "C" __global__ void max_pool_places(const Values* x, Values* y, Places* w
 template <class Add>
 static __device__ void gather(Values* out, Index total, WINDOWS, Add add) {
     for (Index i = THREAD; i < total; i += N_THREADS) {
-        Spot spot = spot_of(i, packs, width, height);
+        Spot spot = spot_of(i, packs, width, height, by_packs, by_columns, by_rows);
         Range down = windows_of(spot.row, n_down, kernel_y, stride_y, pad_y);
         Range across = windows_of(spot.column, n_across, kernel_x, stride_x, pad_x);
         Sum sums[WIDTH];
@@ -150,7 +161,7 @@ static __device__ Sum share_of(int row, int column, bool count_pad, WINDOWS) {
 
 extern "C" __global__ void avg_pool(const Values* x, Values* y, Index total, WINDOWS, bool count_pad) {
     for (Index i = THREAD; i < total; i += N_THREADS) {
-        Spot spot = spot_of(i, packs, n_across, n_down);
+        Spot spot = spot_of(i, packs, n_across, n_down, by_packs, by_columns, by_rows);
         Range rows = pixels_of(spot.row, height, kernel_y, stride_y, pad_y);
         Range columns = pixels_of(spot.column, width, kernel_x, stride_x, pad_x);
         Sum sums[WIDTH];

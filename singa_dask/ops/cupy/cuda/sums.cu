@@ -1,4 +1,4 @@
-// Sums: of all values, of what a scalar is counted from, of columns. Always added in the same order.
+// Sums: of all values, of what a scalar is counted from, of pixels. Always added in the same order.
 
 // X is the type of what is summed, Y that of the sums.
 
@@ -34,26 +34,6 @@ extern "C" __global__ void total(const X* x, Y* out, int n) {
     for (int i = threadIdx.x; i < n; i += blockDim.x) sum += (double)x[i];
     sum = block_sum(sum);
     if (threadIdx.x == 0) out[0] = sum;
-}
-
-// out[s, c] = the sum of column c of x over every n_splits-th stretch of rows; with one split, added to what is there
-// if `accumulate`. A block is for 32 columns and a split; its warps take rows in turn.
-extern "C" __global__ void columns(
-    const X* x, long long row, long long column, Y* out, long long n_rows, int n_columns, int accumulate
-) {
-    typedef wide<X>::type W;
-    __shared__ W sums[MAX_THREADS];
-    const int c = blockIdx.x * WARP + threadIdx.x % WARP, n_warps = blockDim.x / WARP;
-    const long long first = (long long)blockIdx.y * n_warps + threadIdx.x / WARP;
-    W sum = 0;
-    if (c < n_columns)
-        for (long long r = first; r < n_rows; r += (long long)gridDim.y * n_warps) sum += (W)x[r * row + c * column];
-    sums[threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.x >= WARP || c >= n_columns) return;
-    for (int k = 1; k < n_warps; ++k) sum += sums[k * WARP + threadIdx.x];
-    Y* target = out + (long long)blockIdx.y * n_columns + c;
-    *target = accumulate ? (Y)(sum + (W)*target) : (Y)sum;
 }
 
 // out (N, C) = the mean over the pixels of images that lie dense as (N, P, C). A block is for 32 channels of an image;

@@ -11,6 +11,8 @@ import ml_dtypes
 import numpy as np
 from cupy import _compile, _errors, _memory, _stream, _world
 
+from cupy_backends.cuda.libs import _cublas_lt
+
 __all__ = [
     "CUBLAS_COMPUTE_32F",
     "CUBLAS_COMPUTE_32F_FAST_16BF",
@@ -154,6 +156,7 @@ def _enqueue(
     strideC: int,
     batchCount: int,
     computeType: int,
+    bias: int = 0,
 ) -> None:
     if handle != 0x5000 + _world.current_device():
         raise CUBLASError("CUBLAS_STATUS_NOT_INITIALIZED: the handle is of another device")
@@ -169,14 +172,16 @@ def _enqueue(
     block_a, a = _matrices(A, Atype, rows_a, columns_a, lda, strideA, batchCount)
     block_b, b = _matrices(B, Btype, rows_b, columns_b, ldb, strideB, batchCount)
     block_c, c = _matrices(C, Ctype, m, n, ldc, strideC, batchCount)
+    block_bias, added = _matrices(bias, 0, m, 1, m, 0, 1) if bias else (block_c, None)
 
     def run() -> None:
         with np.errstate(all="ignore"):
             product = first * np.matmul(_operand(a, transa, computeType), _operand(b, transb, computeType))
+            product = product if added is None else product + added
             c[...] = product if second == 0 else product + second * c.astype(product.dtype)
 
     queue = _stream.get_current_stream()._queue
-    queue.put(_world.Op("gemm", run, (block_a, block_b, block_c), checked=True))
+    queue.put(_world.Op("gemm", run, (block_a, block_b, block_c, block_bias), checked=True))
 
 
 def gemmEx(
@@ -286,12 +291,13 @@ _CALLED = {
     "batched": _BATCHED(_batched),
     "set_stream": _SET_STREAM(_set_stream),
     "set_workspace": _SET_WORKSPACE(_set_workspace),
+    **_cublas_lt.CALLED,
 }
 
 
 @functools.cache
 def _library() -> Any:
-    found = _compile._load(LIBRARY, "cublas", ())
+    found = _compile._load(LIBRARY + _cublas_lt.LIBRARY, "cublas", ())
     for name, function in _CALLED.items():
         _address.in_dll(found, name).value = ctypes.cast(function, _address).value
     return found
