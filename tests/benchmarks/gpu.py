@@ -28,6 +28,7 @@ from tests.benchmarks.gpu_report import Report
 
 ROOT = Path(__file__).parents[2]
 STEPS = ("cifar-100", "cifar-1024", "mlp-64", "mlp-1024", "alexnet-256", "gru", "resnet20", "transformer")
+AGREED = ("mlp", "lenet", "cifar", "cifar-bn", "gru", "rbm", "resnet20", "transformer")
 PROFILED = ("cifar-1024", "alexnet-256", "gru", "resnet20", "transformer")
 
 
@@ -41,7 +42,7 @@ class Task(NamedTuple):
 
 TASKS = (
     Task("card", limit_s=60),
-    *(Task("agree", what, 70) for what in ("mlp", "cifar", "gru", "rbm")),
+    *(Task("agree", what, 120) for what in AGREED),
     *(Task("steps", what, 180 if what == "alexnet-256" else 80) for what in STEPS),
     *(Task("profile", what, 40) for what in PROFILED),
     Task("runtime", limit_s=60),

@@ -17,6 +17,7 @@ DEVICE = "cuda:0"
 NET_OF: dict[str, tuple[str, int]] = {
     "cifar-100": ("cifar", 100), "cifar-1024": ("cifar", 1024), "mlp-64": ("mlp", 64), "mlp-1024": ("mlp", 1024),
     "alexnet-256": ("alexnet", 256), "cifar": ("cifar", 100), "mlp": ("mlp", 64),
+    "lenet": ("lenet", 64), "cifar-bn": ("cifar-bn", 100),
 }  # fmt: skip
 SMALL_ROWS = 2
 SMALL_TEXT = {"N_CHARS": 11, "N_HIDDEN": 8, "N_ROWS": 3, "N_STEPS": 4}
@@ -38,7 +39,7 @@ def benchmark_net(what: str, small: bool) -> Net:
 
 def has_images(what: str) -> bool:
     """Return whether the records of a net are images."""
-    return what in NET_OF and len(benchmark_net(what, False).shape) == 3 or what == "resnet20"
+    return (what in NET_OF and len(benchmark_net(what, False).shape) == 3) or what == "resnet20"
 
 
 def loop_of(what: str, ops: NumpyOps, precision: str, small: bool) -> Loop:
@@ -72,7 +73,11 @@ def floor(loop: Loop) -> tuple[float, float]:
                 moved += (5 if feature.requires_grad else 2) * n_bytes
         for param in layer.params:
             moved += 8 * 4 * param.size
-            if len(param.shape) < 2 or layer.conf.type in ("Embedding", "PositionalEmbedding") or not layer.sources[0].has_data:
+            if (
+                len(param.shape) < 2
+                or layer.conf.type in ("Embedding", "PositionalEmbedding")
+                or not layer.sources[0].has_data
+            ):
                 continue
             size = math.prod(layer.features[0].shape)
             passes = 2 if layer.sources[0] in inputs else 3

@@ -23,10 +23,12 @@ __all__ = ["agree", "card", "loader", "runtime", "tests"]
 
 ROOT = Path(__file__).parents[2]
 N_AGREE = 50
-# Precisions, and how far apart losses may be. RMSProp's first steps go by the signs of gradients, and a sample of an
-# RBM is one thing or the other: what is rounded otherwise grows there, between two libraries on one CPU as well.
+# Precisions, and how far apart losses may be. What is rounded otherwise grows, between two libraries on one CPU, too.
+# The first steps of RMSProp and Adam go by the signs of gradients, and a sample of an RBM is one thing or the other.
 AGREE = {
-    "mlp": [("float32", 1e-3)], "cifar": [("float32", 1e-3)],
+    "mlp": [("float32", 1e-3)], "lenet": [("float32", 1e-3)], "cifar": [("float32", 1e-3)],
+    "cifar-bn": [("float32", 1e-3)], "resnet20": [("float64", 1e-6), ("float32", 2e-2)],
+    "transformer": [("float64", 1e-6), ("float32", 5e-3)],
     "gru": [("float64", 1e-6), ("float32", 2e-2)], "rbm": [("float64", 1e-6), ("float32", 5e-3)],
 }  # fmt: skip
 

@@ -14,6 +14,10 @@ from tests.runtime.processes import ROOT, TIMEOUT_S, wait_until
 __all__ = ["Network", "has_namespaces", "network"]
 
 HOLD = ["sleep", "infinity"]
+# else a job may begin on the last hosts, if the machine is busy, and tests cut the first
+WAIT = (
+    "import sys, distributed as d; d.Client(scheduler_file=sys.argv[1]).wait_for_workers(int(sys.argv[2]), timeout=60)"
+)
 SUBNET = "10.213.7"
 
 
@@ -43,7 +47,9 @@ class Network:
         self._stack, self.directory = stack, directory
         self.file = directory / "scheduler.json"
         self._pids = [self._hold(["unshare", "-rn"])]
-        self._ip(0, f"link add name bridge type bridge; addr add {self.host(0)}/24 dev bridge; link set bridge up")
+        # else the address of the bridge is the least of its links', and changes for all when that one is cut
+        self._ip(0, "link add name bridge address 02:00:00:00:00:01 type bridge")
+        self._ip(0, f"addr add {self.host(0)}/24 dev bridge; link set bridge up")
         # a bridge that is down; without one, host 0 would still receive what a host that is cut off sends
         self._ip(0, "link add name nowhere type bridge")
         for i in range(1, n_workers + 1):
@@ -116,4 +122,6 @@ def network(directory: Path, n_workers: int, n_clients: int = 0) -> Iterator[Net
         for i in range(1, n_workers + 1):
             made.start(i, "worker", "--no-nanny", "--nthreads", "2", "--memory-limit", "0", "--name", f"host{i}",
                        "--local-directory", str(directory), "--preload", "tests.runtime.ahead")  # fmt: skip
+        done = made._run(0, sys.executable, "-c", WAIT, str(made.file), str(n_workers))
+        assert done.returncode == 0, done.stderr.decode()
         yield made

@@ -8,7 +8,7 @@ from typing import Any
 from singa_dask.comm import Address
 from singa_dask.errors import LostUnitError, UnitError
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.life_cycle import FIRST, LifeCycle
+from singa_dask.runtime.job.life_cycle import FIRST, SILENT_TOGETHER_S, LifeCycle
 from singa_dask.runtime.job.names import SIGNAL_CODES
 from singa_dask.runtime.job.placer import Roster, buddies_of
 from singa_dask.runtime.job.replacement import Replacement, processes_to_replace
@@ -40,8 +40,7 @@ class JobState(LifeCycle):
         super().__init__(spec)
         self._trains = self._has_trained = False
         self._replacement: Replacement | None = None
-        self._moving = ""
-        self._is_urgent = False  # a Dask worker that leaves does not wait long
+        self._moving, self._is_urgent = "", False  # a Dask worker that leaves does not wait long
         self._aborted_since: float | None = None  # units of this life, which it has not ended
         self._n_signals = 0  # of the job's client
         self._is_alone = False  # nobody is there who would end the job at once
@@ -189,7 +188,9 @@ class JobState(LifeCycle):
     def _on_gone(self, event: ev.Gone) -> None:
         self._placer.leaving.discard(event.worker)
         self._placer.suspects.forget(event.worker)
-        if event.worker not in self._workers:
+        if event.worker in self._workers:  # silent; others may be, too
+            self._all_told_at = self._now + SILENT_TOGETHER_S
+        else:
             self._points.forget(event.worker)
         if self.phase in ("starting", "running"):
             self._lose(event.worker, event.reason)

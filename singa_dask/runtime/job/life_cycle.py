@@ -15,7 +15,11 @@ from singa_dask.runtime.job.restarting import RestartPoints, Restarts
 from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.runtime.planning.placement import pack, plan_processes
 
-__all__ = ["FIRST", "Life", "LifeCycle", "host_actions", "run_action"]
+__all__ = ["FIRST", "SILENT_TOGETHER_S", "Life", "LifeCycle", "host_actions", "run_action"]
+
+
+SILENT_TOGETHER_S = 1.0
+"""How much later a Dask worker is found silent that has been cut off together with another one: two looks."""
 
 
 @dataclass
@@ -178,6 +182,7 @@ class LifeCycle:
         self.steps: dict[str, int] = {}
         self._deadline: float | None = None
         self._place_at = 0.0
+        self._all_told_at = 0.0  # when others that fell silent together with a Dask worker are known, too
         self._now = 0.0
         self._workers: Mapping[str, ev.WorkerFacts] = {}
         self._actions: list[Any] = []
@@ -296,7 +301,7 @@ class LifeCycle:
             return
         self.phase = "placing"
         self._placer.begin(self._now)
-        self._place_at = self._now + self._restarts.backoff_s()
+        self._place_at = max(self._now + self._restarts.backoff_s(), self._all_told_at)
         if self._now >= self._place_at:
             self._place()
 

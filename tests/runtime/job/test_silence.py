@@ -51,6 +51,15 @@ def test_a_network_that_is_silent_for_minutes_ends_no_job(seconds: float) -> Non
     ]
 
 
+def test_units_are_not_started_on_a_spare_dask_worker_that_falls_silent_a_moment_later() -> None:
+    world = running("allreduce", 3)
+    for node in sorted(world.nodes.values(), key=lambda node: node.address not in world.state.workers):
+        world.freeze(node, 45.0)
+        world.run(0.3)
+    what = world.run_until_over(120.0)
+    assert (what["failure"], what["restarts"]) == (None, 1), world.history()
+
+
 def test_a_job_waits_for_dask_workers_as_long_as_it_says() -> None:
     world = running("allreduce", 2, wait_for_workers_minutes=1.5)
     began = world.now
