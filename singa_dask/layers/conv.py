@@ -166,6 +166,7 @@ class Convolution(Windowed):
     """
 
     block = ConvolutionConf
+    # it writes to the gradient of its output only where that is a ReLU, which shares it with nobody
     traits = Windowed.traits.replace(
         params=("weight", "bias"),
         capturable=True,
@@ -179,7 +180,8 @@ class Convolution(Windowed):
         n_rows, n_channels, *sizes = image_shape(self.conf, self.sources[0])
         places = self.set_window(block, "convolution_conf", (sizes[0], sizes[1]))
         span = self.feature_span(block.num_filters)
-        self.add_output((n_rows, span.size, *places), overwritable=True, span=span)
+        made = self.add_output((n_rows, span.size, *places), overwritable=True, span=span)
+        made.can_relu = type(self) is Convolution
         self.shape = (span.size, n_channels, *self.kernel)
         area = self.kernel[0] * self.kernel[1]
         self.weight = self.add_param(
@@ -190,10 +192,13 @@ class Convolution(Windowed):
     def forward(self, phase: Phase) -> None:
         x, w = as_images(self.sources[0].data), self.weight.data.reshape(self.shape)
         b = None if self.bias is None else self.bias.data
-        self.ops.conv2d(x, w, b, self.features[0].data, self.stride, self.pad)
+        self.ops.conv2d(x, w, b, self.features[0].data, self.stride, self.pad, relu=self.features[0].relu)
 
     def backward(self, phase: Phase) -> None:
-        source, gy = self.sources[0], self.features[0].output_grad
+        source, feature = self.sources[0], self.features[0]
+        gy = feature.output_grad
+        if feature.needs_mask:
+            self.ops.relu_grad(feature.data, gy, out=gy)
         gw, gb = self.weight.grad.reshape(self.shape), None if self.bias is None else self.bias.grad
         more = bool(phase & Phase.AGGREGATE_GRADIENT)
         self.ops.conv2d_grad_weight(as_images(source.data), gy, gw, gb, self.stride, self.pad, accumulate=more)

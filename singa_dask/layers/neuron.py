@@ -121,8 +121,8 @@ class Activation(Layer):
     """y = f(x), value by value; f is ``activation_conf.type``: RELU, SIGMOID, TANH or STANH.
 
     With ``share_src_blobs`` it computes in the memory of its source if the source does not need its output again. The
-    numbers are the same. (SINGA loses the incoming gradient there.) In training a BatchNorm or an Add computes the ReLU
-    that reads it, in the memory of both.
+    numbers are the same. (SINGA loses the incoming gradient there.) In training a BatchNorm, a Convolution or an Add
+    computes the ReLU that reads it, in the memory of both.
     """
 
     block: ClassVar[type[Conf] | None] = ActivationConf
