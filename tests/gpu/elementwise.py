@@ -18,6 +18,8 @@ __all__ = ["main"]
 ARCHITECTURE = "sm_90"
 # values that a thread of a packed kernel takes
 WIDTH = 4
+# those that are compiled for mixed types too
+MIXED = {"cast", "normalize_array_array"}
 FLOATS = ["float", "double", "bfloat16"]
 # kernels whose types are not those of a `ValueKernel`: (name of a type in the kernel, ...) -> what they may be
 TYPES: dict[tuple[str, ...], list[tuple[str, ...]]] = {
@@ -60,8 +62,10 @@ def combinations(kernel: Any) -> Iterator[dict[str, str]]:
         yield from (dict(zip(names, chosen, strict=True)) for chosen in (TYPES[names] if names else [()]))
         return
     records = ["unsigned char"] if kernel.name.startswith("normalize") else []
+    mixed = not kernel.in_params[0].raw or kernel.name in MIXED
     for given, written in itertools.product([*records, *FLOATS], FLOATS):
-        yield dict.fromkeys(names, given) | {"Z": written}
+        if mixed or given == written:
+            yield dict.fromkeys(names, given) | {"Z": written}
 
 
 def source(kernel: Any, types: dict[str, str]) -> str:

@@ -90,7 +90,7 @@ def _multiply(*given: Any) -> int:
     bias = attributes[BIAS]
     if magic != MAGIC or any(x % least for x, least in zip((a, b, c, d, bias), alignments, strict=True)):
         return INVALID
-    if (c, ct) != (d, dt) or stream != _stream.get_current_stream().ptr:
+    if (c, ct) != (d, dt) or (stream or 0) != _stream.get_current_stream().ptr:
         return INVALID
     block = _memory.find(workspace, "cublasLtMatmul")
     if workspace + size > block.start + block.nbytes:
