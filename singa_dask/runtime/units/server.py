@@ -192,16 +192,14 @@ class Server:
 
         All are updated before the first answer, by few kernels.
         """
-        complete: list[tuple[_Held, list[Message]]] = []
-        refused: set[int] = set()
+        answered: list[tuple[_Held, list[Message], bool]] = []
         due: list[tuple[_Held, Any, int]] = []
         for message in messages:
             held = self._held[message.slice]
             group = message.info["group"]
             if message.step <= held.applied[group]:
                 self.duplicates += 1
-                refused.add(len(complete))
-                complete.append((held, [message]))
+                answered.append((held, [message], False))
                 continue
             sent = held.sent.setdefault(group, {})
             sent[message.src, message.info["node"]] = message
@@ -212,14 +210,13 @@ class Server:
             total = tree_sum({each.info["node"]: each.arrays[0] for each in received})
             self._begin_update(held, group, message.step)
             due.append((held, total, message.step))
-            complete.append((held, received))
+            answered.append((held, received, True))
         self._apply(due)
         answers = []
-        for i, (held, received) in enumerate(complete):
+        for held, received, is_new in answered:
             processes = {each.src: each for each in received}
             answers += [self._answer(each, held, "r-update") for each in processes.values()]
-            if i not in refused:
-                answers += self._serve_waiting(held) + self._sync(held)
+            answers += self._serve_waiting(held) + self._sync(held) if is_new else []
         return answers
 
     @property
@@ -227,20 +224,8 @@ class Server:
         """Whether all slices have their initial values."""
         return all(held.version >= 0 for held in self._held.values())
 
-    def update(self, step: int, gradients: Sequence[tuple[int, Any]]) -> list[int]:
-        """Update slices with the gradients of worker group 0, in the thread of its only worker.
-
-        Parameters
-        ----------
-        step : int
-        gradients : sequence of (int, array)
-            Slice, and the sum of the gradients of its sharers.
-
-        Returns
-        -------
-        list of int
-            The version of each slice.
-        """
+    def update(self, step: int, gradients: Sequence[tuple[int, Any]]) -> None:
+        """Update slices in the thread of the only worker; ``gradients`` are pairs of a slice and its gradient."""
         due = []
         for number, total in gradients:
             held = self._held[number]
@@ -252,7 +237,6 @@ class Server:
         self._apply(due)
         for held, *_ in due:
             held.given[0] = held.version
-        return [self._held[number].version for number, _ in gradients]
 
     def _begin_update(self, held: _Held, group: int, step: int) -> None:
         """Count an update before it is applied; what a group had from a server before this one is not known."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -18,27 +18,6 @@ from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.server import Server
 
 __all__ = ["WorkerParams"]
-
-
-class _Updates(NamedTuple):
-    """What follows from the gradients of some params.
-
-    Attributes
-    ----------
-    sums : list of (array, array)
-        The second is added to the first, in order.
-    gradients : list of (int, array)
-        For `Server.update`.
-    owners : list of Param
-        Of each of these.
-    incomplete : list of Param
-        Those whose owner has other sharers, which have no gradient yet.
-    """
-
-    sums: list[tuple[Any, Any]]
-    gradients: list[tuple[int, Any]]
-    owners: list[Param]
-    incomplete: list[Param]
 
 
 class WorkerParams:
@@ -85,13 +64,15 @@ class WorkerParams:
         self._mirror = mirror
         self._stub = Address.stub(plan.layout.process_of[worker])
         self._index = {name: index for index, name in enumerate(plan.names)}
-        self._share = {param: k for owner in net.owners for k, param in enumerate(net.sharers(owner))}
+        self._sharers = {owner: net.sharers(owner) for owner in net.owners}
+        self._share = {param: k for sharers in self._sharers.values() for k, param in enumerate(sharers)}
         self._slices = plan.slices
         self._find_server = own_server
         self._server: Server | None = None
-        self._step = -1
+        self._n_ready = dict.fromkeys(net.owners, 0)
         self._ready: list[Param] = []
-        self._own_updates: dict[tuple[Param, ...], _Updates] = {}
+        self._sums: dict[Param, tuple[list[Any], list[tuple[int, Any]]]] = {}
+        self._step = -1
 
     @property
     def leave_the_device(self) -> bool:
@@ -164,8 +145,11 @@ class WorkerParams:
         if weight != 1 and not param.is_idle:
             self._ops.multiply(param.memory, weight, out=param.memory)
         if self._server is not None:
-            self._ready.append(param)
             self._step = step
+            self._n_ready[owner] += 1
+            if self._n_ready[owner] == len(self._sharers[owner]):
+                self._n_ready[owner] = 0
+                self._ready.append(owner)
             return
         info = {"share": self._share[param]}
         self._send("update", param, param=self._index[owner.key], step=step, info=info)
@@ -186,35 +170,25 @@ class WorkerParams:
             return server if server.has_values else None
 
     def _update_ready(self, server: Server) -> None:
+        """Update the params that have all of their gradients."""
         self._net.gate.check()
-        key, self._ready = tuple(self._ready), []
-        if key not in self._own_updates:
-            self._own_updates[key] = self._updates_of(key)
-        updates = self._own_updates[key]
-        self._ready += updates.incomplete
-        for total, grad in updates.sums:
-            self._ops.add(total, grad, out=total)
+        ready, self._ready = self._ready, []
+        gradients = [part for owner in ready for part in self._sum_of(owner)]
         with server.lock:
-            versions = server.update(self._step, updates.gradients)
-        # as nobody else waits for versions, nobody is notified
-        for owner, version in zip(updates.owners, versions, strict=True):
-            owner.version = max(version, owner.last_version + 1)
+            server.update(self._step, gradients)
+        for owner in ready:  # nobody else waits for a version
+            owner.version = owner.last_version + 1
 
-    def _updates_of(self, ready: Sequence[Param]) -> _Updates:
-        """Return what follows from the gradients of some params: as the stub does, but for one worker."""
-        updates = _Updates([], [], [], [])
-        for owner in dict.fromkeys(param.owner for param in ready):
-            sharers = self._net.sharers(owner)
-            if not set(sharers).issubset(ready):
-                updates.incomplete.extend(param for param in ready if param.owner is owner)
-                continue
-            total, *grads = (param.memory.reshape(-1) for param in sharers if not param.is_idle)
-            updates.sums.extend((total, grad) for grad in grads)
-            for piece in self._slices:
-                if piece.param == self._index[owner.key]:
-                    updates.owners.append(owner)
-                    updates.gradients.append((piece.id, total[piece.start : piece.stop]))
-        return updates
+    def _sum_of(self, owner: Param) -> list[tuple[int, Any]]:
+        """Add up the gradients of a param as the stub does; return the sum, slice by slice."""
+        if owner not in self._sums:
+            total, *grads = (param.memory.reshape(-1) for param in self._sharers[owner] if not param.is_idle)
+            pieces = [piece for piece in self._slices if piece.param == self._index[owner.key]]
+            self._sums[owner] = [(total, grad) for grad in grads], [(x.id, total[x.start : x.stop]) for x in pieces]
+        pairs, slices = self._sums[owner]
+        for total, grad in pairs:
+            self._ops.add(total, grad, out=total)
+        return slices
 
     def _send(self, kind: str, gradient: Param | None = None, **fields: Any) -> None:
         message = Message(kind, src=self._worker, dst=self._stub, **fields)
