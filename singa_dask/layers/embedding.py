@@ -51,7 +51,7 @@ class Numbers(Layer):
     A time step reads its own column of a source that is not unrolled and has several columns; a single one is shared.
     """
 
-    traits = Traits(time_foldable=True, time_from_columns=True)
+    traits = Traits(time_foldable=True, time_from_columns=True, capturable=True, reads_on_host=True)
     ahead: ClassVar[int] = 0
 
     def setup(self) -> None:
@@ -114,11 +114,14 @@ class OneHot(Numbers):
         self.n_values = _vocab_size(self.conf.block(OneHotConf), self.conf, "onehot_conf")
         self.add_output((self.n_numbers, self.n_values), requires_grad=False, own_data="consumed")
 
-    def forward(self, phase: Phase) -> None:
+    def prepare(self, phase: Phase) -> None:
         feature, numbers = self.features[0], self.numbers()
         self.check(numbers, 0, self.n_values)
-        feature.one_hot_index = self.ops.labels(numbers, feature.one_hot_index)
-        if feature.has_data:
+        feature.one_hot_index = self.ops.row_index(numbers, self.n_values, feature.one_hot_index)
+
+    def forward(self, phase: Phase) -> None:
+        feature = self.features[0]
+        if feature.has_data and feature.one_hot_index is not None:
             self.ops.one_hot(feature.one_hot_index, out=feature.data)
 
 
@@ -141,12 +144,16 @@ class Embedding(Numbers):
         n_values, span = _vocab_size(block, self.conf, "embedding_conf"), self.feature_span(block.feature_dim)
         self.add_output((self.n_numbers, span.size), overwritable=True, span=span)
         self.table = self.add_param((n_values, span.size), initial=lambda whole: INITIAL, axis=1)
-        self._last_index: Array | None = None
+
+    def attach(self) -> None:
+        self.index = self.ops.row_index(np.zeros(self.n_numbers, np.int64), self.table.shape[0])
+
+    def prepare(self, phase: Phase) -> None:
+        numbers, n_rows = self.numbers(), self.table.shape[0]
+        self.check(numbers, -1, n_rows)
+        self.index = self.ops.row_index(numbers, n_rows, self.index)
 
     def forward(self, phase: Phase) -> None:
-        numbers = self.numbers()
-        self.check(numbers, -1, self.table.shape[0])
-        self.index = self._last_index = self.ops.labels(numbers, self._last_index)
         self.ops.take_rows(self.table.data, self.index, out=self.features[0].data)
 
     def backward(self, phase: Phase) -> None:
@@ -168,12 +175,15 @@ class RNNLabel(Numbers):
         super().setup()
         self.add_output((self.n_numbers, 1), requires_grad=False)
 
-    def forward(self, phase: Phase) -> None:
+    def prepare(self, phase: Phase) -> None:
         feature = self.features[0]
         labels = self.ops.labels(self.numbers().astype(np.int32), feature.labels)
         feature.records = Records(labels)
         if "data" in feature.consumed_as:
             self.ops.copy(labels[:, None], out=feature.data)
+
+    def forward(self, phase: Phase) -> None:
+        pass
 
 
 INITIAL_PLACES = InitConf(type="Gaussian", std=0.02)
@@ -234,7 +244,7 @@ class PositionalEmbedding(Layer):
         """Return the position of each row, from that of the first one; ``before`` is memory for reuse."""
         positions = np.arange(first, first + self.site.n_steps)
         n_rows = self.features[0].shape[0] // self.site.n_steps
-        return self.ops.labels(np.repeat(positions, n_rows), before)
+        return self.ops.row_index(np.repeat(positions, n_rows), self.max_length, before)
 
     def prepare(self, phase: Phase) -> None:
         if not self.carries:

@@ -8,7 +8,7 @@ from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.param import ZEROS, glorot
+from singa_dask.layers.param import ZEROS, Param, glorot
 from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array
 
@@ -63,6 +63,10 @@ class MultiHeadAttention(Layer):
         self.output_weight = self.add_param((width, width), initial=lambda whole: glorot(*whole))
         self.qkv_bias = self.add_bias(3 * width, block.bias_term, ZEROS)
         self.output_bias = self.add_bias(width, block.bias_term, ZEROS)
+        # heads follow each other at one distance, so that a GPU computes the products of all in one call
+        self.weight_by_head = self.buffer("weight by head", self.qkv_weight.shape, self.context.dtype)
+        self.bias_by_head = self.buffer("bias by head", self.qkv_weight.shape[:1]) if block.bias_term else None
+        self.is_ordered = False
         self.qkv = self.buffer("qkv", (n_rows, 3 * width), self.context.dtype)
         self.attended = self.buffer("attended", shape, self.context.dtype)
         self.room: tuple[Array, ...] | None = None
@@ -95,15 +99,35 @@ class MultiHeadAttention(Layer):
             raise ConfigError(Problem(("unroll_len",), message))
 
     def heads(self, rows: Array) -> list[Array]:
-        """Return views (N, H, T, d) of rows (T N, k D), one for each of the k parts of their columns."""
+        """Return views (N, H, T, d) of rows (T N, H k d), one for each of the k parts of the columns of a head."""
         n_rows, width = self.features[0].shape
-        shape = (self.n_steps, n_rows // self.n_steps, -1, self.n_heads, width // self.n_heads)
-        return list(rows.reshape(shape).transpose(2, 1, 3, 0, 4))
+        shape = (self.n_steps, n_rows // self.n_steps, self.n_heads, -1, width // self.n_heads)
+        return list(rows.reshape(shape).transpose(3, 1, 2, 0, 4))
+
+    def order_params(self) -> None:
+        """Order the rows of the params of queries, keys and values by head: (3, H, d) -> (H, 3, d)."""
+        if self.is_ordered and self.context.frozen:
+            return
+        for param, ordered in ((self.qkv_weight, self.weight_by_head), (self.qkv_bias, self.bias_by_head)):
+            if param is not None and ordered is not None:
+                shape, own = (3, self.n_heads, -1, *param.shape[1:]), ordered.data
+                self.ops.copy(param.data.reshape(shape).swapaxes(0, 1), out=own.reshape(self.n_heads, 3, *shape[2:]))
+        self.is_ordered = True
+
+    def give_grad(self, by_head: Array, param: Param, more: bool) -> None:
+        """Set the gradient of a param of queries, keys and values, or add to it if ``more``; its rows are by head."""
+        shape = (3, self.n_heads, -1, *param.shape[1:])
+        grad, out = by_head.reshape(self.n_heads, 3, *shape[2:]).swapaxes(0, 1), param.grad.reshape(shape)
+        if more:
+            self.ops.add(out, grad, out=out)
+        else:
+            self.ops.copy(grad, out=out)
 
     def forward(self, phase: Phase) -> None:
         ops, y = self.ops, self.features[0].data
-        qkv_bias, output_bias = (None if bias is None else bias.data for bias in (self.qkv_bias, self.output_bias))
-        ops.linear(self.sources[0].data, self.qkv_weight.data, qkv_bias, out=self.qkv.data)
+        self.order_params()
+        qkv_bias, output_bias = (None if bias is None else bias.data for bias in (self.bias_by_head, self.output_bias))
+        ops.linear(self.sources[0].data, self.weight_by_head.data, qkv_bias, out=self.qkv.data)
         queries, keys, values = self.heads(self.qkv.data)
         weights, first = self.weights.data, 0
         if self.carries:
@@ -142,11 +166,15 @@ class MultiHeadAttention(Layer):
         ops.linear_grad_input(gy, self.output_weight.data, out=g_attended)
         g_qkv = ops.scratch("qkv grad", self.qkv.shape, self.qkv.dtype)
         self.through_heads(self.heads(g_attended)[0], self.heads(g_qkv))
-        ops.linear_grad_weight(source.data, g_qkv, out=self.qkv_weight.grad, accumulate=more)
+        g_weight = ops.scratch("qkv weight grad", self.qkv_weight.shape, self.qkv_weight.dtype)
+        ops.linear_grad_weight(source.data, g_qkv, out=g_weight)
+        self.give_grad(g_weight, self.qkv_weight, more)
         if self.qkv_bias is not None:
-            ops.linear_grad_bias(g_qkv, out=self.qkv_bias.grad, accumulate=more)
+            g_bias = ops.scratch("qkv bias grad", self.qkv_bias.shape, self.qkv_bias.dtype)
+            ops.linear_grad_bias(g_qkv, out=g_bias)
+            self.give_grad(g_bias, self.qkv_bias, more)
         if source.grad is not None:
-            ops.linear_grad_input(g_qkv, self.qkv_weight.data, out=source.grad)
+            ops.linear_grad_input(g_qkv, self.weight_by_head.data, out=source.grad)
 
     def through_heads(self, g_attended: Array, out: list[Array]) -> None:
         """Compute the gradients of queries, keys and values from that of what the heads give, all (N, H, T, d)."""

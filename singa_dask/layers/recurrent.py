@@ -262,7 +262,7 @@ class Recurrent(Layer):
             self.x = self.rows()
             self.ops.linear(self.x, self.weights_of("w"), self.weights_of("b") if self.biases else None, out=out)
         else:
-            self.ops.take_rows(self.weights_of("table"), self.ops.from_host(index), out=out)
+            self.ops.take_rows(self.weights_of("table"), index, out=out)
 
     def looked_up(self, index: Array, rows: slice) -> Array:
         """Return what the input gives to the gates in one time step, valid until the next one."""
@@ -330,7 +330,7 @@ class Recurrent(Layer):
         rows = by_input
         if index is not None:
             rows = ops.scratch("table grad", (self.sources[0].size, by_input.shape[1]), by_input.dtype)
-            ops.add_rows(by_input, ops.from_host(index), out=rows)
+            ops.add_rows(by_input, index, out=rows)
         for gate, param in enumerate(self.weights):
             grad = self.columns(self.input_order, gate, rows)
             if index is None:

@@ -36,6 +36,9 @@ class Traits:
     capturable : bool
         `Layer.forward` and `Layer.backward` only call kernels, always the same ones on the same arrays. A GPU then
         replays them without the host. Work of the host belongs in `Layer.prepare`.
+    reads_on_host : bool
+        `Layer.prepare` reads the data of the sources on the host. Steps of a net are then captured only if these are
+        not `capturable`, so that they come before all that is replayed.
     accumulates : bool
         `Layer.backward` adds to the gradients of params where the phase has `Phase.AGGREGATE_GRADIENT`. Without it
         the net gives each later copy of the layer memory of its own and adds the gradients itself.
@@ -69,6 +72,7 @@ class Traits:
     time_foldable: bool = False
     feature_parallel: Connection | None = None
     capturable: bool = False
+    reads_on_host: bool = False
     accumulates: bool = False
     reads_gradients: bool = False
     consumes: tuple[Consumed | tuple[Consumed, ...], ...] = ()

@@ -53,7 +53,8 @@ class CapturedStep:
         self.net = net
         self.readers = [layer for layer in net.layers if not layer.traits.capturable]
         self.layers = [layer for layer in net.layers if layer.traits.capturable]
-        self._read = [feature for layer in self.readers for feature in layer.features]
+        self._on_host = [layer for layer in net.layers if layer in self.readers or layer.traits.reads_on_host]
+        self._read = [feature for layer in self._on_host for feature in layer.features]
         self._graph: CapturedKernels | None = None
         self._counts: list[dict[str, float]] = []
         self._addresses: list[int] = []
@@ -61,9 +62,10 @@ class CapturedStep:
         self._possible = net.ops.supports_capture and not net.is_partitioned and self._readers_come_first()
 
     def _readers_come_first(self) -> bool:
-        """Tell whether the layers on the host depend on no others, and do not learn."""
+        """Tell whether what is read on the host depends on no kernels, and no layer there learns."""
         first = set(self.readers)
-        return all(not layer.learns and first.issuperset(self.net.sources[layer]) for layer in self.readers)
+        independent = all(first.issuperset(self.net.sources[layer]) for layer in self._on_host)
+        return independent and not any(layer.learns for layer in self.readers)
 
     def should_replay(self) -> bool:
         """Count a step; tell whether `run` is to compute it."""

@@ -125,7 +125,7 @@ def test_gates_far_out_warn_of_nothing(ops: NumpyOps, dtype: Any) -> None:
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
 @pytest.mark.parametrize("layout", ["plain", "sliced"])
-@pytest.mark.parametrize(("n", "v", "d"), [(1, 1, 1), (7, 4, 3), (300, 101, 64), (700, 3, 130)])
+@pytest.mark.parametrize(("n", "v", "d"), [(1, 1, 1), (7, 4, 3), (9, 40, 3), (300, 101, 64), (700, 3, 130)])
 def test_rows_of_a_table(
     ops: NumpyOps, dtype: Any, random: Any, n: int, v: int, d: int, layout: str, kind: Any
 ) -> None:
@@ -136,8 +136,10 @@ def test_rows_of_a_table(
         if padded:
             index[::3] = -1
         ones = (index[:, None] == np.arange(v)).astype(np.float64)
+        prepared = ops.row_index(index.copy(), v, ops.row_index(np.zeros(n, kind), v))
         # as a layer has them, and as they are most quickly read
-        for places in (index, ops.labels(index.copy()), ops.from_host(index)):
+        for places in (index, ops.labels(index.copy()), ops.from_host(index), prepared):
+            np.testing.assert_array_equal(ops.to_host(places), index)
             out, rows = put(ops, blank((n, d), dtype, layout)), put(ops, blank((n, v), dtype, layout))
             ops.take_rows(there, places, out=out)
             ops.one_hot(places, out=rows)

@@ -14,10 +14,11 @@ from singa_dask.layers.loss import SoftmaxLoss
 from singa_dask.layers.neuron import InnerProduct
 from singa_dask.ops import BFLOAT16, NumpyOps
 from singa_dask.training import BP
+from singa_dask.training.algorithm import CapturedStep
 from tests.backends import backend
 from tests.gpu.test_nets import MOMENTUM, NAMES, Run, agree, jobs
 from tests.layers import test_recurrent
-from tests.net.jobs import DATA, dense, job, layer, mlp
+from tests.net.jobs import DATA, build, dense, job, layer, mlp
 
 __all__ = ["jobs"]
 
@@ -69,9 +70,9 @@ def test_captured_steps_are_those_of_a_gpu_that_runs_uncaptured(
     agree(runs[1].found(), runs[0].found(), within=1e-12)
 
 
-@pytest.mark.parametrize("name", ["images", "residual"])
+@pytest.mark.parametrize("name", ["images", "residual", "transformer"])
 @pytest.mark.parametrize(("precision", "dtype"), [("float32", np.float32), ("tf32", np.float32), ("bf16", BFLOAT16)])
-def test_captured_steps_of_images_are_uncaptured_ones_to_the_bit(
+def test_captured_steps_are_uncaptured_ones_to_the_bit(
     jobs: dict[str, JobConf], name: str, precision: str, dtype: Any
 ) -> None:
     """In these types a real GPU computes convolutions by cuDNN, if that is installed."""
@@ -221,6 +222,36 @@ def test_labels_are_looked_at_in_each_step(gpu: NumpyOps, jobs: dict[str, JobCon
     data.forward = spoil  # type: ignore[method-assign]
     with pytest.raises(DataError, match="label 99 is out of range"):
         run.train([4])
+
+
+@pytest.mark.parametrize("name", ["characters", "transformer"])
+def test_numbers_are_read_and_checked_before_what_is_replayed(
+    gpu: NumpyOps, jobs: dict[str, JobConf], name: str
+) -> None:
+    run = Run(jobs[name], gpu)
+    run.algorithm.capture_steps()
+    run.train(range(6))
+    assert run.algorithm.n_captures == 1
+    data = run.net.layers[0]
+    compute = data.compute_feature
+
+    def spoil(phase: Any) -> None:
+        compute(phase)
+        data.features[0].data[0, 0] = 99
+
+    data.forward = spoil  # type: ignore[method-assign]
+    with pytest.raises(DataError, match="99 is out of range"):
+        run.train([6])
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_numbers_that_a_kernel_computes_are_not_read_before_it(gpu: NumpyOps, computed: bool) -> None:
+    data = {**DATA, "user_conf": {"shape": [8, 1], "classes": 3}}
+    rows = layer("rows", "Embedding", "act" if computed else "data", embedding_conf={"vocab_size": 9})
+    loss = layer("loss", "SoftmaxLoss", "fc", "data")
+    net = build([data, layer("act", "ReLU", "data"), rows, dense("fc", "rows", 3), loss], ops=gpu)
+    step = CapturedStep(net)
+    assert [step.should_replay() for _ in range(3)] == [False, False, not computed]
 
 
 def test_memory_that_is_never_the_same_is_not_captured_for_ever(

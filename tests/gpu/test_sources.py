@@ -76,6 +76,9 @@ COMBINATIONS = {
     ],
     "rows": product(In_and_Out=[*MIXED, ("float", "bfloat16")], Index=["int", "long long"]),
     "softmax": product(X=FLOATS, Y_and_Z=[(kind, kind) for kind in FLOATS]),
+    "softmax_rows": product(
+        X=FLOATS, Y_and_Z=[(kind, kind) for kind in FLOATS], WIDTH_and_PACKS=[(1, 1), (2, 16), (4, 8)]
+    ),
     "sums": product(X=[*FLOATS, "unsigned char"], Y=FLOATS),
 }
 

@@ -12,7 +12,8 @@ __all__ = ["Linear"]
 class Linear(Protocol):
     """Matrix products; ``D`` and ``H`` are the columns before and after a layer. ``out`` shares memory with no input.
 
-    Rows may be bfloat16 where the backend has it; weights and their gradients are float32 then.
+    Rows may be bfloat16 where the backend has it; weights and their gradients are float32 then. `linear` and
+    `linear_grad_input` also take weights in bfloat16.
     """
 
     def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:

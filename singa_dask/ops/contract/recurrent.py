@@ -19,6 +19,20 @@ class Recurrent(Protocol):
 
     # -- rows of a table -------------------------------------------------------------------------------
 
+    def row_index(self, values: Array, n_rows: int, before: Array | None = None) -> Array:
+        """Return an index of rows as `take_rows` and `add_rows` take it fastest, readable on the host as before.
+
+        Kernels that take it can be captured: given ``before``, they read the same memory for each batch.
+
+        Parameters
+        ----------
+        values : (N,) integers less than ``n_rows``
+        n_rows : int
+            Rows of the table.
+        before : array, optional
+            What this returned for the previous batch, for reuse.
+        """
+
     def take_rows(self, table: Array, index: Array, out: Array) -> None:
         """``out[n] = table[index[n]]``, zeros where the index is negative.
 

@@ -94,9 +94,12 @@ class Uploaded(np.ndarray[Any, Any]):
     ----------
     device : cupy.ndarray of int64, or None
         The copy.
+    segments : cupy.ndarray of int32, or None
+        Of `CupyRecurrent.row_index`: the order in which `CupyRecurrent.add_rows` adds rows.
     """
 
     device: Array = None
+    segments: Array = None
 
 
 class CupyMemory(NumpyMemory):
@@ -195,7 +198,7 @@ class CupyMemory(NumpyMemory):
     def constant(self, values: Array | float) -> Array | float:
         return self.from_host(values) if isinstance(values, np.ndarray) and values.ndim else values
 
-    def labels(self, values: HostArray, before: HostArray | None = None) -> HostArray:
+    def labels(self, values: HostArray, before: HostArray | None = None) -> Uploaded:
         made = values.view(Uploaded)
         there = before.device if isinstance(before, Uploaded) and before.shape == values.shape else None
         made.device = self.empty(values.shape, np.int64) if there is None else there

@@ -8,11 +8,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import cupy
 import numpy as np
 
 from singa_dask.ops.contract import Array as HostArray
-from singa_dask.ops.cupy.arrays import CupyMemory, strides_of
+from singa_dask.ops.cupy.arrays import CupyMemory, Uploaded, strides_of
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.numpy.recurrent import NumpyRecurrent
 
@@ -22,18 +21,25 @@ __all__ = ["CupyRecurrent"]
 MAX_THREADS, WARP = 128, 32
 # The most rows of a grid.
 MAX_ROWS = 65535
-# Threads and columns of a block of add_rows and of find_rows.
-LANE_THREADS, ADD_COLUMNS, FIND_COLUMNS = 256, 32, 128
+# Threads and columns of a block of add_rows.
+ADD_THREADS, ADD_COLUMNS = 512, 32
 
 
 class CupyRecurrent(CupyMemory, NumpyRecurrent):
     """Kernels on time steps and on rows of tables, a mixin of `CupyOps`.
 
-    An index is in host memory or on the device. `add_rows` sorts a host index, which is faster for large tables; each
-    row of the table searches a device index.
+    An index is sorted on the host, by `row_index` ahead of the kernels or by `add_rows`.
     """
 
     # -- rows of a table -------------------------------------------------------------------------------
+
+    def row_index(self, values: HostArray, n_rows: int, before: HostArray | None = None) -> HostArray:
+        index, segments = self.labels(values, before), _segments(values, n_rows)
+        memory = before.segments if isinstance(before, Uploaded) else None
+        fits = memory is not None and memory.shape == segments.shape
+        index.segments = memory if fits else self.empty(segments.shape, np.int32)
+        self.gpu.put(segments, index.segments)
+        return index
 
     def take_rows(self, table: Array, index: Array, out: Array) -> None:
         n, d = out.shape
@@ -43,19 +49,18 @@ class CupyRecurrent(CupyMemory, NumpyRecurrent):
         take(*_grid(n, d), (table, places, out, np.int64(n), np.int64(d), *steps))
 
     def add_rows(self, gy: Array, index: Array, out: Array, accumulate: bool = False) -> None:
-        v, d = out.shape
-        if isinstance(index, cupy.ndarray):
-            find = self._on_rows("find_rows", gy, out, index)
-            steps = (*strides_of(gy), *strides_of(out), np.bool_(accumulate))
-            grid = (-(-d // FIND_COLUMNS), min(v, MAX_ROWS))
-            find(grid, (LANE_THREADS,), (gy, index, out, np.int64(v), np.int64(d), np.int32(len(index)), *steps))
-            return
-        order = self.scratch("segments", (len(index) + v + 1,), np.int32)
-        self.gpu.put(_segments(index, v), order)
-        arrays = (gy, order, order[len(index) :], out)
-        steps = (*strides_of(gy), *strides_of(out), np.bool_(accumulate))
-        add = self._on_rows("add_rows", gy, out, order)
-        add((-(-d // ADD_COLUMNS), min(v, MAX_ROWS)), (LANE_THREADS,), (*arrays, np.int64(v), np.int64(d), *steps))
+        (v, d), n = out.shape, len(index)
+        m = min(n, v)
+        order = index.segments if isinstance(index, Uploaded) else None
+        if order is None:
+            order = self.scratch("segments", (n + 2 * m + 1,), np.int32)
+            self.gpu.put(_segments(self.to_host(index), v), order)
+        if m < v and not accumulate:
+            out[...] = 0
+        arrays = (gy, order, order[n:], order[n + m + 1 :], out)
+        numbers = (np.int64(m), np.int64(d), *strides_of(gy), *strides_of(out), np.bool_(accumulate))
+        grid = (-(-d // ADD_COLUMNS), min(max(1, m), MAX_ROWS))
+        self._on_rows("add_rows", gy, out, order)(grid, (ADD_THREADS,), (*arrays, *numbers))
 
     def one_hot(self, index: Array, out: Array) -> None:
         n, v = out.shape
@@ -89,15 +94,24 @@ class CupyRecurrent(CupyMemory, NumpyRecurrent):
 
 
 def _segments(index: HostArray, v: int) -> HostArray:
-    """Return the order in which to add rows, then the start of the rows of each of v places in it, and the end."""
-    n = len(index)
-    segments = np.empty(n + v + 1, np.int32)
+    """Return the order in which to add rows, the start of the rows of each place in it and their end, and the places.
+
+    The places are all ``v`` of the table; where these are more than the rows, those of the index, then -1.
+    """
+    n, m = len(index), min(len(index), v)
+    segments = np.empty(n + 2 * m + 1, np.int32)
+    order, bounds, places = np.split(segments, [n, n + m + 1])
     # few bits sort several times faster; rows of one place stay in order, so their sum repeats to the bit
-    places = index.astype(np.int16) if v <= np.iinfo(np.int16).max else index
-    order = segments[:n]
-    order[...] = np.argsort(places, kind="stable")
+    order[...] = np.argsort(index.astype(np.int16) if v <= np.iinfo(np.int16).max else index, kind="stable")
     # negative ones come before all places
-    segments[n:] = np.searchsorted(places[order], np.arange(v + 1))
+    present = np.maximum(index, -1)
+    if m == v:
+        bounds[...], places[...] = np.cumsum(np.bincount(present + 1, minlength=v + 1)), np.arange(v)
+    else:
+        present = present[order]
+        starts = np.flatnonzero(np.diff(present, prepend=-1))
+        bounds[...], places[...] = n, -1
+        bounds[: len(starts)], places[: len(starts)] = starts, present[starts]
     return segments
 
 

@@ -1,12 +1,13 @@
-"""CupySoftmax: probabilities, losses and metrics of rows of scores on a GPU, by ``cuda/softmax.cu``."""
+"""CupySoftmax: probabilities, losses and metrics of rows of scores on a GPU, by two sources in ``cuda/``."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, blocks, strides_of
+from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, blocks, pack_width, strides_of
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.elementwise import MULTIPLY
 from singa_dask.ops.cupy.values import ValueKernel
@@ -16,6 +17,8 @@ __all__ = ["CupyBinary", "CupySoftmax", "row_threads"]
 
 # The most threads of a block, which has a row.
 ROW_THREADS = 512
+# Where a warp has a row: the rows of a block, and the most values of a thread.
+ROWS, MAX_VALUES = 8, 32
 # Up to so many rows one block computes the loss.
 LOSS_ROWS = 2048
 
@@ -24,10 +27,14 @@ class CupySoftmax(CupyMemory):
     """Kernels on rows of scores, a mixin of `CupyOps`."""
 
     def softmax(self, x: Array, out: Array) -> None:
-        self._by_row("softmax", (x, out), (), np.int32(x.shape[1]))
+        self._softmax(x, out, 1, x.shape[1])
 
     def softmax_grad(self, y: Array, gy: Array, out: Array) -> None:
-        self._by_row("softmax_grad", (y, gy, out), (), np.int32(y.shape[1]))
+        self._by_warp("softmax_grad", (y, gy, out), np.int32(y.shape[1]))
+
+    def _softmax(self, x: Array, out: Array, n_queries: int, first: int) -> None:
+        """Write probabilities of the first ``first + 1 + r % n_queries`` columns of each row r, 0 for the others."""
+        self._by_warp("softmax", (x, out), *(np.int32(n) for n in (x.shape[1], n_queries, first)))
 
     def masked_softmax(self, scores: Array, out: Array, causal: bool, first: int = 0) -> None:
         n_queries, n_keys = scores.shape[-2:]
@@ -38,11 +45,8 @@ class CupySoftmax(CupyMemory):
         )
         if x is not scores:
             self.copy(scores, x)
-        rows = (x.reshape(-1, n_keys), y.reshape(-1, n_keys))
-        if causal:
-            self._by_row("causal_softmax", rows, (), *(np.int32(n) for n in (n_keys, n_queries, first)))
-        else:
-            self.softmax(*rows)
+        visible = (n_queries, first) if causal else (1, n_keys)
+        self._softmax(x.reshape(-1, n_keys), y.reshape(-1, n_keys), *visible)
         if y is not out:
             self.copy(y, out)
 
@@ -88,6 +92,23 @@ class CupySoftmax(CupyMemory):
         self._by_row("hits", (scores, labels, hits), (1, 2), np.int32(scores.shape[1]), np.int32(k))
         self.total(hits, out)
         return out
+
+    def _by_warp(self, kernel: str, arrays: tuple[Array, ...], *numbers: Any) -> None:
+        """Run a kernel with a warp for each row, by ``cuda/softmax_rows.cu``; `_by_row` if a row is too long for it."""
+        n_rows, n_columns = arrays[0].shape
+        width = pack_width(math.gcd(n_columns, *(x.strides[0] // x.itemsize for x in arrays)), *arrays)
+        while width > 1 and width * WARP > n_columns:
+            width //= 2
+        # a power of two, so that few are compiled
+        packs = 1 << (-(-n_columns // (WARP * width)) - 1).bit_length()
+        if packs * width > MAX_VALUES or any(x.strides[1] != x.itemsize for x in arrays):
+            self._by_row(kernel, arrays, (), *numbers)
+        elif n_rows:
+            kinds = [x.dtype for x in arrays]
+            types = dict(zip("XYZ", (*kinds, *kinds[-1:]), strict=False))
+            function = self.gpu.function("softmax_rows", f"{kernel}_rows", **types, WIDTH=width, PACKS=packs)
+            rows = (argument for x in arrays for argument in (x, strides_of(x)[0]))
+            function((-(-n_rows // ROWS),), (ROWS * WARP,), (*rows, np.int32(n_rows), *numbers))
 
     def _by_row(self, kernel: str, arrays: tuple[Array, ...], plain: tuple[int, ...], *numbers: Any) -> None:
         """Run a kernel of ``cuda/softmax.cu`` with a block for each row of the first array.

@@ -18,6 +18,9 @@ class NumpyRecurrent(Scratch, Recurrent):
 
     # -- rows of a table -------------------------------------------------------------------------------
 
+    def row_index(self, values: Array, n_rows: int, before: Array | None = None) -> Array:
+        return values
+
     def take_rows(self, table: Array, index: Array, out: Array) -> None:
         if out.flags.c_contiguous:
             np.take(table, index, axis=0, out=out, mode="clip")

@@ -29,69 +29,37 @@ extern "C" __global__ void one_hot(
 }
 
 #define LANES 32
-#define GROUPS 8
+#define GROUPS 16
 
-// out[row] = sum of gy[order[k]] for k from bounds[row] to bounds[row + 1], added to out where `more`. A block has
-// LANES columns of a row: its groups sum every GROUPS-th row each, the first adds up the sums, always in this order.
+// out[places[i]] = sum of gy[order[k]] for k from bounds[i] to bounds[i + 1], added to out where `more`; places below 0
+// are none. A block has LANES columns of a place: its groups sum every GROUPS-th row each, the first adds up the sums,
+// always in this order.
 extern "C" __global__ void add_rows(
-    const In* gy, const int* order, const int* bounds, Out* out, long long n, long long d,
+    const In* gy, const int* order, const int* bounds, const int* places, Out* out, long long n, long long d,
     long long gy_step, long long gy_column, long long out_step, long long out_column, bool more
 ) {
     __shared__ Sum sums[GROUPS][LANES];
     const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
     const long long column = (long long)blockIdx.x * LANES + lane;
-    for (long long row = blockIdx.y; row < n; row += gridDim.y) {
-        const int first = bounds[row], end = bounds[row + 1];
-        Out* to = out + row * out_step + column * out_column;
+    for (long long i = blockIdx.y; i < n; i += gridDim.y) {
+        const int first = bounds[i], end = bounds[i + 1], place = places[i];
+        if (place < 0) break;
+        Out* to = out + place * out_step + column * out_column;
         if (first == end) {
             if (group == 0 && column < d && !more) *to = Out(0);
             continue;
         }
         Sum sum = 0;
-        if (column < d)
+        if (column < d) {
+#pragma unroll 4
             for (int k = first + group; k < end; k += GROUPS)
                 sum += Sum(gy[order[k] * gy_step + column * gy_column]);
+        }
         sums[group][lane] = sum;
         __syncthreads();
         if (group == 0 && column < d) {
             for (int other = 1; other < GROUPS; other++) sum += sums[other][lane];
             *to = Out(more ? Sum(*to) + sum : sum);
-        }
-        __syncthreads();
-    }
-}
-
-#define WARPS 8
-#define EACH 4
-
-// The same with an index as it is, for LANES * EACH columns a block: each warp looks for the row at 32 places at a time,
-// and sums what it finds by itself, so that it waits for no other and a row that is often there is summed by all.
-extern "C" __global__ void find_rows(
-    const In* gy, const Index* index, Out* out, long long v, long long d, int n,
-    long long gy_step, long long gy_column, long long out_step, long long out_column, bool more
-) {
-    __shared__ Sum sums[WARPS][EACH][LANES];
-    const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
-    const long long column = (long long)blockIdx.x * LANES * EACH + lane;
-    for (long long row = blockIdx.y; row < v; row += gridDim.y) {
-        Sum sum[EACH] = {};
-        // all lanes of a warp go through this equally often
-        for (int first = warp * LANES; first < n; first += WARPS * LANES) {
-            const bool found = first + lane < n && index[first + lane] == row;
-            for (unsigned int left = __ballot_sync(0xffffffffu, found); left; left &= left - 1) {
-                const In* from = gy + (first + __ffs(left) - 1) * gy_step + column * gy_column;
-                for (int k = 0; k < EACH; ++k)
-                    if (column + k * LANES < d) sum[k] += Sum(from[k * LANES * gy_column]);
-            }
-        }
-        for (int k = 0; k < EACH; ++k) sums[warp][k][lane] = sum[k];
-        __syncthreads();
-        const long long own = column + warp * LANES;
-        if (warp < EACH && own < d) {
-            Sum all = sums[0][warp][lane];
-            for (int other = 1; other < WARPS; ++other) all += sums[other][warp][lane];
-            Out* to = out + row * out_step + own * out_column;
-            *to = Out(more ? Sum(*to) + all : all);
         }
         __syncthreads();
     }

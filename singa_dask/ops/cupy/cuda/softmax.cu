@@ -2,42 +2,8 @@
 // An array is given as its address, and its strides along rows and columns in values.
 // X, Y and Z are the types of arrays in the order of the arguments.
 
+// Row r has the columns up to first + r % n_queries; the others get 0.
 extern "C" __global__ void softmax(
-    const X* x, long long x_row, long long x_column, Y* y, long long y_row, long long y_column, int n_columns
-) {
-    typedef wide<Y>::type W;
-    x += blockIdx.x * x_row;
-    y += blockIdx.x * y_row;
-    W best = (W)x[0];
-    for (int c = threadIdx.x; c < n_columns; c += blockDim.x) {
-        const W value = (W)x[c * x_column];
-        best = value > best ? value : best;
-    }
-    best = block_max(best);
-    W sum = 0;
-    for (int c = threadIdx.x; c < n_columns; c += blockDim.x) sum += exp((W)x[c * x_column] - best);
-    sum = block_sum(sum);
-    // x may be y: all sums have been made, and each value is read by who writes it
-    for (int c = threadIdx.x; c < n_columns; c += blockDim.x) y[c * y_column] = exp((W)x[c * x_column] - best) / sum;
-}
-
-extern "C" __global__ void softmax_grad(
-    const X* y, long long y_row, long long y_column, const Y* gy, long long gy_row, long long gy_column,
-    Z* gx, long long gx_row, long long gx_column, int n_columns
-) {
-    typedef wide<Z>::type W;
-    y += blockIdx.x * y_row;
-    gy += blockIdx.x * gy_row;
-    gx += blockIdx.x * gx_row;
-    W sum = 0;
-    for (int c = threadIdx.x; c < n_columns; c += blockDim.x) sum += (W)y[c * y_column] * (W)gy[c * gy_column];
-    sum = block_sum(sum);
-    for (int c = threadIdx.x; c < n_columns; c += blockDim.x)
-        gx[c * gx_column] = (W)y[c * y_column] * ((W)gy[c * gy_column] - sum);
-}
-
-// Row t of each n_queries rows has the columns up to first + t; the others get 0.
-extern "C" __global__ void causal_softmax(
     const X* x, long long x_row, long long x_column, Y* y, long long y_row, long long y_column,
     int n_columns, int n_queries, int first
 ) {
@@ -54,8 +20,24 @@ extern "C" __global__ void causal_softmax(
     W sum = 0;
     for (int c = threadIdx.x; c <= last; c += blockDim.x) sum += exp((W)x[c * x_column] - best);
     sum = block_sum(sum);
+    // x may be y: all sums have been made, and each value is read by who writes it
     for (int c = threadIdx.x; c < n_columns; c += blockDim.x)
         y[c * y_column] = c <= last ? exp((W)x[c * x_column] - best) / sum : (W)0;
+}
+
+extern "C" __global__ void softmax_grad(
+    const X* y, long long y_row, long long y_column, const Y* gy, long long gy_row, long long gy_column,
+    Z* gx, long long gx_row, long long gx_column, int n_columns
+) {
+    typedef wide<Z>::type W;
+    y += blockIdx.x * y_row;
+    gy += blockIdx.x * gy_row;
+    gx += blockIdx.x * gx_row;
+    W sum = 0;
+    for (int c = threadIdx.x; c < n_columns; c += blockDim.x) sum += (W)y[c * y_column] * (W)gy[c * gy_column];
+    sum = block_sum(sum);
+    for (int c = threadIdx.x; c < n_columns; c += blockDim.x)
+        gx[c * gx_column] = (W)y[c * y_column] * ((W)gy[c * gy_column] - sum);
 }
 
 // out[block] = a part of the mean; `total` adds up the parts. A label that is no column gives what is not a number.
