@@ -153,9 +153,10 @@ extern "C" __global__ void grads(const Value* x, const Value* gy, const Value* y
         Sum middle = (Sum)mean[channel];
         for_own_rows(rows, rows_of_block, [&](Index row) {
             Index i = row * channels + channel;
-            Sum g = !relu || (Sum)y[i] > 0 ? (Sum)gy[i] : (Sum)0;
+            Sum g = gy[i], off = (Sum)x[i] - middle;  // both loads are under way before y is there
+            if (relu && !((Sum)y[i] > 0)) g = 0;
             a += g;
-            b += g * ((Sum)x[i] - middle);
+            b += g * off;
         });
     }
     if (add_blocks(parts, counters, channels, a, b)) {
