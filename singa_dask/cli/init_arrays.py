@@ -7,6 +7,7 @@ import inspect
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from singa_dask.cli.findings import FieldStatistics, Ids, label_findings
 from singa_dask.cli.init_columns import head_lines
 from singa_dask.cli.init_records import MIN_BYTE_RANGE, Options, Output, Records, UnsureError
+from singa_dask.cli.init_split import split_store
 from singa_dask.cli.init_tables import count_test
 from singa_dask.data import STORES, Store, fs, open_store
 from singa_dask.data.codecs.image import image_size
@@ -34,7 +36,7 @@ MAX_IMAGES = 64
 MAX_BLOCKS = 256
 
 
-def survey_arrays(url: str, test_url: str, backend: str, given: Options) -> Records:
+def survey_arrays(url: str, test_url: str, backend: str, given: Options, folder: str) -> Records:
     """Look at records of a store that has no named columns.
 
     Raises
@@ -55,6 +57,14 @@ def survey_arrays(url: str, test_url: str, backend: str, given: Options) -> Reco
         for name, value in {**reading, **reading.get("user_conf", {})}.items()
         if name != "user_conf"
     }
+
+    def reopen() -> Store:
+        again = open_store(url, backend, **options)
+        if kind == "columns" and len(shape) == 1:
+            # as `standardise` reads them
+            again.widen()
+        return again
+
     with open_store(url, backend, **options) as store:
         if not {"label", "target"} & store.schema.keys():
             raise _no_label(url, backend, store)
@@ -63,6 +73,7 @@ def survey_arrays(url: str, test_url: str, backend: str, given: Options) -> Reco
         n_records, names, facts = store.count, store.class_names, store.table_facts
         ids = Ids({column.index: column.name for column in store.table_columns if column.field == "data"})
         labels, kind, mean, std = _scan(store, url, is_image, ids)
+        split = {} if test_url else split_store(store, reading, given, folder, reopen)
     if min(labels, default=0) < 0:
         raise DataError(f"{url}: label {min(labels)}. Expected labels from 0 on, a number for each class.")
     trouble = label_findings(labels, names, n_records) if labels else []
@@ -71,7 +82,7 @@ def survey_arrays(url: str, test_url: str, backend: str, given: Options) -> Reco
         trouble.append(f"{like_ids}: {said}")
     n_classes = max(len(names), max(labels, default=0) + 1, 2)
     counts = tuple(labels[i] for i in range(n_classes))
-    return Records(
+    found = Records(
         source=url,
         url=url,
         backend=backend,
@@ -87,7 +98,9 @@ def survey_arrays(url: str, test_url: str, backend: str, given: Options) -> Reco
         std=std,
         reading=reading,
         trouble=trouble,
+        form=backend,
     )
+    return replace(found, **split)
 
 
 def _no_label(url: str, backend: str, store: Store) -> DataError:

@@ -47,7 +47,7 @@ def commands(data: Records | Text, net: str, out: str) -> tuple[str, str]:
         then = f"sample {job} --init-from {run} --length 400"
     else:
         suffix = posixpath.basename(data.source).partition(".")[2]
-        new = "PICTURE" if data.backend == "image-folder" else f"NEW.{suffix}".rstrip(".")
+        new = "PICTURE" if data.form == "image-folder" else f"NEW.{suffix}".rstrip(".")
         then = f"predict {job} --init-from {run} --data {new}"
     return f"singa-dask run {job} --run-dir {run}", f"singa-dask {then}"
 
@@ -166,6 +166,9 @@ def _testing(data: Records, steps: int) -> str:
 def _split_command(data: Records) -> str:
     stem = posixpath.splitext(posixpath.basename(data.url.replace("*", "")))[0].strip("-_")
     options = "--split train=0.9,test=0.1 --shuffle 1"
+    named = {key: value for key, value in data.reading.get("user_conf", {}).items() if key in ("label", "features")}
+    for key, value in named.items():
+        options += f" --{key} {shlex.quote(value if isinstance(value, str) else ','.join(value))}"
     if "resize" in data.reading:
         options += " --resize {}x{} --channels {}".format(*data.reading["resize"], data.reading["channels"])
     return (
@@ -214,6 +217,8 @@ def _input(data: Records, url: str, batch: int, phase: str = "") -> str:
 
 def _reading(data: Records) -> list[str]:
     lines = []
+    if data.backend == "arrow" and data.form in backends_holding("images"):
+        lines += ["# Copies of the pictures, scaled to the shape of a record."]
     if "resize" in data.reading:
         lines += ["# Height and width that pictures are scaled to. To decode them once and not in each epoch, convert."]
     if data.features and data.reading.keys() & {"label", "target"}:

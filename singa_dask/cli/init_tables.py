@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from singa_dask.cli.init_columns import Column, Rows, Table, read_table
-from singa_dask.cli.init_records import MIN_BYTE_RANGE, Options, Output, Records, UnsureError, listed
+from singa_dask.cli.init_columns import Column, Table, read_table
+from singa_dask.cli.init_records import MIN_BYTE_RANGE, Options, Output, Records, Rows, UnsureError, listed
+from singa_dask.cli.init_split import MIN_SPLIT, stratify
 from singa_dask.data import fs, open_store
 from singa_dask.data.codecs.csv_records import is_number
 from singa_dask.data.codecs.labels import is_point, labels_among
@@ -32,7 +33,6 @@ MAX_CATEGORIES, MIN_RECORDS = 50, 4
 FEW, MANY = 10, 100
 # at least so many records make a numbering
 MIN_NUMBERED = 10
-MIN_SPLIT = 10
 ID = re.compile(r"(?i:id|index|uuid|guid|row|rowid|.*[ _.-]id|unnamed: \d+)|.*[a-z]I[dD]")
 MAX_NAMED = 20
 # more columns of numbers are not listed in a job file, if they are all that a table has
@@ -70,10 +70,12 @@ def survey_table(url: str, test_url: str, backend: str, options: Options, folder
     )
     if is_plain:
         reading = {key: value for key, value in table.text.items() if key in ("separator", "header") and value != " "}
+    read_as = "table" if table.format == "whole" or is_packed else backend
     found = Records(
         source=url,
         url=url,
-        backend="table" if table.format == "whole" or is_packed else backend,
+        backend=read_as,
+        form=url.lower().removesuffix(".gz").rpartition(".")[2] if split else read_as,
         shape=(width,),
         outputs=tuple(outputs),
         n_records=table.n,
@@ -366,17 +368,11 @@ def _split_rows(table: Table, outputs: Sequence[Output], rows: Rows, options: Op
     # what is learned has to have all classes
     if dates and all(len(pc.unique(each.values.take(rows[:-n_test]))) == len(each.distinct) for each in labels):
         return rows[:-n_test], rows[-n_test:], f"the last {n_test} by {dates.name}"
-    random = np.random.default_rng(options.seed)
     if not labels:
-        order = random.permutation(rows)
+        order = np.random.default_rng(options.seed).permutation(rows)
         return order[n_test:], order[:n_test], f"{n_test} at random, seed {options.seed}"
-    column = labels[0].values.take(rows)
-    codes = np.unique(np.array(as_texts(column).to_pylist(), object), return_inverse=True)[1]
-    chosen = [random.permutation(rows[codes == code]) for code in range(codes.max() + 1)]
-    # of a class with one record, it is learned
-    counts = [min(round(options.test_split * len(each)), len(each) - 1) for each in chosen]
-    test = np.concatenate([each[:k] for each, k in zip(chosen, counts, strict=True)])
-    return np.setdiff1d(rows, test), test, f"{len(test)} at random, as many of each class, seed {options.seed}"
+    train, test, how = stratify(np.array(as_texts(labels[0].values.take(rows)).to_pylist(), object), options)
+    return rows[train], rows[test], how
 
 
 def _is_sorted(column: Column) -> bool:

@@ -83,7 +83,7 @@ def test_digits(call: Call) -> None:
 def test_images_with_channels_last(call: Call) -> None:
     images, labels = few()
     np.savez("images.npz", images=np.repeat(images[..., None], 3, axis=3), labels=labels)
-    layers = written(call, "images.npz")
+    layers = written(call, "images.npz", "--test-split", "0")
     assert (store_of(layers[0])["shape"], store_of(layers[0])["layout"]) == ([3, 28, 28], "NHWC")
     assert layers[0].include == []
     text = Path("job.yaml").read_text()
@@ -95,7 +95,7 @@ def test_images_with_channels_last(call: Call) -> None:
 
 def test_pictures_in_a_folder_for_each_class(call: Call) -> None:
     write_pictures("my pictures")
-    layers = written(call, "my pictures")
+    layers = written(call, "my pictures", "--test-split", "0")
     found = store_of(layers[0])
     assert {key: found[key] for key in ("backend", "path", "shape", "resize", "channels")} == {
         "backend": "image-folder",
@@ -171,7 +171,7 @@ def test_stores(call: Call, suffix: str) -> None:
     STORES.find({".bin": "kvfile"}.get(suffix, suffix[1:])).write(
         str(Path(f"x{suffix}").absolute()), {"pixel": images[:, 4:12, 4:12].copy(), "label": labels}
     )
-    layers = written(call, f"x{suffix}")
+    layers = written(call, f"x{suffix}", "--test-split", "0")
     assert (store_of(layers[0])["shape"], layers[1].type) == ([8, 8], "InnerProduct")
 
 
