@@ -21,7 +21,6 @@ from singa_dask.data.codecs.csv_records import is_number
 from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.data.codecs.table_columns import as_texts, missing_of
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.stores.store import backends_holding
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
 
@@ -65,11 +64,6 @@ def survey_table(url: str, test_url: str, backend: str, options: Options, folder
             raise DataError(f"{url}: {said}. Leave them out, or let init write a test set.")
         trouble.append(f"{said} are left out")
     is_packed = url.lower().endswith(".gz") and not split
-    is_plain = (
-        backend in backends_holding("text") and not is_packed and _is_plain(table, options, outputs, features, reading)
-    )
-    if is_plain:
-        reading = {key: value for key, value in table.text.items() if key in ("separator", "header") and value != " "}
     read_as = "table" if table.format == "whole" or is_packed else backend
     found = Records(
         source=url,
@@ -99,16 +93,15 @@ def survey_table(url: str, test_url: str, backend: str, options: Options, folder
             split=split,
             write=partial(table.write, parts=dict(zip(names, (train, test), strict=True))),
         )
-    return replace(found, n_test=_compare(found, is_plain)) if test_url else found
+    return replace(found, n_test=_compare(found)) if test_url else found
 
 
-def _compare(found: Records, is_plain: bool) -> int:
+def _compare(found: Records) -> int:
     """Return the number of records of a test set, which has to have the columns of the training set."""
-    backend = found.backend if is_plain else "table"
-    with open_store(found.source, backend, **found.reading) as store:
+    with open_store(found.source, "table", **found.reading) as store:
         facts = store.table_facts
-    more = {"facts": facts.to_dict()} if facts is not None and not is_plain else {}
-    return count_test(found.test_url, backend, {**found.reading, **more}, facts, found.source)
+    more = {"facts": facts.to_dict()} if facts is not None else {}
+    return count_test(found.test_url, "table", {**found.reading, **more}, facts, found.source)
 
 
 def count_test(test_url: str, backend: str, reading: Mapping[str, Any], facts: TableFacts | None, url: str) -> int:
@@ -179,19 +172,6 @@ def _resolved(table: Table, given: Sequence[str], option: str) -> list[str]:
             raise DataError(f"{table.url}: no column {each!r} for {option}. {suggest(each, filter(None, names))}")
         found += chosen or [names[at]]
     return found
-
-
-def _is_plain(
-    table: Table, options: Options, outputs: Sequence[Output], features: Sequence[Column], reading: Mapping[str, Any]
-) -> bool:
-    """Return whether these are lines of numbers, the label first, as SINGA has them."""
-    return (
-        table.format == "csv"
-        and [each.name for each in outputs] == [table.columns[0].name]
-        and len(features) == len(table.columns) - 1
-        and not reading.keys() & {"categories", "missing", "charset", "target"}
-        and not (options.features or options.classes)
-    )
 
 
 def _are_pixels(features: Sequence[Column]) -> bool:

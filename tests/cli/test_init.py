@@ -124,8 +124,13 @@ def test_tables(call: Call) -> None:
     labels = np.arange(150) % 3
     values = random.normal(size=(150, 4)) * [1, 10, 100, 1000] + labels[:, None]
     np.savetxt("train.csv", np.column_stack([labels, values]), fmt=["%d", *["%.6g"] * 4], delimiter=";")
-    Path("train.csv").write_text("class;length;width;height;weight\n" + Path("train.csv").read_text())
+    header = "class;length;width;height;weight\n"
+    Path("train.csv").write_text(header + Path("train.csv").read_text())
     np.savetxt("test.csv", np.column_stack([labels, values])[:31], fmt=["%d", *["%.6g"] * 4], delimiter=";")
+    result = call("init", "train.csv")
+    assert result.exit_code == 1
+    assert "test.csv, line 1: expected a header with the names of the columns, got numbers: '0" in result.stderr
+    Path("test.csv").write_text(header + Path("test.csv").read_text())
     layers = written(call, "train.csv")
     assert (layers[0].type, store_of(layers[0])["separator"]) == ("CSVInput", ";")
     assert (layers[2].type, layers[2].srclayers) == ("InnerProduct", ["data"])
