@@ -161,8 +161,7 @@ def _tell(found: Records | Text, net: str) -> None:
         lines.append(f"columns left out: {found.left_out}")
     lines += [f"warning: {text}." for text in found.trouble]
     if found.split:
-        written = f"; {found.written}" if found.written else ""
-        lines.append(f"{found.test_url}: {found.split}; the others in {found.url}{written}")
+        lines.append(f"{found.test_url}: {found.split}; the others in {found.url}")
     else:
         tested = f"{found.n_test} records to test on"
         lines.append(f"{found.test_url}: {tested}" if found.test_url else "no test set is beside it")

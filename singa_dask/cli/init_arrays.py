@@ -57,14 +57,6 @@ def survey_arrays(url: str, test_url: str, backend: str, given: Options, folder:
         for name, value in {**reading, **reading.get("user_conf", {})}.items()
         if name != "user_conf"
     }
-
-    def reopen() -> Store:
-        again = open_store(url, backend, **options)
-        if kind == "columns" and len(shape) == 1:
-            # as `standardise` reads them
-            again.widen()
-        return again
-
     with open_store(url, backend, **options) as store:
         if not {"label", "target"} & store.schema.keys():
             raise _no_label(url, backend, store)
@@ -73,7 +65,8 @@ def survey_arrays(url: str, test_url: str, backend: str, given: Options, folder:
         n_records, names, facts = store.count, store.class_names, store.table_facts
         ids = Ids({column.index: column.name for column in store.table_columns if column.field == "data"})
         labels, kind, mean, std = _scan(store, url, is_image, ids)
-        split = {} if test_url else split_store(store, reading, given, folder, reopen)
+        is_standardised = kind == "columns" and len(shape) == 1
+        split = {} if test_url else split_store(store, reading, given, folder, is_standardised)
     if min(labels, default=0) < 0:
         raise DataError(f"{url}: label {min(labels)}. Expected labels from 0 on, a number for each class.")
     trouble = label_findings(labels, names, n_records) if labels else []

@@ -154,27 +154,13 @@ def _names(data: Records) -> str:
 def _testing(data: Records, steps: int) -> str:
     if not data.test_url:
         said = "# There is no test set, so nobody knows how well the net does on records that it has not learned.\n"
-        return said if data.features else said + _split_command(data)
+        return said if data.features else f"{said}# To make one, see singa-dask convert --split.\n"
     said = f"# Test every so many steps, on all records of the test set.\ntest_freq: {max(1, steps // 5)}\n"
     if not data.has_classes:
         return f"{said}# What tests compute beside the loss.\nmetrics: [mae, r2]\n"
     if len(data.outputs) > 1:
         return said
     return f"{said}# Of all classes alike, beside loss and accuracy.\nmetrics: [balanced_accuracy, f1_macro]\n"
-
-
-def _split_command(data: Records) -> str:
-    stem = posixpath.splitext(posixpath.basename(data.url.replace("*", "")))[0].strip("-_")
-    options = "--split train=0.9,test=0.1 --shuffle 1"
-    named = {key: value for key, value in data.reading.get("user_conf", {}).items() if key in ("label", "features")}
-    for key, value in named.items():
-        options += f" --{key} {shlex.quote(value if isinstance(value, str) else ','.join(value))}"
-    if "resize" in data.reading:
-        options += " --resize {}x{} --channels {}".format(*data.reading["resize"], data.reading["channels"])
-    return (
-        "# To make one, split the records, and run init again on what that writes:\n"
-        f"#   singa-dask convert {data.backend} {_quoted(data.url)} '{stem or 'data'}-{{split}}.arrow' {options}\n"
-    )
 
 
 def _inputs(data: Records, batch: int) -> str:

@@ -120,8 +120,8 @@ class Records:
         Columns of a table that are features.
     left_out : str
         Columns of a table that are not read, and why.
-    split, written : str
-        How the records of the test set were chosen, if it is split off, and what is written for that.
+    split : str
+        How the records of the test set were chosen, if it is split off.
     form : str
         Format of the data, which that of the split need not be.
     write : callable, optional
@@ -146,7 +146,6 @@ class Records:
     features: tuple[str, ...] = ()
     left_out: str = ""
     split: str = ""
-    written: str = ""
     form: str = ""
     write: Callable[[str], None] | None = None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import copy
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,11 @@ def stratify(labels: npt.NDArray[Any], options: Options) -> tuple[Rows, Rows, st
     return np.setdiff1d(np.arange(len(codes)), test), test, how
 
 
-def split_store(
-    store: Store, reading: Mapping[str, Any], given: Options, folder: str, reopen: Callable[[], Store]
-) -> dict[str, Any]:
-    """Return the fields of `Records` that a test set changes; none if records are too few, or too large to copy."""
+def split_store(store: Store, reading: Mapping[str, Any], given: Options, folder: str, wide: bool) -> dict[str, Any]:
+    """Return the fields of `Records` that a test set changes; none if records are too few, or too large to copy.
+
+    Pictures in files of their own stay where they are. ``wide``: numbers of 64 bits keep them, for `standardise`.
+    """
     files, n_bytes = store.record_files(0, store.count), store.count * store.record_bytes
     if store.count < MIN_SPLIT or "label" not in store.schema or (not files and n_bytes > MAX_COPIED):
         return {}
@@ -43,38 +45,41 @@ def split_store(
     train, test, how = stratify(labels, given)
     if not len(test):
         return {}
-    suffix, known = ("txt", {"classes": list(store.class_names)}) if files else ("arrow", reading.get("user_conf", {}))
-    parts = {f"train.{suffix}": train, f"test.{suffix}": test}
-    # a copy has the size that pictures were scaled to; new records have the label that these had
-    kept = {key: reading[key] for key in (("resize", "channels") if files else ("layout",)) if key in reading}
-    if user_conf := {key: value for key, value in known.items() if value and key in ("classes", "label")}:
-        kept["user_conf"] = user_conf
+    if files:
+        kept = {key: reading[key] for key in ("resize", "channels")}
+        kept |= {"user_conf": {"classes": list(store.class_names)}} if store.class_names else {}
+    else:
+        # of the pictures in it a copy has the size; the label has its name in new records
+        kept = {key: reading[key] for key in ("layout",) if key in reading}
+        label = reading.get("user_conf", {}).get("label")
+        kept |= {"user_conf": {"label": label}} if label else {}
+    parts = {f"{name}.{'txt' if files else 'arrow'}": rows for name, rows in (("train", train), ("test", test))}
 
     def write(place: str) -> None:
         fs.makedirs(place)
-        if files:
-            classes = [store.class_names[label] if store.class_names else label for label in labels]
-            lines = [f"{fs.absolute(file)}\t{each}\n" for file, each in zip(files, classes, strict=True)]
-            for name, rows in parts.items():
-                fs.write_atomic(fs.join(place, name), "".join(lines[row] for row in rows).encode())
-            return
-        with reopen() as source:
-            facts = source.table_facts.to_dict() if source.table_facts else None
-            options = write_options(ArrowStore, source.class_names, facts)
-            for name, rows in parts.items():
-                ArrowStore.write(fs.join(place, name), _chosen(source, rows), **options)
+        for name, rows in parts.items():
+            if not files:
+                _copy(store, rows, fs.join(place, name), wide)
+                continue
+            classes = [store.class_names[label] if store.class_names else label for label in labels[rows]]
+            lines = [f"{fs.absolute(files[row])}\t{each}\n" for row, each in zip(rows, classes, strict=True)]
+            fs.write_atomic(fs.join(place, name), "".join(lines).encode())
 
-    return {
-        "url": fs.join(folder, f"train.{suffix}"),
-        "test_url": fs.join(folder, f"test.{suffix}"),
-        "backend": "image-list" if files else "arrow",
-        "n_records": len(train),
-        "n_test": len(test),
-        "reading": kept,
-        "split": how,
-        "written": "lists of the pictures, which stay where they are" if files else f"{n_bytes / 1e6:.1f} MB in all",
-        "write": write,
-    }
+    train_url, test_url = (fs.join(folder, name) for name in parts)
+    backend, what = (
+        ("image-list", "a list of pictures") if files else ("arrow", f"a copy, {n_bytes / 1e6:.1f} MB in all")
+    )
+    changed = {"url": train_url, "test_url": test_url, "backend": backend, "reading": kept}
+    return {**changed, "n_records": len(train), "n_test": len(test), "split": f"{how}, {what}", "write": write}
+
+
+def _copy(closed: Store, rows: Rows, url: str, wide: bool) -> None:
+    # opened again
+    with copy.copy(closed) as store:
+        if wide:
+            store.widen()
+        facts = store.table_facts.to_dict() if store.table_facts else None
+        ArrowStore.write(url, _chosen(store, rows), **write_options(ArrowStore, store.class_names, facts))
 
 
 def _chosen(store: Store, rows: Rows) -> Iterator[Arrays]:
