@@ -7,7 +7,6 @@ import inspect
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,8 +64,6 @@ def survey_arrays(url: str, test_url: str, backend: str, given: Options, folder:
         n_records, names, facts = store.count, store.class_names, store.table_facts
         ids = Ids({column.index: column.name for column in store.table_columns if column.field == "data"})
         labels, kind, mean, std = _scan(store, url, is_image, ids)
-        is_standardised = kind == "columns" and len(shape) == 1
-        split = {} if test_url else split_store(store, reading, given, folder, is_standardised)
     if min(labels, default=0) < 0:
         raise DataError(f"{url}: label {min(labels)}. Expected labels from 0 on, a number for each class.")
     trouble = label_findings(labels, names, n_records) if labels else []
@@ -93,7 +90,7 @@ def survey_arrays(url: str, test_url: str, backend: str, given: Options, folder:
         trouble=trouble,
         form=backend,
     )
-    return replace(found, **split)
+    return found if test_url or not given.test_split else split_store(found, store, given, folder)
 
 
 def _no_label(url: str, backend: str, store: Store) -> DataError:

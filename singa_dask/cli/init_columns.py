@@ -123,11 +123,9 @@ class Table:
         except ValueError:
             return tuple(sorted(found))
 
-    def write(self, folder: str, parts: Mapping[str, Rows]) -> None:
-        """Write rows to files of the same form, CSV record by record as they are; other tables to Parquet."""
-        fs.makedirs(folder)
-        for name, rows in parts.items():
-            fs.write_atomic(fs.join(folder, name), self._rows(rows))
+    def write(self, url: str, rows: Rows) -> None:
+        """Write rows to a file of the same form, CSV record by record as they are; other tables to Parquet."""
+        fs.write_atomic(url, self._rows(rows))
 
     @property
     def suffix(self) -> str:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.cli.init_records import Options, Rows
+from singa_dask.cli.init_records import Options, Records, Rows
 from singa_dask.data import Arrays, Store, fs
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.data.stores.class_names import write_options
 
-__all__ = ["MIN_SPLIT", "split_store", "stratify"]
+__all__ = ["MIN_SPLIT", "split_store", "stratify", "with_split"]
 
 # fewer records are not split, and arrays with more bytes not copied
 MIN_SPLIT = 10
@@ -33,53 +34,67 @@ def stratify(labels: npt.NDArray[Any], options: Options) -> tuple[Rows, Rows, st
     return np.setdiff1d(np.arange(len(codes)), test), test, how
 
 
-def split_store(store: Store, reading: Mapping[str, Any], given: Options, folder: str, wide: bool) -> dict[str, Any]:
-    """Return the fields of `Records` that a test set changes; none if records are too few, or too large to copy.
+def with_split(
+    found: Records, folder: str, suffix: str, split: tuple[Rows, Rows, str], write: Callable[[str, Rows], None]
+) -> Records:
+    """Return what was found with a test set; ``write`` writes some records to a URL."""
+    train, test, how = split
+    parts = {f"train{suffix}": train, f"test{suffix}": test}
 
-    Pictures in files of their own stay where they are. ``wide``: numbers of 64 bits keep them, for `standardise`.
-    """
-    files, n_bytes = store.record_files(0, store.count), store.count * store.record_bytes
-    if store.count < MIN_SPLIT or "label" not in store.schema or (not files and n_bytes > MAX_COPIED):
-        return {}
-    labels = np.concatenate([store.read_labels(block.id) for block in store.blocks])
-    train, test, how = stratify(labels, given)
-    if not len(test):
-        return {}
-    if files:
-        kept = {key: reading[key] for key in ("resize", "channels")}
-        kept |= {"user_conf": {"classes": list(store.class_names)}} if store.class_names else {}
-    else:
-        # of the pictures in it a copy has the size; the label has its name in new records
-        kept = {key: reading[key] for key in ("layout",) if key in reading}
-        label = reading.get("user_conf", {}).get("label")
-        kept |= {"user_conf": {"label": label}} if label else {}
-    parts = {f"{name}.{'txt' if files else 'arrow'}": rows for name, rows in (("train", train), ("test", test))}
-
-    def write(place: str) -> None:
+    def write_parts(place: str) -> None:
         fs.makedirs(place)
         for name, rows in parts.items():
-            if not files:
-                _copy(store, rows, fs.join(place, name), wide)
-                continue
-            classes = [store.class_names[label] if store.class_names else label for label in labels[rows]]
-            lines = [f"{fs.absolute(files[row])}\t{each}\n" for row, each in zip(rows, classes, strict=True)]
-            fs.write_atomic(fs.join(place, name), "".join(lines).encode())
+            write(fs.join(place, name), rows)
 
-    train_url, test_url = (fs.join(folder, name) for name in parts)
-    backend, what = (
-        ("image-list", "a list of pictures") if files else ("arrow", f"a copy, {n_bytes / 1e6:.1f} MB in all")
-    )
-    changed = {"url": train_url, "test_url": test_url, "backend": backend, "reading": kept}
-    return {**changed, "n_records": len(train), "n_test": len(test), "split": f"{how}, {what}", "write": write}
+    url, test_url = (fs.join(folder, name) for name in parts)
+    found = replace(found, url=url, test_url=test_url, split=how, write=write_parts)
+    return replace(found, n_records=len(train), n_test=len(test))
 
 
-def _copy(closed: Store, rows: Rows, url: str, wide: bool) -> None:
-    # opened again
-    with copy.copy(closed) as store:
-        if wide:
+def split_store(found: Records, closed: Store, given: Options, folder: str) -> Records:
+    """Return what was found with a test set, but if records are too few, or too large to copy."""
+
+    def reopen() -> Store:
+        store = copy.copy(closed)
+        if found.values == "columns" and len(found.shape) == 1:
+            # as `standardise` reads them
             store.widen()
-        facts = store.table_facts.to_dict() if store.table_facts else None
-        ArrowStore.write(url, _chosen(store, rows), **write_options(ArrowStore, store.class_names, facts))
+        return store
+
+    with reopen() as store:
+        # pictures, which stay where they are
+        files, n_bytes = store.record_files(0, store.count), store.count * store.record_bytes
+        if store.count < MIN_SPLIT or "label" not in store.schema or (not files and n_bytes > MAX_COPIED):
+            return found
+        labels = np.concatenate([store.read_labels(block.id) for block in store.blocks])
+    train, test, how = stratify(labels, given)
+    if not len(test):
+        return found
+    classes, reading = closed.class_names, dict(found.reading)
+    if files:
+        lines = [
+            f"{fs.absolute(file)}\t{classes[i] if classes else i}\n" for file, i in zip(files, labels, strict=True)
+        ]
+        reading |= {"user_conf": {"classes": list(classes)}} if classes else {}
+        listed = replace(found, backend="image-list", reading=reading)
+        return with_split(
+            listed,
+            folder,
+            ".txt",
+            (train, test, f"{how}, a list of pictures"),
+            lambda url, rows: fs.write_atomic(url, "".join(lines[row] for row in rows).encode()),
+        )
+    label = reading.get("user_conf", {}).get("label")
+    kept = {"layout": reading.get("layout"), "user_conf": label and {"label": label}}
+    copied = replace(found, backend="arrow", reading={key: value for key, value in kept.items() if value})
+
+    def write(url: str, rows: Rows) -> None:
+        with reopen() as store:
+            facts = store.table_facts.to_dict() if store.table_facts else None
+            ArrowStore.write(url, _chosen(store, rows), **write_options(ArrowStore, classes, facts))
+
+    how += f", a copy, {n_bytes / 1e6:.1f} MB in all"
+    return with_split(copied, folder, ".arrow", (train, test, how), write)
 
 
 def _chosen(store: Store, rows: Rows) -> Iterator[Arrays]:

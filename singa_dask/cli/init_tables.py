@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,8 @@ import pyarrow.compute as pc
 
 from singa_dask.cli.init_columns import Column, Table, read_table
 from singa_dask.cli.init_records import MIN_BYTE_RANGE, Options, Output, Records, Rows, UnsureError, listed
-from singa_dask.cli.init_split import MIN_SPLIT, stratify
-from singa_dask.data import fs, open_store
+from singa_dask.cli.init_split import MIN_SPLIT, stratify, with_split
+from singa_dask.data import open_store
 from singa_dask.data.codecs.csv_records import is_number
 from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.data.codecs.table_columns import as_texts, missing_of
@@ -39,7 +38,7 @@ MAX_LISTED = 64
 
 
 def survey_table(url: str, test_url: str, backend: str, options: Options, folder: str) -> Records:
-    """Look at a table with named columns, or lines of numbers with the label first.
+    """Look at a table with named columns, or lines of numbers.
 
     Raises
     ------
@@ -82,17 +81,8 @@ def survey_table(url: str, test_url: str, backend: str, options: Options, folder
         left_out=_show_reasons(left_out),
     )
     if split:
-        names = [f"{part}{table.suffix}" for part in ("train", "test")]
-        return replace(
-            found,
-            url=fs.join(folder, names[0]),
-            test_url=fs.join(folder, names[1]),
-            backend=table.suffix[1:],
-            n_records=len(train),
-            n_test=len(test),
-            split=split,
-            write=partial(table.write, parts=dict(zip(names, (train, test), strict=True))),
-        )
+        found = replace(found, backend=table.suffix[1:])
+        return with_split(found, folder, table.suffix, (train, test, split), table.write)
     return replace(found, n_test=_compare(found)) if test_url else found
 
 
