@@ -64,7 +64,7 @@ def split_store(found: Records, closed: Store, given: Options, folder: str) -> R
     with reopen() as store:
         # pictures, which stay where they are
         files, n_bytes = store.record_files(0, store.count), store.count * store.record_bytes
-        if store.count < MIN_SPLIT or "label" not in store.schema or (not files and n_bytes > MAX_COPIED):
+        if store.count < MIN_SPLIT or (not files and n_bytes > MAX_COPIED):
             return found
         labels = np.concatenate([store.read_labels(block.id) for block in store.blocks])
     train, test, how = stratify(labels, given)

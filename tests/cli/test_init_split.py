@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from singa_dask.conf import load
-from singa_dask.data import open_store
+from singa_dask.data import STORES, open_store
 from singa_dask.layers.records import StoreConf
 from tests.cli.conftest import Call
 
@@ -201,3 +201,14 @@ def test_lines_of_objects_keep_their_keys(call: Call) -> None:
     init(call, "rows.jsonl", "--label", "kind")
     assert sum(len(read(store)["label"]) for store in stores()) == 60
     check_read_alike(call, "rows.jsonl")
+
+
+@pytest.mark.parametrize("field", ["target", "label"])
+def test_records_with_other_outputs_than_one_label(call: Call, field: str) -> None:
+    values = RANDOM.random((40, 3)).astype(np.float32)
+    outputs = values[:, :2] if field == "target" else (values[:, :2] > 0.5).astype(np.int32)
+    STORES.find("arrow").write(str(Path("x.arrow").absolute()), {"data": values, field: np.ascontiguousarray(outputs)})
+    result = call("init", "x.arrow")
+    found = "no" if field == "target" else "several"
+    said = f"x.arrow: the records have {found} labels. Expected one of each: a net of init learns classes.\n"
+    assert (result.exit_code, result.stderr) == (1, said)
