@@ -69,7 +69,7 @@ def init(data: str, out: str, overwrite: bool, **given: Any) -> None:
     shape, batch size, scaling and number of classes, a comment for what you may want to change, and a perceptron (mlp),
     a convolutional net for images, or a recurrent net of characters (char-rnn) for a text. A test set is taken if it
     lies beside the training set and is called alike: train and test, or t10k, val, valid, validation, dev. Else records
-    are split: the files lie beside FILE. Of pictures they are lists; arrays of more than 1 GiB are not copied.
+    are split: the files lie beside FILE. Of pictures they are lists; arrays of more than 256 MiB are not copied.
 
     The label is the column that --label names, or the only one called label, labels, y, class, target or targets; else
     you are asked. The other columns of numbers are features, and so are those of strings that are categories. Others,

@@ -60,7 +60,7 @@ def show(jobs: RemoteJobs, row: dict[str, Any]) -> dict[str, Any]:
 def tell_learning(jobs: RemoteJobs, job_id: str, on_event: Callable[[dict[str, Any]], None]) -> None:
     """Say what a detached job has learnt, once its driver has written the summary; of others their `run` does."""
     nobody = threading.Event()
-    while (facts := jobs.view(job_id))["driver"]:
+    while (facts := jobs.view(job_id)).get("driver"):
         nobody.wait(LOOK_S)
     for line in read_summary(facts["run_url"]).get("learning", {}).get("sentences", ()) if facts["detached"] else ():
         on_event({"event": "notice", "unit": "driver", "level": "INFO", "message": line})
