@@ -55,7 +55,7 @@ def survey_table(url: str, test_url: str, backend: str, options: Options, folder
     trouble = [f"{each.name}: {said}" for each in features if _is_like_id(each)]
     rows = np.flatnonzero(~np.logical_or.reduce([missing_of(table.named[each.name].values) for each in outputs]))
     train, test, split = _split_rows(table, outputs, rows, options)
-    if test_url or not table.is_whole:
+    if test_url or not table.is_whole or not len(test):
         split = ""
     if unlabelled := len(table.columns[0].values) - len(rows):
         said = f"{unlabelled} records without {' and '.join(each.name for each in outputs)}"

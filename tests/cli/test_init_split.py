@@ -212,3 +212,14 @@ def test_records_with_other_outputs_than_one_label(call: Call, field: str) -> No
     found = "no" if field == "target" else "several"
     said = f"x.arrow: the records have {found} labels. Expected one of each: a net of init learns classes.\n"
     assert (result.exit_code, result.stderr) == (1, said)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "npz"])
+def test_few_records_of_each_class_are_all_learned(call: Call, suffix: str) -> None:
+    label, values = np.arange(40) % 20, RANDOM.random((40, 2)).astype(np.float32)
+    if suffix == "csv":
+        pd.DataFrame(values, columns=["a", "b"]).assign(label=label).to_csv("x.csv", index=False)
+    else:
+        np.savez("x.npz", data=values, label=label)
+    assert "no test set is beside it" in init(call, f"x.{suffix}", "--label", "label")
+    assert [store["path"] for store in stores()] == [f"x.{suffix}"]
