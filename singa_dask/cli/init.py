@@ -57,7 +57,7 @@ def _names(context: click.Context, option: click.Parameter, value: Any) -> tuple
     type=click.FloatRange(0, 1, max_open=True),
     default=0.2,
     show_default=True,
-    help="Share of the records of a table to test on, where there is no test set.",
+    help="Share of the records to test on, where there is no test set.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the job, and of the records to test on.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE, and the files of a split, if they exist.")
@@ -68,8 +68,8 @@ def init(data: str, out: str, overwrite: bool, **given: Any) -> None:
     with a folder of pictures for each class, a directory with a training set in it, or a text. The job has the right
     shape, batch size, scaling and number of classes, a comment for what you may want to change, and a perceptron (mlp),
     a convolutional net for images, or a recurrent net of characters (char-rnn) for a text. A test set is taken if it
-    lies beside the training set and is called alike: train and test, or t10k, val, valid, validation, dev. Else a table
-    is split: the files lie beside FILE.
+    lies beside the training set and is called alike: train and test, or t10k, val, valid, validation, dev. Else records
+    are split: the files lie beside FILE. Of pictures they are lists; arrays of more than 256 MiB are not copied.
 
     The label is the column that --label names, or the only one called label, labels, y, class, target or targets; else
     you are asked. The other columns of numbers are features, and so are those of strings that are categories. Others,
@@ -151,8 +151,7 @@ def _tell(found: Records | Text, net: str) -> None:
         echo(f"{found.source}: {found.n_characters} characters, {found.n_distinct} different ones", err=True)
         return
     n = found.n_records + (found.n_test if found.split else 0)
-    form = found.backend if not found.split else found.source.lower().removesuffix(".gz").rpartition(".")[2]
-    echo(f"{found.source}: {n} {form} records {found.describe()}", err=True)
+    echo(f"{found.source}: {n} {found.form} records {found.describe()}", err=True)
     lines = [_show(each) for each in found.outputs]
     if found.features:
         texts = sum(name in found.reading.get("categories", ()) for name in found.features)

@@ -14,11 +14,12 @@ import numpy as np
 from singa_dask.cli.findings import FieldStatistics, Ids, label_findings
 from singa_dask.cli.init_columns import head_lines
 from singa_dask.cli.init_records import MIN_BYTE_RANGE, Options, Output, Records, UnsureError
+from singa_dask.cli.init_split import split_store
 from singa_dask.cli.init_tables import count_test
 from singa_dask.data import STORES, Store, fs, open_store
 from singa_dask.data.codecs.image import image_size
 from singa_dask.data.codecs.labels import LABEL_NAMES, is_point, labels_among
-from singa_dask.data.stores.class_names import show_names
+from singa_dask.data.stores.class_names import has_several_labels, show_names
 from singa_dask.data.stores.opening import is_pattern, shard_urls
 from singa_dask.errors import DataError
 
@@ -34,7 +35,7 @@ MAX_IMAGES = 64
 MAX_BLOCKS = 256
 
 
-def survey_arrays(url: str, test_url: str, backend: str, given: Options) -> Records:
+def survey_arrays(url: str, test_url: str, backend: str, given: Options, folder: str) -> Records:
     """Look at records of a store that has no named columns.
 
     Raises
@@ -56,7 +57,7 @@ def survey_arrays(url: str, test_url: str, backend: str, given: Options) -> Reco
         if name != "user_conf"
     }
     with open_store(url, backend, **options) as store:
-        if not {"label", "target"} & store.schema.keys():
+        if "label" not in store.schema or has_several_labels(store):
             raise _no_label(url, backend, store)
         values = store.schema.get("data") or store.schema["pixel"]
         shape, is_image = _shape(values.shape, reading)
@@ -71,7 +72,7 @@ def survey_arrays(url: str, test_url: str, backend: str, given: Options) -> Reco
         trouble.append(f"{like_ids}: {said}")
     n_classes = max(len(names), max(labels, default=0) + 1, 2)
     counts = tuple(labels[i] for i in range(n_classes))
-    return Records(
+    found = Records(
         source=url,
         url=url,
         backend=backend,
@@ -87,7 +88,9 @@ def survey_arrays(url: str, test_url: str, backend: str, given: Options) -> Reco
         std=std,
         reading=reading,
         trouble=trouble,
+        form=backend,
     )
+    return found if test_url or not given.test_split else split_store(found, store, given, folder)
 
 
 def _no_label(url: str, backend: str, store: Store) -> DataError:
@@ -95,7 +98,8 @@ def _no_label(url: str, backend: str, store: Store) -> DataError:
         return DataError(f"{url}: one array has no labels. Write both: numpy.savez('train.npz', images=x, labels=y).")
     if store.other_fields:
         return _unknown_label(url, store.other_fields)
-    return DataError(f"{url}: the records have no labels. Expected some: a net of init learns classes.")
+    found = "several" if "label" in store.schema else "no"
+    return DataError(f"{url}: the records have {found} labels. Expected one of each: a net of init learns classes.")
 
 
 def _shape(stored: tuple[int, ...], reading: dict[str, Any]) -> tuple[tuple[int, ...], bool]:

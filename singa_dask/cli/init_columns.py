@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from singa_dask.cli.init_records import Options, UnsureError
+from singa_dask.cli.init_records import Options, Rows, UnsureError
 from singa_dask.data import fs
 from singa_dask.data.codecs.csv_records import Run, check_charset, is_number, record_starts
 from singa_dask.data.codecs.table_columns import as_floats, as_texts, missing_of, whole
@@ -25,9 +25,7 @@ from singa_dask.data.stores.table import open_part
 from singa_dask.data.stores.table_part import OpenParts, TableReader, format_of, table_files
 from singa_dask.errors import DataError
 
-__all__ = ["Column", "Rows", "Table", "head_lines", "read_table", "separator_of", "show_value"]
-
-Rows = npt.NDArray[np.int64]
+__all__ = ["Column", "Table", "head_lines", "read_table", "separator_of", "show_value"]
 
 # of larger tables the first records are looked at
 MAX_BYTES = 1 << 28
@@ -125,11 +123,9 @@ class Table:
         except ValueError:
             return tuple(sorted(found))
 
-    def write(self, folder: str, parts: Mapping[str, Rows]) -> None:
-        """Write rows to files of the same form, CSV record by record as they are; other tables to Parquet."""
-        fs.makedirs(folder)
-        for name, rows in parts.items():
-            fs.write_atomic(fs.join(folder, name), self._rows(rows))
+    def write(self, url: str, rows: Rows) -> None:
+        """Write rows to a file of the same form, CSV record by record as they are; other tables to Parquet."""
+        fs.write_atomic(url, self._rows(rows))
 
     @property
     def suffix(self) -> str:

@@ -52,7 +52,7 @@ def survey(url: str, options: Options, folder: str) -> Text | Records:
         if holds_text or (backend == "parquet" and is_table(url)):
             return survey_table(url, test_url, backend, options, folder)
         if backend:
-            return survey_arrays(url, test_url, backend, options)
+            return survey_arrays(url, test_url, backend, options, folder)
     try:
         text = decode_text(url)
     except DataError as error:
@@ -126,8 +126,8 @@ def _format_of(url: str) -> str:
 
 def _names_image(line: str) -> bool:
     """Tell whether a line names a picture, and its label."""
-    words = line.split()
-    return len(words) > 1 and words[0].lower().endswith(IMAGE_SUFFIXES)
+    name, _, label = line.strip().rpartition("\t" if "\t" in line else " ")
+    return bool(label) and name.strip().lower().endswith(IMAGE_SUFFIXES)
 
 
 def _has_columns(lines: Sequence[str], url: str) -> bool:

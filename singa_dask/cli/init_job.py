@@ -47,7 +47,7 @@ def commands(data: Records | Text, net: str, out: str) -> tuple[str, str]:
         then = f"sample {job} --init-from {run} --length 400"
     else:
         suffix = posixpath.basename(data.source).partition(".")[2]
-        new = "PICTURE" if data.backend == "image-folder" else f"NEW.{suffix}".rstrip(".")
+        new = "PICTURE" if data.form == "image-folder" else f"NEW.{suffix}".rstrip(".")
         then = f"predict {job} --init-from {run} --data {new}"
     return f"singa-dask run {job} --run-dir {run}", f"singa-dask {then}"
 
@@ -154,24 +154,13 @@ def _names(data: Records) -> str:
 def _testing(data: Records, steps: int) -> str:
     if not data.test_url:
         said = "# There is no test set, so nobody knows how well the net does on records that it has not learned.\n"
-        return said if data.features else said + _split_command(data)
+        return said if data.features else f"{said}# To make one, see singa-dask convert --split.\n"
     said = f"# Test every so many steps, on all records of the test set.\ntest_freq: {max(1, steps // 5)}\n"
     if not data.has_classes:
         return f"{said}# What tests compute beside the loss.\nmetrics: [mae, r2]\n"
     if len(data.outputs) > 1:
         return said
     return f"{said}# Of all classes alike, beside loss and accuracy.\nmetrics: [balanced_accuracy, f1_macro]\n"
-
-
-def _split_command(data: Records) -> str:
-    stem = posixpath.splitext(posixpath.basename(data.url.replace("*", "")))[0].strip("-_")
-    options = "--split train=0.9,test=0.1 --shuffle 1"
-    if "resize" in data.reading:
-        options += " --resize {}x{} --channels {}".format(*data.reading["resize"], data.reading["channels"])
-    return (
-        "# To make one, split the records, and run init again on what that writes:\n"
-        f"#   singa-dask convert {data.backend} {_quoted(data.url)} '{stem or 'data'}-{{split}}.arrow' {options}\n"
-    )
 
 
 def _inputs(data: Records, batch: int) -> str:
@@ -214,6 +203,8 @@ def _input(data: Records, url: str, batch: int, phase: str = "") -> str:
 
 def _reading(data: Records) -> list[str]:
     lines = []
+    if data.backend == "arrow" and data.form in backends_holding("images"):
+        lines += ["# Copies of the pictures, scaled to the shape of a record."]
     if "resize" in data.reading:
         lines += ["# Height and width that pictures are scaled to. To decode them once and not in each epoch, convert."]
     if data.features and data.reading.keys() & {"label", "target"}:

@@ -6,9 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from singa_dask.errors import DataError
 
-__all__ = ["MIN_BYTE_RANGE", "Options", "Output", "Records", "Text", "UnsureError", "listed"]
+__all__ = ["MIN_BYTE_RANGE", "Options", "Output", "Records", "Rows", "Text", "UnsureError", "listed"]
+
+Rows = npt.NDArray[np.int64]
 
 # numbers from 0 to 255 are as bytes if they reach this
 MIN_BYTE_RANGE = 100
@@ -117,6 +122,8 @@ class Records:
         Columns of a table that are not read, and why.
     split : str
         How the records of the test set were chosen, if it is split off.
+    form : str
+        Format of the data, which that of the split need not be.
     write : callable, optional
         Writes the files of the split into a folder.
     """
@@ -139,6 +146,7 @@ class Records:
     features: tuple[str, ...] = ()
     left_out: str = ""
     split: str = ""
+    form: str = ""
     write: Callable[[str], None] | None = None
 
     @property

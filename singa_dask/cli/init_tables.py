@@ -7,20 +7,19 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
-from singa_dask.cli.init_columns import Column, Rows, Table, read_table
-from singa_dask.cli.init_records import MIN_BYTE_RANGE, Options, Output, Records, UnsureError, listed
-from singa_dask.data import fs, open_store
+from singa_dask.cli.init_columns import Column, Table, read_table
+from singa_dask.cli.init_records import MIN_BYTE_RANGE, Options, Output, Records, Rows, UnsureError, listed
+from singa_dask.cli.init_split import MIN_SPLIT, stratify, with_split
+from singa_dask.data import open_store
 from singa_dask.data.codecs.csv_records import is_number
 from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.data.codecs.table_columns import as_texts, missing_of
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.stores.store import backends_holding
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
 
@@ -32,7 +31,6 @@ MAX_CATEGORIES, MIN_RECORDS = 50, 4
 FEW, MANY = 10, 100
 # at least so many records make a numbering
 MIN_NUMBERED = 10
-MIN_SPLIT = 10
 ID = re.compile(r"(?i:id|index|uuid|guid|row|rowid|.*[ _.-]id|unnamed: \d+)|.*[a-z]I[dD]")
 MAX_NAMED = 20
 # more columns of numbers are not listed in a job file, if they are all that a table has
@@ -40,7 +38,7 @@ MAX_LISTED = 64
 
 
 def survey_table(url: str, test_url: str, backend: str, options: Options, folder: str) -> Records:
-    """Look at a table with named columns, or lines of numbers with the label first.
+    """Look at a table with named columns, or lines of numbers.
 
     Raises
     ------
@@ -57,7 +55,7 @@ def survey_table(url: str, test_url: str, backend: str, options: Options, folder
     trouble = [f"{each.name}: {said}" for each in features if _is_like_id(each)]
     rows = np.flatnonzero(~np.logical_or.reduce([missing_of(table.named[each.name].values) for each in outputs]))
     train, test, split = _split_rows(table, outputs, rows, options)
-    if test_url or not table.is_whole:
+    if test_url or not table.is_whole or not len(test):
         split = ""
     if unlabelled := len(table.columns[0].values) - len(rows):
         said = f"{unlabelled} records without {' and '.join(each.name for each in outputs)}"
@@ -65,15 +63,12 @@ def survey_table(url: str, test_url: str, backend: str, options: Options, folder
             raise DataError(f"{url}: {said}. Leave them out, or let init write a test set.")
         trouble.append(f"{said} are left out")
     is_packed = url.lower().endswith(".gz") and not split
-    is_plain = (
-        backend in backends_holding("text") and not is_packed and _is_plain(table, options, outputs, features, reading)
-    )
-    if is_plain:
-        reading = {key: value for key, value in table.text.items() if key in ("separator", "header") and value != " "}
+    read_as = "table" if table.format == "whole" or is_packed else backend
     found = Records(
         source=url,
         url=url,
-        backend="table" if table.format == "whole" or is_packed else backend,
+        backend=read_as,
+        form=url.lower().removesuffix(".gz").rpartition(".")[2] if split else read_as,
         shape=(width,),
         outputs=tuple(outputs),
         n_records=table.n,
@@ -86,27 +81,17 @@ def survey_table(url: str, test_url: str, backend: str, options: Options, folder
         left_out=_show_reasons(left_out),
     )
     if split:
-        names = [f"{part}{table.suffix}" for part in ("train", "test")]
-        return replace(
-            found,
-            url=fs.join(folder, names[0]),
-            test_url=fs.join(folder, names[1]),
-            backend=table.suffix[1:],
-            n_records=len(train),
-            n_test=len(test),
-            split=split,
-            write=partial(table.write, parts=dict(zip(names, (train, test), strict=True))),
-        )
-    return replace(found, n_test=_compare(found, is_plain)) if test_url else found
+        found = replace(found, backend=table.suffix[1:])
+        return with_split(found, folder, table.suffix, (train, test, split), table.write)
+    return replace(found, n_test=_compare(found)) if test_url else found
 
 
-def _compare(found: Records, is_plain: bool) -> int:
+def _compare(found: Records) -> int:
     """Return the number of records of a test set, which has to have the columns of the training set."""
-    backend = found.backend if is_plain else "table"
-    with open_store(found.source, backend, **found.reading) as store:
+    with open_store(found.source, "table", **found.reading) as store:
         facts = store.table_facts
-    more = {"facts": facts.to_dict()} if facts is not None and not is_plain else {}
-    return count_test(found.test_url, backend, {**found.reading, **more}, facts, found.source)
+    more = {"facts": facts.to_dict()} if facts is not None else {}
+    return count_test(found.test_url, "table", {**found.reading, **more}, facts, found.source)
 
 
 def count_test(test_url: str, backend: str, reading: Mapping[str, Any], facts: TableFacts | None, url: str) -> int:
@@ -177,19 +162,6 @@ def _resolved(table: Table, given: Sequence[str], option: str) -> list[str]:
             raise DataError(f"{table.url}: no column {each!r} for {option}. {suggest(each, filter(None, names))}")
         found += chosen or [names[at]]
     return found
-
-
-def _is_plain(
-    table: Table, options: Options, outputs: Sequence[Output], features: Sequence[Column], reading: Mapping[str, Any]
-) -> bool:
-    """Return whether these are lines of numbers, the label first, as SINGA has them."""
-    return (
-        table.format == "csv"
-        and [each.name for each in outputs] == [table.columns[0].name]
-        and len(features) == len(table.columns) - 1
-        and not reading.keys() & {"categories", "missing", "charset", "target"}
-        and not (options.features or options.classes)
-    )
 
 
 def _are_pixels(features: Sequence[Column]) -> bool:
@@ -366,17 +338,11 @@ def _split_rows(table: Table, outputs: Sequence[Output], rows: Rows, options: Op
     # what is learned has to have all classes
     if dates and all(len(pc.unique(each.values.take(rows[:-n_test]))) == len(each.distinct) for each in labels):
         return rows[:-n_test], rows[-n_test:], f"the last {n_test} by {dates.name}"
-    random = np.random.default_rng(options.seed)
     if not labels:
-        order = random.permutation(rows)
+        order = np.random.default_rng(options.seed).permutation(rows)
         return order[n_test:], order[:n_test], f"{n_test} at random, seed {options.seed}"
-    column = labels[0].values.take(rows)
-    codes = np.unique(np.array(as_texts(column).to_pylist(), object), return_inverse=True)[1]
-    chosen = [random.permutation(rows[codes == code]) for code in range(codes.max() + 1)]
-    # of a class with one record, it is learned
-    counts = [min(round(options.test_split * len(each)), len(each) - 1) for each in chosen]
-    test = np.concatenate([each[:k] for each, k in zip(chosen, counts, strict=True)])
-    return np.setdiff1d(rows, test), test, f"{len(test)} at random, as many of each class, seed {options.seed}"
+    train, test, how = stratify(np.array(as_texts(labels[0].values.take(rows)).to_pylist(), object), options)
+    return rows[train], rows[test], how
 
 
 def _is_sorted(column: Column) -> bool:

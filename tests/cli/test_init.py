@@ -83,19 +83,17 @@ def test_digits(call: Call) -> None:
 def test_images_with_channels_last(call: Call) -> None:
     images, labels = few()
     np.savez("images.npz", images=np.repeat(images[..., None], 3, axis=3), labels=labels)
-    layers = written(call, "images.npz")
+    layers = written(call, "images.npz", "--test-split", "0")
     assert (store_of(layers[0])["shape"], store_of(layers[0])["layout"]) == ([3, 28, 28], "NHWC")
     assert layers[0].include == []
     text = Path("job.yaml").read_text()
     assert "There is no test set" in text
-    assert (
-        "#   singa-dask convert npz images.npz 'images-{split}.arrow' --split train=0.9,test=0.1 --shuffle 1\n" in text
-    )
+    assert "# To make one, see singa-dask convert --split.\n" in text
 
 
 def test_pictures_in_a_folder_for_each_class(call: Call) -> None:
     write_pictures("my pictures")
-    layers = written(call, "my pictures")
+    layers = written(call, "my pictures", "--test-split", "0")
     found = store_of(layers[0])
     assert {key: found[key] for key in ("backend", "path", "shape", "resize", "channels")} == {
         "backend": "image-folder",
@@ -124,8 +122,13 @@ def test_tables(call: Call) -> None:
     labels = np.arange(150) % 3
     values = random.normal(size=(150, 4)) * [1, 10, 100, 1000] + labels[:, None]
     np.savetxt("train.csv", np.column_stack([labels, values]), fmt=["%d", *["%.6g"] * 4], delimiter=";")
-    Path("train.csv").write_text("class;length;width;height;weight\n" + Path("train.csv").read_text())
+    header = "class;length;width;height;weight\n"
+    Path("train.csv").write_text(header + Path("train.csv").read_text())
     np.savetxt("test.csv", np.column_stack([labels, values])[:31], fmt=["%d", *["%.6g"] * 4], delimiter=";")
+    result = call("init", "train.csv")
+    assert result.exit_code == 1
+    assert "test.csv, line 1: expected a header with the names of the columns, got numbers: '0" in result.stderr
+    Path("test.csv").write_text(header + Path("test.csv").read_text())
     layers = written(call, "train.csv")
     assert (layers[0].type, store_of(layers[0])["separator"]) == ("CSVInput", ";")
     assert (layers[2].type, layers[2].srclayers) == ("InnerProduct", ["data"])
@@ -171,7 +174,7 @@ def test_stores(call: Call, suffix: str) -> None:
     STORES.find({".bin": "kvfile"}.get(suffix, suffix[1:])).write(
         str(Path(f"x{suffix}").absolute()), {"pixel": images[:, 4:12, 4:12].copy(), "label": labels}
     )
-    layers = written(call, f"x{suffix}")
+    layers = written(call, f"x{suffix}", "--test-split", "0")
     assert (store_of(layers[0])["shape"], layers[1].type) == ([8, 8], "InnerProduct")
 
 

@@ -106,7 +106,9 @@ def test_a_job_for_it_trains(call: Call, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     labels = {penguins: "species", penguins_of_parquet: "species", json_lines: "species"}
     named = ["--label", labels.get(write, "price")] if write not in (hugging_face, webdataset, image_list) else []
-    result = call("init", write(), *named)
+    # a copy has pictures of one size
+    split = ["--test-split", "0"] if write in (hugging_face, webdataset) else []
+    result = call("init", write(), *named, *split)
     assert (result.exit_code, result.stdout) == (0, ""), result.output
     checked = call("validate", "job.yaml", "--strict")
     assert checked.exit_code == 0, checked.output

@@ -213,6 +213,16 @@ def test_a_test_set_with_columns_in_another_order(call: Call, suffix: str) -> No
         else:
             table.to_json(f"x-{name}.jsonl", orient="records", lines=True)
     result = call("init", f"x-train.{suffix}")
+    if suffix == "csv":
+        # columns are found by name: the same records have the same predictions
+        assert result.exit_code == 0, result.output
+        assert call("run", "job.yaml", "--set", "train_steps=2", "--run-dir", "run", "--quiet").exit_code == 0
+        found = [
+            call("predict", "job.yaml", "--init-from", "run", "--data", f"x-{name}.csv") for name in ("train", "test")
+        ]
+        assert found[0].exit_code == found[1].exit_code == 0
+        assert found[0].stdout == found[1].stdout
+        return
     assert result.exit_code == 1
     said = (
         f"x-test.{suffix}: values of b, a, but a, b in x-train.{suffix}. Expected the same columns in the same order."

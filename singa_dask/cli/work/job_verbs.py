@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -12,10 +13,12 @@ from singa_dask.cli.clusters import jobs_of
 from singa_dask.cli.echo import echo
 from singa_dask.cli.signals import Signals
 from singa_dask.errors import CheckpointError, ClusterError, ConfigError, SingaError
-from singa_dask.observe import join_if_fits, log_line, short_url, start_progress
+from singa_dask.observe import join_if_fits, log_line, read_summary, short_url, start_progress
 from singa_dask.runtime import Follower, RemoteJobs
 
 __all__ = ["attach", "checkpoint", "kill", "logs", "stack", "stop"]
+
+LOOK_S = 0.2
 
 
 def attach(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: str | None) -> None:
@@ -38,16 +41,29 @@ def show(jobs: RemoteJobs, row: dict[str, Any]) -> dict[str, Any]:
     """
     n_groups = jobs.view(row["id"])["topology"]["nworker_groups"]
     echo(f"{row['id']}: {row['state']}, step {max(row['step'], 0)} of {row['train_steps']}", err=True)
-    with start_progress(n_groups, row["train_steps"], run_url=row["run_url"]) as progress, Signals() as signals:
+    with start_progress(n_groups, row["train_steps"], run_url=row["run_url"]) as progress:
         follower = Follower(jobs.client, row["id"], progress.on_event, after=row["n_events"] - 1)
-        signals.hand_to(lambda name: follower.leave())
-        over = follower.follow()
+        with Signals() as signals:
+            signals.hand_to(lambda name: follower.leave())
+            over = follower.follow()
+        if over is not None:
+            with contextlib.suppress(SingaError):
+                tell_learning(jobs, row["id"], progress.on_event)
     if over is None:
         echo(f"detached; the job goes on: singa-dask attach {row['id']}", err=True)
         return row
     row = row_at_end(jobs, row["id"], over)
     echo(end_line(row), err=True)
     return row
+
+
+def tell_learning(jobs: RemoteJobs, job_id: str, on_event: Callable[[dict[str, Any]], None]) -> None:
+    """Say what a detached job has learnt, once its driver has written the summary; of others their `run` does."""
+    nobody = threading.Event()
+    while (facts := jobs.view(job_id)).get("driver"):
+        nobody.wait(LOOK_S)
+    for line in read_summary(facts["run_url"]).get("learning", {}).get("sentences", ()) if facts["detached"] else ():
+        on_event({"event": "notice", "unit": "driver", "level": "INFO", "message": line})
 
 
 def checkpoint(job: str, scheduler: str | None, scheduler_file: str | None) -> None:

@@ -227,7 +227,7 @@ def _has_suffix(name: str) -> bool:
 
 @STORES.register("image-list")
 class ImageListStore(_ImageStore):
-    """Images of a list: lines of ``name label``, names relative to the directory of the list.
+    """Images of a list: lines of ``name label``, a blank or a tab between them; names relative to the directory of it.
 
     Labels are integers, or names of classes: all of them, sorted, if ``classes`` are not given.
 
@@ -261,7 +261,7 @@ class ImageListStore(_ImageStore):
         lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
         files, texts = list[str](), list[str]()
         for number, line in lines:
-            name, _, label = line.rpartition(" ")
+            name, _, label = line.rpartition("\t" if "\t" in line else " ")
             if not name or label.lower().endswith(IMAGE_SUFFIXES):
                 raise DataError(f"{self.url}, line {number}: {line!r}, expected a name and a label.")
             files.append(name.strip() if "://" in name else fs.join(posixpath.dirname(self.url), name.strip()))

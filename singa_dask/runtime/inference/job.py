@@ -186,7 +186,7 @@ def _format(url: str, conf: StoreConf) -> str:
     if url.lower().endswith(IMAGE_SUFFIXES):
         # also for a pattern
         return "image-folder"
-    if conf.backend == "image-list":
+    if conf.backend == "image-list" and not fs.is_dir(url, conf.storage_options):
         # looks like any other text
         return conf.backend
     try:

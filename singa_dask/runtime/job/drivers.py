@@ -188,6 +188,10 @@ class Drivers:
         driven = self._driven.get(job_id)
         return driven is not None and not driven.has_ended
 
+    def worker_of(self, job_id: str) -> str:
+        """Return the Dask worker where the driver of a job runs; empty if there is none, or it has ended."""
+        return self._driven[job_id].worker if self.is_driven(job_id) else ""
+
     def lose(self, worker: str) -> None:
         """Start the drivers of a Dask worker elsewhere, which is gone or does not answer."""
         for driven in self._driven.values():

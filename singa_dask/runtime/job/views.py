@@ -127,7 +127,8 @@ class Views:
         -------
         dict
             A row of `list`, that of `JobRecord.facts`, and ``life``; ``reasons``, why units were started again;
-            ``processes``, see `processes_of`; ``events``, the last that are no metrics.
+            ``processes``, see `processes_of`; ``events``, the last that are no metrics; ``driver``, the Dask worker of
+            a driver that has not written the summary yet.
         """
         record = self._jobs.get(job_id)
         ended = self._history.facts.get(job_id)
@@ -137,6 +138,7 @@ class Views:
         kept = record.events if record else self._history.events(job_id)
         shown = (event for event in reversed(kept or ()) if event["event"] not in NOT_SHOWN)
         found = {**row_of(facts), **facts, "events": list(islice(shown, SHOWN_EVENTS))[::-1]}
+        found["driver"] = self._drivers.worker_of(job_id)
         if record is not None:
             found["life"], found["reasons"] = record.state.life, list(record.state.restart_reasons)
             found["processes"] = processes_of(record, self._scheduler)

@@ -87,6 +87,22 @@ def test_a_detached_job_writes_what_an_attached_one_writes(client: Client, tmp_p
     assert (facts["state"], facts["detached"], facts["run_url"]) == ("done", True, str(detached))
 
 
+def test_who_watches_a_detached_job_is_told_what_it_has_learnt(client: Client, tmp_path: Path) -> None:
+    job_id = detach(client, tmp_path / "run", "--set", "checkpoint_freq=0", framework="single", steps=1_000_000)
+    on = (job_id, "--scheduler", client.scheduler.address)
+    with subprocess.Popen(program("attach", *on), cwd=ROOT, stderr=subprocess.PIPE, text=True) as watcher:
+        assert watcher.stderr is not None
+        assert any("Train @ step" in line for line in watcher.stderr)
+        stopped = subprocess.run(program("stop", *on), cwd=ROOT, capture_output=True, text=True, check=False)
+        assert stopped.returncode == 0, stopped.stderr
+        said = watcher.stderr.read()
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    told = summary["learning"]["sentences"]
+    assert told and told[0].startswith("train accuracy ")
+    assert all(line in said for line in told)
+    assert said.index(told[0]) < said.index(f"stopped: {summary['steps']} steps")
+
+
 @pytest.mark.long
 def test_a_lost_driver_is_started_elsewhere_and_nothing_is_written_twice(client: Client, tmp_path: Path) -> None:
     run, steps = tmp_path / "run", 1500

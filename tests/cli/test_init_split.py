@@ -1,0 +1,225 @@
+"""The test set that ``init`` splits off arrays and pictures: of each class the same share, read like the whole."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from singa_dask.conf import load
+from singa_dask.data import STORES, open_store
+from singa_dask.layers.records import StoreConf
+from tests.cli.conftest import Call
+
+RANDOM = np.random.default_rng(3)
+# label -> number of records; the one of class 3 is learned
+COUNTS = {0: 60, 1: 30, 2: 9, 3: 1}
+SIDE = 12
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a new directory."""
+    monkeypatch.chdir(tmp_path)
+
+
+def labels() -> np.ndarray:
+    return RANDOM.permutation(np.repeat(list(COUNTS), list(COUNTS.values())))
+
+
+def numbered(wanted: np.ndarray, shape: tuple[int, ...] = (SIDE, SIDE)) -> np.ndarray:
+    """Make an image of each label, whose first value is its number."""
+    images = RANDOM.integers(0, 256, (len(wanted), *shape), dtype=np.uint8)
+    images.reshape(len(wanted), -1)[:, 0] = np.arange(len(wanted))
+    return images
+
+
+def init(call: Call, *arguments: object) -> str:
+    result = call("init", *arguments)
+    assert (result.exit_code, result.stdout) == (0, ""), result.output
+    checked = call("validate", "job.yaml", "--strict")
+    assert checked.exit_code == 0, checked.output
+    return result.stderr
+
+
+def stores() -> list[dict[str, Any]]:
+    """Return what the job says of the records to train and to test on."""
+    found = [layer.given_block(StoreConf) for layer in load("job.yaml").job.neuralnet.layer[:2]]
+    return [each.model_dump(exclude_defaults=True) for each in found if each is not None]
+
+
+def read(conf: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return all records that a job reads."""
+    options = {**conf.get("user_conf", {}), **{key: conf[key] for key in ("resize", "channels") if key in conf}}
+    with open_store(conf["path"], conf["backend"], **options) as store:
+        blocks = [store.read_block(block.id) for block in store.blocks]
+        names = {"class_names": np.array(store.class_names)}
+    return names | {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+
+
+def check_read_alike(call: Call, data: str) -> None:
+    """Check that a net has the same predictions for the data as for both parts of it."""
+    ran = call("run", "job.yaml", "--set", "train_steps=2", "--run-dir", "run", "--quiet")
+    assert ran.exit_code == 0, ran.output
+    paths = [str(store["path"]) for store in stores()]
+    found = [call("predict", "job.yaml", "--init-from", "run", "--data", each) for each in (data, *paths)]
+    assert [each.exit_code for each in found] == [0, 0, 0], found[0].output
+    whole, train, test = ([line.split(",", 1)[1] for line in each.stdout.splitlines()[1:]] for each in found)
+    assert sorted(whole) == sorted([*train, *test])
+
+
+def check_split(whole: np.ndarray, share: float = 0.2) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Check that each record is in one part, and how many of each class are in the test set."""
+    train, test = map(read, stores())
+    counts = Counter(test["label"].tolist())
+    assert counts == {label: round(share * n) for label, n in COUNTS.items() if n > 1}
+    numbers = [part["pixel"].reshape(len(part["pixel"]), -1)[:, 0].tolist() for part in (train, test)]
+    assert sorted(numbers[0] + numbers[1]) == list(range(len(whole)))
+    for part, own in zip((train, test), numbers, strict=True):
+        np.testing.assert_array_equal(part["label"], whole[own])
+    return train, test
+
+
+def test_arrays(call: Call) -> None:
+    wanted = labels()
+    images = numbered(wanted, (SIDE, SIDE, 3))
+    np.savez("images.npz", images=images, kind=wanted, class_names=["a", "b", "c", "d"])
+    said = init(call, "images.npz", "--label", "kind", "--seed", "7")
+    assert "images.npz: 100 npz records of 3 x 12 x 12 values in 4 classes\n" in said
+    how = "20 at random, as many of each class, seed 7, a copy, 0.0 MB in all"
+    assert f"job-data/test.arrow: {how}; the others in job-data/train.arrow\n" in said
+    train, test = check_split(wanted)
+    np.testing.assert_array_equal(test["pixel"], images[test["pixel"][:, 0, 0, 0]])
+    assert train["class_names"].tolist() == ["a", "b", "c", "d"]
+    assert [store["layout"] for store in stores()] == ["NHWC", "NHWC"]
+    first = Path("job-data/test.arrow").read_bytes()
+    init(call, "images.npz", "--label", "kind", "--seed", "7", "--overwrite")
+    assert Path("job-data/test.arrow").read_bytes() == first
+    init(call, "images.npz", "--label", "kind", "--overwrite")
+    assert Path("job-data/test.arrow").read_bytes() != first
+    init(call, "images.npz", "--label", "kind", "--test-split", "0.5", "--overwrite")
+    check_split(wanted, 0.5)
+    check_read_alike(call, "images.npz")
+
+
+def test_arrays_that_are_large_are_not_copied(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("singa_dask.cli.init_split.MAX_COPIED", 100 * SIDE * SIDE)
+    wanted = labels()
+    np.savez("images.npz", images=numbered(wanted), kind=wanted)
+    said = init(call, "images.npz", "--label", "kind")
+    assert "no test set is beside it" in said
+    assert not Path("job-data").exists()
+    assert "# To make one, see singa-dask convert --split." in Path("job.yaml").read_text()
+    assert [store["path"] for store in stores()] == ["images.npz"]
+
+
+def test_numbers_with_64_bits_keep_them(call: Call) -> None:
+    seconds = 1.6e9 + np.arange(200) / 16
+    np.savez("x.npz", data=np.stack([seconds, RANDOM.random(200)], axis=1), label=np.arange(200) % 2)
+    init(call, "x.npz")
+    found = [read(store)["data"][:, 0] for store in stores()]
+    np.testing.assert_array_equal(np.sort(np.concatenate(found)), seconds)
+
+
+def write_pictures(folder: str, wanted: np.ndarray, names: list[str], sizes: tuple[int, ...] = (SIDE,)) -> None:
+    for i, (image, label) in enumerate(zip(numbered(wanted), wanted, strict=True)):
+        path = Path(folder, names[label], f"no {i}.png")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        side = sizes[i % len(sizes)]
+        Image.fromarray(image).resize((side, side), Image.Resampling.NEAREST).save(path)
+
+
+# with numbers that are not those of the classes, and blanks
+@pytest.mark.parametrize("names", [["1", "10", "2", "3"], ["New York", "a", "b c", "d"]])
+def test_a_folder_of_pictures(call: Call, names: list[str]) -> None:
+    wanted = labels()
+    write_pictures("my pictures", wanted, names)
+    n_bytes = sum(path.stat().st_size for path in Path("my pictures").rglob("*"))
+    said = init(call, "my pictures")
+    how = "20 at random, as many of each class, seed 1, a list of pictures"
+    assert f"job-data/test.txt: {how}; the others in job-data/train.txt\n" in said
+    assert "my pictures: 100 image-folder records of 1 x 12 x 12 values in 4 classes\n" in said
+    assert sum(path.stat().st_size for path in Path("job-data").iterdir()) < n_bytes
+    train, test = check_split(wanted)
+    assert train["class_names"].tolist() == test["class_names"].tolist() == names
+    assert all((store["resize"], store["channels"]) == ([SIDE, SIDE], 1) for store in stores())
+
+
+def test_what_was_learned_of_a_folder_names_pictures_of_other_sizes(call: Call) -> None:
+    write_pictures("pictures", labels(), ["cat", "dog", "elk", "fox"], (80, 90))
+    said = init(call, "pictures")
+    assert "--data PICTURE" in said
+    ran = call("run", "job.yaml", "--set", "train_steps=2", "--run-dir", "run", "--quiet")
+    assert ran.exit_code == 0, ran.output
+    picture = next(Path("pictures/cat").iterdir())
+    Image.open(picture).resize((123, 70)).save("new.png")
+    for data, n in (("new.png", 1), ("pictures/cat", COUNTS[0]), ("pictures", 100), ("job-data/test.txt", 20)):
+        predicted = call("predict", "job.yaml", "--init-from", "run", "--data", data)
+        assert predicted.exit_code == 0, predicted.output
+        assert len(predicted.stdout.splitlines()) == n + 1
+
+
+def test_a_list_of_pictures(call: Call) -> None:
+    wanted = labels()
+    write_pictures("pictures", wanted, list("abcd"))
+    lines = [f"pictures/{'abcd'[label]}/no {i}.png {label}\n" for i, label in enumerate(wanted)]
+    Path("list.txt").write_text("".join(lines))
+    init(call, "list.txt")
+    check_split(wanted)
+    assert [store["path"] for store in stores()] == ["job-data/train.txt", "job-data/test.txt"]
+    init(call, "job-data/test.txt", "--test-split", "0", "--overwrite")
+    assert (stores()[0]["backend"], len(read(stores()[0])["label"])) == ("image-list", 20)
+
+
+def test_pictures_in_one_file_are_scaled_as_before(call: Call) -> None:
+    wanted = labels()
+    write_pictures("pictures", wanted, list("abcd"), (80, 90))
+    files = sorted(Path("pictures").rglob("*.png"), key=lambda path: int(path.stem.split()[1]))
+    rows = [{"image": {"bytes": path.read_bytes(), "path": path.name}} for path in files]
+    pd.DataFrame(rows).assign(species=wanted).to_parquet("images.parquet")
+    init(call, "images.parquet", "--label", "species")
+    assert [store["shape"] for store in stores()] == [[3, 64, 64]] * 2
+    assert Counter(read(stores()[1])["label"].tolist()) == {0: 12, 1: 6, 2: 2}
+    ran = call("run", "job.yaml", "--set", "train_steps=2", "--run-dir", "run", "--quiet")
+    assert ran.exit_code == 0, ran.output
+    for data, backend, n in (("images.parquet", "image-parquet", 100), ("pictures/a", "image-folder", 60)):
+        predicted = call("predict", "job.yaml", "--init-from", "run", "--data", data, "--backend", backend)
+        assert predicted.exit_code == 0, predicted.output
+        assert len(predicted.stdout.splitlines()) == n + 1
+
+
+def test_lines_of_objects_keep_their_keys(call: Call) -> None:
+    rows = [{"width": i / 7, "name": f"no {i}", "height": i % 5, "kind": "ab"[i % 2]} for i in range(60)]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    init(call, "rows.jsonl", "--label", "kind")
+    assert sum(len(read(store)["label"]) for store in stores()) == 60
+    check_read_alike(call, "rows.jsonl")
+
+
+@pytest.mark.parametrize("field", ["target", "label"])
+def test_records_with_other_outputs_than_one_label(call: Call, field: str) -> None:
+    values = RANDOM.random((40, 3)).astype(np.float32)
+    outputs = values[:, :2] if field == "target" else (values[:, :2] > 0.5).astype(np.int32)
+    STORES.find("arrow").write(str(Path("x.arrow").absolute()), {"data": values, field: np.ascontiguousarray(outputs)})
+    result = call("init", "x.arrow")
+    found = "no" if field == "target" else "several"
+    said = f"x.arrow: the records have {found} labels. Expected one of each: a net of init learns classes.\n"
+    assert (result.exit_code, result.stderr) == (1, said)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "npz"])
+def test_few_records_of_each_class_are_all_learned(call: Call, suffix: str) -> None:
+    label, values = np.arange(40) % 20, RANDOM.random((40, 2)).astype(np.float32)
+    if suffix == "csv":
+        pd.DataFrame(values, columns=["a", "b"]).assign(label=label).to_csv("x.csv", index=False)
+    else:
+        np.savez("x.npz", data=values, label=label)
+    assert "no test set is beside it" in init(call, f"x.{suffix}", "--label", "label")
+    assert [store["path"] for store in stores()] == [f"x.{suffix}"]
