@@ -323,6 +323,8 @@ def _messages(host: UnitHost, server: Address) -> Iterator[Message]:
         gate.check()
         if message.kind == "abort":
             raise Aborted(message.info["reason"])
+        if message.kind == "failed":  # in the thread of its only worker
+            raise message.info["error"]
         if message.kind == "stop":
             return
         yield message
