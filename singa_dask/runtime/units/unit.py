@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 LEAVE_S = 1.0
 """Seconds that a unit has to end after an abort; only calls into foreign code and long kernels take longer."""
 
-MAX_OWN_VALUES = 1 << 18
+MAX_OWN_VALUES = 1 << 19
 """Params with more values are updated by the thread of the server, while a worker on a CPU goes on."""
 
 
