@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 LEAVE_S = 1.0
 """Seconds that a unit has to end after an abort; only calls into foreign code and long kernels take longer."""
 
-MAX_OWN_VALUES = 1 << 18
+MAX_OWN_VALUES = 1 << 19
 """Params with more values are updated by the thread of the server, while a worker on a CPU goes on."""
 
 
@@ -323,6 +323,8 @@ def _messages(host: UnitHost, server: Address) -> Iterator[Message]:
         gate.check()
         if message.kind == "abort":
             raise Aborted(message.info["reason"])
+        if message.kind == "failed":  # in the thread of its only worker
+            raise message.info["error"]
         if message.kind == "stop":
             return
         yield message

@@ -174,8 +174,12 @@ class WorkerParams:
         self._net.gate.check()
         ready, self._ready = self._ready, []
         gradients = [part for owner in ready for part in self._sum_of(owner)]
-        with server.lock:
-            server.update(self._step, gradients)
+        try:
+            with server.lock:
+                server.update(self._step, gradients)
+        except Exception as error:  # of the server, whose thread reports it
+            self._post(Message("failed", self._worker, server.address, info={"error": error}))
+            self._net.gate.wait(lambda: False, "the end of the job")
         for owner in ready:  # nobody else waits for a version
             owner.version = owner.last_version + 1
 
