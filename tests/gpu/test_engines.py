@@ -16,6 +16,8 @@ from singa_dask.errors import DeviceMemoryError
 from singa_dask.ops import BFLOAT16, NumpyOps
 from singa_dask.ops.cupy import conv, engines
 from singa_dask.ops.cupy import cudnn as cupy_cudnn
+from singa_dask.ops.cupy.conv import WITHIN
+from singa_dask.ops.cupy.cudnn import IMAGES, OUTPUTS, WEIGHTS
 from tests.backends import backend
 from tests.gpu.test_cudnn import PAD, STRIDE, FrontEnd, arrays, convolve_as_numpy_does
 
@@ -44,6 +46,8 @@ def times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Times:
     made = Times()
     monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(conv, "MIN_PRODUCTS", 0)
+    # the stand-in for cuDNN computes no convolution
+    monkeypatch.setattr(conv, "WITHIN", dict.fromkeys(conv.WITHIN, math.inf))
     monkeypatch.setattr(conv.CupyConv, "_seconds", lambda _, run, limit: made.seconds(run))
     return made
 
@@ -175,6 +179,21 @@ def test_matrix_products(front_end: FrontEnd, times: Times, monkeypatch: pytest.
         engines.choices_in.cache_clear()
 
 
+def test_engines_whose_results_are_wrong(front_end: FrontEnd, times: Times, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = {"conv_fprop": OUTPUTS, "conv_dgrad": IMAGES, "conv_wgrad": WEIGHTS}
+    refused = []
+
+    def run(ops: Any, plan: Any, given: dict[int, Any]) -> None:
+        result = given[number[plan.graph.operations[0][0]]]
+        ops.copy(ops.from_host(np.full(result.shape, np.nan if plan.name == "first" else 1, np.float32)), result)
+        refused.append(plan.name)
+
+    monkeypatch.setattr(conv, "WITHIN", WITHIN)
+    monkeypatch.setattr(conv.CupyConv, "_run_plan", run)
+    convolve_as_numpy_does(np.float32)
+    assert {"first", "second"} <= set(refused) and set(times.timed) == {conv.PRODUCTS}
+
+
 def fail(*_: Any) -> float:
     raise RuntimeError("out of order")
 
@@ -291,7 +310,15 @@ def test_every_engine(
     """Each way to compute a convolution is right, repeats to the bit, and has the same bits in a CUDA graph."""
     monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path / "cache"))
     ways: list[conv.Way] = []
-    monkeypatch.setattr(conv, "fastest", lambda candidates, _: ways.extend(candidates))
+
+    def take_all(candidates: Any, seconds: Callable[[conv.Way, float], float]) -> None:
+        for way in candidates:
+            # what cannot be run, or is too far off, is never chosen
+            with contextlib.suppress(RuntimeError):
+                seconds(way, 0.0)
+                ways.append(way)
+
+    monkeypatch.setattr(conv, "fastest", take_all)
     ops: Any = backend("cuda:0", precision).for_thread()
     random, dtype = np.random.default_rng(5), BFLOAT16 if precision == "bf16" else np.dtype(np.float32)
     height, width = ((n + 2 * p - size) // s + 1 for n, p, s in zip(shape[2:], pad, stride, strict=True))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, islice
@@ -18,6 +19,7 @@ from typing import Any, TypeAlias
 import cupy
 import numpy as np
 
+from singa_dask.errors import DeviceMemoryError
 from singa_dask.ops.contract import Pair
 from singa_dask.ops.cupy.arrays import THREADS, blocks
 from singa_dask.ops.cupy.cudnn import (
@@ -35,9 +37,10 @@ from singa_dask.ops.cupy.cudnn import (
     Plan,
 )
 from singa_dask.ops.cupy.device import Array, CupyDevice, elapsed
-from singa_dask.ops.cupy.elementwise import ADD, RELU
+from singa_dask.ops.cupy.elementwise import ADD, RELU, SUBTRACT
 from singa_dask.ops.cupy.engines import choices_in, fastest, folder_of
 from singa_dask.ops.cupy.linear import CupyLinear, workspace
+from singa_dask.ops.onednn.library import BFLOAT16
 from singa_dask.ops.scratch import channels_last
 
 __all__ = ["CupyConv"]
@@ -54,6 +57,10 @@ MIN_PRODUCTS = 1 << 20
 PRODUCTS = "products"
 # Runs in a graph, of which there are fewer if one run takes longer; launches of it, of which the shortest counts.
 RUNS, LONG_SECONDS, LAUNCHES = 4, 1e-3, 3
+# How far off results may be: a few times what other orders of summation make in float32, by (dtype, TF32). Some engines
+# for large kernels are farther off.
+WITHIN = {(np.dtype(np.float32), False): 1e-4, (np.dtype(np.float32), True): 2e-3}
+WITHIN |= dict.fromkeys([(BFLOAT16, False), (BFLOAT16, True)], 1e-2)
 # The host may take so much longer than the device for one run.
 HOST_SECONDS = 2e-4
 
@@ -83,7 +90,7 @@ class CupyConv(CupyLinear):
         x, y = self._dense_images("x", x), self._room_for_images("y", out)
         weights = self._ordered_weights(w, x.dtype)
 
-        def run(way: Way) -> None:
+        def run(way: Way) -> Array:
             if way is None:
                 for columns, images in self._unfolded(x, y, w.shape[2:], stride, pad):
                     self.linear(columns, rows_of(weights), b, pixels_of(images))
@@ -91,11 +98,12 @@ class CupyConv(CupyLinear):
                 bias = {BIAS: self._taken_bias(b, x.dtype)} if way.fused and b is not None else {}
                 self._run_plan(way, {IMAGES: x, WEIGHTS: weights, OUTPUTS: y} | bias)
                 if way.fused:
-                    return
+                    return y
                 if b is not None:
                     ADD(pixels_of(y), b, pixels_of(y))
             if relu:
                 RELU(pixels_of(y), pixels_of(y))
+            return y
 
         run(self._way(run, FORWARD, x.shape, w.shape, y.shape, stride, pad, x.dtype, b is not None, relu))
         if y is not out:
@@ -105,13 +113,14 @@ class CupyConv(CupyLinear):
         gy, gx = self._dense_images("gy", gy), self._room_for_images("gx", out)
         weights = self._ordered_weights(w, gy.dtype)
 
-        def run(way: Way) -> None:
+        def run(way: Way) -> Array:
             if way is not None:
                 self._run_plan(way, {IMAGES: gx, WEIGHTS: weights, OUTPUTS: gy})
-                return
+                return gx
             for columns, images, g in self._pieces_of_columns(gx, gy, w.shape[2:], wide(gy.dtype)):
                 self.gemm(pixels_of(g), rows_of(weights), columns)
                 self._move_windows("fold", columns, images, g, w.shape[2:], stride, pad)
+            return gx
 
         run(self._way(run, GRAD_INPUT, out.shape, w.shape, gy.shape, stride, pad, gy.dtype))
         if gx is not out:
@@ -198,7 +207,7 @@ class CupyConv(CupyLinear):
                 self.use_stream(self.gpu.stream)
         return graph
 
-    def _way(self, run: Callable[[Way], Any], *wanted: Any) -> Way:
+    def _way(self, run: Callable[[Way], Array], *wanted: Any) -> Way:
         """Return how to compute a `Convolution` of these fields; chosen by the first call, which may run all ways."""
         try:
             return self._ways[wanted]
@@ -206,7 +215,7 @@ class CupyConv(CupyLinear):
             way = self._ways[wanted] = self._choose(Convolution(*wanted, tf32=self.precision == "tf32"), run)
             return way
 
-    def _choose(self, wanted: Convolution, run: Callable[[Way], Any]) -> Way:
+    def _choose(self, wanted: Convolution, run: Callable[[Way], Array]) -> Way:
         if not self._looked_for_cudnn:
             self._looked_for_cudnn = True
             self._cudnn = find_cudnn(self.gpu)
@@ -226,13 +235,36 @@ class CupyConv(CupyLinear):
                 return next(plans, None)
             choices.forget(wanted.key)
             with self._spare_scratch():
+                error_of = self._error_from(run)
+
+                def seconds(way: Way, limit: float) -> float:
+                    error = error_of(run(way))
+                    if not error <= WITHIN[wanted.dtype, wanted.tf32]:
+                        raise RuntimeError(f"its result is {error:.1e} off")
+                    return self._seconds(partial(run, way), limit)
+
                 # matrix products second: time may be up before the last
-                ways = chain(islice(plans, 1), [None], plans)
-                way = fastest(ways, lambda way, limit: self._seconds(partial(run, way), limit))
+                way = fastest(chain(islice(plans, 1), [None], plans), seconds)
             name = choices.keep(wanted.key, PRODUCTS if way is None else way.name)
             LOG.info("ops: %s: %s", wanted.key, name)
             # built anew, without the other plans; another process may have chosen another one
             return next(cudnn.plans(wanted, name), None)
+
+    def _error_from(self, run: Callable[[Way], Array]) -> Callable[[Array], float]:
+        """Return what tells how far off a result is from that of matrix products, as a part of its size."""
+        try:
+            products = run(None)
+            expected, off = (self.scratch(name, products.shape, np.float32) for name in ("expected", "off"))
+        except (MemoryError, DeviceMemoryError):
+            return lambda result: 0.0
+        self.copy(products, expected)
+        size = float(self.to_host(self.sum_of("squares", expected))[0])
+
+        def error_of(result: Array) -> float:
+            SUBTRACT(result, expected, off)
+            return math.sqrt(float(self.to_host(self.sum_of("squares", off))[0]) / size) if size else 0.0
+
+        return error_of
 
     def _seconds(self, run: Callable[[], Any], limit: float) -> float:
         """Return the time that the device takes for what ``run`` enqueues; roughly if it is above the limit."""

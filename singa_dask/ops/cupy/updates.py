@@ -23,8 +23,10 @@ __all__ = ["RULES", "CupyUpdates", "source_for_lists"]
 # Values that a block of a kernel for lists updates, of one array.
 CHUNK = 4096
 
-# A NaN stays NaN.
+# A NaN stays NaN. `times` is rounded by itself, never as part of a sum: all kernels of a rule have the same bits.
 PREPARED = """
+__device__ float times(float x, float y) { return __fmul_rn(x, y); }
+__device__ double times(double x, double y) { return __dmul_rn(x, y); }
 template <typename T>
 __device__ T prepared(T g, T low, T high, T scale, T decay, T w) {
     g *= scale;
@@ -40,7 +42,7 @@ def _rule(name: str, numbers: str, arrays: str, step: str) -> Any:
     return cupy.ElementwiseKernel(
         f"T grad, T low, T high, T scale, T decay, T factor{given}",
         f"T w{changed}",
-        f"T g = prepared<T>(grad, low, high, scale, decay, w); if (factor != T(1)) w *= factor; {step}",
+        f"T g = prepared<T>(grad, low, high, scale, decay, w); if (factor != T(1)) w = times(w, factor); {step}",
         name,
         preamble=PREPARED,
     )
