@@ -213,7 +213,9 @@ class CupyLinear(CupyMemory):
         target = Matrix(out, False, max(out.strides[0] // out.itemsize, out.shape[1]))
         (m, k), n = a.shape, b.shape[1]
         compute, _ = gemm_types(kind, self.precision)
-        handle, room = device.get_cublas_handle(), workspace(self.gpu.index)
+        # of this thread alone: another one may enqueue something between the kernels of a product
+        room = self.scratch("product workspace", (workspace(self.gpu.index).nbytes,), np.uint8)
+        handle = device.get_cublas_handle()
         return self._biased.enqueue(handle, (right, left, target), bias, (n, m, k), compute, room)
 
     def _gemm_elsewhere(self, a: Array, b: Array, out: Array, accumulate: bool) -> None:

@@ -55,6 +55,23 @@ def test_one_launch(ops: Any, additions: list[Any], sizes: Any, transpose: bool)
     assert not additions or min(sizes) < 8
 
 
+def test_threads_do_not_share_the_memory_of_a_product(ops: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product may be two kernels, between which another thread may enqueue its own on the same stream."""
+    from singa_dask.ops.cupy.biased import BiasedProducts
+
+    rooms, enqueue = [], BiasedProducts.enqueue
+
+    def note(self: BiasedProducts, *given: Any) -> bool:
+        rooms.append(given[-1])
+        return enqueue(self, *given)
+
+    monkeypatch.setattr(BiasedProducts, "enqueue", note)
+    for each in (ops.for_thread(), ops.for_thread()):
+        product(each)
+    first, second = (room.data.ptr for room in rooms[-2:])
+    assert abs(first - second) >= rooms[-1].nbytes
+
+
 @pytest.mark.parametrize(("kind", "tolerance"), [(np.float64, 1e-13), (BFLOAT16, 0.1)], ids=str)
 def test_other_types_take_two(ops: Any, additions: list[Any], kind: Any, tolerance: float) -> None:
     made, expected = product(ops, kind)
