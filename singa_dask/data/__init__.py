@@ -15,16 +15,7 @@ if TYPE_CHECKING:
     from singa_dask.data.codecs.record import encode_record
     from singa_dask.data.convert import parse_split
     from singa_dask.data.fs.range_reader import with_cache
-    from singa_dask.data.loading import (
-        BadPolicy,
-        Batch,
-        HostSpan,
-        Loader,
-        Survey,
-        deal_by_host,
-        host_names,
-        same_host,
-    )
+    from singa_dask.data.loading import BadPolicy, Batch, HostSpan, Loader, Survey, deal_by_host, host_names, same_host
     from singa_dask.data.order import Sampler, permutation, random_skip
     from singa_dask.data.stores import STORES, Store, detect, open_store, write_manifest
     from singa_dask.data.stores.kvfile import KVFile, KVFileWriter
