@@ -76,10 +76,10 @@ EXPORTS = ("export", "import_weights")
 __getattr__ = lazy_names(
     __name__,
     {
-        **dict.fromkeys(__all__, "api"),
+        "api": __all__,
         # not in __all__: they need scikit-learn, and "from singa_dask import *" does not
-        **dict.fromkeys(estimators.__all__, "estimators"),
-        **dict.fromkeys(EXPORTS, "exports"),
-        **dict.fromkeys(jobs.__all__, "jobs"),
+        "estimators": estimators.__all__,
+        "exports": EXPORTS,
+        "jobs": jobs.__all__,
     },
 )

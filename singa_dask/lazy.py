@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from singa_dask.errors import ConfigError
@@ -11,16 +11,17 @@ from singa_dask.errors import ConfigError
 __all__ = ["lazy_names", "require"]
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a package that imports its names on first use.
 
     Parameters
     ----------
     package : str
         Its ``__name__``.
-    homes : mapping of str to str
-        Name -> module in the package that defines it, e.g. ``"job.cluster"``.
+    names : mapping of str to sequence of str
+        Names by the module in the package that defines them, e.g. ``"job.cluster"``; of one in several the last counts.
     """
+    homes = {name: module for module, defined in names.items() for name in defined}
 
     def load(name: str) -> Any:
         if name not in homes:

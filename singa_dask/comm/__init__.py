@@ -34,15 +34,9 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "Address": "message",
-        "Message": "message",
-        "ParamSlice": "slicing",
-        "Share": "stub",
-        "Stub": "stub",
-        "pack": "message",
-        "partition_slices": "slicing",
-        "slice_sizes": "slicing",
-        "slice_table": "slicing",
-        "tree_sum": "sums",
+        "message": ["Address", "Message", "pack"],
+        "slicing": ["ParamSlice", "partition_slices", "slice_sizes", "slice_table"],
+        "stub": ["Share", "Stub"],
+        "sums": ["tree_sum"],
     },
 )

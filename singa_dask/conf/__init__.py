@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from singa_dask.conf.cluster import ClusterConf, ListenConf
 from singa_dask.conf.describe import schema
-from singa_dask.conf.job import (
-    AlgConf,
-    JobConf,
-    LRGenConf,
-    UpdaterConf,
-)
+from singa_dask.conf.job import AlgConf, JobConf, LRGenConf, UpdaterConf
 from singa_dask.conf.jobfile import JobFile, load, loads
 from singa_dask.conf.layer import InitConf, LayerConf, ParamConf, Phase
 from singa_dask.conf.model import Conf

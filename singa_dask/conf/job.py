@@ -10,6 +10,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from singa_dask.conf.cluster import ClusterConf
+from singa_dask.conf.layer import LayerConf
 from singa_dask.conf.model import (
     Conf,
     Count,
@@ -209,6 +210,10 @@ class JobConf(Conf):
     def trains(self) -> bool:
         """Whether the job is one to train; else it is for tests and for sampling."""
         return bool({"updater", "train_steps", "epochs"} & self.model_fields_set)
+
+    def with_layers(self, layers: list[LayerConf]) -> JobConf:
+        """Return the job with other layers."""
+        return self.model_copy(update={"neuralnet": self.neuralnet.model_copy(update={"layer": layers})})
 
     @property
     def length(self) -> str:

@@ -15,16 +15,7 @@ if TYPE_CHECKING:
     from singa_dask.data.codecs.record import encode_record
     from singa_dask.data.convert import parse_split
     from singa_dask.data.fs.range_reader import with_cache
-    from singa_dask.data.loading import (
-        BadPolicy,
-        Batch,
-        HostSpan,
-        Loader,
-        Survey,
-        deal_by_host,
-        host_names,
-        same_host,
-    )
+    from singa_dask.data.loading import BadPolicy, Batch, HostSpan, Loader, Survey, deal_by_host, host_names, same_host
     from singa_dask.data.order import Sampler, permutation, random_skip
     from singa_dask.data.stores import STORES, Store, detect, open_store, write_manifest
     from singa_dask.data.stores.kvfile import KVFile, KVFileWriter
@@ -60,29 +51,13 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "STORES": "stores",
-        "Arrays": "types",
-        "BadPolicy": "loading",
-        "Batch": "loading",
-        "Block": "types",
-        "Field": "types",
-        "HostSpan": "loading",
-        "KVFile": "stores.kvfile",
-        "KVFileWriter": "stores.kvfile",
-        "Loader": "loading",
-        "Sampler": "order",
-        "Store": "stores",
-        "Survey": "loading",
-        "deal_by_host": "loading",
-        "detect": "stores",
-        "encode_record": "codecs.record",
-        "host_names": "loading",
-        "open_store": "stores",
-        "parse_split": "convert",
-        "permutation": "order",
-        "random_skip": "order",
-        "same_host": "loading",
-        "with_cache": "fs.range_reader",
-        "write_manifest": "stores",
+        "codecs.record": ["encode_record"],
+        "convert": ["parse_split"],
+        "fs.range_reader": ["with_cache"],
+        "loading": ["BadPolicy", "Batch", "HostSpan", "Loader", "Survey", "deal_by_host", "host_names", "same_host"],
+        "order": ["Sampler", "permutation", "random_skip"],
+        "stores": ["STORES", "Store", "detect", "open_store", "write_manifest"],
+        "stores.kvfile": ["KVFile", "KVFileWriter"],
+        "types": ["Arrays", "Block", "Field"],
     },
 )

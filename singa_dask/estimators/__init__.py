@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SingaClassifier", "SingaRegressor"]
 
-_load = lazy_names(__name__, {"SingaClassifier": "classifier", "SingaRegressor": "regressor"})
+_load = lazy_names(__name__, {"classifier": ["SingaClassifier"], "regressor": ["SingaRegressor"]})
 
 
 def __getattr__(name: str) -> Any:

@@ -215,7 +215,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
                 progress=self.verbose,
                 on_event=note,
             )
-            self._net = FittedNet.of(job, run.url, self.job is None, self._has_classes)
+            self._net = FittedNet.of(job, run.url, self._has_classes)
         curve = [losses[step] for step in sorted(losses)]
         return curve, math.ceil(job.conf.train_steps / job.conf.disp_freq)
 

@@ -1,29 +1,45 @@
-"""Checks of what estimators are given: values in memory by scikit-learn, collections of Dask by their types."""
+"""Checks of what estimators are given: values in memory by scikit-learn, collections of Dask by their types.
+
+What a fit needs to know of them before it trains; numbers for the texts and categories of frames of pandas.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
-from dask.base import is_dask_collection
+from dask.base import compute, is_dask_collection
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import check_array, check_X_y, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from singa_dask.data.codecs.labels import find_wrong_weight
-from singa_dask.estimators.categories import Categories, category_columns
-from singa_dask.estimators.facts import Facts, facts_of_both, facts_of_parts
+from singa_dask.data.codecs.scaling import Moments
 from singa_dask.estimators.sparse_records import is_sparse
 from singa_dask.jobs.datasets.partitions import array_of, map_parts, parts_of, rows_together
+from singa_dask.registry import suggest
 
-__all__ = ["Records", "checked_features", "checked_records", "classes_of", "labels_of"]
+__all__ = [
+    "Facts",
+    "Records",
+    "checked_features",
+    "checked_records",
+    "classes_of",
+    "facts_of_both",
+    "facts_of_parts",
+    "labels_of",
+]
+
+Array = npt.NDArray[Any]
+Parts = list[Any]
 
 FLOATS = (np.float64, np.float32)
-
-Parts = list[Any]
+UNKNOWN = ("error", "ignore")
 
 
 class Records(NamedTuple):
@@ -206,3 +222,127 @@ def labels_of(y: Any, classes: Any) -> Any:
     if is_dask_collection(y):
         return y.map_blocks(labels_of, classes, dtype=np.int32)
     return np.searchsorted(classes, y).astype(np.int32)
+
+
+# -- facts that a fit needs before it trains, from one pass over features and targets --------------------------
+
+
+class Facts(NamedTuple):
+    """What is known of an array: moments of columns and distinct values, sorted, if they were asked for.
+
+    ``lengths`` are the numbers of records of its partitions. If it has NaN or infinity, nothing else is known.
+    """
+
+    lengths: tuple[int, ...]
+    is_finite: bool
+    moments: Moments | None = None
+    distinct: Any = None
+
+    def merged(self, other: Facts) -> Facts:
+        """Return those of both together."""
+        lengths = self.lengths + other.lengths
+        if not (self.is_finite and other.is_finite):
+            return Facts(lengths, False)
+        moments, distinct = self.moments, self.distinct
+        if moments is not None and other.moments is not None:
+            moments = moments.merged(other.moments)
+        if distinct is not None and other.distinct is not None:
+            distinct = _distinct(np.concatenate([distinct, other.distinct]))
+        return Facts(lengths, True, moments, distinct)
+
+
+def facts_of_both(x: Any, y: Any, moments: bool, distinct: bool) -> tuple[Facts, Facts]:
+    """Return the facts of features and targets in memory; see `facts_of_parts`."""
+    return _facts_of(x, moments, False), _facts_of(y, not distinct, distinct)
+
+
+def facts_of_parts(x: list[Any], y: list[Any], moments: bool, distinct: bool) -> tuple[Facts, Facts]:
+    """Return the facts of features and targets of Dask, whose partitions are computed once, in any order.
+
+    ``moments`` are those of the features, ``distinct`` the values of the targets, of which else the moments are known.
+    """
+    found: tuple[Facts, Facts] = compute(  # type: ignore[no-untyped-call]
+        _reduced(map_parts(partial(_facts_of, moments=moments, distinct=False), x)),
+        _reduced(map_parts(partial(_facts_of, moments=not distinct, distinct=distinct), y)),
+    )
+    return found
+
+
+def _facts_of(part: Any, moments: bool, distinct: bool) -> Facts:
+    values = np.asarray(part)
+    lengths = (len(values),)
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        return Facts(lengths, False)
+    return Facts(lengths, True, Moments.of(values) if moments else None, _distinct(values) if distinct else None)
+
+
+def _distinct(values: Array) -> Array:
+    try:
+        return np.unique(values)
+    except TypeError as error:
+        raise ValueError(
+            "y has missing values, or values of several types. Expected numbers or texts: leave out or fill in others."
+        ) from error
+
+
+def _reduced(parts: list[Any]) -> Any:
+    """Return facts together, merged two by two in a fixed order."""
+    while len(parts) > 1:
+        parts = map_parts(Facts.merged, parts[::2], parts[1::2]) + parts[len(parts) // 2 * 2 :]
+    return parts[0]
+
+
+# -- columns of texts and categories in frames of pandas: a number for each category, 1 where a record has it ---
+
+
+def category_columns(x: Any) -> list[str]:
+    """Return the columns of a frame of pandas, or of the meta of one of Dask, that have texts or categories."""
+    if not hasattr(x, "iloc") or getattr(x, "ndim", 0) != 2 or not x.columns.is_unique:
+        return []
+    return [name for name, dtype in x.dtypes.items() if _is_category(str(dtype), x[name])]
+
+
+def _is_category(dtype: str, column: Any) -> bool:
+    # numbers may be objects
+    return dtype.startswith(("category", "str")) or (
+        dtype == "object" and any(isinstance(value, str) for value in column)
+    )
+
+
+class Categories:
+    """One-hot codes of some columns of frames like one.
+
+    The categories of a column of the type category are those of its type, else its values. A missing value is a
+    category of its own, if there is any. What is no category is refused, or if ``handle_unknown`` is ``"ignore"`` all
+    its codes are 0.
+    """
+
+    def __init__(self, frame: Any, columns: Sequence[str], handle_unknown: str) -> None:
+        if handle_unknown not in UNKNOWN:
+            raise ValueError(f"handle_unknown: {handle_unknown!r}. {suggest(str(handle_unknown), UNKNOWN)}")
+        self._refuses = handle_unknown == "error"
+        self._known = {name: self._categories(name, frame[name]) for name in columns}
+
+    @staticmethod
+    def _categories(name: str, column: Any) -> Array:
+        values = list(column.cat.categories if hasattr(column, "cat") else column.dropna().unique())
+        if len({type(value) for value in values}) > 1:
+            raise ValueError(f"column {name!r} of X has values of several types. Expected texts, or numbers.")
+        return np.array([*sorted(values), *([None] if column.isna().any() else [])], object)
+
+    def encode(self, frame: Any) -> Array:
+        """Return the numbers of a frame, (n, codes and other columns) float: the codes come first."""
+        columns = []
+        for name, known in self._known.items():
+            values = np.where(frame[name].isna(), None, frame[name].to_numpy(object))
+            unknown = sorted(map(str, set(values) - set(known)))
+            if unknown and self._refuses:
+                raise ValueError(
+                    f"column {name!r} of X has unknown categories: {', '.join(unknown)}. Known: "
+                    f"{', '.join(map(str, known))}. Set handle_unknown='ignore' to take them for none of these."
+                )
+            columns += [values == category for category in known]
+        others = frame.drop(columns=list(self._known))
+        if others.shape[1]:
+            columns += list(check_array(others, dtype=(np.float64, np.float32), input_name="X").T)
+        return np.stack(columns, axis=1).astype(np.float64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from functools import cached_property
 from itertools import starmap
 from typing import Any
@@ -16,10 +15,7 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.learned import Learned
-from singa_dask.errors import NumericError
 from singa_dask.jobs import Job
-from singa_dask.layers.records import StoreConf
-from singa_dask.ops.contract import Ops
 from singa_dask.runtime import missing_gpus
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.checkpoints.lookup import load_manifest, load_values
@@ -29,7 +25,6 @@ from singa_dask.runtime.inference.net import load_modules
 from singa_dask.runtime.inference.trained_net import Trained, TrainedNet
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import find_ops
-from singa_dask.runtime.planning.resources import ThreadPools
 
 __all__ = ["FittedNet"]
 
@@ -37,14 +32,6 @@ Array = npt.NDArray[Any]
 
 MAX_BATCHES, MAX_VALUES = 10, 1 << 20
 """Batches of flat records that are computed together, and their values."""
-KERNELS = {
-    "ReLU": "relu",
-    "Tanh": "tanh",
-    "Sigmoid": "sigmoid",
-    "SoftmaxLoss": "softmax",
-    "SigmoidCrossEntropyLoss": "sigmoid",
-}
-"""Layers of the default net -> their kernels."""
 
 
 class FittedNet:
@@ -55,36 +42,36 @@ class FittedNet:
     job : JobConf
     sources : sequence of Source
         The user's own modules.
-    is_default : bool
-        Whether it is a `default_job`: its kernels are called without a net, which takes longer to build than to
-        compute. It sees when ``values`` change.
     has_classes : bool
         Whether the outputs are probabilities of classes.
     values : mapping of str to Stored
         Values of its params.
     learned : Learned, optional
         Of the training data, such as the scalings of input layers that standardise.
+    is_shared : bool
+        Whether ``values`` have the shapes and the type of the params. The net computes with these arrays, and sees when
+        they change.
     """
 
     def __init__(
         self,
         job: JobConf,
         sources: Sequence[modules.Source],
-        is_default: bool,
         has_classes: bool,
         values: Mapping[str, Stored],
         learned: Learned | None = None,
+        is_shared: bool = False,
     ) -> None:
-        self._job, self._sources, self._is_default, self._has_classes = job, sources, is_default, has_classes
-        self._values, self.learned = values, learned
+        self._job, self._sources, self._has_classes = job, sources, has_classes
+        self._values, self.learned, self._is_shared = values, learned, is_shared
         self._lock = threading.Lock()
 
     @classmethod
-    def of(cls, job: Job, url: str, is_default: bool, has_classes: bool) -> FittedNet:
+    def of(cls, job: Job, url: str, has_classes: bool) -> FittedNet:
         """Return the net of a run directory, which is not needed any more afterwards; see the class."""
         values = {name: Stored(np.array(each.values), each.version) for name, each in load_values(url).items()}
         sources = modules.read(job.conf.modules)
-        return cls(job.conf, sources, is_default, has_classes, values, Learned.of(load_manifest(url)))
+        return cls(job.conf, sources, has_classes, values, Learned.of(load_manifest(url)))
 
     @property
     def values(self) -> dict[str, Array]:
@@ -92,38 +79,14 @@ class FittedNet:
         return {name: each.values for name, each in self._values.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = self._sources, self._is_default, self._has_classes, dict(self._values), self.learned
+        state = self._sources, self._has_classes, dict(self._values), self.learned, self._is_shared
         return _read, (self._job.model_dump_json(), *state)
 
     def outputs(self, x: Array) -> Array:
         """Return the probabilities of classes for records (N, ...), or else the predicted values: (N, outputs)."""
         with self._lock:
-            found = list(self._default_outputs(x) if self._is_default else self._outputs(x))
+            found = list(self._outputs(x))
         return np.concatenate(found).reshape(len(x), -1)
-
-    def _default_outputs(self, x: Array) -> Iterator[Array]:
-        ops, pools, values, layers = *self._kernels, self.values, self._job.neuralnet.layer
-        size = sum(layers[0].block(StoreConf).batchsize)
-        with pools.limit(self._job.threads) if pools else nullcontext():
-            for rows in _batches(len(x), size, x.shape[1]):
-                y = np.ascontiguousarray(x[rows], np.float32)
-                for layer in layers:
-                    if layer.type == "InnerProduct":
-                        weight, bias = (values[f"{layer.name}.{kind}"] for kind in ("weight", "bias"))
-                        source, y = y, np.empty((len(y), len(weight)), np.float32)
-                        ops.linear(source, weight, bias, out=y)
-                    elif layer.type in KERNELS:
-                        source, y = y, np.empty_like(y)
-                        getattr(ops, KERNELS[layer.type])(source, out=y)
-                yield y
-
-    @cached_property
-    def _kernels(self) -> tuple[Ops, ThreadPools | None]:
-        """Kernels of the default net, and the libraries whose threads are limited."""
-        for name, each in self.values.items():
-            if not np.isfinite(each).all():
-                raise NumericError(f"param {name!r} is not finite. Expected finite values: take a lower learning rate.")
-        return find_ops(self._job, self._job.ops), ThreadPools() if self._job.threads else None
 
     def _outputs(self, x: Array) -> Iterator[Array]:
         field = "pixel" if x.dtype == np.uint8 else "data"
@@ -137,7 +100,7 @@ class FittedNet:
 
     @cached_property
     def _net(self) -> tuple[TrainedNet, str]:
-        """The net of a user's job, and the layer with its outputs."""
+        """The net, and the layer with its outputs."""
         load_modules(self._sources)
         job = self._job
         if missing_gpus(job):
@@ -145,7 +108,8 @@ class FittedNet:
         read = inference_job(job, Phase.TEST, in_order=True, exposed=True)
         layer = (classifier if self._has_classes else output_layer)(job, Phase.TEST)
         ops = find_ops(read.job, device_of_part(read.job, 0))
-        trained = Trained(InitialValues.of(self._values, self.learned), ops)
+        shared = {name: (each.values, each.version) for name, each in self._values.items()} if self._is_shared else {}
+        trained = Trained(InitialValues.of(self._values, self.learned), ops, shared)
         return TrainedNet(read.job, read.phase, trained, (layer,)), layer
 
 

@@ -119,7 +119,7 @@ class LocalFit:
     @cached_property
     def net(self) -> FittedNet:
         """The net with the values that there are, also while it runs."""
-        return FittedNet(self._job, (), True, self._has_classes, self._values)
+        return FittedNet(self._job, (), self._has_classes, self._values, is_shared=True)
 
     def run(self, n_steps: int, stopping: Stopping, on_epoch: Callable[[int, float], None]) -> tuple[list[float], int]:
         """Train to the end of the job, or until ``stopping`` says so; with a score the best values are left.

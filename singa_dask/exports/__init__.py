@@ -19,9 +19,8 @@ __all__ = ["ONNX_CONVERTERS", "TORCH_CONVERTERS", "export", "import_weights"]
 __getattr__ = lazy_names(
     __name__,
     {
-        "ONNX_CONVERTERS": "converters",
-        "TORCH_CONVERTERS": "converters",
-        "export": "exporting",
-        "import_weights": "importing",
+        "converters": ["ONNX_CONVERTERS", "TORCH_CONVERTERS"],
+        "exporting": ["export"],
+        "importing": ["import_weights"],
     },
 )

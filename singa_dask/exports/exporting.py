@@ -15,7 +15,7 @@ from singa_dask.conf import JobConf, loads
 from singa_dask.data import fs
 from singa_dask.data.codecs.learned import Learned
 from singa_dask.errors import ConfigError
-from singa_dask.exports import onnx_layers, onnx_sequences, torch_layers, torch_sequences
+from singa_dask.exports import onnx_layers, torch_layers
 from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS
 from singa_dask.exports.exported_net import ExportedNet, convert, input_facts, net_of_params
 from singa_dask.exports.onnx_graph import OnnxGraph
@@ -28,7 +28,7 @@ from singa_dask.version import __version__
 __all__ = ["CONVERTERS", "FORMATS", "Exported", "encode_onnx", "encode_torch", "export", "export_job", "job_of_run"]
 
 # Modules whose functions convert the layers.
-CONVERTERS = (onnx_layers, onnx_sequences, torch_layers, torch_sequences)
+CONVERTERS = (onnx_layers, torch_layers)
 SUFFIXES = {".npz": "npz", ".onnx": "onnx", ".py": "torch", ".safetensors": "safetensors"}
 FORMATS = tuple(SUFFIXES.values())
 

@@ -39,12 +39,12 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        **dict.fromkeys(("Job", "load"), "job"),
-        **dict.fromkeys(("Model", "load_model"), "model"),
-        **dict.fromkeys(("Net", "layer"), "net"),
-        **dict.fromkeys(("extract", "predict", "test"), "predicting"),
-        **dict.fromkeys(("RateCurve", "find_rate"), "rates"),
-        **dict.fromkeys(("Run", "open_run"), "run"),
-        **dict.fromkeys(("start", "train"), "training"),
+        "job": ["Job", "load"],
+        "model": ["Model", "load_model"],
+        "net": ["Net", "layer"],
+        "predicting": ["extract", "predict", "test"],
+        "rates": ["RateCurve", "find_rate"],
+        "run": ["Run", "open_run"],
+        "training": ["start", "train"],
     },
 )

@@ -7,14 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from singa_dask.data import fs
-from singa_dask.errors import (
-    ClusterError,
-    ConfigError,
-    LostUnitError,
-    NumericError,
-    SingaError,
-    UnitError,
-)
+from singa_dask.errors import ClusterError, ConfigError, LostUnitError, NumericError, SingaError, UnitError
 from singa_dask.jobs.pages import run_page
 from singa_dask.lazy import require
 from singa_dask.observe.curves import panels_of

@@ -20,13 +20,7 @@ from singa_dask.modules import Source
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.inference.job import LOSSES, classifier, has_values, label_layer, predicted_layer, target_names
 from singa_dask.runtime.inference.predictions import Predicted, label_rows, prediction_rows
-from singa_dask.runtime.inference.results import (
-    check_writes,
-    folder_beside,
-    merge_metrics,
-    url_of_layer,
-    write_records,
-)
+from singa_dask.runtime.inference.results import check_writes, folder_beside, merge_metrics, url_of_layer, write_records
 from singa_dask.training.pass_metrics import PassMetrics
 
 __all__ = ["PHASES", "StoredNet", "Tested", "Values", "Written"]

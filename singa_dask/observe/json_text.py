@@ -9,7 +9,7 @@ from typing import Any
 
 from singa_dask.redaction import redact
 
-__all__ = ["to_json"]
+__all__ = ["finite", "to_json"]
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
@@ -17,12 +17,13 @@ def to_json(value: Any, indent: int | None = None) -> str:
 
     Secrets are hidden, see `singa_dask.redaction`.
     """
-    return redact(json.dumps(_finite(value), indent=indent, default=float))
+    return redact(json.dumps(finite(value), indent=indent, default=float))
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Return a value with None in place of numbers that are not finite."""
     if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return [finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

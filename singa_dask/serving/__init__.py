@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "Server"]
 
-_load = lazy_names(__name__, {"Limits": "limits", "Server": "server"})
+_load = lazy_names(__name__, {"limits": ["Limits"], "server": ["Server"]})
 
 
 def __getattr__(name: str) -> Any:

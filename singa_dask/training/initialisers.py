@@ -207,4 +207,4 @@ def with_initialisers(job: JobConf, net: NeuralNet) -> JobConf:
             if params[k].init is None and param.owner is param:
                 params[k] = params[k].model_copy(update={"init": param.conf.init or param.initial})
         layers[index] = layers[index].model_copy(update={"param": params})
-    return job.model_copy(update={"neuralnet": job.neuralnet.model_copy(update={"layer": layers})})
+    return job.with_layers(layers)

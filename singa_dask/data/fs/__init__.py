@@ -3,58 +3,11 @@
 The functions of `files` are re-exported here, and are called as ``fs.open(...)``.
 """
 
+# ruff: noqa: F403
 from __future__ import annotations
 
-from singa_dask.data.fs.files import (
-    CACHE,
-    Options,
-    absolute,
-    create,
-    entries,
-    errors_name,
-    exists,
-    get_block_locations,
-    has_locations,
-    is_dir,
-    join,
-    local_path,
-    look,
-    ls,
-    makedirs,
-    move,
-    open,
-    read_bytes,
-    remove_tree,
-    resolve,
-    size,
-    staged,
-    write_atomic,
-)
-from singa_dask.data.fs.hdfs_connection import patiently
+from singa_dask.data.fs import files
+from singa_dask.data.fs.files import *
 
-__all__ = [
-    "CACHE",
-    "Options",
-    "absolute",
-    "create",
-    "entries",
-    "errors_name",
-    "exists",
-    "get_block_locations",
-    "has_locations",
-    "is_dir",
-    "join",
-    "local_path",
-    "look",
-    "ls",
-    "makedirs",
-    "move",
-    "open",
-    "patiently",
-    "read_bytes",
-    "remove_tree",
-    "resolve",
-    "size",
-    "staged",
-    "write_atomic",
-]
+__all__: list[str] = []
+__all__ += files.__all__

@@ -22,13 +22,7 @@ from singa_dask.data.types import Arrays, Block, Field, FileSum, Records, TableC
 from singa_dask.errors import DataError
 from singa_dask.registry import Registry
 
-__all__ = [
-    "ADVICE",
-    "MANIFEST_DIR",
-    "STORES",
-    "Store",
-    "backends_holding",
-]
+__all__ = ["ADVICE", "MANIFEST_DIR", "STORES", "Store", "backends_holding"]
 
 # directory of manifests, next to the data
 MANIFEST_DIR = "_singa"

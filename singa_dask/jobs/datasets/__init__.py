@@ -15,4 +15,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Dataset", "PartFacts", "as_dataset"]
 
-__getattr__ = lazy_names(__name__, {"Dataset": "dataset", "PartFacts": "dataset", "as_dataset": "making"})
+__getattr__ = lazy_names(__name__, {"dataset": ["Dataset", "PartFacts"], "making": ["as_dataset"]})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from singa_dask.conf import JobConf, JobFile, LayerConf
+from singa_dask.conf import JobConf, JobFile
 from singa_dask.data.codecs.table_columns import column_kind
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.fs.host_files import SCHEME, dataset_of
@@ -16,9 +16,9 @@ from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.jobs.datasets.arrays import ArrayWriter
 from singa_dask.jobs.datasets.dataset import Dataset
 from singa_dask.jobs.datasets.frames import as_table
-from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.records import StoreConf, check_shape, without_labels
 from singa_dask.registry import suggest
+from singa_dask.runtime.planning.passes import store_of, with_stores
 
 __all__ = [
     "check_names",
@@ -28,7 +28,6 @@ __all__ = [
     "fit_to_data",
     "readers",
     "shown_by_name",
-    "store_of",
     "with_defaults",
     "with_urls",
     "without_unread",
@@ -43,11 +42,6 @@ def readers(job: JobConf) -> dict[int, str]:
         if store is not None and (name := dataset_of(store.path)):
             found[index] = name
     return found
-
-
-def store_of(layer: LayerConf) -> StoreConf | None:
-    """Return what a layer says of the records that it reads, if it reads any."""
-    return layer.given_block(StoreConf) if issubclass(LAYERS.find(layer.type), StoreInput) else None
 
 
 def check_names(read: JobFile, known: Collection[str], needed: bool = True) -> None:
@@ -145,7 +139,7 @@ def with_defaults(job: JobConf, datasets: Mapping[str, Dataset]) -> JobConf:
         wanted = defaults.keys() - ({"has_label"} if name not in with_targets else set())
         return {key: defaults[key] for key in wanted if getattr(store, key) == fields[key].default}
 
-    return _with_stores(job, change)
+    return with_stores(job, change)
 
 
 def without_unread(job: JobConf, datasets: Mapping[str, Dataset]) -> dict[str, Dataset]:
@@ -240,16 +234,7 @@ def with_urls(job: JobConf, urls: Mapping[str, str]) -> JobConf:
         name = dataset_of(store.path)
         return {"path": urls[name]} if name in urls else {}
 
-    return _with_stores(job, change)
-
-
-def _with_stores(job: JobConf, change: Callable[[StoreConf], Mapping[str, Any]]) -> JobConf:
-    layers = list(job.neuralnet.layer)
-    for index in readers(job):
-        store = store_of(layers[index])
-        if store is not None and (update := change(store)):
-            layers[index] = layers[index].with_block(store.model_copy(update=dict(update)))
-    return job.model_copy(update={"neuralnet": job.neuralnet.model_copy(update={"layer": layers})})
+    return with_stores(job, change)
 
 
 @contextlib.contextmanager

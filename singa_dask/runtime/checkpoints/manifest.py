@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from singa_dask.data import fs
+from singa_dask.data.fs.hdfs_connection import patiently
 from singa_dask.errors import CheckpointError, DataError
 
 __all__ = [
@@ -244,7 +245,7 @@ def write_manifest(
 def _check_seen(url: str, files: Sequence[Mapping[str, Any]]) -> None:
     """Raise a `CheckpointError` if a file of a checkpoint is not at its URL."""
     for each in files:
-        if not fs.patiently(partial(fs.exists, fs.join(url, each["file"]))):
+        if not patiently(partial(fs.exists, fs.join(url, each["file"]))):
             raise CheckpointError(
                 f"{url}: {each['file']} was written by another process but cannot be seen from here. "
                 "Give the run a directory that every process can reach (--run-dir with a shared path or a URL)."

@@ -11,7 +11,6 @@ content security policy allows no script and no style but its own files.
 from __future__ import annotations
 
 import json
-import math
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from typing import Any, ClassVar, Protocol
 from distributed import Scheduler
 from tornado import web
 
+from singa_dask.observe.json_text import finite
 from singa_dask.runtime.dashboard.prometheus import MetricsSource, add_metrics, remove_metrics
 
 __all__ = ["add_dashboard", "add_page", "as_json"]
@@ -113,15 +113,7 @@ def as_json(value: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":"))
     except ValueError:
-        return json.dumps(_finite(value), separators=(",", ":"))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return json.dumps(finite(value), separators=(",", ":"))
 
 
 def add_page(scheduler: Scheduler, source: _PageSource) -> None:

@@ -12,9 +12,9 @@ from singa_dask.conf.wiring import check_phases, read_wiring
 from singa_dask.data import STORES, detect, fs
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers import LAYERS
+from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.records import StoreConf
-from singa_dask.runtime.planning.passes import IN_ORDER, reads_store, with_layers, with_stores
+from singa_dask.runtime.planning.passes import IN_ORDER, with_stores
 from singa_dask.runtime.planning.paths import absolute_paths
 
 __all__ = [
@@ -109,7 +109,7 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
         # batchsize can have a number for each worker
         return {**reading, "batchsize": [sum(store.batchsize)] if store.batchsize else []}
 
-    made = with_stores(with_layers(job, layers), for_one).model_copy(
+    made = with_stores(job.with_layers(layers), for_one).model_copy(
         update={"cluster": ClusterConf(), "train_steps": 0, "test_freq": 0, "validate_freq": 0}
     )
     return PhaseJob(absolute_paths(made), Phase.TEST if phase == Phase.TRAIN else phase, tuple(indices))
@@ -135,14 +135,14 @@ def with_data(job: JobConf, layers: Sequence[str], url: str, backend: str | None
     """
     readers = [each for each in job.neuralnet.layer if each.name in layers]
     for each in readers:
-        if not reads_store(each):
+        if not issubclass(LAYERS.find(each.type), StoreInput):
             raise ConfigError(f"layer {each.name!r}, a {each.type}, reads no store, so it cannot read {url}.")
     paths = dict.fromkeys(each.block(StoreConf).path for each in readers)
     if len(paths) > 1:
         raise ConfigError(f"the net reads {' and '.join(paths)}, expected one store, to read {url}.")
     kept = [each for each in job.neuralnet.layer if outputs or each.type not in BESIDE_FEATURES or each in readers]
     made = [_reading(each, url, backend, outputs) if each in readers else each for each in _without_outputs(kept)]
-    return with_layers(job, made)
+    return job.with_layers(made)
 
 
 def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> LayerConf:

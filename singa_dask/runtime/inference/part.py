@@ -25,13 +25,7 @@ from singa_dask.layers import StoreInput
 from singa_dask.layers.metrics import Totals
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.inference.net import (
-    build,
-    keep_outputs,
-    load_modules,
-    locate_errors,
-    prepare_net,
-)
+from singa_dask.runtime.inference.net import build, keep_outputs, load_modules, locate_errors, prepare_net
 from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
 from singa_dask.runtime.planning.nets import find_ops
 from singa_dask.runtime.planning.resources import limit_process, limit_thread

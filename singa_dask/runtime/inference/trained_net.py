@@ -19,13 +19,7 @@ from singa_dask.layers.output import Writer
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.inference.net import (
-    SharedValues,
-    build,
-    keep_outputs,
-    locate_errors,
-    prepare_net,
-)
+from singa_dask.runtime.inference.net import SharedValues, build, keep_outputs, locate_errors, prepare_net
 from singa_dask.runtime.planning.devices import explain_memory_errors
 from singa_dask.runtime.planning.passes import is_sequential, with_batchsize
 from singa_dask.runtime.planning.resources import ThreadPools, n_threads

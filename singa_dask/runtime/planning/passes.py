@@ -22,9 +22,8 @@ __all__ = [
     "divide",
     "is_sequential",
     "is_whole",
-    "reads_store",
+    "store_of",
     "with_batchsize",
-    "with_layers",
     "with_stores",
 ]
 
@@ -122,23 +121,18 @@ def divide(n_records: int, size: int, n_workers: int = 1) -> tuple[int, int]:
 # -- jobs with other ways to read ------------------------------------------------------------------------------
 
 
-def reads_store(layer: LayerConf) -> bool:
-    """Return whether a layer reads a store."""
-    return issubclass(LAYERS.find(layer.type), StoreInput)
-
-
-def with_layers(job: JobConf, layers: list[LayerConf]) -> JobConf:
-    """Return a job with other layers."""
-    return job.model_copy(update={"neuralnet": job.neuralnet.model_copy(update={"layer": layers})})
+def store_of(layer: LayerConf) -> StoreConf | None:
+    """Return what a layer says of the records that it reads, if it reads any from a store."""
+    return layer.given_block(StoreConf) if issubclass(LAYERS.find(layer.type), StoreInput) else None
 
 
 def with_stores(job: JobConf, changes: Callable[[StoreConf], Mapping[str, object]]) -> JobConf:
     """Return a job whose layers read stores with other keys in ``store_conf``."""
-    layers = []
-    for layer in job.neuralnet.layer:
-        store = layer.given_block(StoreConf) if reads_store(layer) else None
-        layers.append(layer.with_block(store.model_copy(update=dict(changes(store)))) if store else layer)
-    return with_layers(job, layers)
+    layers = list(job.neuralnet.layer)
+    for index, layer in enumerate(layers):
+        if (store := store_of(layer)) and (changed := changes(store)):
+            layers[index] = layer.with_block(store.model_copy(update=dict(changed)))
+    return job.with_layers(layers)
 
 
 def with_batchsize(job: JobConf, n: int) -> JobConf:
