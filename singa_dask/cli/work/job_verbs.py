@@ -15,8 +15,6 @@ from singa_dask.errors import CheckpointError, ClusterError, ConfigError, SingaE
 from singa_dask.observe import join_if_fits, log_line, short_url, start_progress
 from singa_dask.runtime import Follower, RemoteJobs
 
-__all__ = ["attach", "checkpoint", "kill", "logs", "stack", "stop"]
-
 
 def attach(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: str | None) -> None:
     """Show a job until it ends, or until a signal comes; exit with its code."""
