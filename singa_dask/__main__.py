@@ -4,7 +4,5 @@ from __future__ import annotations
 
 from singa_dask.cli import main
 
-__all__ = ["main"]
-
 if __name__ == "__main__":
     main(prog_name="python -m singa_dask")

@@ -31,30 +31,6 @@ from typing import ClassVar
 
 from singa_dask.redaction import redact
 
-__all__ = [
-    "A_BUG",
-    "Aborted",
-    "CheckpointError",
-    "ClusterError",
-    "CommError",
-    "ConfigError",
-    "DataError",
-    "DeviceMemoryError",
-    "LeftLineError",
-    "LostUnitError",
-    "Mark",
-    "MissingPackageError",
-    "NumericError",
-    "PartError",
-    "Problem",
-    "SingaError",
-    "UnitError",
-    "UnusableCheckpointError",
-    "is_out_of_memory",
-    "text_of",
-]
-
-
 MORE_MEMORY = "Set a smaller batchsize, use more workers, or raise the limits of the process (ulimit -v, -u)."
 NO_THREAD = ("can't start new thread", "can't allocate lock")
 A_BUG = "This is a bug in singa-dask, not in your job. Please report it with the lines above."

@@ -13,8 +13,6 @@ from contextvars import ContextVar
 
 from singa_dask.errors import Aborted
 
-__all__ = ["Gate", "check_gate", "pause", "working_for"]
-
 
 class Gate:
     """Where the threads of one unit wait; closing it ends every present and future wait.

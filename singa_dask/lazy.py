@@ -8,8 +8,6 @@ from typing import Any
 
 from singa_dask.errors import ConfigError
 
-__all__ = ["lazy_names", "require"]
-
 
 def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a package that imports its names on first use.

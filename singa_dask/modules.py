@@ -21,8 +21,6 @@ from typing import Any, NamedTuple, Protocol
 
 from singa_dask.errors import ConfigError, Problem, SingaError
 
-__all__ = ["Blame", "Source", "blame", "import_module", "is_earlier", "load", "loaded", "read", "unload"]
-
 
 class Source(NamedTuple):
     """The text of one module.

@@ -7,8 +7,6 @@ import re
 
 from singa_dask.errors import ConfigError
 
-__all__ = ["expand"]
-
 VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 

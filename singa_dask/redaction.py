@@ -7,8 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["HIDDEN", "is_open", "redact", "reveal"]
-
 HIDDEN = "***"
 """Stands for a secret."""
 SECRET = re.compile(

@@ -17,8 +17,6 @@ from typing import Any, Generic, TypeVar, cast
 from singa_dask import modules
 from singa_dask.errors import ConfigError
 
-__all__ = ["Registry", "import_members", "suggest"]
-
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 

@@ -8,8 +8,6 @@ import click
 
 from singa_dask.cli.loading import does
 
-__all__ = ["check"]
-
 
 @click.command()
 @click.argument("name", metavar="MODULE.CLASS")

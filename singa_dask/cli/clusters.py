@@ -16,8 +16,6 @@ from singa_dask.cli.signals import hidden_from_children
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["chosen_cluster", "jobs_of", "patience_of"]
-
 
 def patience_of(seconds: float, quiet: bool) -> runtime.Patience:
     """Return the time to wait, with messages on stderr about what is missing unless ``quiet``."""

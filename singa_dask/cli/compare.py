@@ -9,8 +9,6 @@ import click
 from singa_dask.cli.loading import does
 from singa_dask.cli.options import scheduler_options
 
-__all__ = ["compare"]
-
 
 @click.command()
 @click.argument("job_file", metavar="JOB.yaml")

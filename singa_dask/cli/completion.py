@@ -11,8 +11,6 @@ from singa_dask.comm.probe import ask
 from singa_dask.runtime.job.cluster import address_in
 from singa_dask.runtime.job.names import Op
 
-__all__ = ["complete_job"]
-
 TIMEOUT_S = 1.0
 """A person waits for it."""
 

@@ -23,8 +23,6 @@ from singa_dask.data.convert import Run, parse_split, run_here
 from singa_dask.data.convert import convert as convert_records
 from singa_dask.errors import ConfigError
 
-__all__ = ["convert"]
-
 
 @click.command()
 @click.argument("kind", metavar="KIND")

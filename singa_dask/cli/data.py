@@ -10,8 +10,6 @@ import click
 from singa_dask.cli.loading import does
 from singa_dask.cli.reading import reading_options
 
-__all__ = ["data"]
-
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 

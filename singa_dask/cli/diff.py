@@ -8,8 +8,6 @@ import click
 
 from singa_dask.cli.loading import does
 
-__all__ = ["diff"]
-
 
 @click.command()
 @click.argument("first", metavar="RUN")

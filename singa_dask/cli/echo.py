@@ -8,8 +8,6 @@ import click
 
 from singa_dask.redaction import redact
 
-__all__ = ["echo"]
-
 
 def echo(message: object = "", **options: Any) -> None:
     """Print a message without secrets; ``options`` are those of `click.echo`."""

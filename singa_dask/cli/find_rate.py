@@ -9,8 +9,6 @@ import click
 from singa_dask.cli.loading import does
 from singa_dask.cli.options import job_options, json_option
 
-__all__ = ["find_rate"]
-
 
 @click.command("find-rate")
 @job_options

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from singa_dask.data import Arrays, Field
 from singa_dask.data.stores.class_names import show_names
 
-__all__ = ["FieldStatistics", "Ids", "Repeats", "label_findings", "value_findings"]
-
 # labels up to the number of distinct ones times this are class numbers
 MAX_SPARSE = 10
 # ratio of standard deviations from which on features are of very different scales

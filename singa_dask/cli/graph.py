@@ -9,8 +9,6 @@ import click
 from singa_dask.cli.loading import does
 from singa_dask.cli.options import job_options
 
-__all__ = ["graph"]
-
 
 @click.command()
 @job_options

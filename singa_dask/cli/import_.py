@@ -8,8 +8,6 @@ import click
 
 from singa_dask.cli.loading import does
 
-__all__ = ["import_"]
-
 
 @click.command("import")
 @click.argument("weights", metavar="WEIGHTS")

@@ -10,8 +10,6 @@ import click
 from singa_dask.cli.loading import does
 from singa_dask.cli.options import job_options, json_option, scheduler_options
 
-__all__ = ["extract", "predict", "test"]
-
 
 def _inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what they have in common: the checkpoint, who computes, ``--quiet``."""

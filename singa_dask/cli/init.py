@@ -18,8 +18,6 @@ from singa_dask.cli.init_records import Options, Output, Records, Text, UnsureEr
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError
 
-__all__ = ["init"]
-
 # features and classes that are named
 MAX_FEATURES, MAX_CLASSES = 6, 20
 

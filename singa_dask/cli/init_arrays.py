@@ -23,8 +23,6 @@ from singa_dask.data.stores.class_names import has_several_labels, show_names
 from singa_dask.data.stores.opening import is_pattern, shard_urls
 from singa_dask.errors import DataError
 
-__all__ = ["is_table", "survey_arrays"]
-
 # least height and width of an image for a convolutional net
 MIN_SIDE = 12
 MAX_CHANNELS = 4

@@ -25,8 +25,6 @@ from singa_dask.data.stores.table import open_part
 from singa_dask.data.stores.table_part import OpenParts, TableReader, format_of, table_files
 from singa_dask.errors import DataError
 
-__all__ = ["Column", "Table", "head_lines", "read_table", "separator_of", "show_value"]
-
 # of larger tables the first records are looked at
 MAX_BYTES = 1 << 28
 HEAD_BYTES = 1 << 16

@@ -19,8 +19,6 @@ from singa_dask.data.stores.opening import is_pattern, shard_urls
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.errors import DataError
 
-__all__ = ["find_sets", "survey"]
-
 TEST_NAMES = ("test", "t10k", "val", "valid", "validation", "dev")
 TABLE_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 TABLE_LINES = 20

@@ -11,8 +11,6 @@ import shlex
 from singa_dask.cli.init_records import Records, Text, listed
 from singa_dask.data.stores.store import backends_holding
 
-__all__ = ["NETS", "commands", "default_net", "hidden_of", "training_of", "write_job"]
-
 NETS = ("mlp", "convnet", "char-rnn")
 
 # of few records, and of more than MANY

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from singa_dask.errors import DataError
 
-__all__ = ["MIN_BYTE_RANGE", "Options", "Output", "Records", "Rows", "Text", "UnsureError", "listed"]
-
 Rows = npt.NDArray[np.int64]
 
 # numbers from 0 to 255 are as bytes if they reach this

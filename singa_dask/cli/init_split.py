@@ -15,8 +15,6 @@ from singa_dask.data import Store, fs
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.data.stores.class_names import write_options
 
-__all__ = ["MIN_SPLIT", "split_store", "stratify", "with_split"]
-
 # fewer records are not split, and arrays with more bytes not copied
 MIN_SPLIT = 10
 MAX_COPIED = 1 << 28

@@ -23,8 +23,6 @@ from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
 
-__all__ = ["count_test", "survey_table"]
-
 # texts with more different values than this, or with fewer records for each of them, are no categories
 MAX_CATEGORIES, MIN_RECORDS = 50, 4
 # whole numbers with at most FEW different values are classes; with more than MANY, which seldom repeat, they are values

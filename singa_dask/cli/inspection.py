@@ -21,8 +21,6 @@ from singa_dask.data.stores.manifest_writer import check_manifests
 from singa_dask.data.types import TableColumn
 from singa_dask.errors import DataError
 
-__all__ = ["ClassCount", "Collector", "FieldFacts", "Inspection", "inspect_store"]
-
 # a sample has about so many bytes of decoded records
 SAMPLE_BYTES = 1 << 26
 MAX_BAD_BLOCKS = 3

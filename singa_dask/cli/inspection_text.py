@@ -9,8 +9,6 @@ from singa_dask.cli.inspection import ClassCount, FieldFacts, Inspection
 from singa_dask.cli.tables import Column, table
 from singa_dask.data.types import TableColumn
 
-__all__ = ["inspection_lines"]
-
 WIDTH = 80
 KEY = 13
 MAX_CLASSES = 50

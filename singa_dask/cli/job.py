@@ -15,8 +15,6 @@ from singa_dask.jobs.checking import warnings_on
 from singa_dask.layers.output import Writer
 from singa_dask.net import NeuralNet
 
-__all__ = ["outputs", "read", "show_outputs", "warn"]
-
 
 def read(path: str, sets: Iterable[str], cluster_file: str | None) -> JobFile:
     """Read a job file; every mistake in it is raised at once, with its place."""

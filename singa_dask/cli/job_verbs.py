@@ -9,8 +9,6 @@ import click
 from singa_dask.cli.loading import does
 from singa_dask.cli.options import job_argument
 
-__all__ = ["attach", "checkpoint", "kill", "logs", "stack", "stop", "view"]
-
 
 @click.command()
 @job_argument

@@ -8,8 +8,6 @@ import click
 
 from singa_dask.cli.loading import does
 
-__all__ = ["layers"]
-
 KINDS = ("layer", "updater", "schedule", "initialiser", "algorithm", "store")
 
 

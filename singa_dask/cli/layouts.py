@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from singa_dask.data import Field
 
-__all__ = ["Layout", "guess_layout"]
-
 CHANNELS = (1, 3, 4)
 # least side of a picture whose values are in a row, or that may be a matrix of other numbers
 MIN_SIDE = 8

@@ -9,8 +9,6 @@ import click
 from singa_dask.cli.loading import does
 from singa_dask.cli.options import cluster_options
 
-__all__ = ["list"]
-
 
 @click.command()
 @cluster_options("List the jobs of this scheduler.")

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-__all__ = ["STOPPED", "does", "load"]
-
 STOPPED = "SIGINT: stopped."
 
 

@@ -20,8 +20,6 @@ from singa_dask.cli.loading import STOPPED, load
 from singa_dask.errors import A_BUG, ConfigError, SingaError, is_out_of_memory, text_of
 from singa_dask.paths import expand
 
-__all__ = ["main"]
-
 # click keeps the lines of what follows \b
 HELP = """SINGA on Dask: train nets of layers by groups of workers and parameter servers.
 

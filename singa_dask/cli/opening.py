@@ -13,8 +13,6 @@ from singa_dask.data.stores.opening import is_pattern, shard_urls
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.registry import suggest
 
-__all__ = ["by_columns", "described", "opened", "store_format"]
-
 # options that only tables with named columns have, and the formats that these are in
 TABLE_OPTIONS = ("target", "missing", "categories", "encoding")
 NAMED = ("features", "label")

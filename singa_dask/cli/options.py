@@ -11,17 +11,6 @@ import click
 
 from singa_dask.cli.loading import load
 
-__all__ = [
-    "CPU",
-    "LATEST",
-    "cluster_options",
-    "job_argument",
-    "job_options",
-    "json_option",
-    "observer_options",
-    "scheduler_options",
-]
-
 CPU = "--cpu"
 """Placeholder for the changes of this option among those of ``--set``."""
 LATEST = "latest"

@@ -8,8 +8,6 @@ import click
 
 from singa_dask.cli.loading import does
 
-__all__ = ["plot"]
-
 
 @click.command()
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)

@@ -11,8 +11,6 @@ import click
 
 from singa_dask.cli.loading import load
 
-__all__ = ["Reading", "numbers", "reading_options"]
-
 
 @dataclass(frozen=True)
 class Reading:

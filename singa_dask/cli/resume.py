@@ -11,8 +11,6 @@ from click.core import ParameterSource
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find_unverified
 
-__all__ = ["command_line", "how_to_go_on"]
-
 
 def command_line(ctx: click.Context, without: tuple[str, ...] = ()) -> list[str]:
     """Return the words of a command line, for a person to repeat, without some parameters."""

@@ -9,8 +9,6 @@ import click
 from singa_dask.cli.loading import does
 from singa_dask.cli.options import LATEST, job_options, observer_options, scheduler_options
 
-__all__ = ["run"]
-
 
 @click.command()
 @job_options

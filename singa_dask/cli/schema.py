@@ -9,8 +9,6 @@ import click
 from singa_dask import conf, modules
 from singa_dask.api import REGISTRIES
 
-__all__ = ["schema"]
-
 
 @click.command()
 @click.option(

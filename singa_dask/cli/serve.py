@@ -8,8 +8,6 @@ import click
 
 from singa_dask.cli.loading import does
 
-__all__ = ["serve"]
-
 POSITIVE = click.FloatRange(min=0, min_open=True)
 
 

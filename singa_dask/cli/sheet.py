@@ -20,8 +20,6 @@ try:
 except ImportError:
     Image = None  # type: ignore[assignment]
 
-__all__ = ["Pictures", "draw_sheet"]
-
 PER_CLASS, MAX_ROWS = 12, 40
 # small pictures are scaled up by a whole number to about this side, large ones down to it
 SIDE, MAX_SIDE = 56, 128

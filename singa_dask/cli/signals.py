@@ -11,8 +11,6 @@ from typing import Any
 
 import click
 
-__all__ = ["STOPS", "Signals", "hidden_from_children"]
-
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, a polite kill, and the end of the terminal."""
 

@@ -10,8 +10,6 @@ from functools import cached_property
 
 from rich.cells import cell_len
 
-__all__ = ["Column", "ago", "columns", "table", "terminal_width"]
-
 GAP = "  "
 UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 

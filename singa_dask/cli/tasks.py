@@ -15,8 +15,6 @@ from singa_dask.data.convert.tasks import reporting
 from singa_dask.observe.bars import BAR_WIDTHS, duration
 from singa_dask.redaction import redact
 
-__all__ = ["counted", "reported", "shown"]
-
 # what becomes of the records in the steps of a conversion, or in an inference
 DONE = {
     "inference": "computed",

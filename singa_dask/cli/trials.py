@@ -26,8 +26,6 @@ from singa_dask.observe.progress import layer_metrics
 from singa_dask.runtime import Driver, Layout, Result, plan_processes
 from singa_dask.runtime.planning.nets import build_nets
 
-__all__ = ["Ends", "Stops", "Topology", "Trial", "UnmeasuredError", "is_done", "plan_topology", "run_trial"]
-
 COUNTED_IN_STEPS = ("train_steps", "disp_freq", "test_freq", "validate_freq", "checkpoint_freq")
 N_SHOWN = 50
 """Points of the curves of training, if the job shows none."""

@@ -11,8 +11,6 @@ from distributed.utils import get_ip_interface
 
 from singa_dask.errors import CommError
 
-__all__ = ["ANY_PORT", "Endpoint"]
-
 ANY_PORT = (0,)
 
 

@@ -22,8 +22,6 @@ from singa_dask.comm.secret import Secret
 from singa_dask.comm.wire import Frame, RefusedError, Wire
 from singa_dask.errors import CommError
 
-__all__ = ["Guest", "Hello", "StrangerError", "admit", "introduce"]
-
 VERSION = 3
 
 

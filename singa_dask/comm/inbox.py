@@ -15,8 +15,6 @@ from singa_dask.comm.secret import Secret
 from singa_dask.comm.wire import Frame, Wire
 from singa_dask.errors import CommError
 
-__all__ = ["Inbox"]
-
 MAX_WAITING = 256
 """Connections that have not said who they are. One more closes the oldest of them: who knows the secret needs one
 exchange of messages, and comes again if it has bad luck, so strangers cannot keep it out by waiting."""

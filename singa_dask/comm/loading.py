@@ -11,8 +11,6 @@ from distributed import Client
 from singa_dask.errors import ClusterError
 from singa_dask.version import __version__
 
-__all__ = ["load_on_scheduler", "loading_message"]
-
 
 def _code(module: str) -> str:
     """Return code that loads a module, and raises `ImportError` where the package has another version than here."""

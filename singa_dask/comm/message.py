@@ -13,8 +13,6 @@ import numpy as np
 
 from singa_dask.errors import CommError
 
-__all__ = ["Address", "Message", "ReceiveBuffer", "pack"]
-
 
 class Address(NamedTuple):
     """Address of a unit: a worker, a server or a stub.

@@ -17,8 +17,6 @@ from singa_dask.comm.secret import Secret
 from singa_dask.comm.wire import RefusedError, Wire
 from singa_dask.errors import CommError, text_of
 
-__all__ = ["Outbox"]
-
 _FIRST_PAUSE_S = 0.05
 _LAST_PAUSE_S = 1.0
 _MIN_TICK_S = 0.25

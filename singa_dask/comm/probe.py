@@ -13,8 +13,6 @@ from distributed.security import Security
 
 from singa_dask.errors import CommError
 
-__all__ = ["ask", "server_type"]
-
 ATTEMPT_S = 0.2
 
 

@@ -26,8 +26,6 @@ from singa_dask.comm.message import Message, ReceiveBuffer
 from singa_dask.comm.wire import MARK, MAX_HEADER, NOT_OURS, Frame, Listener, Serve, Wire, flat, from_header
 from singa_dask.errors import CommError
 
-__all__ = ["connect", "listen"]
-
 SOCKETS = "tcp", "tls"
 
 

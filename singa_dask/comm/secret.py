@@ -8,8 +8,6 @@ from typing import Any
 
 from distributed.protocol.serialize import dask_deserialize, dask_serialize
 
-__all__ = ["Secret"]
-
 _N_BYTES = 32
 
 

@@ -10,8 +10,6 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["MAX_SLICE", "ParamSlice", "partition_slices", "slice_sizes", "slice_table"]
-
 MAX_SLICE = 1 << 20
 """Maximum number of values in a slice (4 MiB of float32): one slice is sent while the next is updated."""
 

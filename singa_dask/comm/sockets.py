@@ -41,8 +41,6 @@ from singa_dask.comm.wire import (
 )
 from singa_dask.errors import CommError
 
-__all__ = ["connect", "listen"]
-
 _PREFIX = struct.Struct("<4sIQQ")
 """Precedes each header: magic number, length of the header, number of the frame, bytes of its arrays."""
 _SMALL = 1 << 16

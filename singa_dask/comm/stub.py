@@ -17,8 +17,6 @@ from singa_dask.comm.message import Address, Message, pack
 from singa_dask.comm.slicing import ParamSlice
 from singa_dask.comm.sums import additions, complete_nodes, leaf
 
-__all__ = ["Share", "Stub"]
-
 PACK_BYTES = 1 << 18
 """Gradients for one server are sent once they have this many bytes, so that small params share a message.
 

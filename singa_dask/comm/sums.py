@@ -13,8 +13,6 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["additions", "complete_nodes", "leaf", "tree_sum"]
-
 
 def leaf(worker: int, n_workers: int) -> int:
     """Return the leaf of a worker, of ``n_workers`` in the group."""

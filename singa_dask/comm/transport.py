@@ -44,8 +44,6 @@ from singa_dask.comm.schemes import listen
 from singa_dask.comm.secret import Secret
 from singa_dask.comm.wire import Listener
 
-__all__ = ["Transport"]
-
 _CLOSE_S = 5.0
 
 logger = logging.getLogger(__name__)

@@ -17,19 +17,6 @@ import numpy as np
 from singa_dask.comm.message import Message, ReceiveBuffer
 from singa_dask.errors import CommError
 
-__all__ = [
-    "MARK",
-    "MAX_HEADER",
-    "NOT_OURS",
-    "Frame",
-    "Listener",
-    "RefusedError",
-    "Serve",
-    "Wire",
-    "flat",
-    "from_header",
-]
-
 MARK = b"SNG3"
 MAX_HEADER = 64 << 20
 NOT_OURS = "a message that is not of this protocol"

@@ -10,8 +10,6 @@ from pydantic import BeforeValidator
 
 from singa_dask.conf.model import Conf, Count, Finding, NonNegative, Size, raw_value
 
-__all__ = ["ClusterConf", "ElasticConf", "ListenConf"]
-
 _PORTS = re.compile(r"(\d+)(?:-(\d+))?")
 _MAX_PORT = 65535
 

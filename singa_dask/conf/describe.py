@@ -20,8 +20,6 @@ from singa_dask.conf.part import PartConf, blocks_of
 from singa_dask.errors import ConfigError
 from singa_dask.registry import Registry
 
-__all__ = ["Key", "Part", "docs_of", "field_docs", "keys_of", "parts_of", "schema", "schema_of"]
-
 
 def schema(registries: Mapping[str, Registry[Any]] | None = None) -> dict[str, Any]:
     """Return the schema of a job file, in the form of JSON schema draft 7.

@@ -9,9 +9,6 @@ from typing import Any
 from singa_dask.redaction import HIDDEN
 from singa_dask.registry import suggest
 
-__all__ = ["MISPLACED_KEY", "PLAIN", "explain", "shown", "suggest_key", "suggest_part", "written_out"]
-
-
 INNER_PRODUCT = ("dense", "fc", "fullyconnected", "linear")
 MAX_POOLING, AVERAGE_POOLING = (f"Say type: Pooling, with pooling_conf: {{pool: {pool}}}." for pool in ("MAX", "AVG"))
 GLOROT = (

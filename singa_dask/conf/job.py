@@ -29,9 +29,6 @@ from singa_dask.conf.watched import EarlyStoppingConf, Keep, check_measured, che
 from singa_dask.conf.wiring import check_phases, read_wiring
 from singa_dask.registry import Registry
 
-__all__ = ["AlgConf", "DecayRate", "JobConf", "LRGenConf", "Profile", "ProfileConf", "UpdaterConf"]
-
-
 DecayRate = Annotated[float, Field(ge=0, lt=1)]
 
 

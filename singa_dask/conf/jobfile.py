@@ -26,9 +26,6 @@ from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.paths import expand
 from singa_dask.registry import Registry, suggest
 
-__all__ = ["FREE", "JobFile", "apply_set", "cluster_text", "expand_paths", "load", "loads", "replace_cluster"]
-
-
 # keys of a job that hold paths or URLs, by name alone: no other key is called so
 PATH_KEYS = {
     "checkpoint_path", "dir", "mean_file", "meanfile", "modules", "path", "std_file", "vocab_path", "workspace",

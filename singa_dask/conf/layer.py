@@ -11,8 +11,6 @@ from pydantic import Field
 from singa_dask.conf.model import Conf, Count, Finding, Many, NetPhase, NonNegative, RegisteredName, Size, choice
 from singa_dask.conf.part import PartConf
 
-__all__ = ["InitConf", "LayerConf", "ParamConf", "Phase"]
-
 
 class Phase(enum.IntFlag):
     """Flags that every layer is given; the numbers are SINGA's.

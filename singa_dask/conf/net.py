@@ -11,8 +11,6 @@ from singa_dask.conf.layer import LayerConf
 from singa_dask.conf.model import Conf, Finding, Many, Size, as_list, plain_name, raw_value
 from singa_dask.conf.wiring import check_wiring, read_wiring
 
-__all__ = ["BESIDE_FEATURES", "LayerGroupConf", "NetConf"]
-
 # layers that read the records of the layer of the features again: what they read of them
 BESIDE_FEATURES = {"TargetInput": "targets", "LabelInput": "labels", "WeightInput": "weights"}
 

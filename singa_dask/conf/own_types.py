@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from singa_dask.conf.tree import Block, Items, Scalar, Tree, step
 from singa_dask.errors import Problem
 
-__all__ = ["OwnType", "list_known_once", "merge_own_types"]
-
 Path = tuple[str | int, ...]
 
 UNNAMED = ("kUserLayer", "kUserAlg", "kUserUpdater", "kUserChange", "kUserInit")

@@ -17,8 +17,6 @@ from singa_dask.conf.model import Conf, explained, plain_name, problem, raw_valu
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.registry import Registry
 
-__all__ = ["PartConf", "blocks_of", "raw_blocks", "required_keys"]
-
 B = TypeVar("B", bound=Conf)
 P = TypeVar("P", bound="PartConf")
 

@@ -23,8 +23,6 @@ from singa_dask.conf.tree import Block, Entry, Items, Scalar, Tree, show
 from singa_dask.errors import Problem
 from singa_dask.registry import Registry
 
-__all__ = ["read_job"]
-
 Path = tuple[str | int, ...]
 
 # keys that SINGA writes and reads itself

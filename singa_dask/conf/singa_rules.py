@@ -15,8 +15,6 @@ from singa_dask.conf.model import Conf, Count, Positive, Size, phase_name, plain
 from singa_dask.conf.tree import Block, Entry, Items, Scalar, Tree, locate, plain
 from singa_dask.errors import Mark, Problem
 
-__all__ = ["DEPRECATED", "LMDBDataConf", "MnistConf", "ShardDataConf", "apply_rules"]
-
 
 class ShardDataConf(Conf):
     """``sharddata_conf``: SINGA's deprecated data layer (DataProto)."""

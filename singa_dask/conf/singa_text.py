@@ -13,8 +13,6 @@ from typing import NoReturn, TypeAlias
 from singa_dask.conf.tree import Scalar
 from singa_dask.errors import ConfigError, Mark, Problem
 
-__all__ = ["Field", "Message", "Value", "Word", "is_singa_text", "parse"]
-
 TOKEN = re.compile(
     r"""(?P<space>(?:\s|\#[^\n]*)+)
     | (?P<word>[A-Za-z_]\w*)

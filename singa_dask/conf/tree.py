@@ -11,8 +11,6 @@ from typing import Any, TypeAlias
 
 from singa_dask.errors import Mark
 
-__all__ = ["Block", "Entry", "Items", "Path", "Scalar", "Tree", "locate", "named", "plain", "show", "step"]
-
 Path: TypeAlias = Sequence[str | int]
 
 

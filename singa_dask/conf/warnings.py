@@ -16,8 +16,6 @@ from singa_dask.conf.wiring import PHASES, LayerWiring, read_wiring
 from singa_dask.errors import Problem
 from singa_dask.registry import Registry
 
-__all__ = ["find_warnings"]
-
 SOFTMAX = ("Softmax", "CudnnSoftmax")
 # by loss: the activation that it computes itself, and the layers that compute it
 ACTIVATIONS = {

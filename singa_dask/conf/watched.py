@@ -13,21 +13,6 @@ from pydantic_core import CoreSchema, core_schema
 from singa_dask.conf.model import Conf, Count, Finding, NonNegative, Size, as_list, raw_value
 from singa_dask.registry import suggest
 
-__all__ = [
-    "CONFUSION",
-    "FREQUENCIES",
-    "RANKED",
-    "TOP",
-    "VALUES",
-    "EarlyStoppingConf",
-    "Keep",
-    "KeepConf",
-    "check_measured",
-    "check_metrics",
-    "is_less_better",
-    "split_metric",
-]
-
 Mode: TypeAlias = Literal["auto", "min", "max"]
 
 CONFUSION = "confusion_matrix"

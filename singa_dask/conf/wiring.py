@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from singa_dask.conf.model import Finding, as_list, phase_name, plain_name, raw_value
 from singa_dask.registry import suggest
 
-__all__ = ["PHASES", "LayerWiring", "check_phases", "check_wiring", "read_wiring"]
-
 STYLES = ("include", "exclude")
 PHASES = ("train", "val", "test")
 

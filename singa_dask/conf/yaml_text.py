@@ -15,9 +15,6 @@ from singa_dask.conf.tree import Block, Entry, Items, Scalar, Tree, plain
 from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.redaction import HIDDEN, is_open, redact
 
-__all__ = ["dump", "parse", "read_plain", "redact_job"]
-
-
 BREAK = re.compile("[\n\r\x85\u2028\u2029]")
 TAG = "tag:yaml.org,2002:"
 # most characters of a mapping that is written in one line, as Python writes it

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Arrays", "Block", "Field", "FileSum", "Records", "TableColumn"]
-
 Arrays = dict[str, npt.NDArray[Any]]
 # all records at once, or in chunks
 Records = Arrays | Iterable[Arrays]

@@ -32,8 +32,6 @@ from singa_dask.estimators.sparse_records import SparseRecords, is_sparse, scali
 from singa_dask.exports.importing import import_into
 from singa_dask.jobs import Job, train
 
-__all__ = ["SingaEstimator"]
-
 Array = npt.NDArray[Any]
 E = TypeVar("E", bound="SingaEstimator")
 

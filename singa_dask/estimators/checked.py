@@ -24,17 +24,6 @@ from singa_dask.estimators.sparse_records import is_sparse
 from singa_dask.jobs.datasets.partitions import array_of, map_parts, parts_of, rows_together
 from singa_dask.registry import suggest
 
-__all__ = [
-    "Facts",
-    "Records",
-    "checked_features",
-    "checked_records",
-    "classes_of",
-    "facts_of_both",
-    "facts_of_parts",
-    "labels_of",
-]
-
 Array = npt.NDArray[Any]
 Parts = list[Any]
 

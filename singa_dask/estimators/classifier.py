@@ -17,8 +17,6 @@ from singa_dask.estimators.checked import Records, classes_of, labels_of
 from singa_dask.estimators.parameters import documented
 from singa_dask.registry import suggest
 
-__all__ = ["SingaClassifier"]
-
 Array = npt.NDArray[Any]
 
 

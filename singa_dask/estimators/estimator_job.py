@@ -17,8 +17,6 @@ from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.records import StoreConf, stored_shape
 from singa_dask.registry import suggest
 
-__all__ = ["ACTIVATIONS", "DATA", "default_job", "given_job", "record_shape"]
-
 ACTIVATIONS = {"identity": "", "logistic": "Sigmoid", "tanh": "Tanh", "relu": "ReLU"}
 """Names of scikit-learn -> types of layers."""
 SMALL = 1 << 24

@@ -26,8 +26,6 @@ from singa_dask.runtime.inference.trained_net import Trained, TrainedNet
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import find_ops
 
-__all__ = ["FittedNet"]
-
 Array = npt.NDArray[Any]
 
 MAX_BATCHES, MAX_VALUES = 10, 1 << 20

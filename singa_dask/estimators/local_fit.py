@@ -32,8 +32,6 @@ from singa_dask.runtime.planning.nets import build_net, find_ops
 from singa_dask.runtime.planning.resources import ThreadPools
 from singa_dask.training import ALGORITHMS, UPDATERS, Algorithm, initial_values
 
-__all__ = ["OTHER_NET", "LocalFit", "Stopping"]
-
 Array = npt.NDArray[Any]
 
 OTHER_NET = (

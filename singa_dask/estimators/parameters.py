@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 from singa_dask.errors import ConfigError
 from singa_dask.registry import suggest
 
-__all__ = ["check_parameters", "documented", "is_distributed", "updater_of"]
-
 C = TypeVar("C", bound=type)
 
 SOLVERS = ("adam", "sgd")

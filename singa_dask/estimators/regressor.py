@@ -15,8 +15,6 @@ from singa_dask.estimators.base import SingaEstimator
 from singa_dask.estimators.checked import Records
 from singa_dask.estimators.parameters import documented
 
-__all__ = ["SingaRegressor"]
-
 Array = npt.NDArray[Any]
 
 

@@ -13,8 +13,6 @@ from sklearn.utils.sparsefuncs import count_nonzero, mean_variance_axis, min_max
 
 from singa_dask.data.codecs.scaling import Moments, Scaling
 
-__all__ = ["SparseRecords", "is_sparse", "scaling_of_sparse"]
-
 Array = npt.NDArray[Any]
 
 BLOCK = 1 << 22

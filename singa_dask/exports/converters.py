@@ -16,18 +16,6 @@ import numpy as np
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer, StoreInput
 
-__all__ = [
-    "ONNX_CONVERTERS",
-    "TORCH_CONVERTERS",
-    "Converter",
-    "Converters",
-    "input_dtype",
-    "refuse_carried",
-    "refuse_cut_batch",
-    "refuse_single_steps",
-    "unique_name",
-]
-
 Converter: TypeAlias = Callable[..., Any]
 C = TypeVar("C", bound=Converter)
 

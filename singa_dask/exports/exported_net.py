@@ -20,8 +20,6 @@ from singa_dask.runtime.inference.job import inference_job, label_layer, output_
 from singa_dask.runtime.inference.net import build, fill
 from singa_dask.runtime.planning.nets import build_net
 
-__all__ = ["ExportedNet", "Graph", "convert", "input_facts", "net_of_params"]
-
 
 @dataclass(frozen=True)
 class ExportedNet:

@@ -25,8 +25,6 @@ from singa_dask.runtime.checkpoints import lookup, singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.version import __version__
 
-__all__ = ["CONVERTERS", "FORMATS", "Exported", "encode_onnx", "encode_torch", "export", "export_job", "job_of_run"]
-
 # Modules whose functions convert the layers.
 CONVERTERS = (onnx_layers, torch_layers)
 SUFFIXES = {".npz": "npz", ".onnx": "onnx", ".py": "torch", ".safetensors": "safetensors"}

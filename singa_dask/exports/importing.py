@@ -25,8 +25,6 @@ from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.checkpoint import Piece, write_file, write_part
 from singa_dask.runtime.checkpoints.manifest import MANIFEST, write_manifest
 
-__all__ = ["import_into", "import_weights", "read_map"]
-
 KEYS = ("param", "rows", "transpose")
 
 

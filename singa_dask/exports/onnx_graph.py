@@ -14,8 +14,6 @@ from singa_dask.layers import Feature, Layer, Param
 from singa_dask.lazy import require
 from singa_dask.version import __version__
 
-__all__ = ["BATCH", "OnnxGraph"]
-
 OPSET = 18
 BATCH = "N"
 """Name of the first axis, of any length."""

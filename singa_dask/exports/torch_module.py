@@ -17,8 +17,6 @@ from singa_dask.exports.converters import unique_name
 from singa_dask.exports.weights import encode_safetensors
 from singa_dask.layers import Feature, Layer, Param
 
-__all__ = ["TorchModule"]
-
 RESERVED = {"F", "Path", "classes", "load", "load_file", "nn", "self", "torch"}
 
 # Names that nn.Module has.

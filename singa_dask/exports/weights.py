@@ -17,8 +17,6 @@ from singa_dask.errors import DataError
 from singa_dask.lazy import require
 from singa_dask.runtime.checkpoints.tensors import encode_tensors
 
-__all__ = ["encode_npz", "encode_safetensors", "metadata_texts", "read_weights"]
-
 METADATA = "__metadata__"
 """Entry of an npz file that has the metadata, as JSON."""
 

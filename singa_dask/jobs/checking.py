@@ -16,8 +16,6 @@ from singa_dask.runtime.job.epochs import with_steps
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.training import with_initialisers
 
-__all__ = ["check", "complete", "count_steps", "refuse_missing_gpus", "warnings_on"]
-
 
 def check(job_file: JobFile, **given: Any) -> dict[Phase, NeuralNet]:
     """Check what needs the whole job: wiring, shapes, topology, records, initial values; see `prepare`.

@@ -12,8 +12,6 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError, ConfigError
 from singa_dask.runtime import Patience, connect, embedded_cluster, plan_processes, wait_for_room
 
-__all__ = ["check_client", "cluster_of", "find_cluster"]
-
 
 def check_client(client: Client | str | None, call: str) -> None:
     """Check that a client does not run in the event loop that a call would block.

@@ -22,8 +22,6 @@ from singa_dask.runtime.inference.net import build
 from singa_dask.runtime.inference.part import Part, PartResult
 from singa_dask.runtime.inference.plan import Facts, inspect_net, plan_parts
 
-__all__ = ["HERE", "Computation", "Inference", "Records", "Workers", "use_workers", "workers_of"]
-
 Computation = Callable[[Sequence[Part]], Iterator[PartResult]]
 
 

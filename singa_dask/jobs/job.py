@@ -16,8 +16,6 @@ from singa_dask.errors import ConfigError
 from singa_dask.jobs.checking import check, complete, warnings_on
 from singa_dask.jobs.pages import Nets, job_page
 
-__all__ = ["Job", "load"]
-
 HERE = "job"
 
 

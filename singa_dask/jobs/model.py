@@ -35,8 +35,6 @@ from singa_dask.runtime.inference.trained_net import Trained, TrainedNet
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import build_net, find_ops
 
-__all__ = ["Model", "load_model"]
-
 Array = npt.NDArray[Any]
 
 # models that a process keeps which were sent to it, so that their values are read once

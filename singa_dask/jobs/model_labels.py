@@ -17,8 +17,6 @@ from singa_dask.layers import StoreInput
 from singa_dask.layers.table_input import LabelInput, TargetInput, WeightInput
 from singa_dask.runtime.inference.trained_net import TrainedNet
 
-__all__ = ["LabelReader"]
-
 MAX_SHOWN = 20
 
 

@@ -21,8 +21,6 @@ from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.errors import DataError
 from singa_dask.layers.records import StoreConf, check_shape
 
-__all__ = ["Given", "as_records", "is_pandas"]
-
 # rows of a frame that are looked through at a time
 CHUNK_ROWS = 1 << 16
 

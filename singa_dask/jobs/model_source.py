@@ -19,8 +19,6 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find_steps, find_values
 from singa_dask.runtime.inference.job import PhaseJob, inference_job
 
-__all__ = ["ModelSource", "find_source"]
-
 ON_CPU = ("gpu=[]", "ops=auto")
 
 

@@ -12,8 +12,6 @@ from singa_dask.errors import ConfigError
 from singa_dask.jobs.pages import net_page
 from singa_dask.layers import LAYERS, Layer
 
-__all__ = ["Net", "layer"]
-
 
 def layer(
     type: str | type[Layer], *, name: str = "", srclayers: str | Sequence[str] | None = None, **keys: Any

@@ -15,8 +15,6 @@ from singa_dask.lazy import require
 from singa_dask.net import NeuralNet
 from singa_dask.net.picture import Box, Edge, Picture
 
-__all__ = ["Nets", "job_page", "model_page", "net_page", "run_page"]
-
 SIDE_BY_SIDE = "display:flex;flex-wrap:wrap;gap:1em 3em;align-items:flex-start"
 MAX_OPEN = 40
 """Boxes of a picture that is unfolded."""

@@ -26,8 +26,6 @@ from singa_dask.jobs.stored import PHASES, StoredNet
 from singa_dask.runtime.inference.job import has_classes, predicted_layer
 from singa_dask.runtime.inference.predictions import labels_of
 
-__all__ = ["extract", "predict", "test"]
-
 AnyPath = str | os.PathLike[str]
 Trained = Model | Run | AnyPath
 

@@ -24,8 +24,6 @@ from singa_dask.runtime.checkpoints.lookup import find as find_checkpoint
 from singa_dask.runtime.checkpoints.lookup import has_checkpoints
 from singa_dask.version import __version__
 
-__all__ = ["Place", "Prepared", "changes_of", "describe_command", "prepare_run"]
-
 
 class Place(NamedTuple):
     """Where a run is written, its name, and its first checkpoint.

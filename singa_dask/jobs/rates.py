@@ -21,8 +21,6 @@ from singa_dask.observe.figure import figure_of
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.stored_run import StoredRun
 
-__all__ = ["RateCurve", "find_rate"]
-
 MIN_STEPS = 20
 LEFT_OUT = ("checkpoint_freq", "checkpoint_after", "disp_", "test_", "validate_")
 """With what the keys begin that the short run does without, and others of them."""

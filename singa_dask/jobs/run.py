@@ -17,8 +17,6 @@ from singa_dask.observe.stored_run import StoredRun
 from singa_dask.redaction import redact
 from singa_dask.runtime import Driver, Result
 
-__all__ = ["Run", "Training", "open_run"]
-
 ERRORS: dict[int, type[SingaError]] = {
     each.exit_code: each for each in (UnitError, ConfigError, ClusterError, LostUnitError, NumericError)
 }

@@ -23,8 +23,6 @@ from singa_dask.runtime.inference.predictions import Predicted, label_rows, pred
 from singa_dask.runtime.inference.results import check_writes, folder_beside, merge_metrics, url_of_layer, write_records
 from singa_dask.training.pass_metrics import PassMetrics
 
-__all__ = ["PHASES", "StoredNet", "Tested", "Values", "Written"]
-
 PHASES = {"train": Phase.TRAIN, "val": Phase.VALIDATION, "test": Phase.TEST}
 """By the names that people give them."""
 

@@ -28,8 +28,6 @@ from singa_dask.runtime import Result
 if TYPE_CHECKING:
     from typing import Unpack
 
-__all__ = ["RunOptions", "start", "train"]
-
 
 class RunOptions(TypedDict, total=False):
     """Keyword arguments of `start`."""

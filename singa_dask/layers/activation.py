@@ -12,8 +12,6 @@ from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.neuron import Activation
 from singa_dask.layers.traits import Connection, Traits
 
-__all__ = ["GELU", "GELUConf", "LeakyReLU", "LeakyReLUConf", "SiLU"]
-
 
 class OfSource(Layer):
     """y = f(x), value by value, with a gradient that is computed from x."""

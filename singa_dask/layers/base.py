@@ -24,8 +24,6 @@ from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array, DType, Ops, Scalar
 from singa_dask.registry import Registry
 
-__all__ = ["LAYERS", "Layer"]
-
 LAYERS: Registry[Layer] = Registry("layer type")
 
 

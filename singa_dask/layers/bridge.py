@@ -14,8 +14,6 @@ from singa_dask.layers.feature import Records
 from singa_dask.layers.traits import Consumed, Traits
 from singa_dask.ops.contract import Array
 
-__all__ = ["IN_FLIGHT", "Bridge", "BridgeDst", "BridgeSrc", "Exchange"]
-
 IN_FLIGHT = 2
 """Most batches that are on a bridge, or wait at its other end, if no gradient confirms that one was read."""
 

@@ -9,8 +9,6 @@ from singa_dask.layers.base import LAYERS
 from singa_dask.layers.recurrent import Recurrent, RecurrentConf, gate_names
 from singa_dask.ops.contract import Array
 
-__all__ = ["GRU", "LSTM", "RNN", "GRUConf", "LSTMConf", "RNNConf"]
-
 
 class RNNConf(RecurrentConf):
     """``rnn_conf``."""

@@ -10,8 +10,6 @@ from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.traits import Connection, Traits
 from singa_dask.ops.contract import Array
 
-__all__ = ["Add", "Multiply"]
-
 
 class Combined(Layer):
     """Several sources of one shape, combined by one kernel, two at a time."""

@@ -18,8 +18,6 @@ from singa_dask.layers.site import Span
 from singa_dask.layers.traits import Consumed, Traits
 from singa_dask.ops.contract import Array
 
-__all__ = ["Concate", "ConcateConf", "Dummy", "DummyConf", "Feedback", "Slice", "SliceConf", "Split", "SplitConf"]
-
 
 class Feedback:
     """Mixin of a layer that closes a cycle of the net. Its feedback edges do not order the layers."""

@@ -19,19 +19,6 @@ from singa_dask.layers.param import ZEROS, glorot
 from singa_dask.layers.traits import Connection, Traits
 from singa_dask.ops.contract import Array
 
-__all__ = [
-    "Convolution",
-    "ConvolutionConf",
-    "GlobalPooling",
-    "GlobalPoolingConf",
-    "Pooling",
-    "PoolingConf",
-    "WindowConf",
-    "Windowed",
-    "as_images",
-    "image_shape",
-]
-
 
 class WindowConf(Conf):
     """A window that moves over images: one number for both axes where it is given, else one for each.

@@ -14,17 +14,6 @@ from singa_dask.layers.feature import Records
 from singa_dask.layers.traits import Connection, Traits
 from singa_dask.ops.contract import Array
 
-__all__ = [
-    "Embedding",
-    "EmbeddingConf",
-    "Numbers",
-    "OneHot",
-    "OneHotConf",
-    "PositionalEmbedding",
-    "PositionalEmbeddingConf",
-    "RNNLabel",
-]
-
 
 class OneHotConf(Conf):
     """``onehot_conf`` (SINGA's OnehotProto)."""

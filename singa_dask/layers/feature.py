@@ -13,8 +13,6 @@ from singa_dask.layers.site import Span
 from singa_dask.layers.traits import Consumed, Traits
 from singa_dask.ops.contract import Array, DType
 
-__all__ = ["Feature", "Raw", "Records"]
-
 
 @dataclass(frozen=True)
 class Records:

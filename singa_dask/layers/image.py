@@ -12,8 +12,6 @@ from singa_dask.layers.feature import Raw
 from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array
 
-__all__ = ["ImagePreprocess", "RGBImageConf"]
-
 
 class RGBImageConf(Conf):
     """``rgbimage_conf``: crop, mirror and scale images (SINGA's RGBImageProto)."""

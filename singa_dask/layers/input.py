@@ -40,8 +40,6 @@ from singa_dask.layers.site import Context, Site
 from singa_dask.layers.standardise import find_scaling
 from singa_dask.ops.contract import Array
 
-__all__ = ["CSVInput", "RecordInput", "StoreInput"]
-
 
 class StoreInput(InputLayer):
     """What layers that read a store share (SINGA's StoreInputLayer and SingleLabelRecordLayer).

@@ -10,8 +10,6 @@ from typing import Any
 from singa_dask.layers.base import Layer
 from singa_dask.layers.traits import Traits
 
-__all__ = ["InputLayer"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -8,8 +8,6 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.traits import Traits
 
-__all__ = ["LayerNorm", "LayerNormConf"]
-
 
 class LayerNormConf(Conf):
     """``layernorm_conf``: layer normalisation."""

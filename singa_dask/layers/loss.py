@@ -16,8 +16,6 @@ from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array
 
-__all__ = ["EuclideanLoss", "Loss", "SigmoidCrossEntropyLoss", "SoftmaxLoss", "SoftmaxLossConf"]
-
 
 class Loss(Layer):
     """What the loss layers share: the sizes of their sources, and weights of records."""

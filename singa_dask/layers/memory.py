@@ -12,9 +12,6 @@ import numpy as np
 from singa_dask.layers.feature import Feature
 from singa_dask.ops.contract import Array, DType, Ops
 
-__all__ = ["Buffer", "Contiguous", "Memory", "When"]
-
-
 When: TypeAlias = Literal["always", "training", "backward"]
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from singa_dask.ops.contract import Ops, Scalar
 
-__all__ = ["Metrics", "Totals", "add_totals"]
-
 Totals = Mapping[str, tuple[float, float]]
 """(sum, count) of each metric, by name."""
 

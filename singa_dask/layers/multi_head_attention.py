@@ -12,8 +12,6 @@ from singa_dask.layers.param import ZEROS, Param, glorot
 from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array
 
-__all__ = ["MultiHeadAttention", "MultiHeadAttentionConf"]
-
 
 class MultiHeadAttentionConf(Conf):
     """``multiheadattention_conf``."""

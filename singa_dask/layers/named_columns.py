@@ -16,8 +16,6 @@ from singa_dask.data.stores.table_part import table_files
 from singa_dask.errors import DataError
 from singa_dask.layers.records import StoreConf, open_records
 
-__all__ = ["open_named"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -17,22 +17,6 @@ from singa_dask.layers.param import ZEROS, glorot
 from singa_dask.layers.traits import Connection, Traits
 from singa_dask.ops.contract import Array
 
-__all__ = [
-    "Activation",
-    "ActivationConf",
-    "Dropout",
-    "DropoutConf",
-    "InnerProduct",
-    "InnerProductConf",
-    "ReLU",
-    "ReLUConf",
-    "STanh",
-    "Sigmoid",
-    "Softmax",
-    "SoftmaxConf",
-    "Tanh",
-]
-
 
 class ActivationConf(Conf):
     """``activation_conf`` (SINGA's ActivationProto)."""

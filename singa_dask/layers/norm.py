@@ -15,8 +15,6 @@ from singa_dask.layers.conv import as_images, image_shape
 from singa_dask.layers.traits import Connection, Traits
 from singa_dask.ops.contract import Array, DType, Ops, Running
 
-__all__ = ["LRN", "BMConf", "BatchNorm", "GroupNorm", "GroupNormConf", "LRNConf"]
-
 
 class LRNConf(Conf):
     """``lrn_conf``: local response normalisation (SINGA's LRNProto)."""

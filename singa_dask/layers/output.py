@@ -21,8 +21,6 @@ from singa_dask.layers.records import StoreConf
 from singa_dask.layers.site import Context, Site
 from singa_dask.layers.traits import Traits
 
-__all__ = ["Accuracy", "ArgSort", "ArgSortConf", "CSVOutput", "RecordOutput", "Writer"]
-
 
 class ArgSortConf(Conf):
     """``argsort_conf`` (SINGA's ArgSortProto)."""

@@ -13,9 +13,6 @@ from singa_dask.gate import Gate
 from singa_dask.layers.site import Span
 from singa_dask.ops.contract import Array, DType
 
-__all__ = ["ONES", "ORTHOGONAL", "ZEROS", "Param", "ParamShard", "glorot"]
-
-
 ZEROS, ONES = (InitConf(type="Constant", value=value) for value in (0.0, 1.0))
 ORTHOGONAL = InitConf(type="Orthogonal")
 

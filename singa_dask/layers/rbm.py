@@ -20,8 +20,6 @@ from singa_dask.layers.param import ZEROS, Param
 from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array, DType
 
-__all__ = ["RBMConf", "RBMHid", "RBMVis", "Units"]
-
 
 class RBMConf(Conf):
     """``rbm_conf``, in the visible and in the hidden layer (SINGA's RBMProto)."""

@@ -16,8 +16,6 @@ from singa_dask.gate import Gate
 from singa_dask.layers.records import StoreConf, check_shape, in_layout, same_shape, stored_shape
 from singa_dask.ops.contract import Array, DType
 
-__all__ = ["RecordReader", "read_statistic"]
-
 
 def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType) -> Array | float | None:
     """Return mean or std: one record of the file, else the value, else None.

@@ -21,21 +21,6 @@ from singa_dask.data.stores.table import TableStore
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
 
-__all__ = [
-    "CacheConf",
-    "StoreConf",
-    "check_records",
-    "check_shape",
-    "in_layout",
-    "open_records",
-    "open_text",
-    "options_of",
-    "same_shape",
-    "stored_shape",
-    "with_column_shape",
-    "without_labels",
-]
-
 
 class CacheConf(Conf):
     """``cache``: a directory on a local disk, shared by the processes of a host."""

@@ -14,9 +14,6 @@ from singa_dask.layers.param import ONES, ORTHOGONAL, ZEROS, Param, glorot
 from singa_dask.layers.traits import Connection, Traits
 from singa_dask.ops.contract import Array, DType, Ops
 
-__all__ = ["FusedParams", "Recurrent", "RecurrentConf", "gate_names", "padded_matrix"]
-
-
 # Rows a power of two apart share few lines of a cache; those of matrices are set apart by this many values more.
 GAP = 32
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from singa_dask.layers.base import Layer
     from singa_dask.layers.bridge import Exchange
 
-__all__ = ["Context", "Shard", "Site", "Span"]
-
 
 class Span(NamedTuple):
     """The part [start, stop) of ``total`` items."""

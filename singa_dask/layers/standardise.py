@@ -16,8 +16,6 @@ from singa_dask.errors import DataError
 if TYPE_CHECKING:
     from singa_dask.layers.input import StoreInput
 
-__all__ = ["Measured", "find_scaling", "measure", "scaling_of"]
-
 NONE = Moments.of(np.empty((0, 1)))
 GROUP_BYTES = 32 << 20
 """Records of about so many bytes are merged in one go, whoever reads them: the results are the same bits."""

@@ -11,8 +11,6 @@ from singa_dask.layers.feature import Feature
 from singa_dask.layers.param import Param
 from singa_dask.layers.traits import Traits
 
-__all__ = ["check_setup", "define_verbs", "inherit_traits"]
-
 # SINGA's names of the verbs, which a class may use instead.
 VERBS = {"compute_feature": "forward", "compute_gradient": "backward"}
 

@@ -16,8 +16,6 @@ from singa_dask.layers.input import StoreInput
 from singa_dask.layers.records import StoreConf
 from singa_dask.layers.site import Context, Site
 
-__all__ = ["LabelConf", "LabelInput", "TargetConf", "TargetInput", "WeightInput"]
-
 
 class _TableInput(StoreInput):
     """What layers share that read the records of another input layer, but no features.

@@ -26,17 +26,6 @@ from singa_dask.layers.site import Context, Site
 from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array
 
-__all__ = [
-    "CharRNN",
-    "CharRNNConf",
-    "CharRNNOutput",
-    "RNNDummy",
-    "RNNDummyConf",
-    "Sampling",
-    "SamplingConf",
-    "read_vocabulary",
-]
-
 
 class CharRNNConf(Conf):
     """``char_rnn_conf``: characters of a text (SINGA's CharRNNProto)."""

@@ -6,8 +6,6 @@ import enum
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-__all__ = ["Connection", "Consumed", "Traits"]
-
 Consumed: TypeAlias = Literal["data", "labels", "ids", "raw", "one_hot_index", "nothing"]
 
 

@@ -15,8 +15,6 @@ from singa_dask.net.plan import plan
 from singa_dask.net.wiring import Wiring, check_shares, find_shares
 from singa_dask.ops.contract import Ops
 
-__all__ = ["NetBuilder", "check_backward", "find_gradients", "pass_on_reads"]
-
 
 def pass_on_reads(layers: Sequence[Layer]) -> None:
     """Let layers that forward their source consume what their own consumers do; data if they cannot forward it."""

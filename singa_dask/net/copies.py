@@ -11,8 +11,6 @@ from singa_dask.layers import Layer, Param
 from singa_dask.layers.memory import Memory
 from singa_dask.ops.contract import Array, Ops
 
-__all__ = ["Copies"]
-
 
 class Copies:
     """Runs layers backward, so that the gradients of the copies of each layer are summed.

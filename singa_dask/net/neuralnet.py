@@ -22,8 +22,6 @@ from singa_dask.net.wiring import Wiring
 from singa_dask.ops.contract import Ops
 from singa_dask.registry import suggest
 
-__all__ = ["NeuralNet", "layer_bytes", "table"]
-
 
 class NeuralNet:
     """One phase's net; `NetBuilder` makes it.

@@ -9,9 +9,6 @@ from typing import Any, TypeAlias
 from singa_dask.conf import LayerConf
 from singa_dask.errors import Problem
 
-__all__ = ["Node", "Output", "bridge_nodes", "concate_node", "slice_node", "split_node"]
-
-
 Path: TypeAlias = tuple[str | int, ...]
 
 

@@ -9,8 +9,6 @@ from typing import TypeVar
 from singa_dask.errors import ConfigError
 from singa_dask.net.node import Node
 
-__all__ = ["ready_order", "topological_order"]
-
 T = TypeVar("T", bound=Hashable)
 
 

@@ -12,8 +12,6 @@ from singa_dask.layers import Layer, Param
 from singa_dask.net.node import Node
 from singa_dask.registry import suggest
 
-__all__ = ["LogicalParam", "Params", "whole_params"]
-
 
 @dataclass
 class LogicalParam:

@@ -16,8 +16,6 @@ from singa_dask.layers import LAYERS, Connection
 from singa_dask.layers.connection import ConcateConf, SliceConf
 from singa_dask.net.node import Node, Output, bridge_nodes, concate_node, slice_node
 
-__all__ = ["TABLE", "WHOLE", "Resharding", "cut_by_features", "partition"]
-
 ONE, ALL = Connection.ONE_TO_ONE, Connection.ONE_TO_ALL
 WHOLE = -1
 

@@ -13,8 +13,6 @@ from singa_dask.layers.connection import Concate, Slice
 from singa_dask.net.neuralnet import NeuralNet
 from singa_dask.net.node import Node
 
-__all__ = ["Box", "Edge", "Picture"]
-
 SMALL = {"BridgeDst": "", "BridgeSrc": "", "Concate": "joined", "Slice": "cut", "Split": "split"}
 """Types that only pass on, and what is written on those that partitioning has put in."""
 

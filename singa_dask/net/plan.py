@@ -20,8 +20,6 @@ from singa_dask.net.partition import cut_by_features, partition
 from singa_dask.net.unroll import merge, unroll
 from singa_dask.registry import suggest
 
-__all__ = ["add_splits", "check_types", "choose_outputs", "cut_feedback_edges", "layers_in_phase", "plan"]
-
 
 def plan(net: NetConf, phase: Phase, n_workers: int = 1) -> list[Node]:
     """Return the layers of one phase's net, sources before consumers; those of all workers where it is partitioned.

@@ -15,8 +15,6 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Connection
 from singa_dask.net.node import Node, Output, concate_node, slice_node
 
-__all__ = ["merge", "unroll"]
-
 
 class _Edge(NamedTuple):
     """How the time steps of a source are connected to those of a layer."""

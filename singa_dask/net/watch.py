@@ -15,8 +15,6 @@ from singa_dask.errors import PartError
 from singa_dask.layers import Layer
 from singa_dask.ops.contract import Array
 
-__all__ = ["Named", "check_accumulates", "check_overwritable", "param_gradients", "watch_backward", "watch_forward"]
-
 FILL = 2.0**60
 Named = list[tuple[str, Array]]
 

@@ -13,8 +13,6 @@ from singa_dask.layers.records import StoreConf
 from singa_dask.net.node import Node, Output
 from singa_dask.ops.contract import Ops
 
-__all__ = ["Wiring", "check_equal_parts", "check_shares", "find_shares"]
-
 
 def find_shares(net: NetConf, phase: Phase, n_workers: int) -> tuple[int, ...]:
     """Return the proportions in which the workers of a group share a batch; empty if the parts are equal."""

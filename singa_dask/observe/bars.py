@@ -13,8 +13,6 @@ from rich.console import Console, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-__all__ = ["BAR_WIDTHS", "Epoch", "GroupBars", "duration"]
-
 MAX_ROWS = 8
 """With more worker groups than this, one row stands for all of them."""
 BAR_WIDTHS = (5, 30)

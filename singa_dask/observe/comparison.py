@@ -19,8 +19,6 @@ from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.run_directory import METRICS, read_summary
 from singa_dask.observe.svg_charts import short
 
-__all__ = ["Target", "add_statistics", "measure", "rows", "show_table", "why_not"]
-
 Points = list[list[float]]
 
 FIGURES = (

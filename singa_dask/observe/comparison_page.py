@@ -12,8 +12,6 @@ import numpy as np
 from singa_dask.observe.comparison import rows, why_not
 from singa_dask.observe.svg_charts import COLOURS, Series, bar_chart, line_chart, short
 
-__all__ = ["write_page"]
-
 N_POINTS = 80
 MAX_CHARTS = 3
 

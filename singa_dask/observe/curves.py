@@ -12,8 +12,6 @@ import numpy as np
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.stored_run import PHASES, StoredRun
 
-__all__ = ["AXES", "MAX_POINTS", "Curve", "Panel", "panels_of", "thin"]
-
 MAX_POINTS = 2000
 """Most points of a curve in a picture."""
 AXES = {"step": "step", "epoch": "epoch", "time": "time (s)", "rate": "learning rate"}

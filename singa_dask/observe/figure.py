@@ -15,8 +15,6 @@ import numpy.typing as npt
 from singa_dask.lazy import require
 from singa_dask.observe.curves import AXES, Curve, Panel
 
-__all__ = ["draw", "draw_confusion", "figure_of", "show_window"]
-
 INSTEAD = "--terminal draws in the terminal."
 
 # Okabe and Ito, Color Universal Design: told apart with every kind of colour vision, and in print

@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["page"]
-
 PAGE = """\
 <!DOCTYPE html>
 <html lang="en">

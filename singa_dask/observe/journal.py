@@ -15,8 +15,6 @@ from singa_dask.data import fs
 from singa_dask.data.fs.locks import try_lock
 from singa_dask.errors import DataError
 
-__all__ = ["Journal", "is_in_use", "newest_objects", "read_objects"]
-
 TAIL_BYTES = 2**16
 REWRITE_S = 1.0
 REWRITE_SHARE = 20

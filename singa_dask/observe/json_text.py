@@ -9,8 +9,6 @@ from typing import Any
 
 from singa_dask.redaction import redact
 
-__all__ = ["finite", "to_json"]
-
 
 def to_json(value: Any, indent: int | None = None) -> str:
     """Return a value as JSON; numbers that are not finite become null, as JSON cannot write them.

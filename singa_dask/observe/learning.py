@@ -10,8 +10,6 @@ import numpy as np
 
 from singa_dask.observe.progress import layer_metrics
 
-__all__ = ["sentences"]
-
 PHASES = ("test", "validation", "train")
 MIN_STEPS, MIN_POINTS = 50, 8
 """Shorter runs, and curves of fewer points, are not judged."""

@@ -24,8 +24,6 @@ from singa_dask.observe.stored_run import StoredRun, flatten
 from singa_dask.observe.tensorboard_files import scalars
 from singa_dask.redaction import redact
 
-__all__ = ["MlflowRun"]
-
 logger = logging.getLogger(__name__)
 
 # unless the user has set them: give up soon on a server that does not answer, and print and report nothing

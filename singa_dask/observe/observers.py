@@ -10,8 +10,6 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.observe.mlflow_run import MlflowRun
 from singa_dask.observe.tensorboard_files import TensorboardFiles
 
-__all__ = ["Observer", "Observers", "open_observers"]
-
 logger = logging.getLogger(__name__)
 
 

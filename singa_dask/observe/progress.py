@@ -18,19 +18,6 @@ from rich.theme import Theme
 from singa_dask.observe.bars import GroupBars, duration
 from singa_dask.redaction import redact
 
-__all__ = [
-    "BarProgress",
-    "LinesProgress",
-    "NotebookProgress",
-    "Progress",
-    "join_if_fits",
-    "layer_metrics",
-    "metrics_line",
-    "notebook_shell",
-    "show_metrics",
-    "start_progress",
-]
-
 FREE_LINES = 100
 """Lines of metrics that are printed without a pause."""
 

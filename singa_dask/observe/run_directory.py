@@ -38,18 +38,6 @@ from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.trace import TraceFile
 from singa_dask.redaction import redact
 
-__all__ = [
-    "COMMANDS",
-    "METRICS",
-    "RunDirectory",
-    "first_command",
-    "log_line",
-    "new_job_id",
-    "newest_run",
-    "read_summary",
-    "short_url",
-]
-
 logger = logging.getLogger(__name__)
 
 # keys that are equal in metrics of the same batches

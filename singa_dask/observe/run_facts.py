@@ -11,8 +11,6 @@ from singa_dask.conf.watched import is_less_better, split_metric
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.stored_run import PHASES, StoredRun
 
-__all__ = ["best_metric", "facts_of", "result_of", "time_shares"]
-
 RESULT = (
     "state", "reason", "exit_code", "steps", "seconds", "samples_per_s", "step_ms", "wait_ms", "restarts",
     "recomputed_steps", "lost_s", "resumes", "peak_memory", "bad_records", "bytes", "updates",

@@ -13,8 +13,6 @@ from singa_dask.observe.run_directory import METRICS
 from singa_dask.observe.stored_run import StoredRun
 from singa_dask.redaction import redact
 
-__all__ = ["list_runs"]
-
 NAME = re.compile(r"^name: *(.+?) *$", re.MULTILINE)
 STEPS = re.compile(r"^train_steps: *(\d+)", re.MULTILINE)
 

@@ -15,8 +15,6 @@ from singa_dask.observe.journal import is_in_use, read_objects
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.run_directory import COMMANDS, METRICS, read_summary
 
-__all__ = ["PHASES", "StoredRun", "differences", "flatten", "short_names", "shown_pair"]
-
 PHASES = ("train", "validation", "test")
 COLUMNS = ("step", "phase", "group", "time", "epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")
 """First columns of a table of metrics, in which metrics of layers follow."""

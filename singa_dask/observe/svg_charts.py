@@ -9,8 +9,6 @@ from html import escape
 
 import numpy as np
 
-__all__ = ["COLOURS", "Series", "bar_chart", "line_chart", "short"]
-
 # after Okabe and Ito: told apart by colour-blind people too, on white and on black
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d46", "#7f7f7f")
 

@@ -15,8 +15,6 @@ from singa_dask.observe.journal import read_objects
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.run_directory import METRICS
 
-__all__ = ["TENSORBOARD", "TensorboardFiles", "scalars"]
-
 TENSORBOARD = "tensorboard"
 """Directory of the event files in a run directory."""
 RATES = ("epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")

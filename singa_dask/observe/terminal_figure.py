@@ -11,8 +11,6 @@ import numpy as np
 from singa_dask.lazy import require
 from singa_dask.observe.curves import AXES, Curve, Panel
 
-__all__ = ["draw_text"]
-
 COLOURS = ("blue", "yellow", "green", "magenta", "cyan", "red", "white")
 MARKERS = ("·", "x", "o", "+", "*", "#", "@")
 """Without colours each curve has a character of its own."""

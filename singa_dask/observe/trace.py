@@ -19,8 +19,6 @@ from typing import Any
 
 from singa_dask.data import fs
 
-__all__ = ["TraceFile"]
-
 REWRITE_S = 1.0
 """Shortest time between two writes of the file, in seconds."""
 TRACKS = ("worker", "server", "messages sent", "messages received")

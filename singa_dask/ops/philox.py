@@ -14,8 +14,6 @@ import numpy as np
 
 from singa_dask.ops.contract import Key
 
-__all__ = ["gaussian", "generator", "philox4x32", "uniform", "words", "words_of"]
-
 # One step of Philox's counter gives four 64-bit words: eight float32 values.
 VALUES_PER_COUNT = 8
 

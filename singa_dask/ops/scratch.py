@@ -10,8 +10,6 @@ import numpy as np
 
 from singa_dask.ops.contract import Array, DType
 
-__all__ = ["PIECE_VALUES", "Scratch", "channels_last", "in_layout"]
-
 # Kernels of several passes work on pieces of so many values, which stay in cache.
 PIECE_VALUES = 1 << 15
 

@@ -27,8 +27,6 @@ from singa_dask.serving.batcher import Batcher
 from singa_dask.serving.bodies import JSON, NPY, Asked, read_body, to_npy
 from singa_dask.serving.limits import Limits, Refused
 
-__all__ = ["App"]
-
 Array = npt.NDArray[Any]
 T = TypeVar("T")
 

@@ -17,8 +17,6 @@ from singa_dask.data import Arrays
 from singa_dask.jobs import Model
 from singa_dask.serving.limits import Limits
 
-__all__ = ["Batcher", "batch_sizes"]
-
 Array = npt.NDArray[Any]
 
 # nets of so many sizes are kept by a model

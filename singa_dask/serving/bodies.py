@@ -17,8 +17,6 @@ from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
 from singa_dask.errors import DataError
 from singa_dask.serving.limits import Limits, Refused
 
-__all__ = ["JSON", "NPY", "Asked", "read_body", "to_npy"]
-
 Array = npt.NDArray[Any]
 
 JSON, NPY = "application/json", "application/x-npy"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Limits", "Refused"]
-
 # bodies of the greatest size that are in memory at a time
 MAX_BODIES = 8
 

@@ -15,8 +15,6 @@ from singa_dask.jobs import Model
 from singa_dask.serving.app import App
 from singa_dask.serving.limits import Limits
 
-__all__ = ["Server"]
-
 BACKLOG = 2048
 # the loop of uvicorn looks so often whether it is to end; twice as long it may take besides requests
 ENDS_WITHIN_S = 2.0

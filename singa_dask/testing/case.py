@@ -13,8 +13,6 @@ from singa_dask.layers import LAYERS, Context, Feature, Layer, Records, Shard, S
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.ops.contract import Array
 
-__all__ = ["CPU", "Case", "backward", "forward", "metric", "results", "source", "wire"]
-
 CPU = get_ops("numpy")
 
 

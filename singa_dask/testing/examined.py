@@ -11,8 +11,6 @@ import numpy as np
 
 from singa_dask.errors import ConfigError, PartError, SingaError
 
-__all__ = ["compare", "examine"]
-
 HINTS = {
     "NoneType": "The gradient of a source may be None: write it if source.grad is not None.",
     "read-only": "A gradient is only read: compute in tmp.",

@@ -17,8 +17,6 @@ from singa_dask.ops.contract import Array
 from singa_dask.testing.case import CPU, Case, forward, metric, results
 from singa_dask.testing.examined import compare, examine
 
-__all__ = ["ASPECTS", "check_gradients", "check_layer"]
-
 EPSILON = 1e-5
 TOLERANCE = 1e-6
 BACKWARD = Phase.TRAIN | Phase.BACKWARD

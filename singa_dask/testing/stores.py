@@ -15,8 +15,6 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, PartError
 from singa_dask.testing.examined import compare, examine
 
-__all__ = ["check_fetched", "check_store"]
-
 FIELDS = {"pixel": "uint8", "data": "float32", "label": "int32"}
 
 

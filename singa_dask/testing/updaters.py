@@ -17,8 +17,6 @@ from singa_dask.testing.case import CPU
 from singa_dask.testing.examined import compare, examine
 from singa_dask.training import UPDATERS, Updater
 
-__all__ = ["check_updater"]
-
 PIECE = NumpyOps.update_values
 N_STEPS = 400
 START = np.random.default_rng(1).normal(size=3 * PIECE)

@@ -21,9 +21,6 @@ from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import CapturedKernels
 from singa_dask.registry import Registry
 
-__all__ = ["ALGORITHMS", "BP", "FIRST_STEPS", "Algorithm", "CapturedStep", "check_learns"]
-
-
 LOG = logging.getLogger(__name__)
 
 # The first steps compile kernels and allocate scratch memory, which cannot be captured.

@@ -13,8 +13,6 @@ from singa_dask.layers import RBMHid
 from singa_dask.net import NeuralNet
 from singa_dask.training.algorithm import ALGORITHMS, Algorithm
 
-__all__ = ["CD", "CDConf"]
-
 
 class CDConf(Conf):
     """``cd_conf``: contrastive divergence."""

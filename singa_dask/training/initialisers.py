@@ -17,23 +17,6 @@ from singa_dask.net import NeuralNet, whole_params
 from singa_dask.ops import philox
 from singa_dask.registry import Registry
 
-__all__ = [
-    "INITIALISERS",
-    "Array",
-    "Constant",
-    "Gaussian",
-    "GaussianSqrtFanIn",
-    "Initialiser",
-    "Orthogonal",
-    "Uniform",
-    "UniformSqrtFanIn",
-    "UniformSqrtFanInOut",
-    "check_initialisers",
-    "initial_values",
-    "with_initialisers",
-]
-
-
 INITIALISERS: Registry[Initialiser] = Registry("initialiser")
 
 Array = np.ndarray[Any, Any]

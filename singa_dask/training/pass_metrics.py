@@ -20,8 +20,6 @@ from singa_dask.layers.loss import EuclideanLoss, SigmoidCrossEntropyLoss, Softm
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array
 
-__all__ = ["KINDS", "MAX_BYTES", "PassMetrics", "Scores", "State"]
-
 LOG = logging.getLogger(__name__)
 MAX_BYTES = 256 << 20
 """Most bytes of outputs that are kept for the metrics that need their order; with more these are undefined."""

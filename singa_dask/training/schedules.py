@@ -15,30 +15,6 @@ from singa_dask.conf import LRGenConf
 from singa_dask.conf.model import Conf, Count, Field, Finding, Many, NonNegative, Positive, Size, as_list
 from singa_dask.registry import Registry
 
-__all__ = [
-    "SCHEDULES",
-    "Cosine",
-    "CosineConf",
-    "Exponential",
-    "ExponentialConf",
-    "Fixed",
-    "FixedStep",
-    "FixedStepConf",
-    "Inverse",
-    "InverseConf",
-    "InverseT",
-    "InverseTConf",
-    "Linear",
-    "LinearConf",
-    "Schedule",
-    "Step",
-    "StepConf",
-    "WarmUp",
-    "WarmUpConf",
-    "displayed_rate",
-]
-
-
 SCHEDULES: Registry[Schedule] = Registry("learning-rate schedule")
 
 

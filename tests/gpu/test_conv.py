@@ -1,13 +1,15 @@
-"""Convolution by matrix products on a GPU: in pieces, in bfloat16, on no images. Its meaning is in the contract."""
+"""Convolution by matrix products on a GPU: in pieces, in bfloat16, on no images; and how long a run takes."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
 from singa_dask.ops import BFLOAT16, NumpyOps
+from singa_dask.ops.cupy import conv
 from singa_dask.ops.cupy import cudnn as cupy_cudnn
 from tests.backends import backend
 
@@ -64,3 +66,30 @@ def test_no_images() -> None:
     ops.conv2d_grad_input(y, w, x, STRIDE, PAD)
     ops.conv2d_grad_weight(x, y, w, b, STRIDE, PAD)
     assert not ops.to_host(w).any() and not ops.to_host(b).any()
+
+
+# -- time of an engine ---------------------------------------------------------------------------------
+
+
+def test_time_of_a_run() -> None:
+    ops: Any = backend("cuda:0").for_thread()
+    x, runs = ops.zeros((8,), np.float32), []
+
+    def run() -> None:
+        runs.append(1)
+        ops.relu(x, x)
+
+    assert ops._seconds(run, math.inf) > 0
+    assert len(runs) in (3, 2 + conv.RUNS), "to load it, once, and captured"
+    runs.clear()
+    assert ops._seconds(run, -1.0) > 0
+    assert len(runs) == 2, "it is slow"
+
+
+def test_a_run_that_cannot_be_captured() -> None:
+    ops: Any = backend("cuda:0").for_thread()
+    x = ops.zeros((8,), np.float32)
+    with pytest.raises(RuntimeError):
+        ops._seconds(lambda: ops.to_host(x), math.inf)
+    ops.relu(x, x)
+    assert not ops.to_host(x).any()

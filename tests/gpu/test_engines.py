@@ -378,30 +378,3 @@ def test_every_engine(
             np.testing.assert_array_equal(found[0], found[1], f"{kind} {way}")
             np.testing.assert_array_equal(found[0], found[2], f"{kind} {way}")
         assert n_run > 3
-
-
-# -- time ------------------------------------------------------------------------------------------------
-
-
-def test_time_of_a_run() -> None:
-    ops: Any = backend("cuda:0").for_thread()
-    x, runs = ops.zeros((8,), np.float32), []
-
-    def run() -> None:
-        runs.append(1)
-        ops.relu(x, x)
-
-    assert ops._seconds(run, math.inf) > 0
-    assert len(runs) in (3, 2 + conv.RUNS), "to load it, once, and captured"
-    runs.clear()
-    assert ops._seconds(run, -1.0) > 0
-    assert len(runs) == 2, "it is slow"
-
-
-def test_a_run_that_cannot_be_captured() -> None:
-    ops: Any = backend("cuda:0").for_thread()
-    x = ops.zeros((8,), np.float32)
-    with pytest.raises(RuntimeError):
-        ops._seconds(lambda: ops.to_host(x), math.inf)
-    ops.relu(x, x)
-    assert not ops.to_host(x).any()

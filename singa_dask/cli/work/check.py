@@ -15,8 +15,6 @@ from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer
 from singa_dask.testing import check_layer, check_store, check_updater
 
-__all__ = ["check"]
-
 
 def check(
     name: str, paths: Sequence[str], conf: str | None, learning_rate: float, url: str | None, **of_layer: Any

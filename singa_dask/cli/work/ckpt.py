@@ -18,8 +18,6 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find_steps, find_values, load_values
 from singa_dask.runtime.checkpoints.singa_checkpoint import parse
 
-__all__ = ["ckpt"]
-
 
 def ckpt(ctx: click.Context, url: str, other: str | None, as_json: bool) -> None:
     """List and check the params of a checkpoint, or compare two."""

@@ -38,8 +38,6 @@ from singa_dask.runtime import Patience, local_cluster, present_workers, wait_fo
 from singa_dask.runtime.planning.resources import cpu_count
 from singa_dask.version import __version__
 
-__all__ = ["compare"]
-
 RESULT = "compare.json"
 BUILT_IN = ("single", "sandblaster", "allreduce", "downpour", "hogwild", "hybrid")
 

@@ -27,8 +27,6 @@ from singa_dask.data.stores.manifest_writer import check_manifests, forget_manif
 from singa_dask.errors import DataError
 from singa_dask.ops import get_ops
 
-__all__ = ["bench", "head", "inspect", "measure", "verify"]
-
 # of a benchmark; the second one begins inside a block
 EPOCHS = 2
 MAX_BYTES = 1 << 30

@@ -10,8 +10,6 @@ from singa_dask.observe import to_json
 from singa_dask.observe.run_facts import best_metric, result_of
 from singa_dask.observe.stored_run import StoredRun, differences, flatten, short_names, shown_pair
 
-__all__ = ["diff"]
-
 
 def diff(first: str, second: str, as_json: bool) -> None:
     """Show how the jobs and the results of two runs differ."""

@@ -6,8 +6,6 @@ from singa_dask.cli import job
 from singa_dask.cli.echo import echo
 from singa_dask.exports.exporting import export_job, job_of_run
 
-__all__ = ["export"]
-
 
 def export(
     run: str,

@@ -15,8 +15,6 @@ from singa_dask.jobs.rates import find_rate as find
 from singa_dask.observe import to_json
 from singa_dask.observe.figure import draw
 
-__all__ = ["find_rate"]
-
 
 def find_rate(
     job_file: str,

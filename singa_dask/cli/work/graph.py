@@ -18,8 +18,6 @@ from singa_dask.net import NeuralNet
 from singa_dask.net.picture import Picture
 from singa_dask.runtime.planning.nets import build_nets
 
-__all__ = ["graph"]
-
 PHASES = {"train": Phase.TRAIN, "val": Phase.VALIDATION, "test": Phase.TEST}
 FREQUENCIES = {"val": "validate_freq and validate_steps", "test": "test_freq and test_steps"}
 TEXTS, DRAWINGS = (".dot", ".json"), (".svg", ".png")

@@ -7,8 +7,6 @@ from singa_dask.cli.echo import echo
 from singa_dask.exports.importing import import_into, read_map
 from singa_dask.exports.weights import read_weights
 
-__all__ = ["import_"]
-
 
 def import_(weights: str, job_file: str, sets: tuple[str, ...], map_file: str | None, partial: bool, out: str) -> None:
     """Make a checkpoint of weights from another program."""

@@ -26,8 +26,6 @@ from singa_dask.observe import show_metrics, to_json
 from singa_dask.observe.figure import draw_confusion
 from singa_dask.runtime.inference.predictions import csv_lines
 
-__all__ = ["extract", "predict", "test"]
-
 NAMES = {Phase.TEST: "test", Phase.VALIDATION: "validation"}
 
 

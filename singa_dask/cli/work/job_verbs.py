@@ -16,8 +16,6 @@ from singa_dask.errors import CheckpointError, ClusterError, ConfigError, SingaE
 from singa_dask.observe import join_if_fits, log_line, read_summary, short_url, start_progress
 from singa_dask.runtime import Follower, RemoteJobs
 
-__all__ = ["attach", "checkpoint", "kill", "logs", "stack", "stop"]
-
 LOOK_S = 0.2
 
 

@@ -20,8 +20,6 @@ from singa_dask.data import Store
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer
 
-__all__ = ["layers", "named_parts"]
-
 INDENT = "  "
 # columns of text beyond which lines are hard to read
 MAX_COLUMNS = 120

@@ -13,8 +13,6 @@ from singa_dask.cli.tables import Column, ago, table, terminal_width
 from singa_dask.errors import ClusterError
 from singa_dask.observe import to_json
 
-__all__ = ["list_jobs"]
-
 SHOWN_ENDED = 10
 REASON = 60
 """Characters of a reason that are shown."""

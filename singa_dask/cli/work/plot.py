@@ -19,8 +19,6 @@ from singa_dask.observe.run_facts import best_metric, result_of
 from singa_dask.observe.stored_run import StoredRun, short_names
 from singa_dask.observe.terminal_figure import draw_text
 
-__all__ = ["plot"]
-
 SUFFIXES = (".png", ".svg", ".html")
 WIDTHS = (40, 120)
 

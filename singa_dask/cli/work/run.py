@@ -24,8 +24,6 @@ from singa_dask.runtime import Driver, JobRun, Patience, Result, connect, plan_p
 from singa_dask.runtime import detach as detach_job
 from singa_dask.runtime.checkpoints.lookup import find_values
 
-__all__ = ["run"]
-
 
 def run(
     ctx: click.Context,

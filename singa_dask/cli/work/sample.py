@@ -15,8 +15,6 @@ from singa_dask.jobs.checking import check
 from singa_dask.runtime.inference.sampling import sample as write_sample
 from singa_dask.runtime.inference.sampling import sampling_job, writes
 
-__all__ = ["sample"]
-
 
 def sample(
     job_file: str,

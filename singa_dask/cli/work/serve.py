@@ -11,8 +11,6 @@ from singa_dask.cli.echo import echo
 from singa_dask.cli.signals import Signals
 from singa_dask.jobs import load_model
 
-__all__ = ["is_loopback", "serve"]
-
 
 def serve(
     run: str,

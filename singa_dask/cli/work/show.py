@@ -18,8 +18,6 @@ from singa_dask.observe.run_facts import facts_of
 from singa_dask.observe.stored_run import StoredRun
 from singa_dask.runtime.checkpoints.lookup import find_steps
 
-__all__ = ["show"]
-
 WORDS = {"compute": "computing, tests, checkpoints", "data": "waiting for data", "params": "waiting for params"}
 MAX_DEVICES = 8
 

@@ -13,8 +13,6 @@ from singa_dask.jobs.datasets.binding import readers
 from singa_dask.runtime import absent_records, n_threads, plan_processes
 from singa_dask.runtime.planning.devices import device_names, n_on_gpus
 
-__all__ = ["validate"]
-
 
 def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, strict: bool) -> None:
     """Check a job file and show what it makes; start nothing."""

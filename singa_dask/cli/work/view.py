@@ -11,8 +11,6 @@ from singa_dask.cli.echo import echo
 from singa_dask.cli.tables import Column, ago, table, terminal_width
 from singa_dask.observe import short_url, show_metrics, to_json
 
-__all__ = ["view"]
-
 SHORT = 10
 """Number of events that are shown."""
 

@@ -15,8 +15,6 @@ import numpy as np
 from singa_dask.data.codecs.protobuf import BYTES, FIXED32, FIXED64, VARINT, varints_of
 from singa_dask.errors import CheckpointError
 
-__all__ = ["StoredParam", "plain_param_name", "read_blobprotos"]
-
 
 @dataclass(frozen=True)
 class StoredParam:

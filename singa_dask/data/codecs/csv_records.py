@@ -18,21 +18,6 @@ import pyarrow.csv
 
 from singa_dask.errors import DataError
 
-__all__ = [
-    "AS_UTF8",
-    "Run",
-    "check_charset",
-    "cut_records",
-    "decimal_comma",
-    "fault_of",
-    "find_wrong",
-    "has_numbers",
-    "is_number",
-    "parse_columns",
-    "read_header",
-    "record_starts",
-]
-
 QUOTE, NEWLINE, RETURN = b'"\n\r'
 HEAD_BYTES = 1 << 14
 BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")

@@ -14,8 +14,6 @@ import numpy as np
 
 from singa_dask.lazy import require
 
-__all__ = ["Filter", "check_filters", "decode_chunk", "load_h5py"]
-
 GZIP, SHUFFLE, FLETCHER32, SZIP, NBIT, SCALE_OFFSET = 1, 2, 3, 4, 5, 6
 # filters of the library that may read beyond damaged data
 REFUSED = {SZIP: "szip", NBIT: "nbit", SCALE_OFFSET: "scaleoffset"}

@@ -22,17 +22,6 @@ DAMAGE: tuple[type[Exception], ...] = (OSError, SyntaxError, ValueError)
 if Image is not None:
     DAMAGE += (Image.DecompressionBombError, Image.DecompressionBombWarning)
 
-__all__ = [
-    "HEAD_BYTES",
-    "IMAGE_SUFFIXES",
-    "decode_image",
-    "decode_images",
-    "image_columns",
-    "image_pixels",
-    "image_size",
-    "is_image",
-]
-
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 HEAD_BYTES = 12

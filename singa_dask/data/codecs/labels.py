@@ -10,20 +10,6 @@ import numpy.typing as npt
 
 from singa_dask.errors import DataError
 
-__all__ = [
-    "LABEL_NAMES",
-    "as_labels",
-    "as_values",
-    "find_wrong_label",
-    "find_wrong_weight",
-    "is_numeric",
-    "is_point",
-    "is_rounded",
-    "label_field",
-    "labels_among",
-    "value_name",
-]
-
 LABEL_NAMES = ("label", "labels", "y", "class", "target", "targets")
 """A field with one of these names, in upper or lower case, is the label, in all formats."""
 MAX_SHOWN = 20

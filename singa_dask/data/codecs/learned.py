@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
 
-__all__ = ["Learned"]
-
 
 class Learned(NamedTuple):
     """What checkpoints keep of the training data, by input layer of the training net."""

@@ -21,8 +21,6 @@ from singa_dask.data.fs.mapped_file import note_read
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.errors import DataError
 
-__all__ = ["MAGIC", "MAGIC_AT", "LMDBFile", "find_values"]
-
 MAGIC = struct.pack("<I", 0xBEEFC0DE)
 MAGIC_AT = 16
 META_PAGES = 2

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BYTES", "FIXED32", "FIXED64", "VARINT", "Column", "columns", "key", "varint", "varints_of"]
-
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 

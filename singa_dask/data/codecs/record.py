@@ -19,20 +19,6 @@ from singa_dask.data.codecs.protobuf import BYTES, FIXED32, VARINT, Column
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 
-__all__ = [
-    "Decoder",
-    "bisect_rows",
-    "check_schema",
-    "decode_datums",
-    "decode_records",
-    "decode_values",
-    "encode_record",
-    "salvage_rows",
-    "salvage_values",
-    "schema_of",
-    "show_schema",
-]
-
 # fields of SINGA's WordRecord: word, word_index, class_index, class_start, class_end
 WORD_FIELDS = [(1, BYTES), (2, VARINT), (3, VARINT), (4, VARINT), (5, VARINT)]
 

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MAX_OF_RARE", "MAX_SCALED", "Moments", "Scaling", "columns_of"]
-
 Array = npt.NDArray[Any]
 
 BLOCK = 1 << 17

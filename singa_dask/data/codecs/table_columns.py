@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 
 from singa_dask.errors import DataError
 
-__all__ = ["as_floats", "as_texts", "check_label_type", "column_kind", "missing_of", "missing_rows", "whole"]
-
 
 def column_kind(kind: pa.DataType) -> str:
     """Return ``number``, ``boolean``, ``string``, ``empty`` or, for a type that is not supported, its name."""

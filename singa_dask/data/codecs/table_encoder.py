@@ -23,8 +23,6 @@ from singa_dask.data.codecs.table_spec import MAX_SHOWN, TableSpec
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 
-__all__ = ["MAX_CATEGORIES", "TableEncoder", "TableStatistics"]
-
 LARGEST = float(np.finfo(np.float32).max)
 Where = Callable[[int], str]
 Values = npt.NDArray[Any]

@@ -11,8 +11,6 @@ from singa_dask.data.codecs.labels import is_point, labels_among
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
 
-__all__ = ["MAX_SHOWN", "TableSpec", "show_columns"]
-
 MAX_SHOWN = 20
 # beginnings of Arrow's names of types
 ARRAYS = ("list", "large_list", "fixed_size_list", "fixed_size_binary", "extension")

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from singa_dask.data.codecs.labels import LABEL_NAMES, labels_among
 
-__all__ = ["LineParser"]
-
 # kinds of characters; 0 for those of numbers and all others
 BLANK, SEPARATOR, NEWLINE = 1, 2, 3
 NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")

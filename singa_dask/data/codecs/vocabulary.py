@@ -22,17 +22,6 @@ from singa_dask.data.fs.byte_source import open_bytes
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 
-__all__ = [
-    "classes_of",
-    "count_words",
-    "decode_text",
-    "encode_text",
-    "read_text",
-    "read_words",
-    "split_words",
-    "vocabulary_of",
-]
-
 # characters that are looked up at a time
 PIECE = 1 << 22
 END = "</s>"

@@ -42,8 +42,6 @@ from singa_dask.data.stores.store import STORES, Store
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.registry import suggest
 
-__all__ = ["Run", "convert", "run_here"]
-
 # files of a plan's directory: identity of the plan; mean record; marker that all is done and can be moved
 PLAN_FILE, MEAN, DONE = "plan.json", "mean", "done"
 

@@ -29,8 +29,6 @@ from singa_dask.data.stores.opening import shard_url
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.errors import DataError
 
-__all__ = ["DIRECT_BYTES", "RUN_BYTES", "SOURCES", "Plan", "Shard", "first_change", "make_plan", "source_versions"]
-
 VERSION = 3
 # file of a plan's directory: the version of each source file
 SOURCES = "sources.json"

@@ -29,20 +29,6 @@ from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.registry import suggest
 
-__all__ = [
-    "KEYS",
-    "ConvertRequest",
-    "backend_of",
-    "check_request",
-    "key_options",
-    "kind_options",
-    "kinds",
-    "open_source",
-    "parse_split",
-    "reader_options",
-    "source_files",
-]
-
 # pattern of keys, by kind of the sources
 KEYS = {"cifar": "%05d"}
 # parameters of all writers

@@ -26,19 +26,6 @@ from singa_dask.data.stores.store import STORES, Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 
-__all__ = [
-    "ORDER",
-    "POSITIONS",
-    "Task",
-    "keep_source",
-    "release_session",
-    "release_source",
-    "report",
-    "reporting",
-    "staged_url",
-    "write_arrays",
-]
-
 # files: source index of each output record, and output position of each source record, -1 if not written
 ORDER, POSITIONS = "order", "places"
 # floats are summed in chunks of so many records, so that a mean does not depend on the blocks of the source

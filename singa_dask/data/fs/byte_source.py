@@ -11,8 +11,6 @@ from singa_dask.data.fs.io_threads import MAX_READS, io_threads, map_ahead
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.errors import DataError
 
-__all__ = ["Bytes", "Memory", "Range", "ReadAhead", "open_bytes", "scan_ahead"]
-
 GZIP_MAGIC = b"\x1f\x8b"
 AHEAD_BYTES = 1 << 22
 # of chunks that are requested and not yet used

@@ -19,8 +19,6 @@ from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.fs.mapped_file import map_file
 from singa_dask.errors import DataError
 
-__all__ = ["Cache", "default_folder", "key_of", "open_cache"]
-
 LOG = logging.getLogger(__name__)
 
 DEFAULT_LIMIT_GB = 20.0

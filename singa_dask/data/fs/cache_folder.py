@@ -23,8 +23,6 @@ from singa_dask.data.fs.locks import delete_unlocked, network_filesystem, try_lo
 from singa_dask.data.fs.mapped_file import note_read
 from singa_dask.errors import DataError
 
-__all__ = ["SEAL", "CacheFolder", "CachedFile", "is_whole", "seal_of"]
-
 MARKER = "singa-dask-cache"
 MAGIC = b"SDCACHE1"
 # magic, key, bytes, crc32c

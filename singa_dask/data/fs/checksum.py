@@ -7,8 +7,6 @@ import numpy.typing as npt
 from google_crc32c import extend
 from google_crc32c import value as crc_of
 
-__all__ = ["checksum_of", "crc32c", "masked"]
-
 
 def checksum_of(data: bytes | memoryview, before: int = 0) -> int:
     """Return the CRC32C of bytes, without copying them; ``before`` is the checksum of the preceding bytes."""

@@ -19,8 +19,6 @@ from singa_dask.data.fs import files
 from singa_dask.data.fs.mapped_file import map_file
 from singa_dask.errors import DataError
 
-__all__ = ["DEFAULT_LIMIT_MB", "check_decompressed", "gunzip", "limit_of", "read_member", "with_limit"]
-
 DEFAULT_LIMIT_MB = 8192
 # decompressed files of this process beyond these bytes are temporary files, not memory
 IN_MEMORY_BYTES = 1 << 28

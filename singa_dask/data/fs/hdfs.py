@@ -33,8 +33,6 @@ from singa_dask.data.fs.hdfs_connection import (
 )
 from singa_dask.data.fs.range_file import RangeFile
 
-__all__ = ["HdfsFileSystem", "HdfsReader"]
-
 Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)

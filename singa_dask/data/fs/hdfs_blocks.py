@@ -19,8 +19,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["block_locations", "ha_namenodes", "hadoop_settings", "name_service", "user_name", "web_addresses"]
-
 # of Hadoop 3, and of Hadoop 2
 WEB_PORTS = (9870, 50070)
 # the public operation, since Hadoop 3.2, and the private one, since 2.0

@@ -19,8 +19,6 @@ from fsspec.implementations.arrow import HadoopFileSystem
 from singa_dask.data.fs.hdfs import HdfsFileSystem
 from singa_dask.data.fs.hdfs_connection import with_errno
 
-__all__ = ["CLIENTS", "SCHEMES", "Client", "connect", "parent", "rename", "set_timeout"]
-
 SCHEMES = ("hdfs://", "viewfs://")
 # seconds to connect, and without data
 TIMEOUT_S = (10.0, 60.0)

@@ -26,17 +26,6 @@ from singa_dask.data.fs import hdfs_blocks
 from singa_dask.errors import DataError
 from singa_dask.gate import pause
 
-__all__ = [
-    "IO_DEADLINE_S",
-    "WRITE_IDLE_S",
-    "Connection",
-    "connection",
-    "os_error",
-    "patiently",
-    "repeated",
-    "with_errno",
-]
-
 Result = TypeVar("Result")
 
 IO_DEADLINE_S = 60.0

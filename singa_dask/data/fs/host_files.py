@@ -28,8 +28,6 @@ from singa_dask.data.fs.locks import create_locked, delete_unlocked
 from singa_dask.data.fs.range_file import RangeFile
 from singa_dask.errors import DataError
 
-__all__ = ["SCHEME", "Catalog", "PartFile", "PartFolders", "cache_of", "dataset_of", "local_path", "mounted"]
-
 SCHEME = "dask://"
 SAFE = re.compile(r"\w[\w.-]*", re.ASCII)
 # one that begins with a dot is not locked yet

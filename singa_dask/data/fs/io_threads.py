@@ -17,8 +17,6 @@ from contextvars import copy_context
 from functools import partial
 from typing import TypeVar
 
-__all__ = ["MAX_READS", "IoThreads", "decode_threads", "io_threads", "map_ahead", "open_threads"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -13,8 +13,6 @@ from filelock import lock_descriptor
 
 from singa_dask.gate import pause
 
-__all__ = ["create_locked", "delete_unlocked", "network_filesystem", "try_lock", "wait_for_lock"]
-
 POLL_S = 0.01
 # of Linux, as /proc/mounts has them
 NETWORK_FILESYSTEMS = frozenset(

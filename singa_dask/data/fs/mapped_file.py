@@ -13,8 +13,6 @@ import weakref
 from pathlib import Path
 from typing import IO, cast
 
-__all__ = ["FAULT_BYTES", "limit_resident", "map_file", "note_read", "read_ahead"]
-
 # pages that all maps of the process keep, in bytes
 RESIDENT_BYTES = 1 << 28
 # bytes read between two looks at what the process holds

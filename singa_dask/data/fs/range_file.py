@@ -6,8 +6,6 @@ import io
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["RangeFile"]
-
 
 class _Source(Protocol):
     @property

@@ -16,8 +16,6 @@ from singa_dask.data.fs.mapped_file import map_file, note_read, read_ahead
 from singa_dask.errors import DataError
 from singa_dask.gate import check_gate
 
-__all__ = ["RangeReader", "version", "versions", "with_cache"]
-
 LOOK_S, ASK_S = 0.1, 5.0
 """Seconds between two looks whether a file was changed: a local one, and a remote one. HDFS is asked only where a file
 is opened again."""

@@ -17,8 +17,6 @@ from singa_dask.data.order.shuffle import draw
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 
-__all__ = ["BadLog", "BadPolicy", "BadRecord", "OnError", "Substituter"]
-
 OnError = Literal["raise", "skip", "replace"]
 
 MAX_DRAWS = 8

@@ -11,8 +11,6 @@ from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Block
 from singa_dask.errors import DataError
 
-__all__ = ["DEFAULT_BYTES", "MemoryBudget", "MemoryLimit", "decoding_bytes"]
-
 DEFAULT_BYTES = 1280 << 20
 # batches that are read together
 SLAB_BYTES = 4 << 20

@@ -17,8 +17,6 @@ from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted
 
-__all__ = ["Fetcher"]
-
 
 @dataclass(eq=False)
 class _Fetch:

@@ -29,8 +29,6 @@ from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted
 
-__all__ = ["Loader"]
-
 LOG = logging.getLogger(__name__)
 
 

@@ -17,8 +17,6 @@ from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Block
 from singa_dask.errors import DataError
 
-__all__ = ["HostSpan", "Locations", "Survey", "deal_by_host", "host_names", "same_host"]
-
 LOOPBACK = ("127.", "localhost", "::1", "ip6-l")
 
 

@@ -17,8 +17,6 @@ from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted, DataError
 
-__all__ = ["BlockReader", "empty_arrays"]
-
 PAGE_BYTES = 4096
 
 

@@ -18,8 +18,6 @@ from singa_dask.data.order.sampler import LookAhead, Sampler
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 
-__all__ = ["Batch", "BlockPool", "Slab", "SlabReader"]
-
 Ids = npt.NDArray[np.int64]
 
 

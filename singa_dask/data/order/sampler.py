@@ -20,8 +20,6 @@ import numpy.typing as npt
 from singa_dask.data.order.shuffle import BlockOrder, FullOrder, GroupRecords, Ids, LastBatch
 from singa_dask.errors import DataError
 
-__all__ = ["CANONICAL_STREAMS", "MAX_STEPS", "LookAhead", "Sampler", "Shuffle", "advanced"]
-
 Shuffle = Literal["none", "block", "full"]
 
 # divisible by 1, 2, 3, 4, 6, 8, 12, 16 and 24 workers

@@ -19,8 +19,6 @@ import numpy.typing as npt
 
 from singa_dask.errors import DataError
 
-__all__ = ["BlockOrder", "FullOrder", "GroupRecords", "Ids", "LastBatch", "draw", "permutation", "random_skip"]
-
 # numbers at a time, where temporary arrays would take much memory
 CHUNK = 1 << 20
 LastBatch = Literal["wrap", "drop_last", "pad"]

@@ -24,8 +24,6 @@ from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError
 
-__all__ = ["CLASS_NAMES", "PACKED", "ArrayGroup", "ArrayStore", "StoredArray"]
-
 VALUE_NAMES = ("images", "image", "pixel", "pixels", "data", "x", "features")
 CLASS_NAMES = ("class_names", "classes", "names")
 # attributes of arrays whose values stand for others

@@ -28,8 +28,6 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
 
-__all__ = ["METADATA", "ArrowStore", "check_described", "column_array", "schema_for"]
-
 STREAM = b"\xff" * 4
 MAGIC = b"ARROW1"
 METADATA = b"singa_dask"

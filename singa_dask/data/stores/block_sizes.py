@@ -16,8 +16,6 @@ from singa_dask.data.fs.byte_source import Bytes, scan_ahead
 from singa_dask.data.types import Arrays, Block, Records
 from singa_dask.errors import DataError
 
-__all__ = ["BLOCK_BYTES", "NEWLINE", "Rechunker", "cut_blocks", "cut_lines", "rows_per_block"]
-
 BLOCK_BYTES = 1 << 20
 # block sizes are multiples of this, so that batches of a power of two lie within a block
 EVEN_ROWS = 256

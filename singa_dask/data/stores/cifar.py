@@ -14,8 +14,6 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Field
 from singa_dask.errors import DataError
 
-__all__ = ["CifarStore"]
-
 # file of class names, by the number of label bytes
 NAME_FILES = {1: "batches.meta.txt", 2: "fine_label_names.txt"}
 

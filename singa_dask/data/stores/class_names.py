@@ -20,22 +20,6 @@ from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 
-__all__ = [
-    "ClassNames",
-    "LabelMatch",
-    "Labels",
-    "find_label",
-    "has_several_labels",
-    "hugging_face_names",
-    "label_columns",
-    "label_table",
-    "parse_names",
-    "read_classes",
-    "relabel",
-    "show_names",
-    "write_options",
-]
-
 # maximum number of names of one list in a message
 MAX_SHOWN = 20
 

@@ -20,8 +20,6 @@ from singa_dask.data.stores.block_sizes import BLOCK_BYTES
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays, Block, Field
 
-__all__ = ["Column", "ColumnStore"]
-
 
 @dataclass(frozen=True)
 class Column:

@@ -22,8 +22,6 @@ from singa_dask.data.stores.array_store import CLASS_NAMES, PACKED, ArrayGroup, 
 from singa_dask.data.stores.store import STORES
 from singa_dask.errors import DataError
 
-__all__ = ["HDF5Store"]
-
 MAGIC = b"\x89HDF\r\n\x1a\n"
 HEAP_MAGIC = b"GCOL"
 # bytes before the objects of a heap, and before each of them

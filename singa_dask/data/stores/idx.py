@@ -13,8 +13,6 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Field
 from singa_dask.errors import DataError
 
-__all__ = ["IdxStore", "idx_shape"]
-
 BYTE_MAGIC = b"\0\0\x08"
 
 

@@ -23,8 +23,6 @@ from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, STORES, Store
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import DataError
 
-__all__ = ["ImageFolderStore", "ImageListStore", "entries_of"]
-
 LOG = logging.getLogger(__name__)
 INT32 = np.iinfo(np.int32)
 OF_SYSTEMS = "__MACOSX", "Thumbs.db", "desktop.ini"

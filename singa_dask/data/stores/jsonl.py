@@ -26,8 +26,6 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 
-__all__ = ["JsonLinesStore"]
-
 BOM = codecs.BOM_UTF8
 PIXEL_KEYS = ("pixel", "pixels", "image", "images")
 VALUE_KEYS = ("features", "data", "x", *PIXEL_KEYS)

@@ -37,8 +37,6 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays, Records
 from singa_dask.errors import DataError
 
-__all__ = ["KVFile", "KVFileStore", "KVFileWriter", "write_pairs"]
-
 LENGTH = struct.Struct("<Q")
 SHARD = "shard.dat"
 CHUNK_BYTES = 1 << 24

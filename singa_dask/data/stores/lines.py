@@ -14,8 +14,6 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 
-__all__ = ["LineStore"]
-
 # maximum size of a block whose lines are padded to the longest
 MAX_PADDED_BYTES = 1 << 28
 

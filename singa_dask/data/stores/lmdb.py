@@ -36,8 +36,6 @@ from singa_dask.data.stores.store import STORES, Store
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
 
-__all__ = ["LMDBStore"]
-
 # key of the description of our records; sorts after all other keys
 INFO_KEY = b"__singa_dask__"
 KEY = b"%012d"

@@ -26,8 +26,6 @@ from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, Store
 from singa_dask.data.types import Block, Field, FileSum
 from singa_dask.errors import DataError
 
-__all__ = ["VERSION", "CachedIndex", "Manifest", "find_manifest", "manifest_url", "name_of", "plain"]
-
 VERSION = 1
 # files that an error names
 MAX_NAMED = 3

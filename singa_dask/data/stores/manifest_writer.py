@@ -15,8 +15,6 @@ from singa_dask.data.stores.store import Store
 from singa_dask.data.types import FileSum
 from singa_dask.errors import DataError
 
-__all__ = ["check_manifests", "forget_manifest", "write_manifest"]
-
 
 def check_manifests(store: Store) -> None:
     """Check that each manifest next to the data of an open store is used.

@@ -23,8 +23,6 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Field
 from singa_dask.errors import DataError
 
-__all__ = ["NPY_DAMAGE", "NpyArray", "NpyStore", "check_array", "decode_npy", "locate_npy", "npy_columns"]
-
 # a word of a file's name -> the word in the name of the labels
 LABEL_WORDS = {"x": "y", "X": "y", "images": "labels", "image": "label", "features": "labels", "data": "labels"}
 WORD = re.compile(rf"(?<![A-Za-z])({'|'.join(LABEL_WORDS)})(?![A-Za-z])")

@@ -27,8 +27,6 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Records
 from singa_dask.errors import DataError
 
-__all__ = ["NpzStore"]
-
 MAGIC = b"PK\x03\x04"
 LOCAL_HEADER_BYTES = 30
 # the record at the end of an archive, where the number of members is in it, and what stands for more than fit there

@@ -25,8 +25,6 @@ from singa_dask.data.stores.store import MANIFEST_DIR, STORES, Store
 from singa_dask.data.types import Arrays, Block
 from singa_dask.errors import ConfigError, DataError
 
-__all__ = ["ShardedStore", "check_splits", "detect", "is_pattern", "open_store", "shard_url", "shard_urls"]
-
 # maximum number of entries of a directory that are tried as folders of images
 MAX_LOOKED_AT = 16
 # what `Store.matches` sees of a file

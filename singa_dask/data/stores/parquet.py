@@ -30,8 +30,6 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
 
-__all__ = ["ParquetStore"]
-
 MAGIC = b"PAR1"
 VALUE_NAMES = ("image", "images", "img", "pixel", "data", "x")
 

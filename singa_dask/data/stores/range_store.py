@@ -17,8 +17,6 @@ from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays, Block, FileSum
 from singa_dask.errors import ConfigError, DataError
 
-__all__ = ["RangeStore", "describe", "read_ranges", "rest_of"]
-
 # What is in no block can be as long as the file, and of many parts: arrays and columns that no field is read from. So
 # only this much counts of both ends of a gap, at the start or the end of the file and elsewhere, and so many gaps.
 MAX_END_BYTES, MAX_GAP_BYTES, MAX_GAPS = 1 << 22, 1 << 16, 16

@@ -29,8 +29,6 @@ from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.stores.table_part import Part
 from singa_dask.errors import DataError
 
-__all__ = ["ParquetPart", "RowGroups"]
-
 # ranges that are closer than this are read as one: the bytes between them take less time than another request
 MAX_GAP_BYTES = 1 << 17
 # rows of a row group that are decoded at a time

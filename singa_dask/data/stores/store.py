@@ -22,8 +22,6 @@ from singa_dask.data.types import Arrays, Block, Field, FileSum, Records, TableC
 from singa_dask.errors import DataError
 from singa_dask.registry import Registry
 
-__all__ = ["ADVICE", "MANIFEST_DIR", "STORES", "Store", "backends_holding"]
-
 # directory of manifests, next to the data
 MANIFEST_DIR = "_singa"
 # ends errors of data that differs from its manifest

@@ -23,8 +23,6 @@ from singa_dask.data.stores.table_whole import WHOLE_SUFFIXES, read_whole
 from singa_dask.data.types import Arrays, Block, FileSum, TableColumn
 from singa_dask.errors import DataError
 
-__all__ = ["TableStore", "open_part"]
-
 
 def open_part(
     url: str,

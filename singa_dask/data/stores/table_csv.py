@@ -25,8 +25,6 @@ from singa_dask.data.fs.byte_source import Range, open_bytes, scan_ahead
 from singa_dask.data.stores.table_part import Part
 from singa_dask.errors import DataError
 
-__all__ = ["CsvPart"]
-
 # records that are looked at for decimal commas
 SHOWN_ROWS = 1000
 TYPES = {"number": pa.float64(), "boolean": pa.bool_(), "string": pa.string(), "empty": pa.float64()}

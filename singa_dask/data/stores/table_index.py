@@ -25,8 +25,6 @@ from singa_dask.data.stores.store import MANIFEST_DIR
 from singa_dask.data.stores.table_part import Part, TableFile, TableReader, kind_of_key
 from singa_dask.errors import DataError
 
-__all__ = ["GROUP_BYTES", "TableIndex", "TableScan", "find_index", "index_url", "keep_index"]
-
 LOG = logging.getLogger(__name__)
 VERSION = 1
 # the index of a smaller table is not kept: it is made again faster than it is read from a remote file system

@@ -23,8 +23,6 @@ from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.stores.table_whole import WHOLE_SUFFIXES
 from singa_dask.errors import DataError
 
-__all__ = ["OpenParts", "Part", "TableFile", "TableReader", "format_of", "kind_of_key", "table_files"]
-
 # local files, which are mapped, and files that are held in memory
 MAX_LOCAL = 8
 MAX_REMOTE = 256

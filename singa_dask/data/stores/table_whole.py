@@ -15,8 +15,6 @@ from singa_dask.data.fs.byte_source import Memory, open_bytes
 from singa_dask.errors import DataError
 from singa_dask.lazy import require
 
-__all__ = ["WHOLE_SUFFIXES", "read_whole"]
-
 WHOLE_SUFFIXES = (".json", ".json.gz", ".xlsx")
 ROWS = 1 << 14
 

@@ -31,8 +31,6 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 
-__all__ = ["Member", "TarIndex", "TarStore"]
-
 LOG = logging.getLogger(__name__)
 
 LABEL_SUFFIX = ".cls"

@@ -26,8 +26,6 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays, Field, Records, TableColumn
 from singa_dask.errors import DataError
 
-__all__ = ["TextStore"]
-
 HEAD_BYTES = 1 << 14
 BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 

@@ -24,8 +24,6 @@ from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 
-__all__ = ["TFRecordStore"]
-
 HEAD_BYTES, TAIL_BYTES = 12, 4
 IMAGE_NAMES = ("image/encoded", "image_raw", "image", "images", "pixel", "data", "x")
 # of the features of ImageNet: the number of a class, and its name

@@ -26,8 +26,6 @@ from singa_dask.data.types import FileSum
 from singa_dask.errors import DataError
 from singa_dask.lazy import require
 
-__all__ = ["ZarrStore"]
-
 # metadata of arrays and of groups, in versions 3 and 2; the attributes of version 2 are in a file of their own
 ARRAY_FILES = ("zarr.json", ".zarray")
 GROUP_FILES = ("zarr.json", ".zgroup")

@@ -18,8 +18,6 @@ from singa_dask.data.stores.block_sizes import rows_per_block
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.dataset import PartFacts, place_of
 
-__all__ = ["ArrayWriter", "check_weight_type", "feature_field", "is_text", "output_field", "texts_of"]
-
 Values = npt.NDArray[Any]
 
 NUMBERS = "biuf"

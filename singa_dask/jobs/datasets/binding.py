@@ -20,19 +20,6 @@ from singa_dask.layers.records import StoreConf, check_shape, without_labels
 from singa_dask.registry import suggest
 from singa_dask.runtime.planning.passes import store_of, with_stores
 
-__all__ = [
-    "check_names",
-    "check_shapes",
-    "check_weights",
-    "find_wrong_columns",
-    "fit_to_data",
-    "readers",
-    "shown_by_name",
-    "with_defaults",
-    "with_urls",
-    "without_unread",
-]
-
 
 def readers(job: JobConf) -> dict[int, str]:
     """Return the layers that read data of Python objects: name of the data by index of the layer."""

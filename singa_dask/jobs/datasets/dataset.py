@@ -6,8 +6,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Dataset", "PartFacts", "WritePart", "place_of"]
-
 
 def place_of(dataset: str, index: int, n_parts: int) -> str:
     """Return where errors are: the dataset, and the partition if there are several."""

@@ -19,8 +19,6 @@ from singa_dask.data.stores.block_sizes import rows_per_block
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.dataset import PartFacts, place_of
 
-__all__ = ["FrameWriter", "as_table", "drop_columns", "names_of", "output_names", "weight_name"]
-
 # of the records of a row group, which is decoded as a whole; in file order a batch may take two
 GROUP_BYTES = 4 << 20
 HINT = "Convert it to numbers or strings, or leave it out."

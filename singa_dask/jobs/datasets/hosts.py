@@ -24,8 +24,6 @@ from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.runtime import JobRun, check_room, plan_processes
 from singa_dask.runtime.job.placing_parts import drop_from_hosts, place_on_hosts
 
-__all__ = ["local_parts", "placed", "placed_job", "published"]
-
 PREFIX, LOCK = "singa-dask-data-", "lock"
 
 

@@ -28,8 +28,6 @@ from singa_dask.jobs.datasets.partitions import map_parts, parts_of, rows_togeth
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["as_dataset", "as_datasets"]
-
 BOOLEANS = ("false", "true")
 TAKEN = (
     "an array of NumPy, Dask or xarray, a frame of pandas or Dask, a table of pyarrow, a pair (X, y) of one of them "

@@ -12,8 +12,6 @@ from dask.base import is_dask_collection
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-__all__ = ["array_of", "map_parts", "parts_of", "rows_together"]
-
 
 def parts_of(collection: Any) -> list[Any]:
     """Return the partitions of an array of whole records, or of a frame or column. What two have in common is shared.

@@ -9,9 +9,6 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "CapturedKernels", "DType", "Device", "Event", "Key", "Memory", "Pair", "Scalar", "Transfers"]
-
-
 # An array in the memory of the worker's device: numpy's on a CPU, CuPy's on a GPU, which has no types of its own.
 Array: TypeAlias = np.ndarray[Any, Any]
 # What a reduction to one number returns: a number on a CPU, an array (1,) float64 on a GPU.

@@ -6,8 +6,6 @@ from typing import Protocol
 
 from singa_dask.ops.contract.device import Array, Scalar
 
-__all__ = ["Elementwise"]
-
 
 class Elementwise(Protocol):
     """Kernels that compute value by value; ``out`` may be any of the inputs, all of one shape."""

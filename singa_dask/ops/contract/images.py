@@ -8,8 +8,6 @@ import numpy as np
 
 from singa_dask.ops.contract.device import Array, Pair
 
-__all__ = ["Images"]
-
 
 class Images(Protocol):
     """Kernels on images (N, C, H, W) of any strides, fastest if they lie in memory as N, H, W, C.

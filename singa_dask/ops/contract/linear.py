@@ -6,8 +6,6 @@ from typing import Protocol
 
 from singa_dask.ops.contract.device import Array
 
-__all__ = ["Linear"]
-
 
 class Linear(Protocol):
     """Matrix products; ``D`` and ``H`` are the columns before and after a layer. ``out`` shares memory with no input.

@@ -7,8 +7,6 @@ from typing import NamedTuple, Protocol
 
 from singa_dask.ops.contract.device import Array, DType
 
-__all__ = ["Normalisation", "Running"]
-
 
 class Running(NamedTuple):
     """The running statistics of a batch normalisation.

@@ -6,8 +6,6 @@ from typing import Protocol
 
 from singa_dask.ops.contract.device import Array, Key
 
-__all__ = ["Random"]
-
 
 class Random(Protocol):
     """Random numbers by address, the same on every device; see `singa_dask.ops.philox`.

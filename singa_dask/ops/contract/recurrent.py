@@ -6,8 +6,6 @@ from typing import Protocol
 
 from singa_dask.ops.contract.device import Array
 
-__all__ = ["Recurrent"]
-
 
 class Recurrent(Protocol):
     """Kernels on one time step of ``N`` rows and states of ``D`` units, and on rows of a table (V, D).

@@ -6,8 +6,6 @@ from typing import Protocol
 
 from singa_dask.ops.contract.device import Array, Scalar
 
-__all__ = ["Binary", "Softmax"]
-
 
 class Softmax(Protocol):
     """Kernels on rows of ``D`` scores. Labels are (N,) integers in [0, D), of the host or the device."""

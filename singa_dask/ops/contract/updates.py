@@ -7,8 +7,6 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from singa_dask.ops.contract.device import Array
 
-__all__ = ["ArrayList", "Arrays", "Preparation", "Updates"]
-
 
 class ArrayList(tuple[Array, ...]):
     """Arrays (n_i,) of several params, of one dtype: their values, their gradients, or one name of their state.

@@ -13,27 +13,10 @@ from cupy.cuda import runtime
 
 from singa_dask.ops.contract import Array as HostArray
 from singa_dask.ops.contract import DType
-from singa_dask.ops.cupy.device import SMALL_BYTES, Array, CupyDevice, c_name, dense, event, in_memory, laid_out_like
+from singa_dask.ops.cupy.device import SMALL_BYTES, Array, CupyDevice, dense, event, in_memory, laid_out_like
 from singa_dask.ops.cupy.values import CAST, PACK_BYTES, casts, in_memory_order
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.scratch import channels_last, in_layout
-
-__all__ = [
-    "THREADS",
-    "WARP",
-    "AsyncScalars",
-    "CupyMemory",
-    "Uploaded",
-    "blocks",
-    "c_name",
-    "divisor",
-    "index_type",
-    "ints",
-    "pack_width",
-    "run",
-    "strides_of",
-    "sum_type",
-]
 
 
 class AsyncScalars:

@@ -18,8 +18,6 @@ from cupy_backends.cuda.libs import cublas
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.onednn.library import BFLOAT16
 
-__all__ = ["CUDA_TYPES", "BiasedProducts", "Matrix"]
-
 CUDA_TYPES = {
     np.dtype(np.float32): runtime.CUDA_R_32F,
     np.dtype(np.float64): runtime.CUDA_R_64F,

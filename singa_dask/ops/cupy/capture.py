@@ -12,8 +12,6 @@ from singa_dask.ops.contract import Key
 from singa_dask.ops.cupy.conv import CupyConv
 from singa_dask.ops.cupy.random import CupyRandom, Draws
 
-__all__ = ["CapturedKernels", "CupyCapture"]
-
 
 class CupyCapture(CupyConv, CupyRandom):
     """Capture of kernels, a mixin of `CupyOps`."""

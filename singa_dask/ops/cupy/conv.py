@@ -43,8 +43,6 @@ from singa_dask.ops.cupy.linear import CupyLinear, workspace
 from singa_dask.ops.onednn.library import BFLOAT16
 from singa_dask.ops.scratch import channels_last
 
-__all__ = ["CupyConv"]
-
 LOG = logging.getLogger(__name__)
 
 

@@ -17,23 +17,6 @@ import numpy as np
 
 from singa_dask.ops.onednn.library import BFLOAT16
 
-__all__ = [
-    "ALIGNMENT",
-    "BIAS",
-    "FORWARD",
-    "GRAD_INPUT",
-    "GRAD_WEIGHT",
-    "IMAGES",
-    "OUTPUTS",
-    "WEIGHTS",
-    "Convolution",
-    "Cudnn",
-    "Missing",
-    "Plan",
-    "load",
-    "plans",
-]
-
 LOG = logging.getLogger(__name__)
 
 Pair: TypeAlias = tuple[int, int]

@@ -21,21 +21,6 @@ from singa_dask.ops.contract import Array as HostArray
 from singa_dask.ops.contract import DType
 from singa_dask.ops.onednn.library import BFLOAT16
 
-__all__ = [
-    "SMALL_BYTES",
-    "Array",
-    "CupyDevice",
-    "c_name",
-    "count_devices",
-    "dense",
-    "elapsed",
-    "event",
-    "find_device",
-    "in_memory",
-    "laid_out_like",
-    "source",
-]
-
 # An array in the memory of a GPU. CuPy has no types: mypy takes it for Any.
 Array: TypeAlias = cupy.ndarray
 

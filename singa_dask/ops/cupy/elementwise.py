@@ -13,8 +13,6 @@ from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.values import ValueKernel
 from singa_dask.ops.numpy.elementwise import GELU_CUBE, GELU_X, STANH_X, STANH_Y
 
-__all__ = ["MULTIPLY", "CupyElementwise"]
-
 ADD = ValueKernel("add", "X x, Y y", "z = (Z)((W)x + (W)y);")
 ADD_RELU = ValueKernel("add_relu", "X x, Y y", "const Z v = (Z)((W)x + (W)y); z = (W)v <= 0 ? (Z)(W)0 : v;")
 SUBTRACT = ValueKernel("subtract", "X x, Y y", "z = (Z)((W)x - (W)y);")

@@ -20,8 +20,6 @@ from typing import TypeVar
 
 from singa_dask.errors import DeviceMemoryError
 
-__all__ = ["Choices", "choices_in", "fastest", "folder_of"]
-
 LOG = logging.getLogger(__name__)
 
 Way = TypeVar("Way")

@@ -20,8 +20,6 @@ from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.elementwise import CupyElementwise
 from singa_dask.ops.numpy.images import BYTE_PLACES
 
-__all__ = ["CupyImages"]
-
 
 class CupyImages(CupyElementwise):
     """Kernels on images, a mixin of `CupyOps`.

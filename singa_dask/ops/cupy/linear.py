@@ -25,8 +25,6 @@ from singa_dask.ops.cupy.device import Array, CupyDevice
 from singa_dask.ops.cupy.values import ValueKernel
 from singa_dask.ops.onednn.library import BFLOAT16
 
-__all__ = ["CupyLinear", "gemm_ex", "gemm_strided_batched_ex", "gemm_types", "workspace"]
-
 LOG = logging.getLogger(__name__)
 
 # The workspace of captured products, as large as cuBLAS advises, from this compute capability on and before; without it

@@ -13,8 +13,6 @@ from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.linear import CupyLinear
 from singa_dask.ops.cupy.softmax import row_threads
 
-__all__ = ["CupyNormalisation"]
-
 # Sums of channels: threads of a block, as in norm.cu, channels of a block, the fewest values of a thread, blocks in
 # all, and blocks of one channel: enough to keep any device busy, few enough to add up fast.
 SUM_THREADS, SUM_CHANNELS, SUM_VALUES, SUM_BLOCKS, SUM_PARTS = 512, 32, 4, 512, 256

@@ -22,9 +22,6 @@ from singa_dask.ops.cupy.softmax import CupyBinary, CupySoftmax
 from singa_dask.ops.cupy.updates import CupyUpdates
 from singa_dask.ops.numpy.ops import NumpyOps
 
-__all__ = ["CupyOps", "Transfers"]
-
-
 Event = Any
 
 

@@ -18,9 +18,6 @@ from singa_dask.ops.contract import Key
 from singa_dask.ops.cupy.arrays import THREADS, CupyMemory, blocks, strides_of
 from singa_dask.ops.cupy.device import Array, CupyDevice
 
-__all__ = ["CupyRandom", "Draws"]
-
-
 # Words of a draw: two of one key, two of another or the same key, and the first row.
 WORDS = 5
 # The most draws of a capture.

@@ -15,8 +15,6 @@ from singa_dask.ops.cupy.arrays import CupyMemory, Uploaded, strides_of
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.numpy.recurrent import NumpyRecurrent
 
-__all__ = ["CupyRecurrent"]
-
 # Threads of a block: few, so that a time step has many blocks, and at least a warp.
 MAX_THREADS, WARP = 128, 32
 # The most rows of a grid.

@@ -12,9 +12,6 @@ from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.elementwise import MULTIPLY
 from singa_dask.ops.cupy.values import ValueKernel
 
-__all__ = ["CupyBinary", "CupySoftmax", "row_threads"]
-
-
 # The most threads of a block, which has a row.
 ROW_THREADS = 512
 # Where a warp has a row: the rows of a block, and the most values of a thread.

@@ -18,8 +18,6 @@ from singa_dask.ops.cupy.arrays import THREADS, CupyMemory
 from singa_dask.ops.cupy.device import Array, c_name
 from singa_dask.ops.numpy.updates import NumpyUpdates
 
-__all__ = ["RULES", "CupyUpdates", "source_for_lists"]
-
 # Values that a block of a kernel for lists updates, of one array.
 CHUNK = 4096
 

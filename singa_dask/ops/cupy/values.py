@@ -11,8 +11,6 @@ import numpy as np
 from singa_dask.ops.cupy.device import Array, in_memory
 from singa_dask.ops.onednn.library import BFLOAT16
 
-__all__ = ["CAST", "PACK_BYTES", "ValueKernel", "casts", "in_memory_order"]
-
 # Bytes that a thread reads or writes at once.
 PACK_BYTES = 16
 # Kernels count packs in int.

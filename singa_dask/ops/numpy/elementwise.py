@@ -8,8 +8,6 @@ from singa_dask.ops.contract import Array, Elementwise
 from singa_dask.ops.numpy.random import normal_cdf, normal_density
 from singa_dask.ops.scratch import Scratch
 
-__all__ = ["GELU_CUBE", "GELU_X", "STANH_X", "STANH_Y", "NumpyElementwise"]
-
 # STanh's constants, after SINGA's src/utils/math_blob.h: y = STANH_Y * tanh(STANH_X * x).
 STANH_Y = 1.7159047
 STANH_X = 0.66666667

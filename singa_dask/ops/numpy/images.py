@@ -11,8 +11,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from singa_dask.ops.contract import Array, Images, Pair
 from singa_dask.ops.scratch import Scratch, channels_last
 
-__all__ = ["BYTE_PLACES", "NumpyImages", "pixel_sums", "sum_of_channels"]
-
 # Values of unfolded images that one matrix product takes.
 COLUMN_VALUES = 1 << 18
 # Values of crops that are normalised at a time.

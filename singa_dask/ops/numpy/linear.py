@@ -7,8 +7,6 @@ import numpy as np
 from singa_dask.ops.contract import Array, Linear
 from singa_dask.ops.scratch import Scratch
 
-__all__ = ["NumpyLinear"]
-
 
 class NumpyLinear(Scratch, Linear):
     """Matrix products, a mixin of `NumpyOps`."""

@@ -12,8 +12,6 @@ import numpy as np
 from singa_dask.ops.contract import Array, CapturedKernels, Device, DType, Memory, Scalar, Transfers
 from singa_dask.ops.scratch import Scratch
 
-__all__ = ["NumpyMemory"]
-
 Ops = TypeVar("Ops", bound="NumpyMemory")
 
 

@@ -10,8 +10,6 @@ from singa_dask.ops.contract import Array, DType, Normalisation, Running
 from singa_dask.ops.numpy.images import pixel_sums, sum_of_channels
 from singa_dask.ops.scratch import Scratch
 
-__all__ = ["NumpyNormalisation", "write_running"]
-
 
 class NumpyNormalisation(Scratch, Normalisation):
     """Kernels that normalise, a mixin of `NumpyOps`."""

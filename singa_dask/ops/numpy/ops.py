@@ -16,8 +16,6 @@ from singa_dask.ops.numpy.recurrent import NumpyRecurrent
 from singa_dask.ops.numpy.softmax import NumpyBinary, NumpySoftmax
 from singa_dask.ops.numpy.updates import NumpyUpdates
 
-__all__ = ["NumpyOps"]
-
 
 class NumpyOps(
     NumpyMemory,

@@ -10,9 +10,6 @@ from singa_dask.ops import philox
 from singa_dask.ops.contract import Array, Key, Random
 from singa_dask.ops.scratch import Scratch
 
-__all__ = ["NumpyRandom", "normal_cdf", "normal_density"]
-
-
 SQRT_HALF = 0.5**0.5
 INVERSE_SQRT_PI = 0.56418958354775628695
 

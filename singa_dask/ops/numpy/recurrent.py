@@ -7,8 +7,6 @@ import numpy as np
 from singa_dask.ops.contract import Array, Recurrent
 from singa_dask.ops.scratch import Scratch
 
-__all__ = ["NumpyRecurrent"]
-
 # Values of the gates of a piece of a step; several arrays of half of this, or less, stay in cache.
 GATE_VALUES = 1 << 17
 

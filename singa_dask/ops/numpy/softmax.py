@@ -9,8 +9,6 @@ import numpy as np
 from singa_dask.ops.contract import Array, Binary, Softmax
 from singa_dask.ops.scratch import Scratch
 
-__all__ = ["NumpyBinary", "NumpySoftmax", "hidden"]
-
 
 class NumpySoftmax(Scratch, Softmax):
     """Kernels on rows of scores, a mixin of `NumpyOps`."""

@@ -9,8 +9,6 @@ import numpy as np
 from singa_dask.ops.contract import Array, ArrayList, Arrays, Preparation, Updates
 from singa_dask.ops.scratch import Scratch
 
-__all__ = ["NumpyUpdates"]
-
 # The loss reports a net that diverges; warnings would add nothing.
 quietly = np.errstate(all="ignore")
 

@@ -12,8 +12,6 @@ from numpy.lib.stride_tricks import as_strided
 from singa_dask.ops.contract import Array
 from singa_dask.ops.onednn.library import Engine, Unsupported, failure
 
-__all__ = ["Call", "Copied", "Operand", "channels_last_strides", "described", "fast", "flat", "layout"]
-
 
 def channels_last_strides(x: Array) -> tuple[int, ...]:
     """Return the strides in bytes of an array (N, C, ...) that lies as N, ..., C without gaps."""

@@ -20,20 +20,6 @@ import numpy as np
 from singa_dask.errors import SingaError
 from singa_dask.ops.contract import Array, DType
 
-__all__ = [
-    "BFLOAT16",
-    "DISTRIBUTION",
-    "Alg",
-    "Arg",
-    "Engine",
-    "OneDnnError",
-    "Prop",
-    "Unsupported",
-    "failure",
-    "find_library",
-    "integers",
-]
-
 DISTRIBUTION = "onednn-cpu-gomp"
 FILE = "libdnnl.so.3"
 MAJOR = 3

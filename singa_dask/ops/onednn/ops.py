@@ -25,9 +25,6 @@ from singa_dask.ops.onednn import recipes
 from singa_dask.ops.onednn.call import Call, Copied
 from singa_dask.ops.onednn.library import BFLOAT16, DISTRIBUTION, Engine, OneDnnError, Unsupported, find_library
 
-__all__ = ["OneDnnOps", "UpcastOps"]
-
-
 # What gives memory, or takes any type.
 AS_THEY_ARE = {name for name, _ in inspect.getmembers(NumpyMemory, inspect.isfunction)} | {"lrn_memory", "place_dtype"}
 

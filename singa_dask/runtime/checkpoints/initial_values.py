@@ -13,8 +13,6 @@ from singa_dask.errors import CheckpointError, DataError, Mark, Problem, Unusabl
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 
-__all__ = ["InitialValues"]
-
 T = TypeVar("T")
 
 

@@ -16,8 +16,6 @@ from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Save, life_suffix
 from singa_dask.runtime.checkpoints.tensors import tensor_chunks
 
-__all__ = ["LayerState", "read_states", "restore_states", "take_states", "write_states"]
-
 
 class LayerState(NamedTuple):
     """The state of one layer.

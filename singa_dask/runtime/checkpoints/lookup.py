@@ -14,9 +14,6 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.manifest import MANIFEST
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 
-__all__ = ["find", "find_steps", "find_unverified", "find_values", "has_checkpoints", "load_manifest", "load_values"]
-
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

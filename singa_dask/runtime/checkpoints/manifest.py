@@ -21,18 +21,6 @@ from singa_dask.data import fs
 from singa_dask.data.fs.hdfs_connection import patiently
 from singa_dask.errors import CheckpointError, DataError
 
-__all__ = [
-    "MANIFEST",
-    "decode_manifest",
-    "encode_manifest",
-    "keep_file",
-    "make_manifest",
-    "newest_step",
-    "what_is_no_cut",
-    "write_file",
-    "write_manifest",
-]
-
 # older directories are deleted when another one is made
 KEPT_FOR_S = 30 * 86400.0
 # keys of the description of a file that is not where its checkpoint is

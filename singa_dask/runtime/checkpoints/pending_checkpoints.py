@@ -21,8 +21,6 @@ from singa_dask.runtime.checkpoints import checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, step_url
 from singa_dask.runtime.checkpoints.manifest import MANIFEST, make_manifest, newest_step, what_is_no_cut
 
-__all__ = ["PendingCheckpoints", "PendingSnapshots", "Retention", "describe_params", "merge_positions"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -16,8 +16,6 @@ from singa_dask.data import fs
 from singa_dask.data.codecs import blobproto
 from singa_dask.errors import CheckpointError
 
-__all__ = ["Stored", "newest_files", "parse", "read", "steps"]
-
 WORKER_FILE = re.compile(r"step(\d+)-worker(\d+)(?:\.bin)?")
 
 

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 from singa_dask.data.fs.checksum import checksum_of
 
-__all__ = ["Keep", "SnapshotStore", "keep_in_memory"]
-
 Keep = Callable[[int, str, bytes], list[str]]
 """(step, file, content) -> the addresses of the processes that keep the part from now on."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["encode_tensors", "tensor_chunks"]
-
 # tensors of the last dtype come first
 DTYPES = ("U8", "I8", "I16", "U16", "F16", "I32", "U32", "F32", "F64", "I64", "U64")
 

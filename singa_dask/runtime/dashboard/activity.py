@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from statistics import median_low
 from typing import Any, NamedTuple
 
-__all__ = ["WAITS", "Activity", "Curve", "Curves"]
-
 MAX_POINTS = 200
 MAX_CURVES = 16
 MAX_GROUPS = 4

@@ -25,8 +25,6 @@ from tornado import web
 from singa_dask.observe.json_text import finite
 from singa_dask.runtime.dashboard.prometheus import MetricsSource, add_metrics, remove_metrics
 
-__all__ = ["add_dashboard", "add_page", "as_json"]
-
 PAGE = "singa"
 PREFIX = r"(?:/.*)?/" + PAGE
 """Dask does not tell below which prefix its pages are."""

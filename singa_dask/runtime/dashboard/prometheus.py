@@ -18,8 +18,6 @@ except ImportError:  # then Dask has no metrics either
 else:
     IS_INSTALLED = True
 
-__all__ = ["MetricsSource", "add_metrics", "remove_metrics"]
-
 PREFIX = "singa_dask"
 MAX_WORKERS = 256
 """More of them would hold the scheduler up for longer than 10 ms."""

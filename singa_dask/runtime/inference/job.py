@@ -17,22 +17,6 @@ from singa_dask.layers.records import StoreConf
 from singa_dask.runtime.planning.passes import IN_ORDER, with_stores
 from singa_dask.runtime.planning.paths import absolute_paths
 
-__all__ = [
-    "LOSSES",
-    "SOFTMAXES",
-    "PhaseJob",
-    "classifier",
-    "has_classes",
-    "has_values",
-    "inference_job",
-    "label_layer",
-    "output_layer",
-    "output_layers",
-    "predicted_layer",
-    "target_names",
-    "with_data",
-]
-
 # losses whose output is a softmax, which needs no labels
 LOSSES = ("SoftmaxLoss", "CudnnSoftmaxLoss")
 # losses whose output is a sigmoid, which needs no targets

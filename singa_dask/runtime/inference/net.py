@@ -23,8 +23,6 @@ from singa_dask.runtime.planning.nets import build_net
 from singa_dask.training import ALGORITHMS, Algorithm
 from singa_dask.training.pass_metrics import State
 
-__all__ = ["Measured", "SharedValues", "build", "fill", "keep_outputs", "load_modules", "locate_errors", "prepare_net"]
-
 SharedValues = dict[str, tuple[Array, int]]
 """Values and version of params, by name."""
 

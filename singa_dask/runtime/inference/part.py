@@ -32,8 +32,6 @@ from singa_dask.runtime.planning.resources import limit_process, limit_thread
 from singa_dask.training import Algorithm
 from singa_dask.training.pass_metrics import PassMetrics, State
 
-__all__ = ["Part", "PartResult", "check_wanted"]
-
 
 class PartResult(NamedTuple):
     """Result of a part.

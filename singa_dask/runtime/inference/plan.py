@@ -18,8 +18,6 @@ from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import find_ops
 from singa_dask.runtime.planning.passes import divide, is_sequential, with_batchsize
 
-__all__ = ["Facts", "inspect_net", "plan_parts"]
-
 PART_BYTES = 64 << 20
 # several, to show progress and to balance the load
 PARTS_PER_WORKER = 4

@@ -15,8 +15,6 @@ import numpy.typing as npt
 from singa_dask.errors import ConfigError
 from singa_dask.runtime.inference.part import PartResult
 
-__all__ = ["Predicted", "csv_lines", "label_rows", "labels_of", "prediction_rows"]
-
 
 @dataclass(frozen=True)
 class Predicted:

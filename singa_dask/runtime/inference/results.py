@@ -17,8 +17,6 @@ from singa_dask.runtime.inference.net import Measured
 from singa_dask.runtime.inference.part import PartResult
 from singa_dask.training.pass_metrics import PassMetrics
 
-__all__ = ["check_writes", "folder_beside", "merge_metrics", "url_of_layer", "write_records"]
-
 
 def merge_metrics(parts: Sequence[PartResult | Measured], of_pass: PassMetrics | None = None) -> dict[str, float]:
     """Return the mean of each metric over the batches of all parts, and those of the pass.

@@ -31,8 +31,6 @@ from singa_dask.runtime.planning.devices import device_of_part, explain_memory_e
 from singa_dask.runtime.planning.nets import build_net, find_ops
 from singa_dask.runtime.planning.resources import limit_process, limit_thread
 
-__all__ = ["sample", "sampling_job", "writes"]
-
 
 def sample(
     job: JobConf, init_from: Sequence[str], length: int, seed_text: str = "", file: TextIO | None = None

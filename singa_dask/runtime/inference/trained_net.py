@@ -26,8 +26,6 @@ from singa_dask.runtime.planning.resources import ThreadPools, n_threads
 from singa_dask.training import Algorithm
 from singa_dask.training.pass_metrics import PassMetrics
 
-__all__ = ["Trained", "TrainedNet"]
-
 # nets of other batch sizes than the job's: the last batch of an array, arrays of a few records
 MAX_SIZES = 8
 

@@ -27,8 +27,6 @@ from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.training import ALGORITHMS, check_initialisers
 from singa_dask.training.pass_metrics import PassMetrics
 
-__all__ = ["absent_records", "missing_gpus", "net_warnings", "prepare", "worker_warnings"]
-
 MAX_MEMORY = 1 << 46
 
 

@@ -6,8 +6,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-__all__ = ["Clock", "measure_clock", "read_clock"]
-
 N_ASKED = 5
 ROUNDING_S = 1e-4
 

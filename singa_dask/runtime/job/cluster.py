@@ -21,8 +21,6 @@ from distributed.versions import VersionMismatchWarning, scheduler_relevant_pack
 from singa_dask.comm.probe import server_type
 from singa_dask.errors import ClusterError, CommError
 
-__all__ = ["present_workers"]
-
 
 def present_workers(client: Client) -> dict[str, dict[str, Any]]:
     """Return the facts of each Dask worker from the scheduler (``nthreads``, ``host``, ``name``, ...), by address.
@@ -41,16 +39,6 @@ def present_workers(client: Client) -> dict[str, dict[str, Any]]:
 
 if TYPE_CHECKING:
     from singa_dask.runtime.planning.placement import Layout
-
-__all__ = [
-    "Patience",
-    "address_in",
-    "connect",
-    "embedded_cluster",
-    "local_cluster",
-    "present_workers",
-    "threads_by_host",
-]
 
 
 @contextmanager

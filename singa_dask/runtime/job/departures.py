@@ -13,8 +13,6 @@ from tornado.gen import sleep
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.job_record import JobRecord
 
-__all__ = ["SILENT_S", "Departures", "Heartbeats"]
-
 SILENT_S = 5.0
 """A Dask worker that has not been heard of for so long is given up. Its heartbeats come each half second, and more
 rarely in clusters of more than ten workers."""

@@ -27,8 +27,6 @@ from singa_dask.runtime.job.sites import Plugin
 from singa_dask.runtime.job.unit_tasks import as_client
 from singa_dask.runtime.units.job_log import in_job
 
-__all__ = ["detach", "remote_hosts"]
-
 ASK_TIMEOUT_S = 10.0
 LEAVE_TIMEOUT_S = 3.0
 

@@ -27,8 +27,6 @@ from singa_dask.runtime.job.tasks import on_dask
 from singa_dask.runtime.planning.paths import absolute_paths
 from singa_dask.runtime.planning.placement import plan_processes
 
-__all__ = ["Driver", "TakenOver", "Tenure", "install_jobs"]
-
 
 class TakenOver(Exception):
     """The driver has left its job to another one, and writes nothing more."""

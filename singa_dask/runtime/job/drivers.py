@@ -17,8 +17,6 @@ from singa_dask.runtime.job.names import SIGNAL_CODES, Op
 from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, Plugin, Sites
 from singa_dask.runtime.job.waiting import Waiting
 
-__all__ = ["Drivers"]
-
 NO_WORKER_S = 60.0
 """How long a job that has not begun waits for a Dask worker for its driver."""
 AGAIN_S = 5.0

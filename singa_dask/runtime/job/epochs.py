@@ -20,8 +20,6 @@ from singa_dask.runtime.planning.nets import build_nets
 if TYPE_CHECKING:
     from singa_dask.runtime.job.tasks import Runner
 
-__all__ = ["steps_by_task", "with_steps"]
-
 INSTEAD = "Say train_steps, the number of batches, in place of epochs."
 
 

@@ -8,33 +8,6 @@ from typing import Any, NamedTuple
 
 from singa_dask.comm import Address
 
-__all__ = [
-    "Arrived",
-    "CheckpointAsked",
-    "ClientGone",
-    "Cut",
-    "CutOff",
-    "EndLife",
-    "Ended",
-    "Gone",
-    "Host",
-    "Hosted",
-    "Join",
-    "Joined",
-    "Leaving",
-    "Over",
-    "Reported",
-    "RequestCheckpoint",
-    "RequestSnapshot",
-    "RunUnits",
-    "Said",
-    "Signal",
-    "StopUnits",
-    "Tell",
-    "Tick",
-    "WorkerFacts",
-]
-
 
 class WorkerFacts(NamedTuple):
     """A Dask worker, as the scheduler knows it.

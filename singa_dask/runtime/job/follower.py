@@ -15,8 +15,6 @@ from distributed.client import ClosedClientError
 from singa_dask.errors import ClusterError, LostUnitError
 from singa_dask.runtime.job.names import LEFT_LINE, SIGNAL_CODES, Op, topic_of
 
-__all__ = ["GONE", "Follower", "ask_jobs"]
-
 LOOK_S = 1.0
 RENEW_S = 1.0
 LOOK_FOR_JOB = 3

@@ -19,8 +19,6 @@ from singa_dask.runtime.units.initial_state import Rejoin
 from singa_dask.runtime.units.unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
 
-__all__ = ["Hosting"]
-
 END_TIMEOUT_S = 8.0
 
 

@@ -22,8 +22,6 @@ from singa_dask.runtime.job.report import MetricsMerger, exit_code_of, outcome
 from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.runtime.planning.placement import plan_processes
 
-__all__ = ["PAGE", "EventLog", "History", "JobRecord", "Stalls"]
-
 KEPT_EVENTS = 10_000
 PAGE = 200
 """Number of events that are sent at once: the scheduler does nothing else meanwhile."""

@@ -16,8 +16,6 @@ from singa_dask.runtime.job.driver import Driver, Tenure
 from singa_dask.runtime.job.report import Result
 from singa_dask.runtime.planning.paths import absolute_paths
 
-__all__ = ["JobRun"]
-
 
 @dataclass(frozen=True)
 class JobRun:

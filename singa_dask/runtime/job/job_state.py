@@ -14,8 +14,6 @@ from singa_dask.runtime.job.placer import Roster, buddies_of
 from singa_dask.runtime.job.replacement import Replacement, processes_to_replace
 from singa_dask.runtime.job.spec import JobSpec
 
-__all__ = ["JobState"]
-
 HAND_OVER_S = 5.0
 """How long a snapshot may take before units leave a Dask worker that closes, or before a checkpoint is asked for."""
 ABORTED_S = 5.0

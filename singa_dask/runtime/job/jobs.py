@@ -30,8 +30,6 @@ from singa_dask.runtime.job.views import Views
 from singa_dask.runtime.job.waiting import Waiting
 from singa_dask.runtime.planning.placement import plan_processes
 
-__all__ = ["Jobs"]
-
 TICK_S = 0.5
 CLIENT_BACK_S = 10.0
 """How long a client that has lost its connection may take to come back."""

@@ -15,9 +15,6 @@ from singa_dask.runtime.job.restarting import RestartPoints, Restarts
 from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.runtime.planning.placement import pack, plan_processes
 
-__all__ = ["FIRST", "SILENT_TOGETHER_S", "Life", "LifeCycle", "host_actions", "run_action"]
-
-
 SILENT_TOGETHER_S = 1.0
 """How much later a Dask worker is found silent that has been cut off together with another one: two looks."""
 

@@ -27,8 +27,6 @@ from singa_dask.runtime.job.part_files import reading
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.placement import Layout
 
-__all__ = ["Locality", "Surveyed", "host_names_of", "reads_remote_stores", "survey"]
-
 
 class Surveyed(NamedTuple):
     """Hosts of the training records of a job.

@@ -7,20 +7,6 @@ import os
 import re
 import socket
 
-__all__ = [
-    "DRIVERS",
-    "EVENTS",
-    "JOBS",
-    "LEFT_LINE",
-    "SIGNAL_CODES",
-    "SITE",
-    "Op",
-    "is_units_key",
-    "this_user",
-    "topic_of",
-    "units_key",
-]
-
 JOBS = "singa-dask-jobs"
 """The scheduler plug-in."""
 SITE = "singa-dask"

@@ -19,8 +19,6 @@ from singa_dask.errors import DataError
 from singa_dask.gate import pause
 from singa_dask.runtime.job.names import SITE, Op
 
-__all__ = ["PartFacts", "PartFiles", "PartWriter", "drop_parts", "part_folders", "reading", "write_part"]
-
 READ_TIMEOUT_S = 60.0
 ASK_TIMEOUT_S = 60.0
 BACK_S = 30.0

@@ -13,8 +13,6 @@ from singa_dask.errors import ClusterError
 from singa_dask.runtime.job.events import WorkerFacts
 from singa_dask.runtime.planning.placement import Layout, pack, place
 
-__all__ = ["Placer", "Roster", "Suspects", "buddies_of", "limits_of", "place_again", "share"]
-
 FIRST_S = 5.0
 """How long a Dask worker that could not host a process, or end it in time, is not used. Twice as long each time."""
 PARTED_S = 60.0

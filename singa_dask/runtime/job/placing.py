@@ -16,8 +16,6 @@ from singa_dask.runtime.job.names import is_units_key
 from singa_dask.runtime.job.placer import limits_of, place_again
 from singa_dask.runtime.planning.placement import Layout, place
 
-__all__ = ["Placed", "check_room", "place_on_cluster", "wait_for_room"]
-
 SURVEY_TIMEOUT_S = 30.0
 
 

@@ -24,8 +24,6 @@ from singa_dask.runtime.job.follower import ask_jobs
 from singa_dask.runtime.job.names import Op
 from singa_dask.runtime.job.part_files import PartWriter, drop_parts, write_part
 
-__all__ = ["PartsToPlace", "drop_from_hosts", "place_on_hosts"]
-
 LOOK_S = 2.0
 WORKERS_BACK_S = 20.0
 DROP_S = 10.0

@@ -8,8 +8,6 @@ from distributed import Scheduler
 
 from singa_dask.runtime.job.jobs import Jobs
 
-__all__ = ["dask_setup"]
-
 
 async def dask_setup(server: Any) -> None:
     """Add `Jobs` to a scheduler that starts, as the first job would; other servers stay as they are."""

@@ -13,8 +13,6 @@ from singa_dask.errors import ClusterError, ConfigError
 from singa_dask.runtime.job.follower import GONE, ask_jobs
 from singa_dask.runtime.job.names import JOBS, Op, this_user
 
-__all__ = ["RemoteJobs", "match_job"]
-
 MIN_PIECE = 4
 """A shorter part of an id may be that of a job that nobody means."""
 NAMED = 8

@@ -17,8 +17,6 @@ from singa_dask.runtime.job.placer import Placer, buddies_of
 from singa_dask.runtime.job.restarting import RestartPoints
 from singa_dask.runtime.planning.placement import Layout
 
-__all__ = ["Replacement", "processes_to_replace"]
-
 TIMEOUT_S = 60.0
 
 

@@ -14,8 +14,6 @@ from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.learning import facts_of_workers
 from singa_dask.runtime.units.update_counts import MORE
 
-__all__ = ["MetricsMerger", "Result", "exit_code_of", "outcome", "summarise"]
-
 
 class MetricsMerger:
     """Averages the metrics of the workers of each group, once all of them have reported.

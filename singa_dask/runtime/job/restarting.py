@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-__all__ = ["RestartPoints", "Restarts"]
-
 WINDOW_S = 3600.0
 MAX_BACKOFF_S = 30.0
 KEPT = 2

@@ -30,8 +30,6 @@ from singa_dask.runtime.job.part_files import PartFiles
 from singa_dask.runtime.job.site_views import SiteLog, stacks_of
 from singa_dask.runtime.units.unit_host import UnitHost
 
-__all__ = ["Site", "run_units"]
-
 LEAVE_TIMEOUT_S = 10.0
 LONG_WAIT_S = 10.0
 PART_TIMEOUT_S = 30.0

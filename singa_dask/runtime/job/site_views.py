@@ -13,8 +13,6 @@ from singa_dask.runtime.job.hosting import Hosting
 from singa_dask.runtime.units.job_log import JobFilter
 from singa_dask.runtime.units.unit_host import UnitHost
 
-__all__ = ["SiteLog", "stacks_of"]
-
 
 def stacks_of(hostings: Iterable[Hosting]) -> dict[str, dict[str, Any]]:
     """Return the Python ``stack`` of each unit, and what it waits for, see `Views.stacks`; no unit stops for that."""

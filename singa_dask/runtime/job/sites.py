@@ -25,8 +25,6 @@ from singa_dask.runtime.job.site import Site
 from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.version import __version__
 
-__all__ = ["ASK_TIMEOUT_S", "Plugin", "Sites"]
-
 HOST_TIMEOUT_S = 50.0
 ASK_TIMEOUT_S = 5.0
 RESTART_TIMEOUT_S = 10.0

@@ -8,8 +8,6 @@ from typing import Any
 
 from singa_dask.data.fs.host_files import Catalog
 
-__all__ = ["JobSpec"]
-
 
 @dataclass(frozen=True)
 class JobSpec:

@@ -19,8 +19,6 @@ from singa_dask.runtime.job.tasks import Runner
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units.initial_state import InitialState
 
-__all__ = ["compute_scalings"]
-
 Found = tuple[str, Scaling | Measured]
 
 

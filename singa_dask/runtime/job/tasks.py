@@ -16,8 +16,6 @@ from singa_dask.errors import LostUnitError
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.part_files import reading
 
-__all__ = ["Runner", "on_dask", "on_each_worker", "run_here"]
-
 # interval of checks for workers, and how long they may take to come back
 LOOK_S = 2.0
 WORKERS_BACK_S = 20.0

@@ -16,8 +16,6 @@ from singa_dask.runtime.job.job_record import JobRecord
 from singa_dask.runtime.job.names import units_key
 from singa_dask.runtime.job.site import run_units
 
-__all__ = ["UnitTasks", "as_client"]
-
 
 class UnitTasks:
     """Starts and cancels the tasks of units, and hands over their reports.

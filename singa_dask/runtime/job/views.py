@@ -17,8 +17,6 @@ from singa_dask.runtime.job.names import JOBS, SITE, Op
 from singa_dask.runtime.job.sites import Sites
 from singa_dask.runtime.job.waiting import Waiting
 
-__all__ = ["Views"]
-
 STACK_TIMEOUT_S = 5.0
 PAGE = 200
 """Number of jobs that have ended in an answer: the scheduler does nothing else meanwhile."""

@@ -12,8 +12,6 @@ from distributed import Scheduler
 from singa_dask.runtime.job.job_record import History
 from singa_dask.runtime.job.names import LEFT_LINE, SIGNAL_CODES, Op, topic_of
 
-__all__ = ["Line", "Waiting"]
-
 
 class Line:
     """Jobs in line: those of higher priority first, and of the same priority first come, first served.

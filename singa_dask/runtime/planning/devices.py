@@ -21,8 +21,6 @@ from singa_dask.runtime.planning.nets import find_ops
 from singa_dask.runtime.planning.placement import Layout, plan_processes
 from singa_dask.runtime.planning.resources import machine_memory, n_threads
 
-__all__ = ["Devices", "device_names", "device_of_part", "explain_memory_errors", "is_gpu", "n_on_gpus", "params_stay"]
-
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """If this variable is set, for example by dask-cuda, a process has GPUs of its own, and starts with the first one."""
 

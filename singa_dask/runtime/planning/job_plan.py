@@ -17,8 +17,6 @@ from singa_dask.ops import get_ops
 from singa_dask.runtime.planning.nets import build_net
 from singa_dask.runtime.planning.placement import Layout, plan_processes
 
-__all__ = ["JobPlan"]
-
 
 @dataclass(frozen=True)
 class JobPlan:

@@ -25,8 +25,6 @@ from singa_dask.runtime.planning.passes import (
     with_stores,
 )
 
-__all__ = ["Nets", "add_passes", "build_net", "build_nets", "find_ops"]
-
 # dtype of features, by the precision of a job
 DTYPES = {
     "float32": np.dtype(np.float32),

@@ -13,20 +13,6 @@ from singa_dask.layers.output import ArgSort
 from singa_dask.layers.records import StoreConf
 from singa_dask.net import NeuralNet
 
-__all__ = [
-    "IN_ORDER",
-    "KEYS",
-    "WholePass",
-    "check_whole",
-    "count_records",
-    "divide",
-    "is_sequential",
-    "is_whole",
-    "store_of",
-    "with_batchsize",
-    "with_stores",
-]
-
 IN_ORDER = {"shuffle": "none", "random_skip": 0, "last_batch": "wrap"}
 """Keys of ``store_conf`` with which records are read in file order, from the first one on."""
 KEYS = {Phase[phase.upper()]: keys for phase, keys in FREQUENCIES.items()}

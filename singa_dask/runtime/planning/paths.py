@@ -7,8 +7,6 @@ from typing import Any
 from singa_dask.conf import JobConf
 from singa_dask.data import fs
 
-__all__ = ["absolute_paths"]
-
 _PATHS = {"path", "vocab_path", "mean_file", "std_file", "meanfile", "checkpoint_path"}
 
 

@@ -15,8 +15,6 @@ from singa_dask.comm import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
 
-__all__ = ["Gain", "Layout", "pack", "place", "plan_processes"]
-
 Gain = Callable[[int, Mapping[int, str]], Mapping[str, float]]
 
 

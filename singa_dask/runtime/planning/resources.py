@@ -18,17 +18,6 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from singa_dask.conf import JobConf
 
-__all__ = [
-    "ThreadPools",
-    "cpu_count",
-    "limit_process",
-    "limit_thread",
-    "machine_memory",
-    "n_threads",
-    "peak_memory",
-    "size_text",
-]
-
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Files with the memory limit of the control group of this process, for both versions of control groups."""
 

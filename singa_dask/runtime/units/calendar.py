@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from singa_dask.conf import JobConf, Phase
 
-__all__ = ["Calendar", "SnapshotSchedule"]
-
 
 class Calendar:
     """Decides what is due at a step.

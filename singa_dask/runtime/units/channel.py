@@ -11,8 +11,6 @@ from singa_dask.comm import Address, Message
 from singa_dask.errors import Aborted
 from singa_dask.gate import Gate
 
-__all__ = ["Channel"]
-
 Handler = Callable[[Message], None]
 
 

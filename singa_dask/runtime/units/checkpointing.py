@@ -24,8 +24,6 @@ from singa_dask.runtime.units.reporter import Reporter
 from singa_dask.runtime.units.run_state import RunState
 from singa_dask.runtime.units.trainer import Trainer
 
-__all__ = ["Checkpointing"]
-
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 5.0

@@ -8,8 +8,6 @@ from typing import ClassVar
 from singa_dask.comm import Address, Message
 from singa_dask.runtime.units.initial_state import Rejoin
 
-__all__ = ["Coordinator"]
-
 
 class Coordinator:
     """Counts units at barriers; a state machine like the stub.

@@ -21,8 +21,6 @@ from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker_metrics import PHASE_NAMES
 from singa_dask.training.pass_metrics import PassMetrics
 
-__all__ = ["Evaluation", "Watch"]
-
 
 class Evaluation:
     """Runs the tests and validations of one worker when they are due.

@@ -14,8 +14,6 @@ from singa_dask.redaction import redact
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.worker import Worker
 
-__all__ = ["explain", "may_succeed_again"]
-
 # of a filesystem or a network that does not work now; not of files that are missing, damaged or forbidden
 PASSING = {
     errno.EAGAIN,

@@ -19,8 +19,6 @@ from singa_dask.comm import Address, Message
 from singa_dask.layers import Param
 from singa_dask.ops.contract import Ops
 
-__all__ = ["HostMirror"]
-
 
 @dataclass
 class _Mirrored:

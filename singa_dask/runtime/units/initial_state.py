@@ -23,8 +23,6 @@ from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import Nets
 from singa_dask.training import initial_values
 
-__all__ = ["InitialState", "Rejoin"]
-
 
 @dataclass(frozen=True)
 class Rejoin:

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["JobFilter", "in_job"]
-
 _JOB: ContextVar[str] = ContextVar("job", default="")
 
 

@@ -26,8 +26,6 @@ from singa_dask.ops.contract import Array
 from singa_dask.runtime.units.worker_metrics import PHASE_NAMES
 from singa_dask.training.pass_metrics import KINDS
 
-__all__ = ["LearningFacts", "facts_of_workers"]
-
 MIN_RECORDS, DEAD = 64, 0.9
 """A unit is dead that was zero for at least so many records, and a layer of which so large a share is."""
 SAMPLE = 4096

@@ -23,8 +23,6 @@ from singa_dask.layers import Layer
 from singa_dask.runtime.planning.nets import Nets
 from singa_dask.runtime.units.server import Server
 
-__all__ = ["Profiler", "ServerProfiler", "Trace"]
-
 MAX_SPANS = 50_000
 """Spans that a process keeps until it sends them; those after them are counted and dropped."""
 

@@ -13,8 +13,6 @@ from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.run_state import RunState
 from singa_dask.runtime.units.trainer import Trainer
 
-__all__ = ["Reporter", "SaveStates"]
-
 FIRST = Address.worker(0, 0)
 
 

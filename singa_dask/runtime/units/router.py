@@ -32,8 +32,6 @@ from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.shared_stub import SharedStub
 from singa_dask.runtime.units.worker import Worker
 
-__all__ = ["Mailbox", "Router"]
-
 
 class Mailbox:
     """The `Exchange` of a worker.

@@ -9,8 +9,6 @@ from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf
 from singa_dask.runtime.units.channel import Channel
 
-__all__ = ["RunState"]
-
 
 class RunState:
     """Tracks the training of one worker; agrees with its group on steps.

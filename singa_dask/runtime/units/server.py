@@ -26,8 +26,6 @@ from singa_dask.runtime.checkpoints.checkpoint import Piece
 from singa_dask.runtime.units.update_counts import UpdateCounts
 from singa_dask.training import UPDATERS, Updater
 
-__all__ = ["Server"]
-
 MAX_KEPT_LISTS = 256
 """Lists of slices that are updated together, kept for the next step; more are new in each step."""
 

@@ -12,8 +12,6 @@ from singa_dask.comm import Address, Message, Share, Stub
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.units.host_mirror import HostMirror
 
-__all__ = ["SharedStub"]
-
 
 class SharedStub:
     """Locks a stub, and connects the params of local workers to it.

@@ -23,8 +23,6 @@ from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.training import ALGORITHMS
 from singa_dask.training.pass_metrics import PassMetrics
 
-__all__ = ["Trainer"]
-
 
 class Trainer:
     """Runs the nets of one worker.

@@ -39,8 +39,6 @@ from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.runtime.units.worker import Worker
 from singa_dask.runtime.units.worker_params import WorkerParams
 
-__all__ = ["run_unit"]
-
 logger = logging.getLogger(__name__)
 
 LEAVE_S = 1.0

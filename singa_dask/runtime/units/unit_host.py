@@ -31,8 +31,6 @@ from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.shared_stub import SharedStub
 from singa_dask.runtime.units.worker import Worker
 
-__all__ = ["BackgroundWriter", "UnitHost"]
-
 
 class UnitHost:
     """Hosts the units of one process of a job.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["MAX_STALENESS", "MORE", "UpdateCounts"]
-
 MAX_STALENESS = 64
 """Gradients that are staler are counted together."""
 MORE = "more"

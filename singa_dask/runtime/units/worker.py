@@ -27,8 +27,6 @@ from singa_dask.runtime.units.run_state import RunState
 from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker_params import WorkerParams
 
-__all__ = ["Worker", "disconnected_workers"]
-
 
 class Worker:
     """One worker of a worker group.

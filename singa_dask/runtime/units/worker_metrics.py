@@ -18,8 +18,6 @@ from singa_dask.runtime.planning.nets import Nets
 from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.training import displayed_rate
 
-__all__ = ["PHASE_NAMES", "StepTimer", "WorkerMetrics"]
-
 AHEAD = 2
 """Steps that may be enqueued on a GPU without being done: it always has work, and the end is never far."""
 

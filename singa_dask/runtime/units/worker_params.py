@@ -17,8 +17,6 @@ from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.server import Server
 
-__all__ = ["WorkerParams"]
-
 
 class WorkerParams:
     """Exchanges the params of the training net of a worker with the stub of its process.

@@ -12,23 +12,6 @@ from singa_dask.conf.model import Conf
 from singa_dask.ops.contract import Array, Arrays, Preparation
 from singa_dask.training.updaters.updater import UPDATERS, KernelUpdater, Updater
 
-__all__ = [
-    "SGD",
-    "AdaDelta",
-    "AdaDeltaConf",
-    "AdaGrad",
-    "Adam",
-    "AdamConf",
-    "AdamMax",
-    "AdamMaxConf",
-    "AdamW",
-    "Lion",
-    "LionConf",
-    "Nesterov",
-    "RMSProp",
-    "RMSPropConf",
-]
-
 
 @UPDATERS.register()
 class SGD(KernelUpdater):

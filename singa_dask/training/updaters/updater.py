@@ -13,8 +13,6 @@ from singa_dask.ops.contract import Array, Arrays, Ops, Preparation
 from singa_dask.registry import Registry
 from singa_dask.training.schedules import SCHEDULES
 
-__all__ = ["UPDATERS", "Array", "KernelUpdater", "Preparation", "Updater"]
-
 UPDATERS: Registry[Updater] = Registry("updater")
 
 
