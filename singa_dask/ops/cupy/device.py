@@ -6,6 +6,7 @@ The threads of a process share it, so kernels run in the order in which threads 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -340,9 +341,14 @@ def pinned_bytes(size: int) -> HostArray:
 
 def in_memory(x: Array) -> tuple[int, ...]:
     """Return the axes of an array from the largest stride to the smallest."""
+    return _in_memory(x.shape, x.strides)
+
+
+@functools.lru_cache(1024)
+def _in_memory(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
     # the stride of an axis of one value means nothing
-    steps = [abs(step) if size > 1 else 0 for size, step in zip(x.shape, x.strides, strict=True)]
-    return tuple(sorted(range(x.ndim), key=lambda axis: -steps[axis]))
+    steps = [abs(step) if size > 1 else 0 for size, step in zip(shape, strides, strict=True)]
+    return tuple(sorted(range(len(shape)), key=lambda axis: -steps[axis]))
 
 
 def dense(x: Array) -> bool:
