@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from singa_dask.conf import JobConf
+from singa_dask.runtime.job.drivers import Drivers
 from singa_dask.runtime.job.job_record import History, JobRecord
 from singa_dask.runtime.job.names import SITE
 from singa_dask.runtime.job.spec import JobSpec
@@ -96,5 +97,6 @@ def shown(records: list[JobRecord], n_ended: int = 0) -> Views:
         address="tcp://127.0.0.1:8786", workers=workers, set_metadata=lambda keys, value: None
     )
     waiting = Waiting(scheduler, history)
-    nobody: Any = None  # no driver and no Dask worker is asked
-    return Views(scheduler, jobs, history, waiting, nobody, nobody, lambda job_id, event: None)
+    sites: Any = None  # no Dask worker is asked
+    drivers = Drivers(scheduler, jobs, history, sites, waiting, lambda job_id, event: None)
+    return Views(scheduler, jobs, history, waiting, drivers, sites, lambda job_id, event: None)
