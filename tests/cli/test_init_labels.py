@@ -180,6 +180,24 @@ def test_inspect_names_ids(call: Call) -> None:
     assert f"{N} different labels in {N} records: like ids" in " ".join(result.stdout.split())
 
 
+@pytest.mark.parametrize("form", ["npz", "jsonl"])
+@pytest.mark.parametrize(("other", "wrong"), [(1, -1), (1000, 2000), (5, 250)])
+def test_labels_of_arrays_that_are_no_numbers_of_classes(call: Call, form: str, other: int, wrong: int) -> None:
+    label = np.where(KIND == 0, other, wrong)
+    if form == "npz":
+        np.savez("x.npz", x=FRAME.to_numpy(), label=label)
+    else:
+        rows = zip(FRAME.to_numpy().tolist(), label.tolist(), strict=True)
+        Path("x.jsonl").write_text("".join(f"{json.dumps({'data': x, 'label': y})}\n" for x, y in rows))
+    result = call("init", f"x.{form}")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"x.{form}: label {wrong}. Expected labels from 0 on, a number for each of 2 classes. "
+        "numpy.unique(labels, return_inverse=True) returns the classes and such numbers.\n"
+    )
+    assert not Path("job.yaml").exists()
+
+
 def test_labels_like_ids_are_named(call: Call) -> None:
     np.savez("x.npz", x=RANDOM.normal(size=(N, 2)), label=np.arange(N) + 1000)
     result = call("init", "x.npz")
