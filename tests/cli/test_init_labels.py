@@ -95,6 +95,10 @@ def test_numbers_without_names(call: Call) -> None:
     FRAME.assign(kind=KIND).to_csv("x.csv", index=False, header=False)
     assert call("init", "x.csv").stderr.startswith(said)
     assert not Path("job.yaml").exists()
+    FRAME.assign(kind=KIND - 29).to_csv("x.csv", index=False, header=False)
+    assert call("init", "x.csv").stderr.startswith(said)
+    assert call("init", "x.csv", "--label", "last").exit_code == 0
+    assert store()["categories"] == {"3": ["-29", "-28", "-27"]}
 
 
 def test_two_labels(call: Call) -> None:
