@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.cli.findings import FieldStatistics, Ids, label_findings
+from singa_dask.cli.findings import MAX_SPARSE, FieldStatistics, Ids, label_findings
 from singa_dask.cli.init_columns import head_lines
 from singa_dask.cli.init_records import MIN_BYTE_RANGE, Options, Output, Records, UnsureError
 from singa_dask.cli.init_split import split_store
@@ -62,8 +62,7 @@ def survey_arrays(url: str, test_url: str, backend: str, given: Options, folder:
         n_records, names, facts = store.count, store.class_names, store.table_facts
         ids = Ids({column.index: column.name for column in store.table_columns if column.field == "data"})
         labels, kind, mean, std = _scan(store, url, is_image, ids)
-    if min(labels, default=0) < 0:
-        raise DataError(f"{url}: label {min(labels)}. Expected labels from 0 on, a number for each class.")
+    _check_labels(url, labels, names)
     trouble = label_findings(labels, names, n_records) if labels else []
     if like_ids := ids.found():
         said = "another whole number in each record, like ids. Take them out of features if they are"
@@ -89,6 +88,18 @@ def survey_arrays(url: str, test_url: str, backend: str, given: Options, folder:
         form=backend,
     )
     return found if test_url or not given.test_split else split_store(found, store, given, folder)
+
+
+def _check_labels(url: str, labels: Counter[int], names: Sequence[str]) -> None:
+    """Refuse labels that are no numbers of classes: negative ones, or few that are far apart, such as 1000 and 2000."""
+    low, high = min(labels, default=0), max(labels, default=0)
+    # nearly as many labels as records are like ids, which is a warning
+    is_sparse = not names and high >= max(MAX_SPARSE * len(labels), 100) and 2 * len(labels) <= labels.total()
+    if low < 0 or is_sparse:
+        raise DataError(
+            f"{url}: label {min(low, 0) or high}. Expected labels from 0 on, a number for each of {len(labels)} "
+            "classes. numpy.unique(labels, return_inverse=True) returns the classes and such numbers."
+        )
 
 
 def _no_label(url: str, backend: str, store: Store) -> DataError:

@@ -95,6 +95,10 @@ def test_numbers_without_names(call: Call) -> None:
     FRAME.assign(kind=KIND).to_csv("x.csv", index=False, header=False)
     assert call("init", "x.csv").stderr.startswith(said)
     assert not Path("job.yaml").exists()
+    FRAME.assign(kind=KIND - 29).to_csv("x.csv", index=False, header=False)
+    assert call("init", "x.csv").stderr.startswith(said)
+    assert call("init", "x.csv", "--label", "last").exit_code == 0
+    assert store()["categories"] == {"3": ["-29", "-28", "-27"]}
 
 
 def test_two_labels(call: Call) -> None:
@@ -178,6 +182,24 @@ def test_inspect_names_ids(call: Call) -> None:
     assert "another whole number in each record, like ids: id." in " ".join(result.stdout.split())
     result = call("data", "inspect", "x.csv", "--label", "id", "--features", "a")
     assert f"{N} different labels in {N} records: like ids" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize("form", ["npz", "jsonl"])
+@pytest.mark.parametrize(("other", "wrong"), [(1, -1), (1000, 2000), (5, 250)])
+def test_labels_of_arrays_that_are_no_numbers_of_classes(call: Call, form: str, other: int, wrong: int) -> None:
+    label = np.where(KIND == 0, other, wrong)
+    if form == "npz":
+        np.savez("x.npz", x=FRAME.to_numpy(), label=label)
+    else:
+        rows = zip(FRAME.to_numpy().tolist(), label.tolist(), strict=True)
+        Path("x.jsonl").write_text("".join(f"{json.dumps({'data': x, 'label': y})}\n" for x, y in rows))
+    result = call("init", f"x.{form}")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"x.{form}: label {wrong}. Expected labels from 0 on, a number for each of 2 classes. "
+        "numpy.unique(labels, return_inverse=True) returns the classes and such numbers.\n"
+    )
+    assert not Path("job.yaml").exists()
 
 
 def test_labels_like_ids_are_named(call: Call) -> None:

@@ -253,6 +253,20 @@ def test_other_encodings_and_forms(call: Call) -> None:
         assert call("predict", "job.yaml", "--init-from", "run", "--data", form).stdout == predicted
 
 
+@pytest.mark.parametrize(("separator", "given"), [("|", []), ("\t", []), ("#", ["--separator", "#"])])
+@pytest.mark.parametrize(("missing", "wanted"), [("", "mean"), ("skip", "skip"), ("0", 0.0)])
+def test_separators_and_missing_values(
+    call: Call, separator: str, given: list[str], missing: str, wanted: str | float
+) -> None:
+    table = FRAME.assign(label=VALUES["texts"])
+    table.loc[7, "age"] = np.nan
+    table.to_csv("x.csv", index=False, sep=separator)
+    done(call, "x.csv", *given, *(["--missing", missing] if missing else []))
+    assert (stores()[0]["features"], stores()[0]["missing"]) == (["age", "fare"], wanted)
+    ran = call("run", "job.yaml", "--quiet", "--set", "train_steps=2")
+    assert ran.exit_code == 0, ran.output
+
+
 def test_sheets_of_excel(call: Call) -> None:
     pytest.importorskip("openpyxl")
     FRAME.assign(kind=VALUES["texts"]).to_excel("x.xlsx", index=False)

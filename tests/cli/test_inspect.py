@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from singa_dask.cli import inspection, sheet
 from singa_dask.cli.inspection import inspect_store
 from singa_dask.cli.inspection_text import inspection_lines
 from singa_dask.data import STORES, open_store
+from singa_dask.data.codecs import image
 from singa_dask.data.stores.block_sizes import rows_per_block
 from singa_dask.data.types import Arrays, TableColumn
 from tests.cli.conftest import DIGITS, Call
@@ -241,6 +243,21 @@ def test_without_pillow(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     result = call("data", "inspect", DIGITS, "--png", "x.png")
     assert result.exit_code == 2
     assert result.stderr.endswith("Install it: pip install 'singa-dask[images]'.\n")
+
+
+@pytest.mark.parametrize(("package", "url"), [("s3fs", "s3://a/x.npz"), ("gcsfs", "gs://a/x.npz"), ("PIL", "pictures")])
+def test_a_package_that_is_not_there(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, url: str
+) -> None:
+    for name in "ab":
+        (tmp_path / "pictures" / name).mkdir(parents=True)
+        Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "pictures" / name / "0.png")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr(image, "Image", None)
+    result = call("data", "inspect", url)
+    assert result.exit_code == 2
+    assert url in result.stderr and "nstall" in result.stderr
 
 
 def test_columns_of_a_table(tmp_path: Path) -> None:

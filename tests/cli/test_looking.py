@@ -81,6 +81,15 @@ def test_differences_of_jobs_and_results(trained: Path, call: Call, tmp_path: Pa
     assert "result: no difference" in shown
 
 
+def test_long_values_are_shown_where_they_differ(trained: Path, call: Call, tmp_path: Path) -> None:
+    for name in "bc":
+        shutil.copytree(trained, tmp_path / name)
+        text = (trained / "resolved.yaml").read_text()
+        (tmp_path / name / "resolved.yaml").write_text(text.replace("name: tiny", f"name: {'a' * 900}{name}", 1))
+    lines = call("diff", tmp_path / "b", tmp_path / "c").stdout.splitlines()
+    assert [f"…{'a' * 10}b", f"…{'a' * 10}c"] in [line.split()[1:] for line in lines]
+
+
 def test_a_checkpoint_is_listed(trained: Path, call: Call) -> None:
     facts = json.loads(call("ckpt", trained, "--json").stdout)
     assert facts["step"] == 6 and facts["problems"] == []

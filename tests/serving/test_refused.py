@@ -40,6 +40,12 @@ WRONG: list[tuple[int, Any, str, str]] = [
         "application/json",
         "records, row 0: a value is",
     ),
+    (
+        400,
+        {"records": [RECORD, [[*RECORD[0][:5], None, *RECORD[0][6:]], *RECORD[1:]]]},
+        "application/json",
+        "records, row 1, column 0, 5: no value (null), expected a number.",
+    ),
     (413, {"records": [0] * 51}, "application/json", "records: 51, expected at most 50"),
     (413, b" " * (1 << 20) + b"1", "application/json", "the body is larger than 1 MiB"),
     (413, npy(np.zeros((51, 1))), NPY, "records: 51, expected at most 50"),
