@@ -86,6 +86,8 @@ class EarlyStoppingConf(Conf):
     """Tests or validations in a row without a better value after which the job ends."""
     min_delta: NonNegative = 0.0
     """A value is better when it differs from the best so far by more than this."""
+    every_best: bool = False
+    """Compare with the best of all values, as scikit-learn does, not with the last that was better by ``min_delta``."""
     mode: Mode = "auto"
     """Whether less (min) or more (max) is better; auto knows losses, errors, accuracies, and those of metrics."""
 

@@ -8,9 +8,11 @@ import os
 import sys
 import tempfile
 import uuid
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
+import dask.array as da
 import numpy as np
 import numpy.typing as npt
 from dask.base import is_dask_collection
@@ -23,14 +25,15 @@ from sklearn.utils.validation import check_is_fitted
 from singa_dask.data import fs
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError
-from singa_dask.estimators.checked import Records, checked_features, checked_records
-from singa_dask.estimators.estimator_job import DATA, default_job, given_job, record_shape
+from singa_dask.estimators.checked import Records, checked_features, checked_records, drawn
+from singa_dask.estimators.estimator_job import DATA, HELD_OUT, default_job, given_job, record_shape, tested_job
 from singa_dask.estimators.fitted_net import FittedNet
 from singa_dask.estimators.local_fit import OTHER_NET, LocalFit, Stopping
-from singa_dask.estimators.parameters import check_parameters, is_distributed
+from singa_dask.estimators.parameters import PATIENCE, TOL, check_parameters, is_distributed
 from singa_dask.estimators.sparse_records import SparseRecords, is_sparse, scaling_of_sparse
 from singa_dask.exports.importing import import_into
 from singa_dask.jobs import Job, train
+from singa_dask.runtime.checkpoints.lookup import find_steps
 
 Array = npt.NDArray[Any]
 E = TypeVar("E", bound="SingaEstimator")
@@ -59,8 +62,8 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         weight_decay: float | None = None,
         batch_size: int | None = None,
         max_iter: int | None = None,
-        tol: float = 1e-4,
-        n_iter_no_change: int = 10,
+        tol: float = TOL,
+        n_iter_no_change: int = PATIENCE,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         handle_unknown: str = "error",
@@ -170,18 +173,21 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             if is_sparse(x) and not has_job:
                 self._scaling = scaling_of_sparse(x)
             self._random = check_random_state(self.random_state)
-        rows, held_out = self._split(records) if self.early_stopping else (None, None)
-        n = x.shape[0] if rows is None else len(rows)
-        job = self._job((n, *x.shape[1:]), n_outputs, max_iter, weights is not None)
+        n_held_out = math.ceil(self.validation_fraction * x.shape[0]) if self.early_stopping else 0
+        rows, held_out = self._split(records, n_held_out) if n_held_out else (None, None)
+        job = self._job((x.shape[0] - n_held_out, *x.shape[1:]), n_outputs, max_iter, weights is not None)
+        by_workers = is_distributed(self) or (rows is not None and is_dask_collection(x))
+        if rows is not None and by_workers:
+            job = tested_job(job, self, self._loss, records.weights is not None)
         if weights is None and any(each.type == "WeightInput" for each in job.conf.neuralnet.layer):
-            weights = np.ones(n)
+            weights = (da if is_dask_collection(x) else np).ones(x.shape[0])
         self._record_shape = (*x.shape[1:],) if self.job is None else record_shape(job, x.shape[1:])
         data = (self._records(x), targets, *(() if weights is None else (weights,)))
         before: tuple[list[float], int] = (self.loss_curve_, self.n_iter_) if goes_on else ([], 0)
         stopping = Stopping(self.tol, self.n_iter_no_change)
-        if is_distributed(self):
-            curve, n_epochs = self._train(job, data, goes_on)
-            stopping.best_loss = min(curve, default=np.inf)
+        if by_workers:
+            parts = {DATA: rows} if held_out is None else {DATA: rows, HELD_OUT: held_out}
+            curve, n_epochs = self._train(job, data, parts, goes_on, stopping)
         else:
             fit = LocalFit(job, data, rows, self._net.values if goes_on else {}, self._has_classes)
             if held_out is not None:
@@ -194,45 +200,56 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         self.best_validation_score_ = stopping.best_score if self.early_stopping else None
         return self
 
-    def _train(self, job: Job, data: tuple[Any, ...], goes_on: bool) -> tuple[list[float], int]:
-        """Train by workers and servers; return the losses and the number of epochs."""
+    def _train(self, job: Job, data: Any, parts: Any, goes_on: bool, stopping: Stopping) -> tuple[list[float], int]:
+        """Train by workers and servers; return the losses and the number of epochs. ``stopping`` takes the scores."""
         losses: dict[int, float] = {}
+        scores: dict[int, float] = {}
 
         def note(event: Mapping[str, Any]) -> None:
             if event["event"] == "metrics" and event["phase"] == "train" and event["group"] == 0:
                 losses[event["step"]] = sum(value for name, value in event.items() if name.endswith("loss"))
+            if event["event"] == "metrics" and event["phase"] == "test":
+                scores[event["step"]] = event[job.conf.metrics[-1]]
 
         x, *others = data
+        arrays = (x.to_dask() if isinstance(x, SparseRecords) else x, *others)
         with self._places(job, goes_on) as (run_dir, init_from):
             run = train(
                 job,
-                data={DATA: (x.to_dask() if isinstance(x, SparseRecords) else x, *others)},
+                data={name: arrays if of is None else tuple(each[of] for each in arrays) for name, of in parts.items()},
                 client=self.client,
                 run_dir=run_dir,
                 init_from=init_from,
                 progress=self.verbose,
                 on_event=note,
             )
-            self._net = FittedNet.of(job, run.url, self._has_classes)
-        curve = [losses[step] for step in sorted(losses)]
-        return curve, math.ceil(job.conf.train_steps / job.conf.disp_freq)
+            steps = find_steps(run.url)
+            best = max(sorted(scores.keys() & steps), key=scores.__getitem__, default=-1)
+            self._net = FittedNet.of(job, steps.get(best, run.url), self._has_classes)
+        curve, stopping.scores = ([found[step] for step in sorted(found)] for found in (losses, scores))
+        stopping.best_loss, stopping.best_score = min(curve, default=np.inf), scores.get(best, -np.inf)
+        if stopping.best_score < max(stopping.scores, default=-np.inf):
+            warnings.warn(f"early_stopping: better values than those of step {best} were not kept.", stacklevel=4)
+        return curve, len(scores) or math.ceil(job.conf.train_steps / job.conf.disp_freq)
 
-    def _split(self, records: Records) -> tuple[Array, Array]:
-        """Return the records to train with, and those to hold out."""
+    def _split(self, records: Records, n_held_out: int) -> tuple[Any, Any]:
+        """Return the records to train with, and those to hold out: row numbers, or which they are by arrays of Dask."""
+        n = len(records.y)
+        if not 2 <= n_held_out < n:
+            raise ValueError(
+                f"validation_fraction: {self.validation_fraction} of {n} records are {n_held_out}. "
+                "Expected two at least, and others to train with: set another one, or early_stopping=False."
+            )
         if is_dask_collection(records.x):
-            raise ValueError("early_stopping: X is of Dask. Expected data in memory, or False.")
+            is_held_out = drawn(records.x_facts.lengths, n_held_out, self._random.randint(np.iinfo(np.int32).max))
+            return ~is_held_out, is_held_out
         train_rows, held_out = train_test_split(
-            np.arange(len(records.y)),
+            np.arange(n),
             test_size=self.validation_fraction,
             stratify=records.y if self._has_classes else None,
             random_state=self._random,
         )
-        if len(held_out) < 2:
-            raise ValueError(
-                f"validation_fraction: {self.validation_fraction} of {len(records.y)} records are {len(held_out)}. "
-                "Expected two at least: set more, or early_stopping=False."
-            )
-        return np.sort(train_rows), held_out
+        return np.sort(train_rows), np.sort(held_out)
 
     def _scorer(self, fit: LocalFit, x: Any, records: Records, rows: Array) -> Callable[[], float]:
         """Return a function that computes the score of a fit on some records."""

@@ -213,6 +213,18 @@ def labels_of(y: Any, classes: Any) -> Any:
     return np.searchsorted(classes, y).astype(np.int32)
 
 
+def drawn(lengths: Sequence[int], n: int, seed: int) -> Any:
+    """Return which of the records of chunks of Dask are among ``n`` drawn at random: (N,) bool of Dask."""
+    counts = np.random.default_rng(seed).multivariate_hypergeometric(lengths, n, method="marginals")
+    sizes: Any = da.from_array(np.stack([lengths, counts], axis=1), chunks=(1, 2))  # type: ignore[no-untyped-call]
+    return sizes.map_blocks(_drawn_of, seed, chunks=(tuple(lengths),), drop_axis=1, dtype=bool, meta=np.empty(0, bool))
+
+
+def _drawn_of(sizes: Array, seed: int, block_id: Sequence[int]) -> Any:
+    ((length, n),) = sizes
+    return np.random.default_rng([seed, *block_id]).permutation(length) < n
+
+
 # -- facts that a fit needs before it trains, from one pass over features and targets --------------------------
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from singa_dask.conf.layer import PHASES
 from singa_dask.errors import ConfigError
 from singa_dask.estimators.parameters import updater_of
 from singa_dask.jobs import Job, Net, layer, load
@@ -21,8 +22,8 @@ ACTIVATIONS = {"identity": "", "logistic": "Sigmoid", "tanh": "Tanh", "relu": "R
 """Names of scikit-learn -> types of layers."""
 SMALL = 1 << 24
 """Products in the forward pass of a batch, below which NumPy is faster: a call of oneDNN costs more than it saves."""
-DATA = "train"
-"""Name of the records among the data of the job."""
+DATA, HELD_OUT = "train", "held_out"
+"""Names of the records among the data of the job."""
 
 
 def default_job(
@@ -117,6 +118,34 @@ def given_job(estimator: Any, n: int, max_iter: int | None, seed: int | None) ->
         changes["train_steps"] = math.ceil(made.conf.epochs * n / batch_size)
     cluster = None if isinstance(estimator.cluster, Mapping) else estimator.cluster
     return made.replace(changes | _changes(estimator, n, batch_size, max_iter, seed), cluster)
+
+
+def tested_job(job: Job, estimator: Any, loss: str, is_weighted: bool) -> Job:
+    """Return a job that ends by the score of records held out after each epoch, as `Stopping` does; see `default_job`.
+
+    Input layers of its test net read these. Its run keeps the newest checkpoint, and the one with the best score.
+    """
+    metric = {"SoftmaxLoss": "top_1_accuracy", "EuclideanLoss": "r2"}.get(loss, "")
+    # several groups change values between a test and its checkpoint
+    reasons = {"several labels": not metric, "sample_weight": is_weighted}
+    reasons["several worker groups"] = job.conf.cluster.nworker_groups > 1
+    if wrong := [reason for reason, holds in reasons.items() if holds]:
+        raise ConfigError(f"early_stopping: workers compute no score with {wrong[0]}. Leave one of the two out.")
+    layers: list[dict[str, Any]] = []
+    for each in job.conf.neuralnet.layer:
+        made = each.model_dump(exclude_unset=True)
+        if each.in_phase(PHASES["test"]) and issubclass(LAYERS.find(each.type), StoreInput):
+            if phases := [name for name in ("train", "val") if each.in_phase(PHASES[name])]:
+                layers.append({**made, "include": phases, "exclude": []})
+            store = {**made["store_conf"], "path": f"dask://{HELD_OUT}"}
+            made |= {"include": ["test"], "exclude": [], "store_conf": store}
+        layers.append(made)
+    epoch, watched = job.conf.disp_freq, {"metric": f"test.{metric}"}
+    patience = {"patience": estimator.n_iter_no_change + 1, "min_delta": estimator.tol, "every_best": True}
+    keys = job.conf.model_dump(exclude_unset=True)
+    keys |= dict.fromkeys(("test_freq", "test_after", "checkpoint_freq", "checkpoint_after"), epoch)
+    keys |= {"metrics": [*job.conf.metrics, metric], "keep_checkpoints": {"best": 1, **watched}, "test_steps": None}
+    return Job({**keys.pop("neuralnet"), "layer": layers}, **keys, early_stopping={**watched, **patience})
 
 
 def record_shape(job: Job, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar
 
+import numpy as np
+
 from singa_dask.errors import ConfigError
 from singa_dask.registry import suggest
 
 C = TypeVar("C", bound=type)
 
 SOLVERS = ("adam", "sgd")
+TOL, PATIENCE = 1e-4, 10
+"""Defaults of ``tol`` and ``n_iter_no_change``."""
 
 PARAMETERS = """
     Parameters
@@ -43,10 +47,13 @@ PARAMETERS = """
     tol, n_iter_no_change : float, int
         The fit ends once more than ``n_iter_no_change`` epochs in a row were not better than the best one by ``tol``:
         by the mean loss of training, or by the score of ``early_stopping``. With ``job``, ``cluster``, ``client``,
-        ``run_dir`` or ``init_from`` it takes all epochs.
+        ``run_dir`` or ``init_from`` only by that score: without it the fit takes all epochs, and refuses other values
+        than the defaults that could end it earlier.
     early_stopping : bool
-        Hold out ``validation_fraction`` of the records, of each class alike, and keep the values of the epoch with the
-        best score of these: accuracy, or R2. Of data in memory, in this process.
+        Hold out ``validation_fraction`` of the records, and keep the values of the epoch with the best score of these:
+        accuracy, or R2. In memory each class has the same share of them; of Dask all records are drawn alike. Workers
+        compute the score of data of Dask, and of a ``job``, ``cluster``, ``client``, ``run_dir`` or ``init_from``:
+        in one group, without ``sample_weight``, of one class a record.
     validation_fraction : float
     handle_unknown : {"error", "ignore"}
         What `predict` does with categories that the fit has not seen: ignored, a record has none of the known ones.
@@ -128,10 +135,14 @@ def check_parameters(estimator: Any, max_iter: int | None, partial: bool) -> Non
     for one, other in (("solver", "updater"), ("alpha", "weight_decay"), ("alpha", "job")):
         if getattr(estimator, one) is not None and getattr(estimator, other) is not None:
             raise ConfigError(f"{one} and {other} are given. Expected one of them.")
-    if estimator.early_stopping and (partial or is_distributed(estimator)):
-        what = "partial_fit" if partial else "job, cluster, client, run_dir and init_from"
-        raise ConfigError(
-            f"early_stopping: not with {what}. Expected False; a job file has early_stopping for tests of its own."
-        )
+    if estimator.early_stopping and partial:
+        raise ConfigError("early_stopping: not with partial_fit. Expected False.")
+    epochs = np.inf if estimator.job is not None and max_iter is None else max_iter or 200
+    if is_distributed(estimator) and not estimator.early_stopping and estimator.n_iter_no_change < epochs:
+        if (estimator.tol, estimator.n_iter_no_change) != (TOL, PATIENCE):
+            raise ConfigError(
+                "tol, n_iter_no_change: with job, cluster, client, run_dir and init_from no fit ends by its loss. "
+                f"Expected early_stopping=True, or the defaults, {TOL} and {PATIENCE}, with which it takes all epochs."
+            )
     if estimator.early_stopping and not 0 < estimator.validation_fraction < 1:
         raise ConfigError(f"validation_fraction: {estimator.validation_fraction}. Expected a number between 0 and 1.")

@@ -194,7 +194,7 @@ class ArrayWriter:
         if len(y) != n:
             raise DataError(f"{where}: y has {len(y)} records, but X has {n}.")
         if name == "target":
-            return self._checked(y.reshape(n, -1), f"{where}, y", name, field)
+            return self._checked(y.reshape(n, *(y.shape[1:] or (1,))), f"{where}, y", name, field)
         if y.shape not in ((n,), (n, 1)):
             raise DataError(f"{where}, y: shape {y.shape}, expected ({n},).")
         y = y.reshape(n)

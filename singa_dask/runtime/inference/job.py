@@ -93,9 +93,8 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
         # batchsize can have a number for each worker
         return {**reading, "batchsize": [sum(store.batchsize)] if store.batchsize else []}
 
-    made = with_stores(job.with_layers(layers), for_one).model_copy(
-        update={"cluster": ClusterConf(), "train_steps": 0, "test_freq": 0, "validate_freq": 0}
-    )
+    never = {"train_steps": 0, "test_freq": 0, "validate_freq": 0, "early_stopping": None, "keep_checkpoints": None}
+    made = with_stores(job.with_layers(layers), for_one).model_copy(update={"cluster": ClusterConf(), **never})
     return PhaseJob(absolute_paths(made), Phase.TEST if phase == Phase.TRAIN else phase, tuple(indices))
 
 

@@ -186,13 +186,13 @@ class _Stopping:
         self._n_worse: int = known.get("n_worse", 0)
 
     def add(self, step: int, value: float) -> None:
-        better = math.isfinite(value) and (
-            self._best is None or self._sign * (value - self._best) > self.conf.min_delta
-        )
-        if better:
-            self._best, self._best_step, self._n_worse = value, step, 0
-        else:
-            self._n_worse += 1
+        known, sign, delta = self._best, self._sign, self.conf.min_delta
+        best = better = math.isfinite(value) and (known is None or sign * (value - known) > delta)
+        if self.conf.every_best and known is not None and math.isfinite(value):
+            best, better = sign * value > sign * known, sign * value >= sign * known + delta
+        if best:
+            self._best, self._best_step = value, step
+        self._n_worse = 0 if better else self._n_worse + 1
 
     @property
     def reason(self) -> str:

@@ -121,6 +121,12 @@ def test_chunks_of_unknown_lengths_and_empty_ones(tmp_path: Path) -> None:
     assert [each.n for each in write(dataset, tmp_path)] == [2, 2, 2, 0]
     assert [path.name for path in sorted(tmp_path.iterdir())] == [f"part-0000{i}.arrow" for i in range(3)]
     assert list(read(tmp_path, dataset)["label"]) == [0, 2] * 3
+    # targets with an axis of their own or without
+    for number, targets in enumerate((y + 0.5, (y + 0.5)[:, None])):
+        (directory := tmp_path / str(number)).mkdir()
+        dataset = as_dataset("train", (x[kept], targets[kept]))
+        assert [each.n for each in write(dataset, directory)] == [2, 2, 2, 0]
+        np.testing.assert_array_equal(read(directory, dataset)["target"], [[0.5], [2.5]] * 3)
 
 
 def test_files_of_many_partitions_sort_by_name() -> None:

@@ -68,6 +68,12 @@ def trained(run_job: Callable[..., Outcome]) -> str:
     return run_job(small()).url
 
 
+def test_a_job_that_follows_a_metric_computes_as_any_other() -> None:
+    followed = {"early_stopping": {"metric": "test.loss"}, "keep_checkpoints": {"best": 1, "metric": "test.loss"}}
+    tested = {"test_freq": 2, "test_steps": 1}
+    assert every_record(small(**tested, **followed), "x") == every_record(small(**tested), "x")
+
+
 # -- cutting -------------------------------------------------------------------------------------------------
 
 
