@@ -105,7 +105,11 @@ def given_job(estimator: Any, n: int, max_iter: int | None, seed: int | None) ->
         raise ConfigError(f"job {made.name!r}: expected a job to train, with an input layer that has a store_conf.")
     # there are no records but those to train with
     changes: dict[str, Any] = {"test_freq": 0, "validate_freq": 0}
+    types = {each.name: each.type for each in made.conf.neuralnet.layer}
     for name in names:
+        if types[name] == "CSVInput":  # the data are no file, and have no columns of such names
+            changes[f"neuralnet.layer[{name}].type"] = "RecordInput"
+        changes |= {f"neuralnet.layer[{name}].store_conf.{key}": [] for key in ("features", "label", "target")}
         changes[f"neuralnet.layer[{name}].store_conf.path"] = f"dask://{DATA}"
         changes[f"neuralnet.layer[{name}].store_conf.backend"] = ""
         if estimator.batch_size:

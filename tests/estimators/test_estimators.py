@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from joblib import Parallel, delayed
 from sklearn.base import clone
 from sklearn.datasets import load_iris
@@ -23,6 +24,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import singa_dask as sd
+from singa_dask.cli import main
 
 Array = npt.NDArray[Any]
 
@@ -74,6 +76,21 @@ def test_a_regressor() -> None:
     one = clone(found).set_params(max_iter=1).fit(pd.DataFrame(x, columns=["a", "b", "c"]), pd.Series(y[:, 0]))
     assert one.predict(pd.DataFrame(x, columns=["a", "b", "c"])).shape == (120,)
     assert list(one.feature_names_in_) == ["a", "b", "c"]
+
+
+def test_a_job_that_init_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads a CSV file by the names of its columns; here the data come from the caller."""
+    monkeypatch.chdir(tmp_path)
+    iris = load_iris(as_frame=True)
+    names = iris.target_names[iris.target]
+    for column, kind, file in ((names, "label", "iris.csv"), (iris.target * 2.5, "target", "values.csv")):
+        iris.data.assign(kind=column).to_csv(file, index=False)
+        done = CliRunner().invoke(main, ["init", file, f"--{kind}", "kind", "-o", file.replace("csv", "yaml")])
+        assert done.exit_code == 0, done.output
+    classes = sd.SingaClassifier(job="iris.yaml", max_iter=30)
+    assert classes.fit(iris.data, names).score(iris.data, names) > 0.9
+    values = sd.SingaRegressor(job="values.yaml", max_iter=30).fit(iris.data.to_numpy(), iris.target * 2.5)
+    assert values.score(iris.data.to_numpy(), iris.target * 2.5) > 0.8
 
 
 def test_a_net_of_a_job(tmp_path: Path) -> None:
