@@ -43,12 +43,13 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _silent_logs() -> Iterator[None]:
-    """Silence Dask's log messages; also in several threads at once, that end in any order."""
+    """Silence Dask's log messages on stderr; also in several threads at once, that end in any order."""
 
     def is_critical(record: logging.LogRecord) -> bool:
         return record.levelno >= logging.CRITICAL
 
-    handlers = [each for each in logging.getLogger("distributed").handlers if isinstance(each, logging.StreamHandler)]
+    # not those of a user, such as files, which are of types of their own
+    handlers = [each for each in logging.getLogger("distributed").handlers if type(each) is logging.StreamHandler]
     for handler in handlers:
         handler.addFilter(is_critical)
     try:
