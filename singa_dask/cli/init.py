@@ -51,6 +51,13 @@ def _names(context: click.Context, option: click.Parameter, value: Any) -> tuple
     "--classes", metavar="NAMES", callback=_names, help="The values of the label in the order of the classes."
 )
 @click.option(
+    "--lags",
+    metavar="N",
+    type=click.IntRange(0),
+    default=0,
+    help="A time series: each record also has the last N values of what is predicted.",
+)
+@click.option(
     "--test-split",
     type=click.FloatRange(0, 1, max_open=True),
     default=0.2,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -150,6 +150,42 @@ class Table:
                 record = text[starts[row] : starts[row + 1]]
                 yield record if record.endswith(b"\n") else record + b"\n"
             at += run.n
+
+
+class LaggedTable(Table):
+    """A table with more columns than its file, so that `write` writes all of them to Parquet."""
+
+    def _rows(self, rows: Rows) -> bytes:
+        table = pa.table({each.name: each.values for each in self.columns if each.name in self.kinds})
+        sink = pa.BufferOutputStream()
+        pq.write_table(table.take(pa.array(np.sort(rows))), sink)
+        return bytes(sink.getvalue())
+
+
+def with_lags(table: Table, names: Sequence[str], n: int) -> Table:
+    """Return a table whose records also have the last values of some columns, ``NAME_lag1`` to ``NAME_lagN``.
+
+    It begins with the first record that has ``n`` records before it.
+
+    Raises
+    ------
+    DataError
+        It is too short, or too large to be looked at as a whole, or has columns of these names.
+    """
+    said = "" if table.is_whole else f"expected a table of at most {MAX_BYTES >> 20} MiB"
+    said = said or (f"it has {table.n} records. Expected more" if table.n <= n else "")
+    if said:
+        raise DataError(f"{table.url}: --lags {n}: {said}.")
+    columns, kinds = [replace(each, values=each.values[n:]) for each in table.columns], dict(table.kinds)
+    for name in names:
+        of = table.named[name]
+        for k in range(1, n + 1):
+            lag = Column(f"{name}_lag{k}", len(columns) + 1, of.kind, of.values[n - k : len(of.values) - k])
+            if lag.name in kinds:
+                raise DataError(f"{table.url}: --lags {n}: it has a column {lag.name!r} already.")
+            kinds[lag.name] = of.kind
+            columns.append(lag)
+    return LaggedTable(table.url, "parquet", {}, columns, table.n - n, table.reader, kinds, table.runs)
 
 
 def read_table(place: str, options: Options) -> Table:

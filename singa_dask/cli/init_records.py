@@ -45,6 +45,7 @@ class Options:
     missing: str = ""
     classes: tuple[str, ...] = ()
     header: bool | None = None
+    lags: int = 0
     test_split: float = 0.2
     seed: int = 1
     net: str | None = None
@@ -53,7 +54,7 @@ class Options:
 
     def of_tables(self) -> str:
         """Return an option that only tables take, if one is given."""
-        names = ("target", "features", "drop", "encoding", "missing", "classes")
+        names = ("target", "features", "drop", "encoding", "missing", "classes", "lags")
         return next((name for name in names if getattr(self, name)), "header" if self.header is not None else "")
 
 

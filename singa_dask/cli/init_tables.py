@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from singa_dask.cli.init_columns import Column, Table, read_table
+from singa_dask.cli.init_columns import Column, Table, read_table, with_lags
 from singa_dask.cli.init_records import MIN_BYTE_RANGE, Options, Output, Records, Rows, UnsureError, listed
 from singa_dask.cli.init_split import MIN_SPLIT, stratify, with_split
 from singa_dask.data import open_store
@@ -46,6 +46,8 @@ def survey_table(url: str, test_url: str, backend: str, options: Options, folder
         An option does not fit, or there is nothing to learn.
     """
     table = read_table(url, options)
+    if options.lags:
+        table = _with_lags(table, options)
     outputs, features, left_out = _choose(table, options)
     reading = _reading(table, options, features, outputs)
     width = sum(len(reading.get("categories", {}).get(each.name, "1")) for each in features)
@@ -55,6 +57,10 @@ def survey_table(url: str, test_url: str, backend: str, options: Options, folder
     train, test, split = _split_rows(table, outputs, rows, options)
     if test_url or not table.is_whole or not len(test):
         split = ""
+    if options.lags and not split:
+        raise DataError(
+            f"{url}: --lags without a test set that init splits off: expected records enough, and no --test."
+        )
     if unlabelled := len(table.columns[0].values) - len(rows):
         said = f"{unlabelled} records without {' and '.join(each.name for each in outputs)}"
         if not split:
@@ -82,6 +88,17 @@ def survey_table(url: str, test_url: str, backend: str, options: Options, folder
         found = replace(found, backend=table.suffix[1:])
         return with_split(found, folder, table.suffix, (train, test, split), table.write)
     return replace(found, n_test=_compare(found)) if test_url else found
+
+
+def _with_lags(table: Table, options: Options) -> Table:
+    """Return the table of a time series with the last values of what is predicted."""
+    names = [*_resolved(table, options.label, "--label"), *_resolved(table, options.target, "--target")]
+    if not names:
+        raise DataError(f"{table.url}: --lags {options.lags}: expected --target NAME, or --label NAME.")
+    dates = [each for each in table.columns if each.kind in ("date", "timestamp")]
+    if dates and not any(_is_sorted(each) for each in dates):
+        raise DataError(f"{table.url}: --lags: its records are not in the order of {dates[0].name}. Sort them by it.")
+    return with_lags(table, names, options.lags)
 
 
 def _compare(found: Records) -> int:
@@ -334,6 +351,8 @@ def _split_rows(table: Table, outputs: Sequence[Output], rows: Rows, options: Op
     dates = next((each for each in table.columns if each.is_date and _is_sorted(each)), None)
     labels = [table.named[each.name] for each in outputs if each.is_label]
     # what is learned has to have all classes
+    if options.lags:
+        return rows[:-n_test], rows[-n_test:], f"the last {n_test}{f' by {dates.name}' if dates else ''}"
     if dates and all(len(pc.unique(each.values.take(rows[:-n_test]))) == len(each.distinct) for each in labels):
         return rows[:-n_test], rows[-n_test:], f"the last {n_test} by {dates.name}"
     if not labels:

@@ -214,6 +214,35 @@ def test_the_label_last_without_a_header(call: Call) -> None:
     assert np.mean(found == (FRAME["fare"] > 20)) > 0.9
 
 
+SERIES = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=60), "wind": RANDOM.normal(size=60)})
+SERIES["value"] = SERIES["wind"].cumsum()
+
+
+@pytest.mark.parametrize("file", ["x.csv", "x.parquet"])
+def test_a_time_series(call: Call, file: str) -> None:
+    getattr(SERIES, f"to_{file[2:]}")(file, index=False)
+    said = done(call, file, "--target", "value", "--lags", 2)
+    assert "features: 3 of numbers, 0 of categories: wind, value_lag1, value_lag2" in said
+    assert "the last 12 by day" in said
+    expected = SERIES.assign(value_lag1=SERIES["value"].shift(1), value_lag2=SERIES["value"].shift(2))[2:]
+    written = [pd.read_parquet(f"job-data/{name}.parquet") for name in ("train", "test")]
+    assert [len(each) for each in written] == [46, 12]
+    pd.testing.assert_frame_equal(pd.concat(written)[expected.columns[1:]].reset_index(drop=True),
+                                  expected.iloc[:, 1:].reset_index(drop=True))  # fmt: skip
+
+
+def test_no_time_series(call: Call) -> None:
+    SERIES.iloc[::-1].to_parquet("x.parquet", index=False)
+    lags = ("x.parquet", "--target", "value", "--lags")
+    assert "its records are not in the order of day. Sort them by it." in refused(call, *lags, 2)
+    SERIES.assign(value_lag1=0).to_parquet("x.parquet", index=False)
+    assert "it has a column 'value_lag1' already" in refused(call, *lags, 2)
+    assert "it has 60 records. Expected more" in refused(call, *lags, 60)
+    SERIES.to_parquet("x.parquet", index=False)
+    assert "expected more records, no --test, and a share" in refused(call, *lags, 55)
+    assert "expected --target NAME, or --label NAME" in refused(call, "x.parquet", "--lags", 2)
+
+
 def test_several_labels_and_targets(call: Call) -> None:
     table = FRAME.assign(kind=VALUES["texts"], sign=VALUES["signs"], big=FRAME["age"] * 1e4, small=FRAME["fare"] / 1e4)
     table.to_csv("x.csv", index=False)
