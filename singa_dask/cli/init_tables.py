@@ -58,9 +58,7 @@ def survey_table(url: str, test_url: str, backend: str, options: Options, folder
     if test_url or not table.is_whole or not len(test):
         split = ""
     if options.lags and not split:
-        raise DataError(
-            f"{url}: --lags without a test set that init splits off: expected records enough, and no --test."
-        )
+        raise DataError(f"{url}: --lags: expected more records, no --test, and a share for --test-split.")
     if unlabelled := len(table.columns[0].values) - len(rows):
         said = f"{unlabelled} records without {' and '.join(each.name for each in outputs)}"
         if not split:
