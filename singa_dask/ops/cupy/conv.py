@@ -21,7 +21,7 @@ import numpy as np
 
 from singa_dask.errors import DeviceMemoryError
 from singa_dask.ops.contract import Pair
-from singa_dask.ops.cupy.arrays import THREADS, blocks
+from singa_dask.ops.cupy.arrays import THREADS, blocks, is_dense
 from singa_dask.ops.cupy.cudnn import (
     ALIGNMENT,
     BIAS,
@@ -131,7 +131,7 @@ class CupyConv(CupyLinear):
 
         def run(way: Way) -> Array:
             dtype = wide(x.dtype) if way is None else x.dtype
-            if accumulate or out.dtype != dtype or not is_dense(out):
+            if accumulate or out.dtype != dtype or not can_take(out):
                 total = self.scratch("conv weights", out.shape, dtype)
             else:
                 total = out
@@ -163,11 +163,11 @@ class CupyConv(CupyLinear):
 
     def _room_for_images(self, name: str, out: Array) -> Array:
         """Return memory where kernels can put images: ``out``, or scratch memory."""
-        return out if is_dense(out) else self.scratch(f"conv {name}", out.shape, out.dtype)
+        return out if can_take(out) else self.scratch(f"conv {name}", out.shape, out.dtype)
 
     def _ordered_weights(self, w: Array, dtype: Any) -> Array:
         """Return weights (F, C, kh, kw) that lie as F, kh, kw, C: ``w`` if it has one channel or a kernel of 1 x 1."""
-        if w.dtype == dtype and is_dense(w):
+        if w.dtype == dtype and can_take(w):
             return w
         ordered = self.scratch("conv weights", w.shape, dtype)
         self.copy(w, ordered)
@@ -341,9 +341,9 @@ def log_once(level: int, message: str) -> None:
     LOG.log(level, message)
 
 
-def is_dense(images: Array) -> bool:
+def can_take(images: Array) -> bool:
     """Tell whether images, or weights, lie as N, H, W, C without gaps, at an address that kernels can take."""
-    return bool(channels_last(images).flags.c_contiguous and images.data.ptr % ALIGNMENT == 0)
+    return is_dense(images) and images.data.ptr % ALIGNMENT == 0
 
 
 def wide(dtype: Any) -> np.dtype[Any]:

@@ -103,8 +103,8 @@ def call(name: str, *arguments: int) -> None:
 # The factors 0 and 1 by the dtype of the computation; cuBLAS reads them during its call.
 FACTORS = {kind: (np.zeros(1, kind), np.ones(1, kind)) for kind in (np.float32, np.float64)}
 
-# Sums of columns: about so many rows a thread, blocks in all, and the name of the counters of blocks that are done.
-ROWS_OF_THREAD, SUM_BLOCKS, DONE = 8, 512, "column sums done"
+# Sums of columns: about so many rows a thread, and blocks in all.
+ROWS_OF_THREAD, SUM_BLOCKS = 8, 512
 
 # The most that values of the trial of a product with a bias, of about 8, may be off in tf32.
 BIAS_TOLERANCE = 0.05
@@ -300,11 +300,9 @@ class CupyLinear(CupyMemory):
         lines, n_blocks = THREADS // threads, max(1, -(-n_packs // threads))
         n_splits = max(1, min(SUM_BLOCKS // n_blocks, n_rows // (lines * ROWS_OF_THREAD)))
         parts = self.scratch("column sums", (n_splits, n_columns), sum_type(x.dtype))
-        if DONE not in self._scratch:
-            self.scratch(DONE, (SUM_BLOCKS,), np.uint32)[...] = 0
         add = self.gpu.function("columns", "columns", X=x.dtype, Y=out.dtype, WIDTH=width)
         sizes = (np.int64(n_rows), np.int32(n_columns), np.int32(accumulate))
-        arrays = (x, row, column, parts, self.scratch(DONE, (SUM_BLOCKS,), np.uint32), out)
+        arrays = (x, row, column, parts, self.counters(n_blocks), out)
         add((n_blocks, n_splits), (threads, lines), (*arrays, *sizes))
 
 

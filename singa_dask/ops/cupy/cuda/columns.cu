@@ -47,18 +47,12 @@ extern "C" __global__ void columns(
     if (gridDim.y > 1) {
         if (threadIdx.y == 0 && first < n_columns)
             for (int k = 0; k < WIDTH; ++k) parts[(long long)blockIdx.y * n_columns + first + k] = sum[k];
-        __threadfence();
-        __syncthreads();
-        if (threadIdx.x == 0 && threadIdx.y == 0) is_last = atomicAdd(done + blockIdx.x, 1u) == gridDim.y - 1;
-        __syncthreads();
-        if (!is_last) return;
-        __threadfence();
+        if (!is_last_block(done + blockIdx.x, gridDim.y, is_last)) return;
         for (int k = 0; k < WIDTH; ++k) sum[k] = 0;
         if (first < n_columns)
             for (long long part = threadIdx.y; part < gridDim.y; part += blockDim.y)
                 for (int k = 0; k < WIDTH; ++k) sum[k] += parts[part * n_columns + first + k];
         add_threads(sum, shared);
-        if (threadIdx.x == 0 && threadIdx.y == 0) done[blockIdx.x] = 0;
     }
     if (threadIdx.y > 0 || first >= n_columns) return;
     for (int k = 0; k < WIDTH; ++k) out[first + k] = accumulate ? (Y)(sum[k] + (W)out[first + k]) : (Y)sum[k];
