@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.traits import Connection, Traits
 from singa_dask.ops.contract import Array
+
+Kernel: TypeAlias = Callable[[Array, Array, Array], None]
 
 
 class Combined(Layer):
@@ -23,11 +26,13 @@ class Combined(Layer):
             raise ConfigError(Problem(("srclayers",), message))
         self.add_output(shapes[0], overwritable=True)
 
-    def combine(self, kernel: Callable[[Array, Array, Array], None], values: Sequence[Array], out: Array) -> None:
-        """Write to ``out`` what a kernel makes of two or more arrays."""
-        kernel(values[0], values[1], out)
-        for each in values[2:]:
-            kernel(out, each, out)
+    def combine(self, kernel: Kernel, values: Sequence[Array], out: Array, last: Kernel | None = None) -> None:
+        """Write to ``out`` what a kernel makes of two or more arrays; ``last`` takes the last one in its place."""
+        total, *others, end = values
+        for each in others:
+            kernel(total, each, out)
+            total = out
+        (last or kernel)(total, end, out)
 
 
 @LAYERS.register()
@@ -48,12 +53,8 @@ class Add(Combined):
                 source.share_grad(self.features[0])
 
     def forward(self, phase: Phase) -> None:
-        feature, (*first, last) = self.features[0], [source.data for source in self.sources]
-        total = first[0]
-        for each in first[1:]:
-            self.ops.add(total, each, out=feature.data)
-            total = feature.data
-        (self.ops.add_relu if feature.relu else self.ops.add)(total, last, out=feature.data)
+        feature, last = self.features[0], self.ops.add_relu if self.features[0].relu else None
+        self.combine(self.ops.add, [source.data for source in self.sources], feature.data, last)
 
     def backward(self, phase: Phase) -> None:
         feature = self.features[0]
