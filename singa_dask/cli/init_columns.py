@@ -133,11 +133,13 @@ class Table:
     def _rows(self, rows: Rows) -> bytes:
         if self.format == "csv":
             return b"".join(self._lines(np.sort(rows)))
-        tables = [_decoded(self.reader, file, run, self.kinds) for file, run in self.runs]
-        table = pa.concat_tables(tables, promote_options="permissive").take(pa.array(np.sort(rows)))
         sink = pa.BufferOutputStream()
-        pq.write_table(table, sink)
+        pq.write_table(self._decoded().take(pa.array(np.sort(rows))), sink)
         return bytes(sink.getvalue())
+
+    def _decoded(self) -> pa.Table:
+        tables = [_decoded(self.reader, file, run, self.kinds) for file, run in self.runs]
+        return pa.concat_tables(tables, promote_options="permissive")
 
     def _lines(self, rows: Rows) -> Iterator[bytes]:
         first = self.reader.parts(0)
@@ -155,11 +157,8 @@ class Table:
 class LaggedTable(Table):
     """A table with more columns than its file, so that `write` writes all of them to Parquet."""
 
-    def _rows(self, rows: Rows) -> bytes:
-        table = pa.table({each.name: each.values for each in self.columns if each.name in self.kinds})
-        sink = pa.BufferOutputStream()
-        pq.write_table(table.take(pa.array(np.sort(rows))), sink)
-        return bytes(sink.getvalue())
+    def _decoded(self) -> pa.Table:
+        return pa.table({each.name: each.values for each in self.columns if each.name in self.kinds})
 
 
 def with_lags(table: Table, names: Sequence[str], n: int) -> Table:
