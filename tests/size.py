@@ -1,5 +1,7 @@
-#!/usr/bin/env python3
-"""Print how large the package is, and how it is cut: files, lines, imports, functions, names, cycles."""
+"""How large the package is, and how it is cut: files, lines, imports, functions, names, cycles.
+
+``python -m tests.size`` prints it.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,11 @@ import statistics
 import subprocess
 import sys
 import tokenize
+from collections.abc import Mapping
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "singa_dask"
-NAME = "singa_dask"
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "singa_dask"
 
 
 def module_of(path: Path) -> str:
@@ -51,7 +54,9 @@ def import_lines(tree: ast.Module) -> int:
     """Count the lines of imports and of ``__all__``."""
     lines: set[int] = set()
     for node in ast.walk(tree):
-        named = isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets)
+        named = isinstance(node, ast.Assign) and any(
+            isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets
+        )
         if isinstance(node, ast.Import | ast.ImportFrom) or named:
             lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return len(lines)
@@ -68,6 +73,22 @@ def imported_modules(tree: ast.AST, known: set[str]) -> set[str]:
                 full = f"{node.module}.{alias.name}"
                 names.add(full if full in known else node.module)
     return names & known
+
+
+def import_graph(trees: Mapping[Path, ast.Module]) -> dict[str, set[str]]:
+    """Return what each module of the package imports of it, under ``TYPE_CHECKING`` too."""
+    known = {module_of(path) for path in trees}
+    return {module_of(path): imported_modules(tree, known) - {module_of(path)} for path, tree in trees.items()}
+
+
+def names_used_twice(trees: Mapping[Path, ast.Module]) -> dict[str, list[str]]:
+    """Return the public classes that share their name with one of another module, with their modules."""
+    classes: dict[str, set[str]] = collections.defaultdict(set)
+    for path, tree in trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and node.name[0] != "_":
+                classes[node.name].add(module_of(path))
+    return {name: sorted(modules) for name, modules in sorted(classes.items()) if len(modules) > 1}
 
 
 def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -106,9 +127,9 @@ def modules_of_run() -> int:
         "from singa_dask.cli.main import main\n"
         "sys.argv = ['singa-dask', 'run', 'configs/digits/mlp.yaml', '--set', 'train_steps=1']\n"
         "with contextlib.suppress(SystemExit): main()\n"
-        f"print(sum(name.split('.')[0] == {NAME!r} for name in sys.modules), file=sys.stderr)\n"
+        "print(sum(name.split('.')[0] == 'singa_dask' for name in sys.modules), file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=PACKAGE.parent)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     return int(done.stderr.split()[-1])
 
 
@@ -117,11 +138,10 @@ def main() -> None:
     paths = sorted(PACKAGE.rglob("*.py"))
     texts = {path: path.read_text() for path in paths}
     trees = {path: ast.parse(text) for path, text in texts.items()}
-    known = {module_of(path) for path in paths}
     docstrings = {path: docstring_lines(tree) for path, tree in trees.items()}
     lines = sum(len(text.splitlines()) for text in texts.values())
     code = sum(len(code_lines(text, docstrings[path])) for path, text in texts.items())
-    graph = {module_of(path): imported_modules(tree, known) - {module_of(path)} for path, tree in trees.items()}
+    graph = import_graph(trees)
     importers = collections.Counter(other for others in graph.values() for other in others)
     functions = sorted(
         (node.end_lineno or node.lineno) - node.body[0].lineno + 1
@@ -129,18 +149,13 @@ def main() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     )
-    classes: dict[str, set[str]] = collections.defaultdict(set)
-    for path, tree in trees.items():
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef) and node.name[0] != "_":
-                classes[node.name].add(module_of(path))
-    twice = {name: sorted(modules) for name, modules in sorted(classes.items()) if len(modules) > 1}
+    twice = names_used_twice(trees)
     print("files", len(paths))
     print("lines", lines)
     print("lines of code", code)
     print(f"docstrings {sum(map(len, docstrings.values())) / lines:.1%} of lines")
     print(f"imports and __all__ {sum(map(import_lines, trees.values())) / lines:.1%} of lines")
-    print("modules with one importer", sum(importers[module] == 1 for module in known))
+    print("modules with one importer", sum(importers[module] == 1 for module in graph))
     print("functions: median", statistics.median(functions), "lines, 90 %", functions[len(functions) * 9 // 10])
     print("longest file", max(len(text.splitlines()) for text in texts.values()))
     print("public classes of one name", len(twice), twice)
