@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
 from singa_dask.data.convert.tasks import reporting
-from singa_dask.observe.bars import BAR_WIDTHS, duration
+from singa_dask.observe.progress import BAR_WIDTHS, duration
 from singa_dask.redaction import redact
 
 # what becomes of the records in the steps of a conversion, or in an inference
@@ -31,7 +31,7 @@ MANY_LINES = 50
 """After so many lines a pause lasts this fraction of the time so far."""
 
 
-class Step(Protocol):
+class ShownTask(Protocol):
     """A task; ``step`` is a key of DONE."""
 
     @property
@@ -47,7 +47,7 @@ class Step(Protocol):
         """Number of its records."""
 
 
-T = TypeVar("T", bound=Step)
+T = TypeVar("T", bound=ShownTask)
 R = TypeVar("R")
 
 
