@@ -90,7 +90,7 @@ def compare(
 
     from singa_dask.cli import job, trials
     from singa_dask.data import fs
-    from singa_dask.observe.comparison import show_table, write_report
+    from singa_dask.observe.comparison import write_report
 
     files = trials.cluster_files((*clusters, *more_clusters))
     sets = (*sets, CPU) if cpu else sets
@@ -117,7 +117,8 @@ def compare(
     output = fs.absolute(output or fs.join(run_dir, "report.html"))
     fs.write_atomic(fs.join(run_dir, trials.RESULT), observe.to_json(comparison, indent=1).encode())
     fs.write_atomic(output, redact(write_report(comparison)).encode())
-    show_table(comparison, console)
+    for line in trials.table_lines(comparison, console.width):
+        console.print(line, soft_wrap=True, markup=False)
     places = f"report: {observe.short_url(output)}; runs: {observe.short_url(run_dir)}"
     console.print(places, soft_wrap=True, markup=False)
     if as_json:

@@ -15,7 +15,7 @@ import click
 
 from singa_dask import observe
 from singa_dask.cli.clusters import chosen_cluster
-from singa_dask.cli.options import job_options, json_option, scheduler_options
+from singa_dask.cli.options import job_options, json_option, scheduler_options, with_options
 from singa_dask.cli.output import echo
 from singa_dask.errors import ConfigError
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 def _inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what they have in common: the checkpoint, who computes, ``--quiet``."""
-    for decorate in (
+    return with_options(
+        command,
         click.option("--quiet", is_flag=True, help="Say nothing but errors."),
         scheduler_options("Use the Dask cluster of this scheduler; its workers must see all files at the same place."),
         click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Use N processes of this machine."),
@@ -37,9 +38,7 @@ def _inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Take the values of this checkpoint, by name of param, instead of the job's checkpoint_path: a run "
             "directory, a step of it, or a file or workspace of SINGA's. Repeatable; later ones win.",
         ),
-    ):
-        command = decorate(command)
-    return command
+    )
 
 
 @click.command()

@@ -22,15 +22,23 @@ COMPLETION_S = 1.0
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the summary as the last line of stdout.")
 
 
-def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
+Command = Callable[..., Any]
+
+
+def with_options(command: Command, *decorators: Callable[[Command], Command]) -> Command:
+    """Decorate a command; the last one is that which help shows first."""
+    return functools.reduce(lambda decorated, decorate: decorate(decorated), decorators, command)
+
+
+def job_options(command: Command) -> Command:
     """Give a command the job file, the options that change what it says, and ``--strict``."""
 
     @functools.wraps(command)
     def with_cpu(*, sets: tuple[str, ...], cpu: bool, **given: Any) -> Any:
         return command(sets=(*sets, CPU) if cpu else sets, **given)
 
-    decorated: Callable[..., Any] = with_cpu
-    for decorate in (
+    return with_options(
+        with_cpu,
         click.option(
             "--cpu", is_flag=True, help="Compute on the CPU whatever the job says; for one with gpu or cuDNN."
         ),
@@ -51,12 +59,10 @@ def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "neuralnet.layer[fc1].innerproduct_conf.num_output=64. Repeatable.",
         ),
         click.argument("job_file", metavar="JOB.yaml"),
-    ):
-        decorated = decorate(decorated)
-    return decorated
+    )
 
 
-def observer_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def observer_options(command: Command) -> Command:
     """Give a command with `job_options` those that set the keys of observers."""
 
     @functools.wraps(command)
@@ -67,8 +73,8 @@ def observer_options(command: Callable[..., Any]) -> Callable[..., Any]:
             sets = (*sets, f"mlflow={json.dumps(mlflow)}")
         return command(sets=sets, **given)
 
-    decorated: Callable[..., Any] = with_observers
-    for decorate in (
+    return with_options(
+        with_observers,
         click.option(
             "--mlflow",
             metavar="URI",
@@ -81,12 +87,10 @@ def observer_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Write event files of TensorBoard to tensorboard/ in the run directory, as tensorboard: true in the "
             "job does. Needs pip install 'singa-dask[tensorboard]'.",
         ),
-    ):
-        decorated = decorate(decorated)
-    return decorated
+    )
 
 
-def scheduler_options(use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def scheduler_options(use: str) -> Callable[[Command], Command]:
     """Add ``--scheduler``, ``--scheduler-file`` and ``--wait``; ``use`` says what the cluster is for."""
     wait = click.option(
         "--wait",
@@ -98,7 +102,7 @@ def scheduler_options(use: str) -> Callable[[Callable[..., Any]], Callable[..., 
     return lambda command: cluster_options(use)(wait(command))
 
 
-def cluster_options(use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def cluster_options(use: str) -> Callable[[Command], Command]:
     """Add ``--scheduler`` and ``--scheduler-file``; ``use`` says what the cluster is for."""
     by_file = click.option("--scheduler-file", metavar="FILE", help="Find the scheduler by the file it has written.")
     by_address = click.option(
@@ -107,7 +111,7 @@ def cluster_options(use: str) -> Callable[[Callable[..., Any]], Callable[..., An
     return lambda command: by_address(by_file(command))
 
 
-def job_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+def job_argument(command: Command) -> Command:
     """Give a command a job on a cluster, and the options that say which cluster."""
     argument = click.argument("job", metavar="JOB", shell_complete=_complete_job)
     return argument(cluster_options("Address of the scheduler that the job is on.")(command))
@@ -152,7 +156,7 @@ class Reading:
     storage_options: dict[str, Any] = field(default_factory=dict)
 
 
-def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def reading_options(command: Command) -> Command:
     """Give a command the options of `Reading` except its backend, as the argument ``reading``."""
 
     @functools.wraps(command)
@@ -189,8 +193,8 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
         )
         return command(reading=reading, **given)
 
-    decorated: Callable[..., Any] = with_reading
-    for decorate in (
+    return with_options(
+        with_reading,
         click.option(
             "--storage-option",
             "storage_options",
@@ -224,9 +228,7 @@ def reading_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--channels", metavar="N", type=int, help="Images: 3 for colour (the default), 1 for grey."),
         click.option("--resize", metavar="HxW", help="Images: scale and crop at the centre."),
         click.option("--shape", metavar="N,N,...", help="Shape of one record, where the format does not store it."),
-    ):
-        decorated = decorate(decorated)
-    return decorated
+    )
 
 
 def numbers(option: str, text: str | None, separator: str, example: str) -> list[int] | None:

@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from singa_dask.layers import Layer
 
 
+_module_option = click.option(
+    "--module", "paths", metavar="FILE", multiple=True, help="Know what this module of yours registers. Repeatable."
+)
 KINDS = ("layer", "updater", "schedule", "initialiser", "algorithm", "store")
 
 
 @click.command()
 @click.argument("name", metavar="[NAME]", required=False)
 @click.option("--kind", type=click.Choice(KINDS), help="List, or look for, parts of this kind.  [default: layer]")
-@click.option(
-    "--module", "paths", metavar="FILE", multiple=True, help="Know what this module of yours registers. Repeatable."
-)
+@_module_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def layers(name: str | None, kind: str | None, paths: Sequence[str], as_json: bool) -> None:
     """List the layers and other parts of jobs, or describe one.
@@ -107,9 +108,7 @@ def check(
 
 
 @click.command()
-@click.option(
-    "--module", "paths", metavar="FILE", multiple=True, help="Know what this module of yours registers. Repeatable."
-)
+@_module_option
 def schema(paths: tuple[str, ...]) -> None:
     """Print the JSON schema of a job file.
 
@@ -138,11 +137,14 @@ def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, Part]]:
         There is none.
     """
     from singa_dask.api import REGISTRIES
-    from singa_dask.conf.describe import parts_of
+    from singa_dask.conf.describe import Part, parts_of
     from singa_dask.conf.explain import suggest_part
 
-    if "." in name:
-        return [_of_module(name, kinds)]
+    if "." in name:  # module.Class; the last kind refuses what is of none
+        for kind in kinds[:-1]:
+            with contextlib.suppress(ConfigError):
+                return [(kind, Part(name, [], REGISTRIES[kind].find(name)))]
+        return [(kinds[-1], Part(name, [], REGISTRIES[kinds[-1]].find(name)))]
     plain = name[1:] if name[:1] == "k" and name[1:2].isupper() else name
     parts = [(kind, part) for kind in kinds for part in parts_of(REGISTRIES[kind])]
     found = [(kind, part) for kind, part in parts if plain in (part.name, *part.others)]
@@ -153,48 +155,32 @@ def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, Part]]:
     return found
 
 
-def _of_module(name: str, kinds: Sequence[str]) -> tuple[str, Part]:
-    """Return the class ``module.Class`` with its kind."""
-    from singa_dask.api import REGISTRIES
-    from singa_dask.conf.describe import Part
-
-    for kind in kinds[:-1]:
-        with contextlib.suppress(ConfigError):
-            return kind, Part(name, [], REGISTRIES[kind].find(name))
-    return kinds[-1], Part(name, [], REGISTRIES[kinds[-1]].find(name))
-
-
 def _described(kind: str, part: Part) -> dict[str, Any]:
     """Return all that is known of a part."""
     from singa_dask.conf.describe import docs_of, keys_of
     from singa_dask.layers import Layer
 
-    made: dict[str, Any] = {"name": part.name, "kind": kind, "also": part.others}
+    described: dict[str, Any] = {"name": part.name, "kind": kind, "also": part.others, "family": ""}
     if part.cls is None:
-        return {**made, "family": "", "summary": part.missing}
+        return {**described, "summary": part.missing}
     sections = docs_of(part.cls)
-    made |= {
-        "family": _family(part.cls),
+    described |= {
         "summary": sections[0][1].split("\n\n")[0].split("\n")[0],
         "description": "\n\n".join(text for title, text in sections),
         **(_wiring(part.cls) if issubclass(part.cls, Layer) else {}),
         "reads": list(getattr(part.cls, "reads", ())),
     }
     if issubclass(part.cls, data.Store):
-        made["options"] = [name for name in inspect.signature(part.cls).parameters if name not in OF_ALL_STORES]
+        described["options"] = [name for name in inspect.signature(part.cls).parameters if name not in OF_ALL_STORES]
     block = getattr(part.cls, "block", None)
     if block is not None:
         keys = [key._asdict() for key in keys_of(block)]
-        made["block"] = {"name": block.block_key, "description": docs_of(block)[0][1], "keys": keys}
-    return made
+        described["block"] = {"name": block.block_key, "description": docs_of(block)[0][1], "keys": keys}
+    return described
 
 
-def _family(cls: type) -> str:
-    """Return SINGA's family of a type of layer, "" of other parts."""
-    from singa_dask.layers import Layer
-
-    if not issubclass(cls, Layer):
-        return ""
+def _wiring(cls: type[Layer]) -> dict[str, Any]:
+    """Return SINGA's family, sources, params and metrics of a type of layer."""
     traits = cls.traits
     families = {
         "input": traits.is_input,
@@ -202,15 +188,9 @@ def _family(cls: type) -> str:
         "output": traits.is_output,
         "connection": bool(traits.forwards),
     }
-    return next((name for name, is_of in families.items() if is_of), "neuron")
-
-
-def _wiring(cls: type[Layer]) -> dict[str, Any]:
-    """Return sources, params and metrics of a type of layer."""
-    traits = cls.traits
-    at_least, at_most = traits.n_sources
     return {
-        "sources": {"min": at_least, "max": at_most},
+        "family": next((name for name, is_of in families.items() if is_of), "neuron"),
+        "sources": dict(zip(("min", "max"), traits.n_sources, strict=True)),
         "params": list(traits.params),
         "metrics": list(traits.metrics),
         "partition_dim": [0, 1, -1] if traits.feature_parallel else [0, -1],
@@ -246,13 +226,9 @@ def _page(part: dict[str, Any]) -> Iterator[str]:
         yield ""
         yield f"{part['block']['name']}:"
         for key in part["block"]["keys"]:
-            kind = "; ".join(filter(None, (key["type"], key["default"] and _shown_default(key["default"]))))
-            yield f"{INDENT}{key['name']}  ({kind})"
+            default = key["default"] if key["default"] in ("", "required") else f"default {key['default']}"
+            yield f"{INDENT}{key['name']}  ({'; '.join(filter(None, (key['type'], default)))})"
             yield from textwrap.wrap(key["meaning"], columns, initial_indent=2 * INDENT, subsequent_indent=2 * INDENT)
-
-
-def _shown_default(default: str) -> str:
-    return default if default == "required" else f"default {default}"
 
 
 def _facts(part: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from singa_dask.cli import job
 from singa_dask.cli.clusters import hidden_from_children
+from singa_dask.cli.output import Column, table
 from singa_dask.conf import JobConf, JobFile, Phase
 from singa_dask.conf.jobfile import cluster_text
 from singa_dask.conf.watched import FREQUENCIES, is_less_better, split_metric
@@ -30,7 +31,7 @@ from singa_dask.jobs.datasets.hosts import placed
 from singa_dask.jobs.preparing import Prepared, prepare_run
 from singa_dask.net import NeuralNet
 from singa_dask.observe import BarProgress, Progress, first_command, new_job_id, read_summary
-from singa_dask.observe.comparison import Target, add_statistics, measure
+from singa_dask.observe.comparison import Target, add_statistics, measure, rows, why_not
 from singa_dask.observe.observers import Observers
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.redaction import redact
@@ -467,3 +468,18 @@ def _describe_topology(topology: Topology, ends: Ends, reasons: dict[str, str], 
     }
     add_statistics(described)
     return described
+
+
+def table_lines(comparison: Mapping[str, Any], width: int) -> Iterator[str]:
+    """Yield a table of the medians, with as many columns as fit, and why runs are missing."""
+    cells = rows(comparison)
+    columns = [
+        Column(title, [row[title].partition(" (")[0] for row in cells], rank, right=rank > 0)
+        for rank, title in enumerate(cells[0])
+    ]
+    yield from table(columns, width)
+    if len(comparison["seeds"]) > 1:
+        yield f"Medians of {len(comparison['seeds'])} seeds; the report has more."
+    for topology in comparison["topologies"]:
+        for what, why in why_not(topology):
+            yield f"{topology['name']}, {what}: {why}"

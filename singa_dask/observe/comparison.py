@@ -10,10 +10,6 @@ from html import escape
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError
@@ -129,8 +125,8 @@ def measure(url: str, batch: int, target: Target | None) -> dict[str, Any]:
         None; ``curves``: of each metric of the first worker group, points of (seconds, samples, value).
     """
     summary = read_summary(url)
-    found = [event for event in read_objects(fs.join(url, METRICS)) if event.get("event") == "metrics"]
-    events = sorted(found, key=lambda event: float(event["time"]))
+    events = [event for event in read_objects(fs.join(url, METRICS)) if event.get("event") == "metrics"]
+    events.sort(key=lambda event: float(event["time"]))
     clock = _Clock(events, batch)
     curves: dict[str, Points] = {}
     for event in (each for each in events if each["group"] == 0):
@@ -138,6 +134,7 @@ def measure(url: str, batch: int, target: Target | None) -> dict[str, Any]:
         for name, value in layer_metrics(event).items():
             if value is not None:
                 curves.setdefault(f"{event['phase']}.{name}", []).append([*at, value])
+    reached = target and next((point for point in curves.get(target.metric, ()) if target.is_reached(point[2])), None)
     seconds = max((points[-1][0] for points in curves.values()), default=0.0)
     whole = {}
     if restarts := summary.get("restarts", 0):  # the units of the last life know of their own samples and time only
@@ -157,16 +154,9 @@ def measure(url: str, batch: int, target: Target | None) -> dict[str, Any]:
         **{f"{key}_per_step": summary.get("bytes", {}).get(key, 0) / n_steps for key in ("sent", "received")},
         "staleness_mean": summary.get("staleness_mean"),
         "final": finals,
-        "target": _first_time(target, curves) if target else None,
+        "target": reached and dict(zip(("seconds", "samples"), reached, strict=False)),
         "curves": curves,
     }
-
-
-def _first_time(target: Target, curves: Mapping[str, Points]) -> dict[str, float] | None:
-    for seconds, samples, value in curves.get(target.metric, ()):
-        if target.is_reached(value):
-            return {"seconds": seconds, "samples": samples}
-    return None
 
 
 def add_statistics(topology: dict[str, Any]) -> None:
@@ -178,23 +168,17 @@ def add_statistics(topology: dict[str, Any]) -> None:
     done = [run for run in topology["runs"] if run["state"] == "done"]
     values: dict[str, list[float]] = {}
     for run in done:
-        for name, value in _figures(run).items():
+        figures = {name: run[name] for name in FIGURES}
+        figures |= {f"target_{name}": (run["target"] or {}).get(name) for name in ("seconds", "samples")}
+        figures |= {f"final.{name}": value for name, value in run["final"].items()}
+        for name, value in figures.items():
             if value is not None:
                 values.setdefault(name, []).append(value)
     topology["statistics"] = {
-        name: {"median": float(np.median(found)), "min": min(found), "max": max(found), "n": len(found)}
-        for name, found in values.items()
+        name: {"median": float(np.median(each)), "min": min(each), "max": max(each), "n": len(each)}
+        for name, each in values.items()
     }
     topology["staleness"] = dict(sum((Counter(run["staleness"]) for run in done), Counter[str]()))
-
-
-def _figures(run: Mapping[str, Any]) -> dict[str, float | None]:
-    target = run["target"] or {}
-    return {
-        **{name: run[name] for name in FIGURES},
-        **{f"target_{name}": target.get(name) for name in ("seconds", "samples")},
-        **{f"final.{name}": value for name, value in run["final"].items()},
-    }
 
 
 def rows(comparison: Mapping[str, Any]) -> list[Row]:
@@ -203,33 +187,28 @@ def rows(comparison: Mapping[str, Any]) -> list[Row]:
     A figure is the median over the seeds; with several seeds the smallest and the largest value stand behind it, in
     parentheses.
     """
-    finals = _final_names(comparison)
-    return [_row(topology, finals, comparison["target"] is not None) for topology in comparison["topologies"]]
-
-
-def _row(topology: Mapping[str, Any], finals: Mapping[str, str], has_target: bool) -> Row:
-    statistics, n_runs = topology["statistics"], len(topology["runs"])
-
-    def cell(name: str, scale: float = 1.0) -> str:
-        return _spread(statistics.get(name), scale)
-
-    row = {"topology": topology["name"]}
-    if has_target:
-        row["s to target"] = _reached(statistics.get("target_seconds"), statistics, n_runs)
-        row["samples to target"] = cell("target_samples") or row["s to target"]
-    row |= {title: cell(f"final.{name}") for title, name in finals.items()}
-    row |= {
-        "seconds": "" if has_target else cell("seconds"),
-        "restarts": cell("restarts") if statistics.get("restarts", {}).get("max") else "",
-        "samples/s": cell("samples_per_s"),
-        "staleness": cell("staleness_mean"),
-        "KiB sent a step": cell("sent_per_step", 1 / 1024),
-        "ms wait for params": cell("wait_params_ms"),
-        "ms wait for data": cell("wait_data_ms"),
-        "ms a step": cell("step_ms"),
-        "KiB received a step": cell("received_per_step", 1 / 1024),
-    }
-    return row
+    finals, has_target = _final_names(comparison), comparison["target"] is not None
+    cells = []
+    for topology in comparison["topologies"]:
+        spreads = topology["statistics"]
+        row = {"topology": topology["name"]}
+        if has_target:
+            row["s to target"] = _to_target(spreads)
+            row["samples to target"] = _spread(spreads, "target_samples") or row["s to target"]
+        row |= {title: _spread(spreads, f"final.{name}") for title, name in finals.items()}
+        row |= {
+            "seconds": "" if has_target else _spread(spreads, "seconds"),
+            "restarts": _spread(spreads, "restarts") if spreads.get("restarts", {}).get("max") else "",
+            "samples/s": _spread(spreads, "samples_per_s"),
+            "staleness": _spread(spreads, "staleness_mean"),
+            "KiB sent a step": _spread(spreads, "sent_per_step", 1 / 1024),
+            "ms wait for params": _spread(spreads, "wait_params_ms"),
+            "ms wait for data": _spread(spreads, "wait_data_ms"),
+            "ms a step": _spread(spreads, "step_ms"),
+            "KiB received a step": _spread(spreads, "received_per_step", 1 / 1024),
+        }
+        cells.append(row)
+    return cells
 
 
 def _final_names(comparison: Mapping[str, Any]) -> dict[str, str]:
@@ -243,17 +222,18 @@ def _final_names(comparison: Mapping[str, Any]) -> dict[str, str]:
     return {}
 
 
-def _reached(spread: Mapping[str, float] | None, statistics: Mapping[str, Any], n_runs: int) -> str:
-    n_done = int(statistics["seconds"]["n"]) if "seconds" in statistics else 0
-    if spread is None:
+def _to_target(spreads: Mapping[str, Any]) -> str:
+    n_done = int(spreads["seconds"]["n"]) if "seconds" in spreads else 0
+    if "target_seconds" not in spreads:
         return "not reached" if n_done else ""
-    missed = f", {spread['n']:.0f} of {n_done}" if spread["n"] < n_done else ""
-    return _spread(spread) + missed
+    n = spreads["target_seconds"]["n"]
+    return _spread(spreads, "target_seconds") + (f", {n} of {n_done}" if n < n_done else "")
 
 
-def _spread(spread: Mapping[str, float] | None, scale: float = 1.0) -> str:
-    if spread is None:
+def _spread(spreads: Mapping[str, Any], name: str, scale: float = 1.0) -> str:
+    if name not in spreads:
         return ""
+    spread = spreads[name]
     median, low, high = (short(float(f"{spread[key] * scale:.3g}")) for key in ("median", "min", "max"))
     return median if spread["n"] < 2 or low == high else f"{median} ({low}–{high})"
 
@@ -266,31 +246,7 @@ def why_not(topology: Mapping[str, Any]) -> list[tuple[str, str]]:
     for run in topology["runs"]:
         if run["state"] != "done":
             seeds.setdefault(run["reason"] or run["state"], []).append(str(run["seed"]))
-    return [(f"seed{'s' if len(found) > 1 else ''} {', '.join(found)}", reason) for reason, found in seeds.items()]
-
-
-def show_table(comparison: Mapping[str, Any], console: Console) -> None:
-    """Print the medians, with as many columns as fit, and why runs are missing."""
-    found = [{title: cell.partition(" (")[0] for title, cell in row.items()} for row in rows(comparison)]
-    # a title can be broken between words
-    widths = {
-        title: max(*map(len, title.split()), *(len(row[title]) for row in found))
-        for title in found[0]
-        if any(row[title] for row in found)
-    }
-    while sum(widths.values()) + 3 * len(widths) > console.width and len(widths) > 2:
-        widths.popitem()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title, width in widths.items():
-        table.add_column(title, justify="left" if title == "topology" else "right", width=width)
-    for row in found:
-        table.add_row(*(Text(row[title]) for title in widths))
-    console.print(table)
-    if len(comparison["seeds"]) > 1:
-        console.print(f"Medians of {len(comparison['seeds'])} seeds; the report has more.", markup=False)
-    for topology in comparison["topologies"]:
-        for what, why in why_not(topology):
-            console.print(Text(f"{topology['name']}, {what}: {why}"), soft_wrap=True)
+    return [(f"seed{'s' if len(each) > 1 else ''} {', '.join(each)}", reason) for reason, each in seeds.items()]
 
 
 def short(value: float) -> str:
