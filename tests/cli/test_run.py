@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from singa_dask.cli.work import run as _run  # noqa: F401 - so that the module can be patched by name
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import Result, prepare
 from tests.cli.conftest import ROOT, Call
@@ -206,7 +205,7 @@ def test_it_starts_over_with_the_values_it_had(
     monkeypatch.setattr(
         "singa_dask.jobs.checking.prepare", lambda conf, **given: prepare(conf, **{**given, "init_from": ()})
     )
-    monkeypatch.setattr("singa_dask.cli.work.run.find_values", str)
+    monkeypatch.setattr("singa_dask.runtime.checkpoints.lookup.find_values", str)
     run = tmp_path / "run"
     driver.ends = staticmethod(lambda self: result_of(state="failed", exit_code=1, reason="why"))
     call("run", job, "--run-dir", run, "--init-from", tmp_path / "values")

@@ -116,6 +116,7 @@ class JobRun:
         on_event: Callable[[dict[str, Any]], None] = lambda event: None,
         on_driver: Callable[[Driver], None] = lambda driver: None,
         tenure: Tenure | None = None,
+        judge: Callable[[Result], Result] = lambda result: result,
     ) -> tuple[Result, dict[str, Any]]:
         """Run the job to its end, and write the run directory; return the result, and what ``summary.json`` has.
 
@@ -130,6 +131,8 @@ class JobRun:
             Gets the driver before it runs.
         tenure : Tenure, optional
             Of a driver on the cluster.
+        judge : callable
+            Takes the result, and returns the one that is written.
         """
 
         def record(event: dict[str, Any]) -> None:
@@ -154,7 +157,7 @@ class JobRun:
         )
         on_driver(driver)
         with observers, directory:  # observers end after the directory, and read it
-            result = driver.run()
+            result = judge(driver.run())
             summary = directory.finish(result.summary())
             for line in summary.get("learning", {}).get("sentences", ()):
                 on_event({"event": "notice", "unit": "driver", "level": "INFO", "message": line})

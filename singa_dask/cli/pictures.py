@@ -1,18 +1,18 @@
-"""Sheet: sample pictures of a store, a row for each class, with Pillow (the extra ``singa-dask[images]``)."""
+"""Pictures of records: how the values of a record make one, and a sheet of them, a row for each class, by Pillow."""
 
 from __future__ import annotations
 
 import io
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.cli.inspection import Inspection
-from singa_dask.cli.layouts import guess_layout
-from singa_dask.data import Arrays, Store
+from singa_dask.data import Arrays, Field, Store
 from singa_dask.errors import DataError, MissingPackageError
 
 try:
@@ -20,12 +20,95 @@ try:
 except ImportError:
     Image = None  # type: ignore[assignment]
 
+CHANNELS = (1, 3, 4)
+# least side of a picture whose values are in a row, or that may be a matrix of other numbers
+MIN_SIDE = 8
+
+
+@dataclass(frozen=True)
+class PictureLayout:
+    """How the values of a field make a picture.
+
+    Attributes
+    ----------
+    field : str
+    order : {"NCHW", "NHWC", "NHW"}
+    shape : tuple of int
+        Shape of a record.
+    text : str
+        The same in words, and what to do to train with such pictures.
+    is_guess : bool
+        Whether the values are in a row, so that other shapes are possible.
+    """
+
+    field: str
+    order: str
+    shape: tuple[int, ...]
+    text: str
+    is_guess: bool = False
+
+    def pictures(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return records as (n, height, width, channels)."""
+        values = values.reshape(len(values), *self.shape)
+        if self.order == "NHW":
+            return values[..., None]
+        return np.moveaxis(values, 1, -1) if self.order == "NCHW" else values
+
+
+def guess_layout(schema: Mapping[str, Field], shape: Sequence[int] = ()) -> PictureLayout | None:
+    """Return the layout of the first field that can be pictures; None if there is none.
+
+    Parameters
+    ----------
+    schema : mapping of str to Field
+    shape : sequence of int
+        Shape of a record, if values in a row are to be seen so.
+    """
+    for name, field in schema.items():
+        if name not in ("pixel", "data"):
+            continue
+        fits = shape and math.prod(shape) == math.prod(field.shape)
+        if layout := _of_shape(name, tuple(shape) if fits else field.shape):
+            return layout
+    return None
+
+
+def _of_shape(field: str, shape: tuple[int, ...]) -> PictureLayout | None:
+    if len(shape) == 3 and shape[0] in CHANNELS:
+        doubt = ", or channels last" if shape[2] in CHANNELS else ""
+        return PictureLayout(field, "NCHW", shape, f"{by_shape(shape)}: channels, height, width (NCHW){doubt}")
+    if len(shape) == 3 and shape[2] in CHANNELS:
+        text = (
+            f"{by_shape(shape)}: height, width, channels (NHWC). For shape: {[shape[2], *shape[:2]]} in a job set "
+            "layout: NHWC, or store array.transpose(0, 3, 1, 2)"
+        )
+        return PictureLayout(field, "NHWC", shape, text)
+    if len(shape) == 2 and min(shape) >= MIN_SIDE:
+        return PictureLayout(
+            field, "NHW", shape, f"{by_shape(shape)}: grey pictures of height {shape[0]}, width {shape[1]}"
+        )
+    if len(shape) != 1:
+        return None
+    for channels in (1, 3):
+        side = math.isqrt(shape[0] // channels)
+        if channels * side * side == shape[0] and side >= MIN_SIDE:
+            guess = (side, side) if channels == 1 else (channels, side, side)
+            text = f"{shape[0]} values in a row: perhaps pictures of {by_shape(guess)}"
+            return PictureLayout(field, "NHW" if channels == 1 else "NCHW", guess, text, is_guess=True)
+    return None
+
+
+def by_shape(shape: Sequence[int]) -> str:
+    """Show a shape as ``28 x 28``."""
+    return " x ".join(map(str, shape))
+
+
+# -- a sheet ----
+
 PER_CLASS, MAX_ROWS = 12, 40
 # small pictures are scaled up by a whole number to about this side, large ones down to it
 SIDE, MAX_SIDE = 56, 128
 GAP, FONT, NAME = 6, 15, 24
-
-Values = npt.NDArray[Any]
 
 
 class Pictures:
@@ -49,13 +132,13 @@ class Pictures:
             raise MissingPackageError(message)
         layout = guess_layout(store.schema, shape)
         if layout is None:
-            found = ", ".join(f"{name} {field.shape}" for name, field in store.schema.items())
+            fields = ", ".join(f"{name} {field.shape}" for name, field in store.schema.items())
             raise DataError(
-                f"{store.url}: no pictures: {found}. Expected (channels, height, width), (height, width, channels) or "
+                f"{store.url}: no pictures: {fields}. Expected (channels, height, width), (height, width, channels) or "
                 "(height, width). Give --shape if values in a row are pictures."
             )
         self.layout = layout
-        self.by_class: dict[int | None, list[Values]] = defaultdict(list)
+        self.by_class: dict[int | None, list[np.ndarray]] = defaultdict(list)
 
     def add(self, arrays: Arrays) -> None:
         """Keep the first pictures of each class."""
@@ -78,13 +161,13 @@ class Pictures:
         return f"{n} pictures of {shape}{guess}"
 
 
-def draw_sheet(pictures: Pictures, found: Inspection) -> bytes:
+def draw_sheet(pictures: Pictures, facts: Mapping[str, Any]) -> bytes:
     """Return a PNG: a row of pictures for each class, its label, name and number of records before them."""
-    rows = _rows(pictures, found)
-    images = [[_image(each, found, pictures.layout.field) for each in row] for _, row in rows]
+    rows = _rows(pictures, facts)
+    images = [[_image(picture, facts, pictures.layout.field) for picture in row] for _, row in rows]
     width, height = images[0][0].size
     font = ImageFont.load_default(FONT)
-    title = f"{found.url.rstrip('/').rpartition('/')[2]}: {pictures.described}"
+    title = f"{facts['url'].rstrip('/').rpartition('/')[2]}: {pictures.described}"
     more = len(pictures.by_class) - MAX_ROWS
     title += f", {more} more classes" if more > 0 else ""
     left = int(max(font.getlength(text) for text, _ in rows)) + GAP if rows[0][0] else 0
@@ -103,24 +186,24 @@ def draw_sheet(pictures: Pictures, found: Inspection) -> bytes:
     return file.getvalue()
 
 
-def _rows(pictures: Pictures, found: Inspection) -> list[tuple[str, list[Values]]]:
+def _rows(pictures: Pictures, facts: Mapping[str, Any]) -> list[tuple[str, list[np.ndarray]]]:
     """Return text and pictures of each row."""
     if None in pictures.by_class:
         kept = pictures.by_class[None]
         return [("", kept[first : first + PER_CLASS]) for first in range(0, len(kept), PER_CLASS)]
-    named = {each.label: each for each in found.classes}
+    named = {each["label"]: each for each in facts["class_counts"]}
     rows = []
     for label in sorted(label for label in pictures.by_class if label is not None)[:MAX_ROWS]:
-        name = named[label].name[:NAME]
-        rows.append((f"{label} {name} ({named[label].count})".replace("  ", " "), pictures.by_class[label]))
+        name = named[label]["name"][:NAME]
+        rows.append((f"{label} {name} ({named[label]['count']})".replace("  ", " "), pictures.by_class[label]))
     return rows
 
 
-def _image(values: Values, found: Inspection, field: str) -> Image.Image:
+def _image(values: np.ndarray, facts: Mapping[str, Any], field: str) -> Image.Image:
     """Return one picture; numbers from the least to the largest of the field become black to white."""
     if values.dtype != np.uint8:
-        facts = next(each for each in found.fields if each.name == field)
-        low, high = facts.min or 0.0, facts.max or 0.0
+        known = next(each for each in facts["fields"] if each["name"] == field)
+        low, high = known["min"] or 0.0, known["max"] or 0.0
         with np.errstate(invalid="ignore"):
             scaled = (values.astype(np.float64) - low) * (255.0 / (high - low) if high > low else 0.0)
         values = np.nan_to_num(scaled, nan=0.0, posinf=255.0, neginf=0.0).clip(0, 255).round().astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Tables of plain text, as wide as the terminal allows."""
+"""What verbs print: messages without secrets, and tables as wide as the terminal allows."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from rich.cells import cell_len
+import click
+
+from singa_dask.redaction import redact
 
 GAP = "  "
 UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
+
+
+def echo(message: object = "", **options: Any) -> None:
+    """Print a message without secrets; ``options`` are those of `click.echo`."""
+    click.echo(redact(str(message)), **options)
 
 
 @dataclass(frozen=True)
@@ -36,10 +44,14 @@ class Column:
     @cached_property
     def width(self) -> int:
         """Width of its longest cell."""
+        from rich.cells import cell_len
+
         return max(map(cell_len, (self.name, *self.cells)))
 
     def line(self, i: int) -> str:
         """Return its name, for -1, or a cell, padded."""
+        from rich.cells import cell_len
+
         text = self.cells[i] if i >= 0 else self.name
         padding = " " * (self.width - cell_len(text))
         return padding + text if self.right else text + padding
