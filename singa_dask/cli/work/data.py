@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 import numpy as np
-import numpy.typing as npt
 
+from singa_dask.arrays import Array
 from singa_dask.cli.echo import echo
 from singa_dask.cli.inspection import inspect_store
 from singa_dask.cli.inspection_text import inspection_lines
@@ -31,8 +31,6 @@ from singa_dask.ops import get_ops
 EPOCHS = 2
 MAX_BYTES = 1 << 30
 SCALE = 255.0
-
-Array = npt.NDArray[Any]
 
 
 def inspect(url: str, reading: Reading, whole: bool, png: str | None, as_json: bool) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from singa_dask.ops.contract import Key
 from singa_dask.ops.cupy.conv import CupyConv
 from singa_dask.ops.cupy.random import CupyRandom, Draws
+from singa_dask.ops.types import Key
 
 
 class CupyCapture(CupyConv, CupyRandom):

@@ -20,7 +20,6 @@ import cupy
 import numpy as np
 
 from singa_dask.errors import DeviceMemoryError
-from singa_dask.ops.contract import Pair
 from singa_dask.ops.cupy.arrays import THREADS, blocks, is_dense
 from singa_dask.ops.cupy.cudnn import (
     ALIGNMENT,
@@ -40,8 +39,9 @@ from singa_dask.ops.cupy.device import Array, CupyDevice, elapsed
 from singa_dask.ops.cupy.elementwise import ADD, RELU, SUBTRACT
 from singa_dask.ops.cupy.engines import choices_in, fastest, folder_of
 from singa_dask.ops.cupy.linear import CupyLinear, workspace
+from singa_dask.ops.numpy.memory import channels_last
 from singa_dask.ops.onednn.library import BFLOAT16
-from singa_dask.ops.scratch import channels_last
+from singa_dask.ops.types import Pair
 
 LOG = logging.getLogger(__name__)
 

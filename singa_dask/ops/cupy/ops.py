@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import cupy
 from cupy.cuda import runtime
 
+from singa_dask.arrays import Array as HostArray
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.ops.contract import Array as HostArray
 from singa_dask.ops.cupy.capture import CupyCapture
 from singa_dask.ops.cupy.device import Array, CupyDevice, count_devices, find_device
 from singa_dask.ops.cupy.elementwise import CupyElementwise

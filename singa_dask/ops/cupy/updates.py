@@ -13,10 +13,11 @@ from typing import Any
 import cupy
 import numpy as np
 
-from singa_dask.ops.contract import ArrayList, DType, Preparation
+from singa_dask.arrays import DType
 from singa_dask.ops.cupy.arrays import THREADS, CupyMemory
 from singa_dask.ops.cupy.device import Array, c_name
 from singa_dask.ops.numpy.updates import NumpyUpdates
+from singa_dask.ops.types import ArrayList, Preparation
 
 # Values that a block of a kernel for lists updates, of one array.
 CHUNK = 4096

@@ -6,15 +6,22 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from singa_dask.ops.contract import Array, ArrayList, Arrays, Preparation, Updates
-from singa_dask.ops.scratch import Scratch
+from singa_dask.arrays import Array
+from singa_dask.ops.numpy.memory import NumpyMemory
+from singa_dask.ops.types import ArrayList, Arrays, Preparation
 
 # The loss reports a net that diverges; warnings would add nothing.
 quietly = np.errstate(all="ignore")
 
 
-class NumpyUpdates(Scratch, Updates):
-    """Kernels of update rules, a mixin of `NumpyOps`.
+class NumpyUpdates(NumpyMemory):
+    """Update rules. All change ``w``, (n,) values, and the state of the rule, arrays like ``w``, in place.
+
+    ``g``, (n,), is the gradient, only read and prepared as ``prep`` says; ``lr`` is the learning rate. A rule works
+    value by value: the result does not depend on how a param is cut into slices.
+
+    ``w``, ``g`` and the state may be an `ArrayList` each instead, of the same params. A GPU updates all of them by one
+    launch; the result is the same to the bit.
 
     Attributes
     ----------
@@ -26,6 +33,13 @@ class NumpyUpdates(Scratch, Updates):
     update_values = 1 << 16
 
     def update_pieces(self, prep: Preparation, w: Arrays, g: Arrays, *state: Arrays) -> Iterator[tuple[Array, ...]]:
+        """Cut a slice into pieces for a rule.
+
+        Yields
+        ------
+        tuple of (m,) arrays
+            Piece of ``w``, prepared gradient, two arrays of scratch, pieces of the state.
+        """
         lists = (x if isinstance(x, ArrayList) else (x,) for x in (w, g, *state))
         for slices in zip(*lists, strict=True):
             yield from self._pieces_of(prep, *slices)
@@ -44,12 +58,14 @@ class NumpyUpdates(Scratch, Updates):
 
     @quietly
     def shift(self, w: Arrays, g: Arrays, divisor: int) -> None:
+        """``w -= g / divisor``: running statistics, ``g`` is the sum of what ``divisor`` sharers find too large."""
         for value, grad, tmp, _ in self.update_pieces(Preparation(), w, g):
             np.divide(grad, divisor, out=tmp)
             value -= tmp
 
     @quietly
     def sgd(self, w: Arrays, g: Arrays, velocity: Arrays | None, lr: float, momentum: float, prep: Preparation) -> None:
+        """``v = momentum v - lr g``, ``w += v``; without velocity ``w -= lr g``."""
         state = () if velocity is None else (velocity,)
         for value, grad, tmp, _, *velocities in self.update_pieces(prep, w, g, *state):
             np.multiply(grad, lr, out=tmp)
@@ -63,6 +79,7 @@ class NumpyUpdates(Scratch, Updates):
 
     @quietly
     def nesterov(self, w: Arrays, g: Arrays, velocity: Arrays, lr: float, momentum: float, prep: Preparation) -> None:
+        """``v' = momentum v + lr g``, ``w -= (1 + momentum) v' - momentum v``."""
         for value, grad, tmp, tmp2, v in self.update_pieces(prep, w, g, velocity):
             v *= momentum
             np.copyto(tmp2, v)
@@ -74,6 +91,7 @@ class NumpyUpdates(Scratch, Updates):
 
     @quietly
     def adagrad(self, w: Arrays, g: Arrays, square: Arrays, lr: float, delta: float, prep: Preparation) -> None:
+        """``h += g^2``, ``w -= lr g / sqrt(h + delta)``."""
         for value, grad, tmp, tmp2, h in self.update_pieces(prep, w, g, square):
             np.multiply(grad, grad, out=tmp)
             h += tmp
@@ -83,6 +101,7 @@ class NumpyUpdates(Scratch, Updates):
     def rmsprop(
         self, w: Arrays, g: Arrays, square: Arrays, lr: float, rho: float, delta: float, prep: Preparation
     ) -> None:
+        """``h = rho h + (1 - rho) g^2``, ``w -= lr g / sqrt(h + delta)``."""
         for value, grad, tmp, tmp2, h in self.update_pieces(prep, w, g, square):
             _mean_square(h, grad, rho, tmp)
             _root_step(value, grad, h, lr, delta, tmp, tmp2)
@@ -99,6 +118,10 @@ class NumpyUpdates(Scratch, Updates):
         delta: float,
         prep: Preparation,
     ) -> None:
+        """``h = rho h + (1 - rho) g^2``, ``d = g sqrt(u + delta) / sqrt(h + delta)``, ``w -= lr d``.
+
+        Then ``u = rho u + (1 - rho) d^2``; h is ``square`` and u ``step_square``.
+        """
         for value, grad, tmp, tmp2, h, u in self.update_pieces(prep, w, g, square, step_square):
             _mean_square(h, grad, rho, tmp)
             np.add(u, delta, out=tmp)
@@ -125,6 +148,11 @@ class NumpyUpdates(Scratch, Updates):
         correction: float | None,
         prep: Preparation,
     ) -> None:
+        """``m = beta1 m + (1 - beta1) g``, ``v = beta2 v + (1 - beta2) g^2``, then a step.
+
+        With a ``correction``, a factor of v, the step is ``w -= lr m / (sqrt(correction v) + delta)``, without it
+        ``w -= lr m / sqrt(v + delta)``. The correction of m is a part of ``lr``.
+        """
         for value, grad, tmp, tmp2, m, v in self.update_pieces(prep, w, g, mean, square):
             _mean(m, grad, beta1, tmp)
             _mean_square(v, grad, beta2, tmp)
@@ -152,6 +180,10 @@ class NumpyUpdates(Scratch, Updates):
         keep_delta: bool,
         prep: Preparation,
     ) -> None:
+        """``m = beta1 m + (1 - beta1) g``, ``u = max(beta2 u, |g|)``, ``w -= lr m / (u + delta)``.
+
+        u is ``largest``; with ``keep_delta``, delta is added to it for good.
+        """
         for value, grad, tmp, tmp2, m, u in self.update_pieces(prep, w, g, mean, largest):
             _mean(m, grad, beta1, tmp)
             u *= beta2
