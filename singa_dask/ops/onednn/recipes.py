@@ -73,7 +73,7 @@ def conv2d_grad_weight(
 
 
 def pooling(
-    engine: Engine, alg: Alg, x: Array, y: Array, kernel: Pair, stride: Pair, pad: Pair, training: bool = True
+    engine: Engine, alg: Alg, x: Array, y: Array, kernel: Pair, stride: Pair, pad: Pair, *, training: bool = True
 ) -> tuple[int, list[Any]]:
     """Describe a pooling forward, and return what describing its gradient takes too."""
     around = [integers(stride), integers(kernel), NO_DILATION, integers(pad), integers(pad)]
