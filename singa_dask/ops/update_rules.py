@@ -74,7 +74,8 @@ class _Calls:
 
     def _assign(self, step: ast.stmt) -> None:
         if isinstance(step, ast.AugAssign):
-            value, target = ast.BinOp(step.target, step.op, step.value), step.target
+            value: ast.expr = ast.BinOp(step.target, step.op, step.value)
+            target: ast.expr = step.target
         else:
             assert isinstance(step, ast.Assign)
             value, (target,) = step.value, step.targets
