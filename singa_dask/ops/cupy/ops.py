@@ -22,7 +22,7 @@ from singa_dask.ops.cupy.recurrent import CupyRecurrent
 from singa_dask.ops.cupy.softmax import CupyBinary, CupySoftmax
 from singa_dask.ops.cupy.updates import CupyUpdates
 from singa_dask.ops.numpy.ops import NumpyOps
-from singa_dask.ops.types import Event, Key
+from singa_dask.ops.types import Key
 
 
 class CupyTransfers:
@@ -34,15 +34,15 @@ class CupyTransfers:
         with cupy.cuda.Device(gpu.index):
             self._down = cupy.cuda.Stream(non_blocking=True)
 
-    def mark(self) -> Event:
+    def mark(self) -> Any:
         return self._record(self._gpu.stream)
 
-    def download(self, x: Array, out: HostArray, after: Event) -> Event:
+    def download(self, x: Array, out: HostArray, after: Any) -> Any:
         self._down.wait_event(after)
         runtime.memcpyAsync(out.ctypes.data, x.data.ptr, x.nbytes, runtime.memcpyDeviceToHost, self._down.ptr)
         return self._record(self._down)
 
-    def upload(self, x: HostArray, out: Array, after: Event) -> None:
+    def upload(self, x: HostArray, out: Array, after: Any) -> None:
         copies = self._gpu.copies
         copies.wait_event(after)
         runtime.memcpyAsync(out.data.ptr, x.ctypes.data, x.nbytes, runtime.memcpyHostToDevice, copies.ptr)
