@@ -36,6 +36,7 @@ LEVELS = {
     "modules": 1,
     "lazy": 1,
     "paths": 1,
+    "arrays": 0,
     "gate": 1,
     "errors": 0,
     "redaction": -1,

@@ -138,6 +138,14 @@ class RegisteredName:
         raise PydanticCustomError(PLAIN, "{message}", {"message": message})
 
 
+def class_of(registry: Registry[Any] | None, name: str) -> Any:
+    """Return the class that a part names, None if that is not known."""
+    try:
+        return registry.find(name) if registry is not None and name else None
+    except ConfigError:
+        return None
+
+
 def registry_of(kind: str, context: Mapping[str, Any] | None) -> Registry[Any] | None:
     """Return a registry of the validation context, None where the caller has not given it."""
     registries: Mapping[str, Registry[Any]] = (context or {}).get("registries") or {}
@@ -190,6 +198,11 @@ class Conf(BaseModel):
         return iter(())
 
     @classmethod
+    def rules_of_types(cls, data: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> Iterator[Finding]:
+        """Yield (path, message) as `rules` does, for what the registered classes of parts tell."""
+        return iter(())
+
+    @classmethod
     def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
         """Replace the blocks in the raw values by validated ones, add defaults, and yield problems; see `PartConf`."""
         return iter(())
@@ -205,7 +218,9 @@ class Conf(BaseModel):
                 if other in given:
                     given[key] = given.pop(other)
             data = {**given}
-            problems = [problem(PLAIN, message, path, given) for path, message in cls.rules(given)]
+            registries = (info.context or {}).get("registries") or {}
+            found = (*cls.rules(given), *cls.rules_of_types(given, registries))
+            problems = [problem(PLAIN, message, path, given) for path, message in found]
             problems = [*cls._read_blocks(data, info.context or {}), *problems]
             added = data.keys() - given.keys()
         try:

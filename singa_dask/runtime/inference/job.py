@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from singa_dask.conf import ClusterConf, JobConf, LayerConf, Phase
-from singa_dask.conf.net import BESIDE_FEATURES
 from singa_dask.conf.wiring import check_phases, read_wiring
 from singa_dask.data import STORES, detect, fs
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES
@@ -123,7 +122,8 @@ def with_data(job: JobConf, layers: Sequence[str], url: str, backend: str | None
     paths = dict.fromkeys(each.block(StoreConf).path for each in readers)
     if len(paths) > 1:
         raise ConfigError(f"the net reads {' and '.join(paths)}, expected one store, to read {url}.")
-    kept = [each for each in job.neuralnet.layer if outputs or each.type not in BESIDE_FEATURES or each in readers]
+    again = [each for each in job.neuralnet.layer if getattr(LAYERS.find(each.type), "reads_outputs", False)]
+    kept = [each for each in job.neuralnet.layer if outputs or each not in again or each in readers]
     made = [_reading(each, url, backend, outputs) if each in readers else each for each in _without_outputs(kept)]
     return job.with_layers(made)
 
