@@ -13,7 +13,7 @@ from singa_dask.errors import DataError
 
 DEFAULT_BYTES = 1280 << 20
 # batches that are read together
-SLAB_BYTES = 4 << 20
+BUFFER_BYTES = 4 << 20
 # more batches than these do not help
 BATCHES_BYTES = 64 << 20
 # of a local file that are decoded ahead, beside one: more would leave the caches of the CPU before they are used
@@ -45,7 +45,7 @@ class MemoryLimit(NamedTuple):
 class MemoryBudget:
     """The memory of a loader, and what each of its parts may take of it. The sum of the parts is within the bound.
 
-    What is needed comes first: two slabs of batches, the block that is being read with what decodes it, and in file
+    What is needed comes first: two buffers of batches, the block that is being read with what decodes it, and in file
     order those of which batches are views. What is left goes to the blocks that a shuffled order alternates between,
     then to more batches and blocks in flight, then to blocks that are kept for the next epoch.
 
@@ -55,12 +55,12 @@ class MemoryBudget:
     ----------
     bytes_bound : int
         Of all parts.
-    slab_steps : int
-        Batches per slab.
-    slab_bytes : int
-        Of a slab: its buffers, and blocks of which its batches are views.
+    buffer_steps : int
+        Batches per buffer.
+    buffer_bytes : int
+        Of a buffer, and of blocks of which its batches are views.
     batches : int
-        Bytes of all slabs: in use, waiting, and being read; two at least.
+        Bytes of all buffers: in use, waiting, and being read; two at least.
     in_flight : int
         Bytes of blocks that are requested from a remote filesystem, or decoded ahead, and not yet used; one block at
         least.
@@ -75,8 +75,8 @@ class MemoryBudget:
     """
 
     bytes_bound: int
-    slab_steps: int
-    slab_bytes: int
+    buffer_steps: int
+    buffer_bytes: int
     batches: int
     in_flight: int
     pool_blocks: int
@@ -132,11 +132,11 @@ class _Division:
         self.largest = max(store.blocks, key=self._reading)
         self.decoded = 0 if store.mapped else self.record * max(block.n for block in store.blocks)
         self.batch = max(high - low for low, high in pairwise(sampler.bounds(n_workers))) * self.record
-        fitting = min(SLAB_BYTES, limit.start // 8) // max(self.batch, 1)
-        self.slab_steps = max(1, min(MAX_STEPS, fitting))
+        fitting = min(BUFFER_BYTES, limit.start // 8) // max(self.batch, 1)
+        self.buffer_steps = max(1, min(MAX_STEPS, fitting))
         # batches in file order are views of blocks, or in buffers
         self.times = 2 if self.in_order and not store.mapped else 1
-        self.slab = self.slab_steps * self.batch * self.times
+        self.buffer = self.buffer_steps * self.batch * self.times
         # in file order a batch can span two blocks
         self.min_kept = 2 if self.in_order else 1
         n_blocks = len(store.blocks)
@@ -150,7 +150,7 @@ class _Division:
         # batches that are handed out can be views of one more block
         kept = (self.min_kept + self.in_order) * self.decoded
         reading = 0 if self.decodes_ahead else self._reading(self.largest)
-        return 2 * self.slab + reading + kept + self._one_in_flight
+        return 2 * self.buffer + reading + kept + self._one_in_flight
 
     @property
     def _one_in_flight(self) -> int:
@@ -167,10 +167,10 @@ class _Division:
             return needed
         block, largest = self.largest, self._reading(self.largest)
         says = "memory_mb allows" if self.limit.given else "the share of this reader of the memory of its process is"
-        advice = "or write the records in smaller blocks" if largest > 2 * self.slab else "or lower batchsize"
+        advice = "or write the records in smaller blocks" if largest > 2 * self.buffer else "or lower batchsize"
         raise DataError(
             f"{self.store.url}, block {block.id}: {block.n} records, {_mib(block.n * self.record)} MiB. Reading takes "
-            f"{_mib(needed)} MiB of memory: a block of that size, and batches of {_mib(2 * self.slab)} MiB. {says} "
+            f"{_mib(needed)} MiB of memory: a block of that size, and batches of {_mib(2 * self.buffer)} MiB. {says} "
             f"{most // MIB} MiB. Set memory_mb: {_mib(needed)}, {advice}."
         )
 
@@ -179,16 +179,16 @@ class _Division:
         rest = bound - self._needed()
         pool_blocks, pool_bytes = self._pool(rest - min(rest // 8, BATCHES_BYTES + in_flight))
         rest -= pool_bytes
-        more = max(0, min(BATCHES_BYTES * self.times - 2 * self.slab, rest // 2))
+        more = max(0, min(BATCHES_BYTES * self.times - 2 * self.buffer, rest // 2))
         rest -= more
         one = self._one_in_flight
         ahead = max(0, min(in_flight - one, self._ahead(rest)))
         rest -= ahead
         return MemoryBudget(
             bound,
-            self.slab_steps,
-            self.slab,
-            2 * self.slab + more,
+            self.buffer_steps,
+            self.buffer,
+            2 * self.buffer + more,
             one + ahead,
             pool_blocks,
             self._kept(rest),

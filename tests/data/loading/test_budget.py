@@ -80,7 +80,7 @@ def test_the_parts_together_are_within_the_bound(
     if made.n_kept == len(sizes) and not mapped:
         kept = sum(sizes) * record
     assert made.batches + made.in_flight + pool + kept + reading <= bound
-    assert made.batches >= 2 * made.slab_bytes
+    assert made.batches >= 2 * made.buffer_bytes
     assert made.in_flight <= max(in_flight, largest if store.remote else 0)
 
 

@@ -169,7 +169,7 @@ def test_a_loader_counts_what_it_reads_on_its_own_host(tmp_path: Path, monkeypat
         with open_store(url) as store, Loader(store, Sampler([4000], 100), host_names=host_names(*names)) as loader:
             loader.next()
             loader.close()
-            return loader.bytes_read, loader.reader.bytes_local
+            return loader.reader.bytes_read, loader.reader.bytes_local
 
     read, local = count()
     assert read == local > 0
