@@ -107,6 +107,14 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
     return filesystem, path
 
 
+@contextlib.contextmanager
+def _resolved(url: str, storage_options: Options) -> Iterator[tuple[Any, str]]:
+    """Yield what `resolve` returns; errors in the ``with`` block name the URL."""
+    filesystem, path = resolve(url, storage_options)
+    with errors_name(url):
+        yield filesystem, path
+
+
 def local_path(url: str) -> Path | None:
     """Return the path of a local URL, or None if the URL is not local. A part file on this host is local."""
     if url.startswith(host_files.SCHEME):
@@ -127,29 +135,25 @@ def join(url: str, *parts: str) -> str:
 
 def exists(url: str, storage_options: Options = None) -> bool:
     """Return whether a file or directory exists."""
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
+    with _resolved(url, storage_options) as (filesystem, path):
         return bool(filesystem.exists(path))
 
 
 def is_dir(url: str, storage_options: Options = None) -> bool:
     """Return whether a URL is an existing directory."""
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
+    with _resolved(url, storage_options) as (filesystem, path):
         return bool(filesystem.isdir(path))
 
 
 def size(url: str, storage_options: Options = None) -> int:
     """Return the length of a file in bytes."""
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
+    with _resolved(url, storage_options) as (filesystem, path):
         return int(filesystem.size(path))
 
 
 def look(url: str, storage_options: Options = None) -> tuple[bool, int] | None:
     """Return whether a URL is a directory, and its length in bytes, by one request; None if there is nothing."""
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
+    with _resolved(url, storage_options) as (filesystem, path):
         try:
             info = filesystem.info(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -159,22 +163,20 @@ def look(url: str, storage_options: Options = None) -> tuple[bool, int] | None:
 
 def ls(url: str, storage_options: Options = None) -> list[str]:
     """Return the sorted names (last part of the path) of the entries of a directory."""
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
+    with _resolved(url, storage_options) as (filesystem, path):
         return sorted(posixpath.basename(str(name).rstrip("/")) for name in filesystem.ls(path, detail=False))
 
 
 def entries(url: str, storage_options: Options = None) -> list[tuple[str, bool, int]]:
     """Return name, whether it is a directory, and length in bytes of each entry of a directory, sorted by name."""
-    filesystem, path = resolve(url, storage_options)
-    found = []
-    with errors_name(url):
+    members = []
+    with _resolved(url, storage_options) as (filesystem, path):
         for info in filesystem.ls(path, detail=True):
             name, is_folder, n_bytes = str(info["name"]).rstrip("/"), info["type"] == "directory", info.get("size")
             if info["type"] not in ("directory", "file"):  # a link
                 is_folder, n_bytes = filesystem.isdir(name), filesystem.size(name)
-            found.append((posixpath.basename(name), is_folder, int(n_bytes or 0)))
-    return sorted(found)
+            members.append((posixpath.basename(name), is_folder, int(n_bytes or 0)))
+    return sorted(members)
 
 
 def get_block_locations(
@@ -194,12 +196,10 @@ def get_block_locations(
         ``hosts`` (list of str), ``offset`` and ``length`` of each block that overlaps the range. Empty if the
         filesystem does not know locations.
     """
-    filesystem, path = resolve(url, storage_options)
-    if not hasattr(filesystem, "get_block_locations"):
-        return []
-    with errors_name(url):
-        found: list[dict[str, Any]] = filesystem.get_block_locations(path, start, length)
-    return found
+    with _resolved(url, storage_options) as (filesystem, path):
+        if not hasattr(filesystem, "get_block_locations"):
+            return []
+        return list(filesystem.get_block_locations(path, start, length))
 
 
 def has_locations(url: str, storage_options: Options = None) -> bool:
@@ -209,15 +209,13 @@ def has_locations(url: str, storage_options: Options = None) -> bool:
 
 def makedirs(url: str, storage_options: Options = None) -> None:
     """Create a directory and its parents, unless they exist."""
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
+    with _resolved(url, storage_options) as (filesystem, path):
         filesystem.makedirs(path, exist_ok=True)
 
 
 def remove_tree(url: str, storage_options: Options = None) -> None:
     """Delete a file, or a directory with its content. A missing one is ignored."""
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
+    with _resolved(url, storage_options) as (filesystem, path):
         if filesystem.exists(path):
             filesystem.rm(path, recursive=True)
 
@@ -240,12 +238,11 @@ def move(source: str, target: str, storage_options: Options = None) -> None:
 
 def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]:
     """Open a file, to be used in a ``with`` statement. Parents of a file to be written are created."""
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
+    with _resolved(url, storage_options) as (filesystem, path):
         if "r" not in mode:
             filesystem.makedirs(hdfs_clients.parent(filesystem, path), exist_ok=True)
         file: IO[Any] = filesystem.open(path, mode)
-    return file
+        return file
 
 
 def create(url: str, data: bytes, storage_options: Options = None) -> bool:
@@ -253,8 +250,7 @@ def create(url: str, data: bytes, storage_options: Options = None) -> bool:
 
     Of a filesystem without files that are created exclusively, the one that looks last finds out.
     """
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
+    with _resolved(url, storage_options) as (filesystem, path):
         filesystem.makedirs(hdfs_clients.parent(filesystem, path), exist_ok=True)
         try:
             with filesystem.open(path, "xb") as file:
