@@ -20,7 +20,7 @@ from typing import IO, Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from singa_dask.data.fs import hdfs_clients, host_files
+from singa_dask.data.fs import hdfs, host_files
 from singa_dask.data.fs.hdfs import HdfsFileSystem
 from singa_dask.errors import DataError, MissingPackageError
 from singa_dask.redaction import reveal
@@ -88,7 +88,7 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
     url : str
         A path, or ``protocol://...``.
     storage_options : mapping, optional
-        Passed to the filesystem. For HDFS see `hdfs_clients.connect`.
+        Passed to the filesystem. For HDFS see `hdfs.connect`.
 
     Raises
     ------
@@ -100,10 +100,10 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
         options.pop(ours, None)
     with errors_name(url):
         options = reveal(options, url)
-        if url.startswith(hdfs_clients.SCHEMES):
-            return hdfs_clients.connect(url, options)
+        if url.startswith(hdfs.SCHEMES):
+            return hdfs.connect(url, options)
         filesystem, path = fsspec.core.url_to_fs(url, **options)
-        hdfs_clients.set_timeout(filesystem)
+        hdfs.set_timeout(filesystem)
     return filesystem, path
 
 
@@ -229,18 +229,18 @@ def move(source: str, target: str, storage_options: Options = None) -> None:
     here, there = local_path(source), local_path(target)
     filesystem, path = resolve(target, storage_options)
     with errors_name(target):
-        filesystem.makedirs(hdfs_clients.parent(filesystem, path), exist_ok=True)
+        filesystem.makedirs(hdfs.parent(filesystem, path), exist_ok=True)
         if here and there:
             _rename_durably(here, there)
         else:
-            hdfs_clients.rename(filesystem, resolve(source, storage_options)[1], path)
+            hdfs.rename(filesystem, resolve(source, storage_options)[1], path)
 
 
 def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]:
     """Open a file, to be used in a ``with`` statement. Parents of a file to be written are created."""
     with _resolved(url, storage_options) as (filesystem, path):
         if "r" not in mode:
-            filesystem.makedirs(hdfs_clients.parent(filesystem, path), exist_ok=True)
+            filesystem.makedirs(hdfs.parent(filesystem, path), exist_ok=True)
         file: IO[Any] = filesystem.open(path, mode)
         return file
 
@@ -251,7 +251,7 @@ def create(url: str, data: bytes, storage_options: Options = None) -> bool:
     Of a filesystem without files that are created exclusively, the one that looks last finds out.
     """
     with _resolved(url, storage_options) as (filesystem, path):
-        filesystem.makedirs(hdfs_clients.parent(filesystem, path), exist_ok=True)
+        filesystem.makedirs(hdfs.parent(filesystem, path), exist_ok=True)
         try:
             with filesystem.open(path, "xb") as file:
                 file.write(data)
@@ -293,7 +293,7 @@ def staged(url: str, storage_options: Options = None) -> Iterator[Path]:
     filesystem, path = resolve(url, storage_options)
     if not isinstance(filesystem, HdfsFileSystem):  # it creates them when it writes
         with errors_name(url):
-            filesystem.makedirs(hdfs_clients.parent(filesystem, path), exist_ok=True)
+            filesystem.makedirs(hdfs.parent(filesystem, path), exist_ok=True)
     folder = target.parent if target else Path(tempfile.gettempdir())
     # identifies the target and the host
     prefix = f".{posixpath.basename(path)}.{hashlib.sha256(f'{socket.gethostname()} {path}'.encode()).hexdigest()[:8]}"
@@ -334,10 +334,10 @@ def _upload(filesystem: Any, source: Path, path: str) -> None:
         # is atomic, and written again where DataNodes or NameNodes fail
         filesystem.put_file(str(source), path)
         return
-    temporary = posixpath.join(hdfs_clients.parent(filesystem, path), source.name)
+    temporary = posixpath.join(hdfs.parent(filesystem, path), source.name)
     try:
         filesystem.put_file(str(source), temporary)
-        hdfs_clients.rename(filesystem, temporary, path)
+        hdfs.rename(filesystem, temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             filesystem.rm(temporary)
