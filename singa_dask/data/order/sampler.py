@@ -121,7 +121,7 @@ class Sampler:
         streams = streams or math.gcd(batch_size, CANONICAL_STREAMS)
         if batch_size % streams:
             raise ValueError(f"{streams} streams do not divide a batch of {batch_size}")
-        self._records = GroupRecords.of(sizes, batch_size, group, n_groups, skip, last_batch, span)
+        self._records = GroupRecords(sizes, batch_size, group, n_groups, skip, last_batch, span)
         self.start, self.count = self._records.start, self._records.count
         self.period, self.skip = self._records.period, self._records.skip
         # where step 0 begins: changed if a run goes on with another batch size
@@ -174,10 +174,6 @@ class Sampler:
             known = self._one_epoch = np.full(high - low, epoch, np.int64)
             known.flags.writeable = False
         return known
-
-    def blocks_of(self, worker: int = 0, n_workers: int = 1) -> Ids:
-        """Return the sorted blocks that a worker reads in its first epoch (``full``: in any epoch), (n,) int64."""
-        return np.flatnonzero(self.block_rows(worker, n_workers))
 
     def block_rows(self, worker: int = 0, n_workers: int = 1) -> Ids:
         """Return the number of rows of each block that a worker reads in its first epoch (``full``: on average).
@@ -257,7 +253,7 @@ class Sampler:
                     f"{CALLED.get(name, name)} is {value!r}, it was {known.get(name)!r}. Set it back, or start from "
                     "the values of the checkpoint alone by --init-from."
                 )
-        period = self._records.rows_per_epoch(self.count, known["batch_size"], self.last_batch)
+        period = self._records.rows_per_epoch(known["batch_size"])
         epoch, row = divmod(int(known["skip"] + known["samples_seen"]), period)
         done = epoch * self.period + min(row, self.period) - self.skip
         step, rest = divmod(done, self.batch_size)

@@ -1,16 +1,15 @@
-"""Part files of datasets on the hosts of Dask workers: written by tasks, served to other hosts, read by jobs."""
+"""Part files of datasets on the hosts of Dask workers: served to other hosts, and read by jobs."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from distributed import Worker, get_worker
-from distributed.comm.addressing import get_address_host
 from distributed.protocol.serialize import to_serialize
 from distributed.utils import sync
 
@@ -26,68 +25,9 @@ BACK_S = 30.0
 RETRY_S = 0.5
 
 
-class PartFacts(Protocol):
-    """What is known of a part that was written."""
-
-    @property
-    def n(self) -> int:
-        """Number of records."""
-
-
-class PartWriter(Protocol):
-    """Writes one partition of a dataset; goes to Dask workers."""
-
-    def __call__(self, value: Any, path: str, index: int, /) -> PartFacts:
-        """Write a partition to a file."""
-
-
 def part_folders(worker: Worker) -> PartFolders:
     """Return the directories of part files: in Dask's scratch space, beside the directories of Dask workers."""
     return PartFolders(Path(worker.local_directory).parent / "singa-dask-parts")
-
-
-def write_part(
-    write: PartWriter, value: Any, dataset: str, token: str, name: str, index: int, live: Collection[str]
-) -> list[Any]:
-    """Write a partition on the host of this Dask worker; a task. Return the fields of its `PartFile`.
-
-    Of a partition without records there is no file.
-
-    Parameters
-    ----------
-    write : callable
-        (value, path, index) writes the file.
-    value
-        The partition.
-    dataset, token, name : str
-    index : int
-        Of the partition.
-    live : collection of str
-        Tokens of other datasets that may be in use; others that no process holds are deleted.
-    """
-    worker = get_worker()
-    folders = part_folders(worker)
-    host = get_address_host(worker.address)
-    try:
-        if folders.hold(token):
-            folders.sweep({token, *live})
-        path, facts = folders.write(token, name, lambda path: write(value, str(path), index))
-        size = path.stat().st_size if facts.n else 0
-    except DataError:
-        raise
-    except OSError as error:
-        raise DataError(
-            f"dataset {dataset!r}, partition {index}: cannot be written to {folders.root} on {host} "
-            f"({worker.address}): {error.strerror or error}. To write to another disk, start Dask workers with "
-            "--local-directory, or set temporary-directory in Dask's configuration."
-        ) from error
-    return list(PartFile(name, host, worker.address, str(path), size, int(facts.n)))
-
-
-def drop_parts(tokens: Sequence[str], dask_worker: Worker) -> None:
-    """Delete the part files of tokens on the host of a Dask worker; for ``Client.run``."""
-    for token in tokens:
-        part_folders(dask_worker).drop(token)
 
 
 class PartFiles:
