@@ -53,13 +53,13 @@ class Sampler:
         ``none``: file order. ``full``: a new permutation of all records in each epoch. ``block``: see Notes.
     seed : int
     group, n_groups : int
-        Group k of G reads the records k*N//G to (k+1)*N//G, in the order of the deal if ``shuffle`` is ``block``, in
-        file order otherwise.
+        Group k of G reads the records k*N//G to (k+1)*N//G, in the order of the assignment if ``shuffle`` is ``block``,
+        in file order otherwise.
     window : int
         For ``block``: number of blocks that a group mixes at a time, over all streams.
     streams : int, optional
         For ``block``: a divisor of the batch size. Default: the greatest common divisor with 48.
-    deal : sequence of int, optional
+    assignment : sequence of int, optional
         For ``block``: order in which blocks are assigned to the streams. Default: random by ``seed``.
     skip : int
         Records skipped at the start; rounded down to whole batches unless ``last_batch`` is ``wrap``.
@@ -91,11 +91,11 @@ class Sampler:
     Notes
     -----
     Shuffling by blocks: each of the C streams supplies B / C consecutive rows of every batch. The blocks are
-    concatenated in the order of the deal. In each epoch this sequence is divided into C spans, one per stream, as long
-    as the rows that the stream supplies in that epoch. So every record is read once per epoch, and a block is read by
-    one stream, or by two if a boundary of spans is within it. A stream reads its blocks in random order, and shuffles
-    records within windows of blocks. Unless ``last_batch`` is ``wrap``, the spans are the same in all epochs, with
-    about equal lengths; a stream drops the end of its span, or starts again at its beginning.
+    concatenated in the order of the assignment. In each epoch this sequence is divided into C spans, one per stream, as
+    long as the rows that the stream supplies in that epoch. So every record is read once per epoch, and a block is read
+    by one stream, or by two if a boundary of spans is within it. A stream reads its blocks in random order, and
+    shuffles records within windows of blocks. Unless ``last_batch`` is ``wrap``, the spans are the same in all epochs,
+    with about equal lengths; a stream drops the end of its span, or starts again at its beginning.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Sampler:
         n_groups: int = 1,
         window: int = 64,
         streams: int | None = None,
-        deal: Sequence[int] | None = None,
+        assignment: Sequence[int] | None = None,
         skip: int = 0,
         fingerprint: str = "",
         last_batch: LastBatch = "wrap",
@@ -127,8 +127,8 @@ class Sampler:
         # where step 0 begins: changed if a run goes on with another batch size
         self.first_row = self.skip
         self.window = window
-        dealt = None if deal is None else np.asarray(deal, np.int64)
-        self._block = BlockOrder(self._records, seed, streams, window, dealt)
+        order = None if assignment is None else np.asarray(assignment, np.int64)
+        self._block = BlockOrder(self._records, seed, streams, window, order)
         self._full = FullOrder(self._records, seed)
         self._one_epoch: Ids = np.empty(0, np.int64)
 
@@ -196,7 +196,7 @@ class Sampler:
         return rows + np.histogram(again, starts)[0] if len(again) else rows
 
     def spans(self, n_workers: int = 1) -> list[tuple[int, int, int]]:
-        """Return which worker reads which span of the dealt blocks in the first epoch of a block order.
+        """Return which worker reads which span of the assigned blocks in the first epoch of a block order.
 
         Returns
         -------
@@ -263,7 +263,7 @@ class Sampler:
     @cached_property
     def _identity(self) -> dict[str, Any]:
         identity = {
-            # in version 1, groups of a block order read ranges of the file instead of ranges of the deal
+            # in version 1, groups of a block order read ranges of the file instead of ranges of the assignment
             "version": 2 if self.shuffle == "block" and self.n_groups > 1 else 1,
             "fingerprint": self.fingerprint,
             "shuffle": self.shuffle,
@@ -274,5 +274,5 @@ class Sampler:
         if self.shuffle != "none":
             identity["seed"] = self.seed
         if self.shuffle == "block":
-            identity |= {"streams": self._block.streams, "window": self.window, "deal": self._block.deal_digest}
+            identity |= {"streams": self._block.streams, "window": self.window, "deal": self._block.assignment_digest}
         return identity

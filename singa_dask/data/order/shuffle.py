@@ -201,7 +201,7 @@ class BlockOrder:
         A divisor of the batch size.
     window : int
         Number of blocks that the group mixes at a time, over all streams.
-    deal : (n_blocks,) int64, optional
+    assignment : (n_blocks,) int64, optional
         Order in which blocks are assigned to the streams. Default: random by ``seed``.
 
     Attributes
@@ -213,17 +213,18 @@ class BlockOrder:
         Number of blocks that a stream mixes at a time.
     """
 
-    def __init__(self, records: GroupRecords, seed: int, streams: int, window: int, deal: Ids | None) -> None:
-        self._records, self._seed, self._deal = records, seed, deal
+    def __init__(self, records: GroupRecords, seed: int, streams: int, window: int, assignment: Ids | None) -> None:
+        self._records, self._seed, self._assignment = records, seed, assignment
         self.streams, self.width = streams, records.batch_size // streams
         self.blocks_per_window = max(1, -(-window // streams))
         self._run_of: dict[int, tuple[int, Ids]] = {}
         self._pieces_of: dict[int, tuple[int, Ids, Ids]] = {}
 
     @property
-    def deal_digest(self) -> str:
-        """Short hash of a given deal; empty for a random one."""
-        return "" if self._deal is None else hashlib.sha256(self._deal.astype("<i8").tobytes()).hexdigest()[:16]
+    def assignment_digest(self) -> str:
+        """Short hash of a given assignment; empty for a random one."""
+        given = self._assignment
+        return "" if given is None else hashlib.sha256(given.astype("<i8").tobytes()).hexdigest()[:16]
 
     def rows(self, step: int, n_steps: int, low: int, high: int) -> Ids:
         """Return rows ``low`` to ``high`` of ``n_steps`` batches, (n_steps, high - low) int64."""
@@ -292,7 +293,7 @@ class BlockOrder:
         return kept[1], kept[2]
 
     def span(self, stream: int, epoch: int) -> tuple[int, int]:
-        """Return the span (low, high) of a stream in an epoch, in records of the deal."""
+        """Return the span (low, high) of a stream in an epoch, in records of the assignment."""
         ends = (stream, stream + 1)
         if self._records.last_batch == "wrap":
             low, high = (self._supplied_up_to(c, epoch + 1) - self._supplied_up_to(c, epoch) for c in ends)
@@ -313,8 +314,8 @@ class BlockOrder:
         return rows
 
     def _cut(self, low: int, high: int) -> Ids:
-        """Return the pieces (first, end) of blocks that make up records ``low`` to ``high`` of the deal."""
-        firsts, ends, lengths = self._dealt
+        """Return the pieces (first, end) of blocks that make up records ``low`` to ``high`` of the assignment."""
+        firsts, ends, lengths = self._assigned
         if low >= high:
             return np.empty((0, 2), np.int64)
         begin = int(np.searchsorted(lengths, low, side="right"))
@@ -326,12 +327,12 @@ class BlockOrder:
         return pieces
 
     @cached_property
-    def _dealt(self) -> tuple[Ids, Ids, Ids]:
-        """First and end record of each non-empty block in the order of the deal, and cumulative lengths."""
+    def _assigned(self) -> tuple[Ids, Ids, Ids]:
+        """First and end record of each non-empty block in the order of the assignment, and cumulative lengths."""
         n = len(self._records.starts) - 1
-        deal = permutation(n, self._seed, "deal") if self._deal is None else self._deal
-        if not np.array_equal(np.sort(deal), np.arange(n)):
-            raise DataError(f"the deal has {len(deal)} entries. Expected a permutation of the {n} blocks.")
-        firsts, ends = self._records.starts[:-1][deal], self._records.starts[1:][deal]
+        order = permutation(n, self._seed, "deal") if self._assignment is None else self._assignment
+        if not np.array_equal(np.sort(order), np.arange(n)):
+            raise DataError(f"the assignment has {len(order)} entries. Expected a permutation of the {n} blocks.")
+        firsts, ends = self._records.starts[:-1][order], self._records.starts[1:][order]
         used = ends > firsts
         return firsts[used], ends[used], np.cumsum((ends - firsts)[used])

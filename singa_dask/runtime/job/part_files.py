@@ -72,8 +72,7 @@ class PartFiles:
     async def _read(self, token: str, name: str, offset: int, length: int) -> dict[str, Any]:
         """Return a range of a file as ``data``, or an ``error``."""
         try:
-            read = self._folders.read
-            data = await self._in_thread(read, token, name, offset, length)
+            data = await self._in_thread(self._folders.read, token, name, offset, length)
         except (OSError, ValueError) as error:
             return {"error": getattr(error, "strerror", None) or str(error)}
         return {"data": to_serialize(data)}
