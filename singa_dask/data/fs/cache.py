@@ -465,4 +465,4 @@ def _is_whole(key: str, data: memoryview) -> bool:
         piece = data[start : min(start + PIECE_BYTES, n)]
         actual = checksum_of(piece, actual)
         note_read(len(piece))
-    return actual == crc
+    return bool(actual == crc)

@@ -30,7 +30,6 @@ from singa_dask.data.fs.hdfs_connection import (
     HdfsConnection,
     block_locations,
     connection,
-    hadoop_settings,
     patiently,
     repeated,
     user_name,
@@ -181,7 +180,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             )
         self.root = f"{scheme}://{netloc}"
         self.deadline_s = float(deadline_s)
-        self._netloc, self._http, self._config_dir = netloc, http, config_dir
+        self._http, self._config_dir = http, config_dir
         self._config = {name: str(value) for name, value in config.items()}
         self._kerberos = {
             "kerberos_principal": kerberos_principal,
@@ -194,9 +193,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     def _connection(self) -> HdfsConnection:
         """The connection of this process."""
         if self._own is None:
-            self._own = connection(
-                self.root, self._netloc, self._config, self._config_dir, self._kerberos, self.deadline_s
-            )
+            self._own = connection(self.root, self._config, self._config_dir, self._kerberos, self.deadline_s)
         return self._own
 
     # -- fsspec ---------------------------------------------------------------------------------------
@@ -248,24 +245,10 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
         self._connection.ask(source, lambda client: client.rename(source, target, True), repeatable=False)
 
-    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        for each in path if isinstance(path, list) else [path]:
-            self._delete(each, recursive)
-
-    def rm_file(self, path: str) -> None:
-        self._delete(path, False)
-
-    def rmdir(self, path: str) -> None:
-        self._delete(path, False)
-
-    def _delete(self, path: str, recursive: bool) -> None:
+    def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
         path = self._strip_protocol(path)
         if not self._connection.ask(path, lambda client: client.delete(path, recursive), repeatable=False):
             raise with_errno(FileNotFoundError, errno.ENOENT, f"{self.root}{path}: no such file or directory.")
-
-    def cp_file(self, path1: str, path2: str, **_: Any) -> None:
-        with self.open(path1) as source:
-            self._write_whole(source, path2)
 
     def put_file(self, lpath: str, rpath: str, **_: Any) -> None:
         """Copy a local file atomically: a reader sees either the old content or the new."""
@@ -347,8 +330,8 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     def get_block_locations(self, path: str, start: int = 0, length: int | None = None) -> list[dict[str, Any]]:
         """Return which hosts hold which bytes of a file; see `files.get_block_locations`."""
-        settings = {**hadoop_settings(self._config_dir), **self._config}
-        addresses = [self._http] if self._http else web_addresses(self._netloc, settings)
+        cluster = self._connection
+        addresses = [self._http] if self._http else web_addresses(cluster.netloc, cluster.settings)
         path = self._strip_protocol(path)
         length = self.info(path)["size"] - start if length is None else length
         return block_locations(addresses, path, start, length, user_name())

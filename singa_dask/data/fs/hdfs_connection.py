@@ -135,9 +135,7 @@ class HdfsConnection:
     Parameters
     ----------
     root : str
-        ``scheme://netloc``, for messages.
-    netloc : str
-        Of the URL; empty for ``fs.defaultFS``.
+        ``scheme://netloc`` of the URL; without ``netloc`` for ``fs.defaultFS``.
     config : mapping
         Hadoop's settings.
     config_dir : str or None
@@ -146,25 +144,32 @@ class HdfsConnection:
         Keyword arguments of hdfs-native.
     deadline_s : float
         Maximum time for one call of a NameNode.
+
+    Attributes
+    ----------
+    netloc : str
+        Of the URL.
+    settings : dict of str to str
+        Those of Hadoop's configuration with those of ``config``.
     """
 
     def __init__(
         self,
         root: str,
-        netloc: str,
         config: Mapping[str, str],
         config_dir: str | None,
         kerberos: Mapping[str, str | None],
         deadline_s: float = 10.0,
     ) -> None:
         self.root, self.deadline_s = root, deadline_s
-        self._netloc, self._config, self._config_dir, self._kerberos = netloc, dict(config), config_dir, dict(kerberos)
+        self._config, self._config_dir, self._kerberos = dict(config), config_dir, dict(kerberos)
         # by the order of the NameNodes and by `idle_s`
         self._clients: dict[tuple[tuple[str, ...], float], hdfs_native.Client] = {}
         self._hurried_until = 0.0
         self._has_answered = False
-        settings = {**hadoop_settings(config_dir), **config}
-        self._service = name_service(netloc, settings)
+        self.settings = settings = {**hadoop_settings(config_dir), **config}
+        self.netloc = root.partition("://")[2]
+        self._service = name_service(self.netloc, settings)
         self._namenodes = ha_namenodes(self._service, settings)
         self._uses_kerberos = settings.get("hadoop.security.authentication", "simple") == "kerberos"
 
@@ -178,7 +183,7 @@ class HdfsConnection:
                 config = {IDLE_KEY: str(int(1000 * idle_s)), **self._config}
                 if self._namenodes:
                     config[f"dfs.ha.namenodes.{self._service}"] = ",".join(self._namenodes)
-                url = self.root if self._netloc else None
+                url = self.root if self.netloc else None
                 self._clients[key] = hdfs_native.Client(url, config, self._config_dir, **self._kerberos)
             return self._clients[key]
 
@@ -274,12 +279,7 @@ class HdfsConnection:
 
 
 def connection(
-    root: str,
-    netloc: str,
-    config: Mapping[str, str],
-    config_dir: str | None,
-    kerberos: Mapping[str, str | None],
-    deadline_s: float,
+    root: str, config: Mapping[str, str], config_dir: str | None, kerberos: Mapping[str, str | None], deadline_s: float
 ) -> HdfsConnection:
     """Return the `HdfsConnection` of this process for these parameters, the same one in all threads."""
     _refuse_fork(root)
@@ -287,7 +287,7 @@ def connection(
     key = (root, deadline_s, config_dir, *sorted(config.items()), *sorted(kerberos.items()), environment)
     with _LOCK:
         if key not in _CONNECTIONS:
-            _CONNECTIONS[key] = HdfsConnection(root, netloc, config, config_dir, kerberos, deadline_s)
+            _CONNECTIONS[key] = HdfsConnection(root, config, config_dir, kerberos, deadline_s)
         return _CONNECTIONS[key]
 
 

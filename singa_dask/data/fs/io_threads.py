@@ -50,7 +50,7 @@ class DaemonThreads:
     """
 
     def __init__(self, n: int, name: str) -> None:
-        self._n, self._name = n, name
+        self.n, self._name = n, name
         self._calls: deque[Callable[[], object]] = deque()
         self._changed = threading.Condition()
         self._running = self._idle = 0
@@ -59,7 +59,7 @@ class DaemonThreads:
         """Run a call, which must not raise, as soon as a thread is free; before others if ``first``."""
         with self._changed:
             (self._calls.appendleft if first else self._calls.append)(call)
-            if len(self._calls) > self._idle and self._running < self._n:
+            if len(self._calls) > self._idle and self._running < self.n:
                 self._running += 1
                 threading.Thread(target=self._work, name=f"{self._name}-{self._running}", daemon=True).start()
             else:

@@ -118,7 +118,7 @@ class Loader:
         self.wait_s = 0.0
         limit, policy = MemoryLimit(bytes_bound, share), policy or BadPolicy()
         decodes_ahead = prefetch and isinstance(store, RangeStore) and store.decodes_ahead
-        self.budget = MemoryBudget.divide(limit, store, sampler, n_workers, in_flight_bytes, decodes_ahead)
+        self.budget = MemoryBudget(limit, store, sampler, n_workers, in_flight_bytes, decodes_ahead)
         self.bad = BadLog(store.url, policy.max_records(store.count), store.truncation)
         self._fetcher: Fetcher | None = None
         if isinstance(store, RangeStore) and (store.remote or decodes_ahead):

@@ -230,14 +230,21 @@ class _Placing:
                 future.add_done_callback(self._done.put)
 
     def _task(self, index: int) -> Any:
-        dataset = self._dataset
-        name = dataset.file_name(index)
-        options = {"dataset": dataset.name, "token": self._token, "name": name, "index": index, "live": self._live}
+        dataset, token = self._dataset, self._token
         part = dataset.parts[index]
         if not is_dask_collection(part) and not isinstance(part, Future):
             part = self._client.scatter(part, hash=False)
-        write = delayed(partial(_write_on_host, dataset.write_part, **options), pure=False)
-        return write(part, dask_key_name=f"singa-dask-part-{self._token}-{index}-{secrets.token_hex(4)}")
+        write = partial(
+            _write_on_host,
+            dataset.write_part,
+            dataset=dataset.name,
+            token=token,
+            name=dataset.file_name(index),
+            index=index,
+            live=self._live,
+        )
+        key = f"singa-dask-part-{token}-{index}-{secrets.token_hex(4)}"
+        return delayed(write, pure=False)(part, dask_key_name=key)
 
     def _holders(self, indices: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
         """Return the Dask workers that have most bytes of a partition in memory, of those that any has."""

@@ -6,10 +6,9 @@ faster: if the hosts are not known, it is skipped.
 
 from __future__ import annotations
 
-import threading
 import urllib.parse
 from collections.abc import Collection, Mapping, Sequence
-from queue import Empty, SimpleQueue
+from concurrent.futures import wait
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from singa_dask.api import REGISTRIES
 from singa_dask.comm import Address
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import HostSpan, Sampler, Survey, assign_by_host, fs, host_names, same_host
+from singa_dask.data.fs.io_threads import DaemonThreads
 from singa_dask.layers import StoreInput
 from singa_dask.layers.records import StoreConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
@@ -66,24 +66,16 @@ def survey(
     TimeoutError
         It takes too long. The task ends nevertheless, as the job needs its thread.
     """
-    answers: SimpleQueue[Surveyed | Exception] = SimpleQueue()
 
-    def run() -> None:
-        try:
-            modules.load(sources, REGISTRIES.values())
-            answers.put(_survey_stores(job, resume))
-        except Exception as error:  # raised by the thread that waits for the answer
-            answers.put(error)
+    def run() -> Surveyed:
+        modules.load(sources, REGISTRIES.values())
+        return _survey_stores(job, resume)
 
     with reading(datasets):
-        threading.Thread(target=run, name="survey", daemon=True).start()
-        try:
-            answer = answers.get(timeout=timeout_s)
-        except Empty:
-            raise TimeoutError(f"no answer in {timeout_s:g} s") from None
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
+        answer = DaemonThreads(1, "survey").future(run)
+        if not wait([answer], timeout_s).done:
+            raise TimeoutError(f"no answer in {timeout_s:g} s")
+        return answer.result()
 
 
 def _survey_stores(job: str, resume: str | None) -> Surveyed:

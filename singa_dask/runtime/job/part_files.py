@@ -18,8 +18,7 @@ from singa_dask.errors import DataError
 from singa_dask.gate import pause
 from singa_dask.runtime.job.names import SITE, Op
 
-READ_TIMEOUT_S = 60.0
-ASK_TIMEOUT_S = 60.0
+TIMEOUT_S = 60.0
 BACK_S = 30.0
 """How long the Dask workers of a host may be gone; a nanny starts one again in a few seconds."""
 RETRY_S = 0.5
@@ -120,7 +119,7 @@ class PartFiles:
             return None, "", f"the scheduler: {error!r}"
         for server in servers:
             try:
-                answer: Mapping[str, Any] = self._call(self._ask, server, asked, timeout_s=READ_TIMEOUT_S)
+                answer: Mapping[str, Any] = self._call(self._ask, server, asked)
             except Exception as error:  # it is gone, or hangs
                 why = f"{server}: {error!r}"
                 continue
@@ -131,8 +130,8 @@ class PartFiles:
         self._servers.pop(file.worker, None)
         return None, "" if why else refused, why
 
-    def _call(self, function: Callable[..., Any], *arguments: Any, timeout_s: float = ASK_TIMEOUT_S) -> Any:
-        return sync(self._worker.loop, function, *arguments, callback_timeout=timeout_s)
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return sync(self._worker.loop, function, *arguments, callback_timeout=TIMEOUT_S)
 
     async def _find_servers(self, worker: str) -> list[str]:
         found = await getattr(self._worker.scheduler, Op.SERVERS)(worker=worker)

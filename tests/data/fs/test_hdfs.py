@@ -249,7 +249,7 @@ def test_a_kdc_that_does_not_answer_is_tried_again() -> None:
 @pytest.mark.parametrize(("secure", "has_hint"), [("simple", True), ("kerberos", False)])
 def test_a_connection_that_is_closed_at_once_hints_at_kerberos(secure: str, has_hint: bool) -> None:
     config = {"hadoop.security.authentication": secure}
-    connection = HdfsConnection("hdfs://nn", "nn", config, None, {})
+    connection = HdfsConnection("hdfs://nn", config, None, {})
 
     def refuse() -> None:
         raise RuntimeError("RPC listener disconnected")

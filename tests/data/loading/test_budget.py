@@ -49,7 +49,7 @@ class Plain(Store):
 
 
 def divide(store: Store, shuffle: Any, limit: MemoryLimit, batch: int = 48, in_flight: int = 64 * MIB) -> MemoryBudget:
-    return MemoryBudget.divide(limit, store, Sampler([each.n for each in store.blocks], batch, shuffle), 1, in_flight)
+    return MemoryBudget(limit, store, Sampler([each.n for each in store.blocks], batch, shuffle), 1, in_flight)
 
 
 @given(
