@@ -26,7 +26,6 @@ import hdfs_native
 from fsspec.implementations.arrow import HadoopFileSystem
 
 from singa_dask.data.fs.hdfs_connection import (
-    IO_DEADLINE_S,
     HdfsConnection,
     block_locations,
     connection,
@@ -88,16 +87,17 @@ class HdfsReader:
         opened = self._opened
         if opened is not None and opened[1] == idle_s:
             return opened[0]
-        modified, reader = self._connection.ask(self._path, self._ask_for_file, idle_s)
+        modified, reader = self._connection.ask(
+            self._path,
+            lambda client: (client.get_file_info(self._path).modification_time, client.read(self._path)),
+            idle_s,
+        )
         if self.size >= 0 and (self.size, self._modified) != (len(reader), modified):
             text = f"{self._connection.root}{self._path}: the file was replaced while it was read."
             raise with_errno(OSError, errno.ESTALE, text)
         self.size, self._modified = len(reader), modified
         self._opened = reader, idle_s
         return reader
-
-    def _ask_for_file(self, client: hdfs_native.Client) -> tuple[int, hdfs_native.FileReader]:
-        return client.get_file_info(self._path).modification_time, client.read(self._path)
 
     def read(self, offset: int, length: int) -> bytes:
         """Return ``length`` bytes from ``offset`` on, fewer at the end of the file.
@@ -118,9 +118,7 @@ class HdfsReader:
         reader = self._open(idle_s)
         began = time.monotonic()
         try:
-            data = self._connection.guarded(
-                self._path, offset, IO_DEADLINE_S, lambda: reader.read_range(offset, length)
-            )
+            data = self._connection.guarded(self._path, offset, lambda: reader.read_range(offset, length))
         except OSError:
             self._opened = None
             raise
@@ -251,13 +249,11 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             raise with_errno(FileNotFoundError, errno.ENOENT, f"{self.root}{path}: no such file or directory.")
 
     def put_file(self, lpath: str, rpath: str, **_: Any) -> None:
-        """Copy a local file atomically: a reader sees either the old content or the new."""
-        with open(lpath, "rb") as source:
-            self._write_whole(source, rpath)
+        """Copy a local file atomically: a reader sees either the old content or the new.
 
-    def _write_whole(self, source: IO[bytes], path: str) -> None:
-        """Write a file under another name, and rename it; from the start again while DataNodes or NameNodes fail."""
-        target = self._strip_protocol(path)
+        It is written under another name, and renamed; from the start again while DataNodes or NameNodes fail.
+        """
+        target = self._strip_protocol(rpath)
         folder, name = posixpath.split(target)
         attempts, failed = itertools.count(), list[str]()
 
@@ -268,10 +264,11 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             self.mv(failed[-1], target)
             failed.pop()
 
-        try:
-            patiently(write)
-        finally:
-            self._remove_failed(failed)
+        with open(lpath, "rb") as source:
+            try:
+                patiently(write)
+            finally:
+                self._remove_failed(failed)
 
     def _write_once(self, source: IO[bytes], path: str, attempt: int) -> None:
         block_bytes = None
@@ -348,7 +345,7 @@ class _Output(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         view = bytes(data)
-        self._connection.guarded(self._path, self._at, IO_DEADLINE_S, lambda: self._writer.write(view))
+        self._connection.guarded(self._path, self._at, lambda: self._writer.write(view))
         self._at += len(view)
         return len(view)
 
@@ -361,7 +358,7 @@ class _Output(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             try:
-                self._connection.guarded(self._path, self._at, IO_DEADLINE_S, self._writer.close)
+                self._connection.guarded(self._path, self._at, self._writer.close)
             finally:
                 self.abandon()
 

@@ -232,15 +232,22 @@ class HdfsConnection:
         for _ in self._namenodes[1:]:
             order = self._namenodes
             try:
-                return self.guarded(path, None, self.deadline_s, lambda: function(self.client(idle_s)))
+                return self.guarded(path, None, lambda: function(self.client(idle_s)))
             except TimeoutError:
                 self._use_other_namenode(order)
                 if not repeatable:
                     raise
-        return self.guarded(path, None, self.deadline_s, lambda: function(self.client(idle_s)))
+        return self.guarded(path, None, lambda: function(self.client(idle_s)))
 
-    def guarded(self, path: str, offset: int | None, seconds: float, function: Callable[[], Result]) -> Result:
+    def guarded(self, path: str, offset: int | None, function: Callable[[], Result]) -> Result:
         """Call a function in another thread; convert what it raises, and a timeout, to an `OSError`.
+
+        Parameters
+        ----------
+        path : str
+        offset : int or None
+            Where a DataNode reads or writes; None for a call of the NameNode, which has ``deadline_s``.
+        function : callable
 
         Raises
         ------
@@ -250,6 +257,7 @@ class HdfsConnection:
         """
         _refuse_fork(self.root)
         where = f"{self.root}{path}" if offset is None else f"{self.root}{path}, offset {offset}"
+        seconds = self.deadline_s if offset is None else IO_DEADLINE_S
         call = _CALLS.future(function)
         if not wait([call], seconds).done:
             text = f"{where}: no answer within {seconds:g} s."

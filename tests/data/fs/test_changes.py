@@ -84,7 +84,7 @@ class Node:
     def note_read(self, *_: float) -> bool:
         return True
 
-    def guarded(self, path: str, offset: int, seconds: float, function: Any) -> Any:
+    def guarded(self, path: str, offset: int, function: Any) -> Any:
         return A[offset : offset + 9]
 
 

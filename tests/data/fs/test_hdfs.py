@@ -255,11 +255,11 @@ def test_a_connection_that_is_closed_at_once_hints_at_kerberos(secure: str, has_
         raise RuntimeError("RPC listener disconnected")
 
     with pytest.raises(OSError, match="RPC listener disconnected") as caught:
-        connection.guarded("/x", None, 60, refuse)
+        connection.guarded("/x", None, refuse)
     assert ("HADOOP_CONF_DIR" in str(caught.value)) == has_hint
-    assert connection.guarded("/x", None, 60, lambda: 1) == 1
+    assert connection.guarded("/x", None, lambda: 1) == 1
     with pytest.raises(OSError, match=r"disconnected$") as caught:
-        connection.guarded("/x", None, 60, refuse)
+        connection.guarded("/x", None, refuse)
     assert caught.value.errno == errno.EIO
 
 
