@@ -18,7 +18,7 @@ from singa_dask.data import Arrays, BadPolicy, Loader, Sampler, Store, Survey, f
 from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.loading.slabs import Batch
+from singa_dask.data.loading.loader import Batch
 from singa_dask.data.order.shuffle import GroupRecords
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels, show_names
 from singa_dask.errors import ConfigError, DataError, Problem
@@ -294,7 +294,7 @@ class StoreInput(InputLayer):
             group=context.group,
             n_groups=context.n_groups,
             window=conf.window,
-            deal=context.deals.get(self.conf_name),
+            assignment=context.deals.get(self.conf_name),
             skip=random_skip(context.seed, self.conf_name, context.group, conf.random_skip) + self.passed,
             fingerprint=fingerprint,
             last_batch=conf.last_batch,

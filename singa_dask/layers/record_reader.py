@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.data import Loader, Store, detect, open_store
-from singa_dask.data.loading.slabs import Batch
+from singa_dask.data.loading.loader import Batch
 from singa_dask.data.order.sampler import advanced
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.gate import Gate
@@ -166,7 +166,7 @@ class RecordReader:
     @property
     def bytes_read(self) -> int:
         """Bytes of the blocks that were read."""
-        return self._loader.bytes_read if self._loader else 0
+        return self._loader.reader.bytes_read if self._loader else 0
 
     @property
     def bytes_local(self) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data.codecs.hdf5 import Filter, check_filters, decode_chunk, load_h5py
-from singa_dask.data.fs.byte_source import Bytes, Memory, Range
+from singa_dask.data.fs.byte_source import Bytes, BytesInMemory, Range
 from singa_dask.data.fs.decompression import limit_of
 from singa_dask.data.fs.range_file import RangeFile
 from singa_dask.data.stores.array_store import CLASS_NAMES, PACKED, ArrayGroup, ArrayStore, StoredArray
@@ -195,7 +195,7 @@ class _Group(ArrayGroup):
             if kind == TEXT:
                 raise DataError(f"{where}: texts within the header, which are not read. Write the file with h5py.")
             data = np.ascontiguousarray(dataset[()]).tobytes()
-            return _Contiguous(kind, shape, attributes, Memory(self._source.url, data), 0)
+            return _Contiguous(kind, shape, attributes, BytesInMemory(self._source.url, data), 0)
         if offset is not None and offset + n_bytes > self._source.size:
             raise ValueError(f"{name}: {n_bytes} bytes from {offset} on in a file of {self._source.size}")
         return _Contiguous(kind, shape, attributes, self._source, offset or 0)

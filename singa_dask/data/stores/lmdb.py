@@ -26,8 +26,7 @@ from singa_dask.data.codecs.record import (
     salvage_values,
     schema_of,
 )
-from singa_dask.data.fs.cache import key_of, open_cache
-from singa_dask.data.fs.cache_folder import CachedFile
+from singa_dask.data.fs.cache import CachedFile, key_of, open_cache
 from singa_dask.data.fs.range_reader import version
 from singa_dask.data.stores.block_sizes import Rechunker, rows_per_block
 from singa_dask.data.stores.class_names import parse_names

@@ -17,7 +17,7 @@ from numpy.lib import format as npy_format
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.labels import is_numeric, value_name
-from singa_dask.data.fs.byte_source import Bytes, Memory
+from singa_dask.data.fs.byte_source import Bytes, BytesInMemory
 from singa_dask.data.stores.column import Column, ColumnStore
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import Field
@@ -265,11 +265,11 @@ def _column(array: NpyArray, name: str) -> Column:
     if not array.fortran:
         return Column(array.source, array.kind, field, array.offset, stride)
     source = array.source
-    if fs.local_path(source.url) is None and not isinstance(source, Memory):
+    if fs.local_path(source.url) is None and not isinstance(source, BytesInMemory):
         # from the start, so that the header is among what a manifest has checksums of
         data = source.read(0, array.offset + array.size_bytes)
         source.close()
-        array = NpyArray(Memory(source.url, data), array.kind, array.shape, True, array.offset)
+        array = NpyArray(BytesInMemory(source.url, data), array.kind, array.shape, True, array.offset)
     return _FortranColumn(array.source, array.kind, field, array.offset, stride, array.shape)
 
 

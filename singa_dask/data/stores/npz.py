@@ -16,7 +16,7 @@ import numpy as np
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.labels import is_numeric
-from singa_dask.data.fs.byte_source import Bytes, Memory
+from singa_dask.data.fs.byte_source import Bytes, BytesInMemory
 from singa_dask.data.fs.decompression import limit_of, read_member
 from singa_dask.data.stores.block_sizes import Rechunker, rows_per_block
 from singa_dask.data.stores.class_names import parse_names
@@ -150,7 +150,7 @@ class NpzStore(ColumnStore):
             header = bytes(reader.read(member.header_offset, LOCAL_HEADER_BYTES))
             source, start = reader, member.header_offset + LOCAL_HEADER_BYTES + sum(struct.unpack("<HH", header[26:]))
         else:
-            source, start = Memory(self.url, self._read(archive, member)), 0
+            source, start = BytesInMemory(self.url, self._read(archive, member)), 0
         array = locate_npy(source, start)
         size = array.offset - start + array.size_bytes
         if is_numeric(array.kind) and size != member.file_size:

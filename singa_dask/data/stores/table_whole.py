@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from singa_dask.data import fs
-from singa_dask.data.fs.byte_source import Memory, open_bytes
+from singa_dask.data.fs.byte_source import BytesInMemory, open_bytes
 from singa_dask.errors import DataError
 from singa_dask.lazy import require
 
@@ -19,7 +19,7 @@ WHOLE_SUFFIXES = (".json", ".json.gz", ".xlsx")
 ROWS = 1 << 14
 
 
-def read_whole(url: str, storage_options: fs.Options = None) -> Memory:
+def read_whole(url: str, storage_options: fs.Options = None) -> BytesInMemory:
     """Return a table as a Parquet file in memory.
 
     Raises
@@ -39,7 +39,7 @@ def read_whole(url: str, storage_options: fs.Options = None) -> Memory:
     table = pa.table([_column(url, name, values) for name, values in zip(names, columns, strict=True)], names)
     written = io.BytesIO()
     pq.write_table(table, written, row_group_size=ROWS)
-    return Memory(url, written.getvalue())
+    return BytesInMemory(url, written.getvalue())
 
 
 def _column(url: str, name: str, values: Sequence[Any]) -> pa.Array:

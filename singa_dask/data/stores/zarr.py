@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.fs.byte_source import Memory, Range
+from singa_dask.data.fs.byte_source import BytesInMemory, Range
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
 from singa_dask.data.fs.range_reader import RangeReader
@@ -179,7 +179,7 @@ class _ZarrArray(StoredArray):
             source = RangeReader(url, self._storage_options)
         except DataError as error:
             if isinstance(error.__cause__, FileNotFoundError):
-                return Range(Memory(url, b""), 0, 0)
+                return Range(BytesInMemory(url, b""), 0, 0)
             raise
         if not source.size:
             raise DataError(f"{url}: a chunk that is empty: truncated or damaged.")

@@ -120,7 +120,7 @@ def place_on_cluster(
         names = client.run(host_names_of, workers=list(present))
         locality = Locality(job, layout, surveyed, names, fresh=resume is None)
         near = place(layout, present, busy, locality.gain)
-        return Placed(near, locality.deals(near), notes)
+        return Placed(near, locality.assignments(near), notes)
     except Exception as error:  # locality only makes a job faster; units report what is wrong
         return Placed(workers, {}, [*notes, f"the hosts that store the records are not known: {error}"])
 
