@@ -9,8 +9,8 @@ from typing import Literal
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Field
 from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.feature import Connection, Traits
 from singa_dask.layers.neuron import Activation
-from singa_dask.layers.traits import Connection, Traits
 
 
 class OfSource(Layer):

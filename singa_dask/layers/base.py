@@ -1,4 +1,4 @@
-"""Layer: the contract of every layer, and every check of its wiring.
+"""Layer: the contract of every layer, what it knows of its net, its memory, and every check of its wiring.
 
 An author writes `Layer.setup`, `Layer.forward` and `Layer.backward`. He never checks how many sources there are,
 allocates memory or touches a device.
@@ -6,23 +6,354 @@ allocates memory or touches a device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from singa_dask.conf import Conf, InitConf, LayerConf, ParamConf, Phase
+from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.feature import Feature
-from singa_dask.layers.memory import Buffer, Contiguous, Memory, When
+from singa_dask.gate import Gate
+from singa_dask.layers.feature import Feature, Param, ParamShard, Span, Traits
 from singa_dask.layers.metrics import Metrics
-from singa_dask.layers.param import Param, ParamShard
-from singa_dask.layers.site import Context, Shard, Site, Span
-from singa_dask.layers.subclass import check_setup, define_verbs, inherit_traits
-from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array, DType, Ops, Scalar
 from singa_dask.registry import Registry
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part ``index`` of ``count`` parts."""
+
+    index: int = 0
+    count: int = 1
+
+
+WHOLE = Shard()
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where one instance of a layer stands in a net. The net makes it; it never changes.
+
+    Attributes
+    ----------
+    name : str
+        Name of the instance, unique in the net. A copy in an unrolled net is called ``<step>#<layer>``.
+    layer : str
+        Name of the layer in the job.
+    batch_shard : Shard
+        Part of the group's batch that the instance computes.
+    feature_shard : Shard
+        Part of the layer's output features that it computes.
+    first_step, n_steps : int
+        Time steps that it computes; the rows of the first step come first.
+    prototype : Layer or None
+        For a later copy in an unrolled net: the copy of step 0, whose params it uses.
+    peer : int
+        For a bridge: the worker at the other end.
+    channel : str
+        For a bridge: what both ends call it.
+    """
+
+    name: str
+    layer: str
+    batch_shard: Shard = WHOLE
+    feature_shard: Shard = WHOLE
+    first_step: int = 0
+    n_steps: int = 1
+    prototype: Layer | None = None
+    peer: int = 0
+    channel: str = ""
+
+
+class Exchange(Protocol):
+    """How the bridges of one worker reach those of the others."""
+
+    def send(self, worker: int, key: str, arrays: Sequence[Array], names: Sequence[str]) -> None:
+        """Hand arrays to another worker of the group; returns at once."""
+
+    def receive(self, key: str) -> dict[str, Array]:
+        """Return the oldest arrays with a key, by name; waits for them."""
+
+    def has(self, key: str) -> bool:
+        """Tell whether `receive` would not wait."""
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until something has arrived that makes a condition true; ``what`` says what, for people."""
+
+
+@dataclass
+class Context:
+    """What all layers of one net share: who computes it, with which seed, and at which step.
+
+    Attributes
+    ----------
+    phase : Phase
+        TRAIN, VALIDATION or TEST: the phase that the net was built for.
+    seed : int
+        The job's seed; every random number is a function of it, of a name and of the step.
+    dtype : dtype
+        Of features and their gradients.
+    worker, n_workers : int
+        Place in the worker group; a batch is split over the group by rows.
+    shares : tuple of int
+        Proportions in which the workers of the group share a batch; empty where the parts are equal.
+    group, n_groups : int
+        The worker group; groups read disjoint shares of the records.
+    step : int
+        Set by whoever runs the net, before each pass.
+    deals : mapping of str to sequence of int
+        By input layer: the order in which blocks are dealt to the workers, where it is given; see `Sampler`.
+    class_names : ClassNames
+        What the labels of the training net's input layers mean.
+    host_names : collection of str
+        What the host of the process is called; bytes that lie there count as local.
+    reader_bytes : int or None
+        Share of each store's reader in the memory of this process, if known; see `MemoryBudget`.
+    states : dict of str to tuple of ndarray
+        What layers, by name, keep from one batch to the next: hidden states, Gibbs chains.
+    exchange : Exchange or None
+        How layers on this worker reach those on other workers of the group, where a net is partitioned so.
+    stream_start : bool
+        Whether the batch begins its stream of records anew, so that a state of the batch before does not belong to it.
+    gate : Gate
+        Where threads wait for versions of the params, and where layers see that the job has ended; of the unit.
+    frozen : bool
+        Whether the params keep their values from the first pass on, so that what a layer has made of them stays good.
+    """
+
+    phase: Phase = Phase.TRAIN
+    seed: int = 0
+    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32))
+    worker: int = 0
+    n_workers: int = 1
+    shares: tuple[int, ...] = ()
+    group: int = 0
+    n_groups: int = 1
+    step: int = 0
+    deals: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    class_names: ClassNames = field(default_factory=ClassNames)
+    host_names: Collection[str] = ()
+    reader_bytes: int | None = None
+    states: dict[str, tuple[Array, ...]] = field(default_factory=dict)
+    stream_start: bool = False
+    exchange: Exchange | None = None
+    gate: Gate = field(default_factory=Gate)
+    frozen: bool = False
+
+    @property
+    def bridges(self) -> Exchange:
+        """`exchange`; RuntimeError where the net is not partitioned over workers."""
+        if self.exchange is None:
+            raise RuntimeError(f"worker {self.worker}: it has no exchange. Expected one in a partitioned net.")
+        return self.exchange
+
+    @property
+    def weight(self) -> float:
+        """How much the mean over this worker's rows counts in the average over the workers of the group."""
+        return self.shares[self.worker] * self.n_workers / sum(self.shares) if self.shares else 1.0
+
+    def weight_of(self, site: Site) -> float:
+        """Return `weight` for a layer that computes a part of the batch; 1 for one that computes all of it."""
+        return self.weight if site.batch_shard.count > 1 else 1.0
+
+    @property
+    def param_dtype(self) -> np.dtype[Any]:
+        """Type of what has to be exact: params, their gradients, statistics, losses; float32 with bfloat16."""
+        return np.promote_types(self.dtype, np.float32)
+
+
+When: TypeAlias = Literal["always", "training", "backward"]
+
+
+class Memory(NamedTuple):
+    """Memory that is to be allocated.
+
+    Attributes
+    ----------
+    owner : object
+        What it belongs to. Memory of one owner is allocated once, though several layers may ask for it.
+    shape : tuple of int
+    dtype : dtype
+    allocate : callable
+        Allocates it, unless the owner has it.
+    """
+
+    owner: object
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    allocate: Callable[[], None]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that it takes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class Buffer:
+    """Memory that a layer keeps between its verbs.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : dtype
+    when : {"always", "training", "backward"}
+        Whether it is needed in every net, in training nets, or where the layer has gradients.
+    make : callable
+        (shape, dtype) returns the memory.
+    data : ndarray
+        The memory; RuntimeError where it is not needed, see `has_data`.
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: DType, when: When, make: Callable[..., Array]) -> None:
+        self.shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+        self.when = when
+        self.make = make
+        self._data: Array | None = None
+
+    def allocate(self) -> None:
+        """Allocate the memory."""
+        self._data = self.make(self.shape, self.dtype)
+
+    @property
+    def data(self) -> Array:
+        if self._data is None:
+            raise RuntimeError(f"buffer {self.shape}: it has no memory, as it is for {self.when}. See Layer.buffer.")
+        return self._data
+
+    @property
+    def data_if_needed(self) -> Array | None:
+        """`data`, None where it is not needed."""
+        return self._data
+
+    @property
+    def has_data(self) -> bool:
+        """Whether there is `data`."""
+        return self._data is not None
+
+
+class Contiguous:
+    """Rows of sources and of their gradients, a base of `Layer`. Images, stored as N, H, W, C, are copied."""
+
+    ops: Ops
+    sources: Sequence[Feature]
+
+    def __init__(self) -> None:
+        self._contiguous: dict[str, Array] = {}
+
+    def rows(self, source: int = 0) -> Array:
+        """Return the data of a source as (N, D), one row a record, the values of images in the order C, H, W."""
+        data = self.sources[source].data
+        return data if data.ndim == 2 else self.contiguous(data, f"data{source}").reshape(len(data), -1)
+
+    @contextmanager
+    def grad_rows(self, source: int = 0) -> Iterator[Array]:
+        """Yield memory (N, D) for the gradient of a source, in the order of `rows`."""
+        grad = self.sources[source].output_grad
+        with self.contiguous_out(grad, f"grad{source}") as memory:
+            yield memory if memory.ndim == 2 else memory.reshape(len(grad), -1)
+
+    def contiguous(self, values: Array, key: str) -> Array:
+        """Return an array in C order: itself, or a copy in memory that is kept under ``key``."""
+        memory = self._contiguous_memory(values, key)
+        if memory is not values:
+            self.ops.copy(values, out=memory)
+        return memory
+
+    @contextmanager
+    def contiguous_out(self, out: Array, key: str) -> Iterator[Array]:
+        """Yield memory in C order for what is to be written to ``out``: itself, or memory that is then copied there."""
+        memory = self._contiguous_memory(out, key)
+        yield memory
+        if memory is not out:
+            self.ops.copy(memory, out=out)
+
+    def _contiguous_memory(self, values: Array, key: str) -> Array:
+        if values.flags.c_contiguous:
+            return values
+        if key not in self._contiguous:
+            self._contiguous[key] = self.ops.empty(values.shape, values.dtype)
+        return self._contiguous[key]
+
+
+# SINGA's names of the verbs, which a class may use instead.
+VERBS = {"compute_feature": "forward", "compute_gradient": "backward"}
+
+
+def define_verbs(cls: Any) -> None:
+    """Let a verb of a class be called by both of its names.
+
+    Raises
+    ------
+    TypeError
+        The class defines both.
+    """
+    own = vars(cls)
+    for singa, verb in VERBS.items():
+        if singa in own and verb in own:
+            raise TypeError(f"{cls.__name__} defines {verb}() and {singa}(), which mean the same. Define one.")
+        if singa in own:
+            setattr(cls, verb, own[singa])
+        elif verb in own:
+            setattr(cls, singa, own[verb])
+
+
+def inherit_traits(cls: Any) -> None:
+    """Take away inherited traits that the code of a class could make wrong, unless the class states its traits.
+
+    Raises
+    ------
+    TypeError
+        A trait stands beside ``traits``, where nothing reads it.
+    """
+    own = vars(cls)
+    for name in (trait.name for trait in fields(Traits)):
+        if name in own:
+            raise TypeError(f"{cls.__name__}.{name} is a trait. Say traits = Traits({name}=...).")
+    if "traits" in own:
+        return
+    cls.traits = cls.traits.replace(capturable=False)
+    if not own.keys().isdisjoint(("setup", *VERBS.values())):
+        cls.traits = cls.traits.replace(
+            accumulates=False, time_foldable=False, feature_parallel=None, reads_gradients=False
+        )
+
+
+def check_setup(
+    kind: str,
+    traits: Traits,
+    params: Sequence[Param],
+    n_left_out: int,
+    features: Sequence[Feature],
+    attributes: Mapping[str, Any],
+) -> None:
+    """Check that `Layer.setup` has added the params that the traits name, but for biases that the job leaves out.
+
+    Outputs with a gradient need a Split where several layers read them.
+
+    Raises
+    ------
+    ConfigError
+        With a path relative to the layer.
+    """
+    message = ""
+    if missing := traits.params[len(params) : len(traits.params) - n_left_out]:
+        message = f"its traits name the param {missing[0]!r}, which setup() does not add. Call add_param, or add_bias."
+    for name, value in attributes.items():
+        if isinstance(value, Param) and value not in params:
+            message = f"self.{name} is a Param that nobody updates. Make it by add_param, and name it in the traits."
+    one_gradient = not traits.needs_split and not (traits.outputs_key or traits.is_input or traits.learns_without_loss)
+    if one_gradient and any(feature.requires_grad for feature in features):
+        message = "several layers that read it would overwrite one gradient. Take needs_split=False out of its traits."
+    if message:
+        raise ConfigError(Problem(("type",), f"{kind}: {message}"))
+
 
 LAYERS: Registry[Layer] = Registry("layer type")
 

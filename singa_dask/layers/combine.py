@@ -8,7 +8,7 @@ from typing import TypeAlias
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.feature import Connection, Traits
 from singa_dask.ops.contract import Array
 
 Kernel: TypeAlias = Callable[[Array, Array, Array], None]

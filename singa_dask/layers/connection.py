@@ -11,11 +11,8 @@ import numpy as np
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Count, Field, Many, Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.feature import Feature, Records
-from singa_dask.layers.memory import Memory
-from singa_dask.layers.site import Span
-from singa_dask.layers.traits import Consumed, Traits
+from singa_dask.layers.base import LAYERS, Layer, Memory
+from singa_dask.layers.feature import Consumed, Feature, Records, Span, Traits
 from singa_dask.ops.contract import Array
 
 

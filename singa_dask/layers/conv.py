@@ -12,11 +12,8 @@ from typing import Annotated, Literal
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Count, Size, choice
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.feature import Feature
-from singa_dask.layers.memory import Buffer
-from singa_dask.layers.param import ZEROS, glorot
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.base import LAYERS, Buffer, Layer
+from singa_dask.layers.feature import ZEROS, Connection, Feature, Traits, glorot
 from singa_dask.ops.contract import Array
 
 

@@ -10,8 +10,7 @@ from singa_dask.conf import InitConf, LayerConf, Phase
 from singa_dask.conf.model import Conf, Count, Size
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.feature import Records
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.feature import Connection, Records, Traits
 from singa_dask.ops.contract import Array
 
 

@@ -8,8 +8,7 @@ from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Count, NonNegative
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.feature import Raw
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.feature import Raw, Traits
 from singa_dask.ops.contract import Array
 
 

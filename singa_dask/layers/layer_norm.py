@@ -6,7 +6,7 @@ from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Field
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.feature import Traits
 
 
 class LayerNormConf(Conf):

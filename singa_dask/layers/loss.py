@@ -13,7 +13,7 @@ from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Field, Size
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.feature import Traits
 from singa_dask.ops.contract import Array
 
 

@@ -8,8 +8,7 @@ from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.param import ZEROS, Param, glorot
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.feature import ZEROS, Param, Traits, glorot
 from singa_dask.ops.contract import Array
 
 

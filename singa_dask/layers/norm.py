@@ -12,7 +12,7 @@ from singa_dask.conf.model import Conf, Field, Finding, Size, raw_value
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.conv import as_images, image_shape
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.feature import Connection, Traits
 from singa_dask.ops.contract import Array, DType, Ops, Running
 
 

@@ -16,10 +16,9 @@ from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Size
 from singa_dask.data import STORES, fs
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.base import LAYERS, Context, Layer, Site
+from singa_dask.layers.feature import Traits
 from singa_dask.layers.records import StoreConf
-from singa_dask.layers.site import Context, Site
-from singa_dask.layers.traits import Traits
 
 
 class ArgSortConf(Conf):

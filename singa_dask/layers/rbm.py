@@ -12,12 +12,9 @@ from collections.abc import Sequence
 from singa_dask.conf import InitConf, Phase
 from singa_dask.conf.model import Conf, Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.base import LAYERS, Buffer, Layer
 from singa_dask.layers.connection import Feedback
-from singa_dask.layers.feature import Feature
-from singa_dask.layers.memory import Buffer
-from singa_dask.layers.param import ZEROS, Param
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.feature import ZEROS, Feature, Param, Traits
 from singa_dask.ops.contract import Array, DType
 
 

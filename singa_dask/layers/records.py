@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -14,11 +17,16 @@ from singa_dask.conf.model import Conf, Count, Field, Finding, Many, Positive, R
 from singa_dask.data import STORES, Store, detect, fs, open_store, with_cache
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.fs.decompression import DEFAULT_LIMIT_MB, with_limit
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES
 from singa_dask.data.stores.class_names import show_names
+from singa_dask.data.stores.jsonl import JsonLinesStore
 from singa_dask.data.stores.opening import is_pattern
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.table import TableStore
+from singa_dask.data.stores.table_csv import CsvPart
+from singa_dask.data.stores.table_part import table_files
 from singa_dask.errors import DataError
+from singa_dask.ops.contract import Array, DType
 from singa_dask.registry import suggest
 
 
@@ -373,3 +381,115 @@ def _check_keywords(backend: str, url: str, given: Mapping[str, Any]) -> None:
         options = known.keys() - {"url", "storage_options"}
         hint = suggest(unknown[0], options) if options else "It takes none."
         raise DataError(f"{url}: {backend} takes no {unknown[0]!r} from user_conf. {hint}")
+
+
+logger = logging.getLogger(__name__)
+
+
+def open_named(
+    conf: StoreConf,
+    url: str,
+    backend: str | None,
+    storage_options: fs.Options,
+    facts: TableFacts | None,
+    plain: Callable[[], Store],
+) -> Store:
+    """Open records as ``plain`` does, or if they have named columns in another order, by the names of ``facts``.
+
+    Columns that the net does not read are passed over. Records without names are taken by position.
+
+    Raises
+    ------
+    DataError
+        They cannot be opened, or lack a column.
+    """
+    if facts is None:
+        return plain()
+    store, failure = None, DataError(url)
+    try:
+        store = plain()
+    except DataError as error:
+        failure = error
+    if store is not None and store.table_facts is not None and store.table_facts.names == facts.names:
+        return store
+    with contextlib.suppress(DataError):
+        backend = backend or detect(url, storage_options)
+    named = _open_by_name(conf, url, backend or "", storage_options, facts, store)
+    if store is None:
+        if named is None:
+            raise failure
+        return named
+    if named is not None:
+        store.close()
+    elif store.table_facts is None and "data" in store.schema:
+        _warn_once(url)
+    return named or store
+
+
+@functools.lru_cache(256)
+def _warn_once(url: str) -> None:
+    logger.warning("%s: no names of columns, so they are taken in the order of the training data", url)
+
+
+def _open_by_name(
+    conf: StoreConf, url: str, backend: str, storage_options: fs.Options, facts: TableFacts, plain: Store | None
+) -> Store | None:
+    """Open the columns of ``facts``; None if the records have no names, or the format reads no columns by name.
+
+    ``plain`` are the records by position, None if they cannot be opened so.
+    """
+    if backend == "jsonl" and "features" not in conf.user_conf and (plain is None or plain.table_facts is not None):
+        return JsonLinesStore(url, storage_options, facts.features, **conf.user_conf)
+    kind = STORES.find(backend).table_format if backend in STORES.names() else ""
+    names: tuple[str, ...] = ()
+    if kind == "csv" and conf.header is not False:
+        names = _header(url, storage_options, conf.separator)
+    if not names and (kind != "parquet" or plain is not None):
+        return None
+    labels = list(facts.labels) or [name for name in names[:1] if name not in facts.features]
+    columns = {"features": list(facts.features), "label": labels if conf.has_label else []}
+    return open_records(conf.model_copy(update=columns), url, kind, storage_options, lambda: facts)
+
+
+def _header(url: str, storage_options: fs.Options, separator: str) -> tuple[str, ...]:
+    """Return the names in the first line of a CSV file; empty if it has none."""
+    with contextlib.suppress(DataError):
+        part = CsvPart(table_files(url, storage_options)[0].url, storage_options, separator, BLOCK_BYTES, False)
+        part.source.close()
+        return tuple(part.names)
+    return ()
+
+
+def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType) -> Array | float | None:
+    """Return mean or std: one record of the file, else the value, else None.
+
+    Parameters
+    ----------
+    conf : StoreConf
+    key : str
+        ``"mean_file"`` or ``"std_file"``.
+    shape : sequence of int
+        Of a record, for the result.
+    dtype : dtype
+
+    Raises
+    ------
+    DataError
+        The file cannot be read, or its records have another shape.
+    """
+    url = getattr(conf, f"{key.removesuffix('_file')}_file")
+    value: float | None = getattr(conf, f"{key.removesuffix('_file')}_value")
+    if not url:
+        return value
+    backend = detect(url, conf.storage_options) or conf.backend
+    # there a line of text has no label, whatever the records have
+    text = {"separator": conf.separator, "has_label": False} if backend in backends_holding("text") else {}
+    with open_store(url, backend, conf.storage_options, **text) as store:
+        arrays = store.read_block(0)
+    record = (arrays["data"] if "data" in arrays else arrays["pixel"])[0]
+    # one that is channels first, as shape says, is taken as it is, whatever the layout of the records
+    if same_shape(record.shape, stored_shape(conf)) or not same_shape(record.shape, conf.shape):
+        check_shape(url, record.shape, conf, "a record")
+        record = in_layout(record[None], conf)[0]
+    made: Array = record.reshape(shape).astype(dtype)
+    return made

@@ -8,10 +8,8 @@ from typing import ClassVar, TypeVar, cast
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import Layer
-from singa_dask.layers.memory import Buffer
-from singa_dask.layers.param import ONES, ORTHOGONAL, ZEROS, Param, glorot
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.base import Buffer, Layer
+from singa_dask.layers.feature import ONES, ORTHOGONAL, ZEROS, Connection, Param, Traits, glorot
 from singa_dask.ops.contract import Array, DType, Ops
 
 # Rows a power of two apart share few lines of a cache; those of matrices are set apart by this many values more.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,9 +12,7 @@ from singa_dask.data import Store
 from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.data.loading.reader import BlockReader
 from singa_dask.errors import DataError
-
-if TYPE_CHECKING:
-    from singa_dask.layers.input import StoreInput
+from singa_dask.layers.input import StoreInput
 
 NONE = Moments.of(np.empty((0, 1)))
 GROUP_BYTES = 32 << 20
@@ -101,33 +99,3 @@ def scaling_of(layer: str, parts: Sequence[Measured], warn: Callable[[str], None
             "with the table that they are from, or subtract a constant before you convert it."
         )
     return scaling
-
-
-def find_scaling(layer: StoreInput) -> Scaling | None:
-    """Return the scaling of the records of a layer, for their shape; None if they are not standardised.
-
-    Raises
-    ------
-    DataError
-        The net has another scaling than its job says.
-    """
-    known, name, shape = layer.context.class_names, layer.conf_name, layer.features[0].shape[1:]
-    if not layer.store_conf.standardise:
-        if name in known.scalings and not layer.reads_outputs:
-            raise DataError(
-                f"layer {name}: the net was trained on standardised records. Set standardise: true in store_conf."
-            )
-        return None
-    found = known.scaling_of(name)
-    if found is None:
-        trained = f"only of {', '.join(known.scalings)}" if known.scalings else "none: it was trained without"
-        raise DataError(
-            f"layer {name}: standardise: true, which takes mean and standard deviation of the training data from a "
-            f"checkpoint, and this net has {trained}. Train it with standardise: true, or leave the key out."
-        )
-    fitting = found.of_shape(shape)
-    if fitting is None:
-        raise DataError(
-            f"layer {name}: records of shape {shape}, but the net was trained on {len(found.mean)} columns."
-        )
-    return fitting

@@ -18,12 +18,10 @@ from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Field, Finding, Many, NonNegative, Size, raw_value
 from singa_dask.data.codecs.vocabulary import decode_text, encode_text, vocabulary_of
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.base import LAYERS, Context, Layer, Site
 from singa_dask.layers.connection import Feedback
-from singa_dask.layers.feature import Feature
-from singa_dask.layers.input_layer import InputLayer
-from singa_dask.layers.site import Context, Site
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.feature import Feature, Traits
+from singa_dask.layers.input import InputLayer
 from singa_dask.ops.contract import Array
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import Context, Feature, Layer
-from singa_dask.layers.traits import Consumed
+from singa_dask.layers.feature import Consumed
 from singa_dask.net.neuralnet import NeuralNet
 from singa_dask.net.node import Node
 from singa_dask.net.params import Params

@@ -8,7 +8,7 @@ from functools import partial
 
 from singa_dask.conf import Phase
 from singa_dask.layers import Layer, Param
-from singa_dask.layers.memory import Memory
+from singa_dask.layers.base import Memory
 from singa_dask.ops.contract import Array, Ops
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from singa_dask.conf import Phase
 from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import Context, Feature, InputLayer, Layer, Param
+from singa_dask.layers.base import Memory
 from singa_dask.layers.bridge import Bridge
-from singa_dask.layers.memory import Memory
 from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.net.copies import Copies
 from singa_dask.net.node import Node
