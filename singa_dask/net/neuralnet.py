@@ -1,26 +1,110 @@
-"""NeuralNet: the layers of one phase in the order in which they run, their params and their memory."""
+"""NeuralNet: the layers of one phase in the order in which they run, their params and memory; made by `NetBuilder`."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from singa_dask.conf import Phase
+from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import Context, Feature, InputLayer, Layer, Param
 from singa_dask.layers.base import Memory
 from singa_dask.layers.bridge import Bridge
+from singa_dask.layers.feature import Consumed
 from singa_dask.layers.metrics import Totals, add_totals
-from singa_dask.net.copies import Copies
 from singa_dask.net.node import Node
-from singa_dask.net.order import ready_order
-from singa_dask.net.params import Params
+from singa_dask.net.plan import plan, ready_order
 from singa_dask.net.watch import watch_backward, watch_forward
-from singa_dask.net.wiring import Wiring
-from singa_dask.ops.contract import Ops
+from singa_dask.net.wiring import Params, Wiring, check_shares, find_shares
+from singa_dask.ops.contract import Array, Ops
 from singa_dask.registry import suggest
+
+
+class Copies:
+    """Runs layers backward, so that the gradients of the copies of each layer are summed.
+
+    Parameters
+    ----------
+    layers : sequence of Layer
+        Those of one worker, in the order of a forward pass.
+    readers : mapping of Layer to sequence of Layer
+
+    Attributes
+    ----------
+    before : dict of Layer to list of Layer
+        For each layer that learns, those that go backward before it: its readers, and the copy before it.
+    """
+
+    def __init__(self, layers: Sequence[Layer], readers: Mapping[Layer, Sequence[Layer]]) -> None:
+        self.before: dict[Layer, list[Layer]] = {}
+        self._last: dict[str, Layer] = {}
+        self._adding: set[Layer] = set()
+        self._own_grads: dict[Param, Array] = {}
+        for layer in reversed([layer for layer in layers if layer.learns]):
+            earlier = [self._last[layer.conf_name]] if layer.conf_name in self._last else []
+            self.before[layer] = [*readers[layer], *earlier]
+            self._adding.update([layer] if earlier else [])
+            self._last[layer.conf_name] = layer
+        self._n_copies = Counter(layer.conf_name for layer in self.before)
+
+    def is_last(self, layer: Layer) -> bool:
+        """Tell whether no other copy follows in the backward pass."""
+        return self._last.get(layer.conf_name, layer) is layer
+
+    def adds(self, layer: Layer) -> bool:
+        """Tell whether the gradients of a layer are added to those of a copy that went backward before it."""
+        return layer in self._adding
+
+    def memory(self, ops: Ops) -> Iterator[tuple[Layer, Memory]]:
+        """Yield memory for the gradients of one copy, which all copies of a layer use that do not add them."""
+        for layer in self._adding:
+            for param in () if layer.traits.accumulates else layer.params:
+                if not param.is_idle:
+                    allocate = partial(self._allocate, param, ops)
+                    yield layer, Memory((param, "own"), param.shape, param.dtype, allocate)
+
+    def _allocate(self, param: Param, ops: Ops) -> None:
+        if param not in self._own_grads:
+            self._own_grads[param] = ops.zeros(param.shape, param.dtype)
+
+    def allocate(self, ops: Ops) -> None:
+        """Allocate `memory`."""
+        for _, memory in self.memory(ops):
+            memory.allocate()
+
+    def backward(self, layer: Layer, phase: Phase) -> None:
+        """Run a layer backward; the gradients of a later copy are added to those of the copies before it."""
+        if layer not in self._adding:
+            for param in layer.params:
+                if param.view is not None:  # other layers have added the rest to the same memory
+                    layer.ops.multiply(param.memory, 0, out=param.memory)
+            layer.backward(phase)
+        elif layer.traits.accumulates:
+            layer.backward(phase | Phase.AGGREGATE_GRADIENT)
+        else:
+            self._add_own_gradients(layer, phase)
+        if self._n_copies[layer.conf_name] > 1 and self.is_last(layer):
+            self._average_statistics(layer)
+
+    def _add_own_gradients(self, layer: Layer, phase: Phase) -> None:
+        """Let a layer compute the gradients of its params in memory of its own, then add them."""
+        params = [param for param in layer.params if param.has_grad]
+        sums = [param.swap_grad(self._own_grads[param]) for param in params]
+        try:
+            layer.backward(phase)
+        finally:
+            for param, total in zip(params, sums, strict=True):
+                param.swap_grad(total)
+        for param in params:
+            layer.ops.add(param.grad, self._own_grads[param], out=param.grad)
+
+    def _average_statistics(self, layer: Layer) -> None:
+        for param in layer.params:
+            if param.running_statistic:
+                layer.ops.multiply(param.grad, 1 / self._n_copies[layer.conf_name], out=param.grad)
 
 
 class NeuralNet:
@@ -392,3 +476,100 @@ def _show_shape(feature: Feature) -> str:
 def _show_param(param: Param) -> str:
     shown = f"{param.name} {' x '.join(map(str, param.shape))}"
     return shown if param.owner is param else f"{shown} (of {param.owner.name})"
+
+
+def pass_on_reads(layers: Sequence[Layer]) -> None:
+    """Let layers that forward their source consume what their own consumers do; data if they cannot forward it."""
+    for layer in reversed(layers):
+        # an output that nothing reads is computed, but of several pieces only those that are read
+        unread: Consumed = "nothing" if any(feature.consumed_as for feature in layer.features) else "data"
+        for feature in layer.features if layer.traits.forwards else ():
+            feature.consumed_as = feature.consumed_as or {unread}
+            if feature.consumed_as - layer.traits.forwards - {"nothing"}:
+                feature.consumed_as.add("data")
+            for source in layer.sources:
+                source.consumed_as |= feature.consumed_as & layer.traits.forwards
+
+
+def find_gradients(layers: Sequence[Layer], phase: Phase) -> None:
+    """Decide which features and layers have gradients: between something that learns and a loss."""
+    if not phase & Phase.TRAIN:
+        for layer in layers:
+            for feature in layer.features:
+                feature.requires_grad = False
+        return
+    for layer in layers:
+        for feature in layer.features:
+            learns = bool(layer.params) or any(source.requires_grad for source in layer.sources)
+            feature.requires_grad &= learns and not layer.traits.learns_without_loss
+    reached: set[Feature] = set()
+    for layer in reversed(layers):
+        for feature in layer.features:
+            feature.requires_grad &= feature in reached
+        if layer.traits.learns_without_loss:
+            layer.learns = bool(layer.params)
+        elif layer.traits.is_loss or any(feature.requires_grad for feature in layer.features):
+            reached.update(layer.sources)
+            layer.learns = bool(layer.params) or any(source.requires_grad for source in layer.sources)
+
+
+def check_backward(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> Iterator[Problem]:
+    """Yield a problem for each layer that gradients have to pass, or that has params to learn, without `backward`."""
+    for node in nodes:
+        layer = layers[node.name]
+        if layer.learns and type(layer).backward is Layer.backward:
+            what = "its params" if layer.params else f"what comes before it, {layer.conf.srclayers[0]!r},"
+            message = (
+                f"{layer.conf.type} has no backward(), so that {what} would never learn. Write backward(); or, if no "
+                "gradient is to pass, say add_output(..., requires_grad=False)."
+            )
+            yield node.problem(message, ("type",))
+
+
+class NetBuilder:
+    """Builds the net of one phase: shapes and params, no memory, no records.
+
+    Parameters
+    ----------
+    job : JobConf
+    context : Context
+        Phase, place in the group, seed, precision. ``shares`` is set here, unless it is given: for a batch that the
+        workers share in other parts than the job says.
+    ops : Ops
+        Kernels that compute the net.
+    share_from : NeuralNet, optional
+        Net whose params of the same names this one uses: the training net, for a test or validation net.
+    """
+
+    def __init__(self, job: JobConf, context: Context, ops: Ops, share_from: NeuralNet | None = None) -> None:
+        self.job = job
+        self.context = context
+        self.ops = ops
+        self.share_from = share_from
+
+    def build(self) -> NeuralNet:
+        """Return the net.
+
+        Raises
+        ------
+        ConfigError
+            Every mistake at once, with paths from the top of the job.
+        """
+        conf, context = self.job.neuralnet, self.context
+        nodes = plan(conf, context.phase, context.n_workers)
+        given = context.shares
+        context.shares = given or find_shares(conf, context.phase, context.n_workers)
+        wiring = Wiring(nodes, context, self.ops)
+        problems = list(wiring.problems)
+        problems += check_shares(nodes, wiring.by_name) if context.shares and not given else []
+        pass_on_reads(wiring.all_layers)
+        params = Params(nodes, wiring.all_layers, wiring.is_here, context.gate)
+        problems += params.index_names()
+        problems += params.share_with(self.share_from.shared_params) if self.share_from else params.resolve_sharing()
+        if problems:
+            raise ConfigError(problems)
+        find_gradients(wiring.all_layers, context.phase)
+        if problems := list(dict.fromkeys(check_backward(nodes, wiring.by_name))):
+            raise ConfigError(problems)
+        params.assign_owners()
+        return NeuralNet(context, self.ops, wiring, params)

@@ -12,8 +12,7 @@ from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers.connection import SplitConf
 from singa_dask.net import Node, Output, plan
-from singa_dask.net.order import topological_order
-from singa_dask.net.plan import add_splits, layers_in_phase
+from singa_dask.net.plan import add_splits, layers_in_phase, topological_order
 from tests.net.jobs import DATA, dense, job, layer, mlp
 
 
