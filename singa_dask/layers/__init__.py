@@ -5,8 +5,8 @@ A new layer is a class in any file of this directory: all of them are imported.
 
 from __future__ import annotations
 
-from singa_dask.layers.base import LAYERS, Context, Layer, Shard, Site
-from singa_dask.layers.feature import Connection, Feature, Param, Raw, Records, Span, Traits
+from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite, ShardIndex
+from singa_dask.layers.feature import Connection, Feature, Param, Raw, RecordIds, Span, Traits
 from singa_dask.layers.input import InputLayer, StoreInput
 from singa_dask.layers.rbm import RBMHid
 from singa_dask.layers.records import StoreConf
@@ -21,12 +21,12 @@ __all__ = [
     "Feature",
     "InputLayer",
     "Layer",
+    "LayerSite",
     "Param",
     "RBMHid",
     "Raw",
-    "Records",
-    "Shard",
-    "Site",
+    "RecordIds",
+    "ShardIndex",
     "Span",
     "StoreConf",
     "StoreInput",

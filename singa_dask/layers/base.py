@@ -26,18 +26,18 @@ from singa_dask.registry import Registry
 
 
 @dataclass(frozen=True)
-class Shard:
+class ShardIndex:
     """Part ``index`` of ``count`` parts."""
 
     index: int = 0
     count: int = 1
 
 
-WHOLE = Shard()
+WHOLE = ShardIndex()
 
 
 @dataclass(frozen=True)
-class Site:
+class LayerSite:
     """Where one instance of a layer stands in a net. The net makes it; it never changes.
 
     Attributes
@@ -46,9 +46,9 @@ class Site:
         Name of the instance, unique in the net. A copy in an unrolled net is called ``<step>#<layer>``.
     layer : str
         Name of the layer in the job.
-    batch_shard : Shard
+    batch_shard : ShardIndex
         Part of the group's batch that the instance computes.
-    feature_shard : Shard
+    feature_shard : ShardIndex
         Part of the layer's output features that it computes.
     first_step, n_steps : int
         Time steps that it computes; the rows of the first step come first.
@@ -62,8 +62,8 @@ class Site:
 
     name: str
     layer: str
-    batch_shard: Shard = WHOLE
-    feature_shard: Shard = WHOLE
+    batch_shard: ShardIndex = WHOLE
+    feature_shard: ShardIndex = WHOLE
     first_step: int = 0
     n_steps: int = 1
     prototype: Layer | None = None
@@ -158,7 +158,7 @@ class Context:
         """How much the mean over this worker's rows counts in the average over the workers of the group."""
         return self.shares[self.worker] * self.n_workers / sum(self.shares) if self.shares else 1.0
 
-    def weight_of(self, site: Site) -> float:
+    def weight_of(self, site: LayerSite) -> float:
         """Return `weight` for a layer that computes a part of the batch; 1 for one that computes all of it."""
         return self.weight if site.batch_shard.count > 1 else 1.0
 
@@ -171,13 +171,13 @@ class Context:
 When: TypeAlias = Literal["always", "training", "backward"]
 
 
-class Memory(NamedTuple):
+class Allocation(NamedTuple):
     """Memory that is to be allocated.
 
     Attributes
     ----------
     owner : object
-        What it belongs to. Memory of one owner is allocated once, though several layers may ask for it.
+        What it belongs to. The memory of one owner is allocated once, though several layers may ask for it.
     shape : tuple of int
     dtype : dtype
     allocate : callable
@@ -370,7 +370,7 @@ class Layer(Contiguous):
         The block of the job file that the type reads, if any.
     conf : LayerConf
         The layer as the job describes it.
-    site : Site
+    site : LayerSite
         What the net knows about this instance.
     context : Context
         What all layers of the net share.
@@ -402,11 +402,11 @@ class Layer(Contiguous):
         define_verbs(cls)
         inherit_traits(cls)
 
-    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         super().__init__()
         self.conf = conf
         self.context = context
-        self.site = site or Site(conf.name, conf.name, Shard(context.worker, context.n_workers))
+        self.site = site or LayerSite(conf.name, conf.name, ShardIndex(context.worker, context.n_workers))
         self.sources: list[Feature] = []
         self.features: list[Feature] = []
         self.params: list[Param] = []
@@ -689,22 +689,22 @@ class Layer(Contiguous):
         for i, source in enumerate(self.sources if not self.traits.forwards else ()):
             source.consumed_as |= self.traits.consumed(i)
 
-    def memory(self) -> Iterator[Memory]:
+    def memory(self) -> Iterator[Allocation]:
         """Yield what the layer needs: outputs, buffers, gradients of outputs and params."""
         for feature in self.features:
             if feature.needs_data_memory:
                 make = np.zeros if feature.on_host else self.ops.features
-                yield Memory(feature, feature.shape, feature.dtype, partial(feature.allocate, "data", make))
+                yield Allocation(feature, feature.shape, feature.dtype, partial(feature.allocate, "data", make))
             if feature.requires_grad and feature.own_grad:
                 allocate = partial(feature.allocate, "grad", self.ops.features)
-                yield Memory((feature, "grad"), feature.shape, feature.dtype, allocate)
+                yield Allocation((feature, "grad"), feature.shape, feature.dtype, allocate)
         wanted = {"always": True, "training": bool(self.context.phase & Phase.TRAIN), "backward": self.learns}
         for buffer in self.buffers.values():
             if wanted[buffer.when]:
-                yield Memory(buffer, buffer.shape, buffer.dtype, buffer.allocate)
+                yield Allocation(buffer, buffer.shape, buffer.dtype, buffer.allocate)
         for param in self.params:
             if self.learns and not param.is_idle:
-                yield Memory(param, param.memory_shape, param.dtype, partial(param.allocate_grad, self.ops.zeros))
+                yield Allocation(param, param.memory_shape, param.dtype, partial(param.allocate_grad, self.ops.zeros))
 
     def allocate(self) -> None:
         """Allocate `memory`, once for the life of the net."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from singa_dask.conf import Phase
 from singa_dask.layers.base import LAYERS, Exchange, Layer
-from singa_dask.layers.feature import Consumed, Records, Traits
+from singa_dask.layers.feature import Consumed, RecordIds, Traits
 from singa_dask.ops.contract import Array
 
 IN_FLIGHT = 2
@@ -112,7 +112,7 @@ class BridgeDst(Bridge):
             feature.data = data if feature.on_host else self.ops.from_host(data)
         if not feature.requires_grad:
             self.exchange.send(self.site.peer, self.key("taken"), (), ())
-        records = Records(**{name: received.get(name) for name in CARRIED})
+        records = RecordIds(**{name: received.get(name) for name in CARRIED})
         if records.labels is not None:
             records = replace(records, labels=self.ops.labels(records.labels))
         feature.records = records

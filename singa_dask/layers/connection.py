@@ -11,8 +11,8 @@ import numpy as np
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Count, Field, Many, Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer, Memory
-from singa_dask.layers.feature import Consumed, Feature, Records, Span, Traits
+from singa_dask.layers.base import LAYERS, Allocation, Layer
+from singa_dask.layers.feature import Consumed, Feature, RecordIds, Span, Traits
 from singa_dask.ops.contract import Array
 
 
@@ -100,7 +100,7 @@ class Split(Layer):
             made = self.add_output(self.sources[0].shape, dtype=self.sources[0].dtype, own_data=False)
             made.span = self.sources[0].span
 
-    def memory(self) -> Iterator[Memory]:
+    def memory(self) -> Iterator[Allocation]:
         yield from () if self._only_gradient() else super().memory()
 
     def attach(self) -> None:
@@ -211,7 +211,7 @@ class Slice(Layer):
             elif not self.copies and source.has_data:
                 feature.data = self.piece(source.data, k)
 
-    def _records(self, source: Feature, k: int) -> Records:
+    def _records(self, source: Feature, k: int) -> RecordIds:
         """Return the records of the rows of piece k."""
         records = source.records.slice(lambda values: self.piece(values, k).reshape(-1))
         return records if records.labels is None else replace(records, labels=self.ops.labels(records.labels))
@@ -274,16 +274,16 @@ class Concate(Layer):
             self.ops.copy(_by_steps(source.data, steps), out=place)
         feature.records = self._records(steps)
 
-    def _records(self, steps: int) -> Records:
+    def _records(self, steps: int) -> RecordIds:
         """Return the records of the joined rows; of joined features those of the first source that has some."""
         parts = [source.records for source in self.sources]
         if self.axis:
-            return Records.first(parts)
+            return RecordIds.first(parts)
 
         def join(found: list[Array]) -> Array:
             return np.concatenate([_by_steps(each, steps) for each in found], axis=min(steps - 1, 1)).reshape(-1)
 
-        records = Records.join(parts, join)
+        records = RecordIds.join(parts, join)
         return records if records.labels is None else replace(records, labels=self.ops.labels(records.labels))
 
     def backward(self, phase: Phase) -> None:

@@ -10,7 +10,7 @@ from singa_dask.conf import InitConf, LayerConf, Phase
 from singa_dask.conf.model import Conf, Count, Size
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.feature import Connection, Records, Traits
+from singa_dask.layers.feature import Connection, RecordIds, Traits
 from singa_dask.ops.contract import Array
 
 
@@ -166,7 +166,7 @@ class RNNLabel(Numbers):
     def prepare(self, phase: Phase) -> None:
         feature = self.features[0]
         labels = self.ops.labels(self.numbers().astype(np.int32), feature.labels)
-        feature.records = Records(labels)
+        feature.records = RecordIds(labels)
         if "data" in feature.consumed_as:
             self.ops.copy(labels[:, None], out=feature.data)
 

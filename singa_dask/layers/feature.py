@@ -127,7 +127,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Records:
+class RecordIds:
     """What is known of the records in the rows of a batch, beside their data.
 
     Attributes
@@ -141,19 +141,19 @@ class Records:
     ids: Array | None = None
     epochs: Array | None = None
 
-    def slice(self, take: Callable[[Array], Array]) -> Records:
+    def slice(self, take: Callable[[Array], Array]) -> RecordIds:
         """Return the records of some rows: ``take`` returns these of an array (N,)."""
-        return Records(*(None if values is None else take(values) for values in self._values()))
+        return RecordIds(*(None if values is None else take(values) for values in self._values()))
 
     @classmethod
-    def join(cls, parts: Sequence[Records], join: Callable[[list[Array]], Array]) -> Records:
+    def join(cls, parts: Sequence[RecordIds], join: Callable[[list[Array]], Array]) -> RecordIds:
         """Return the records of several batches: ``join`` joins arrays (N,). What one part lacks, the result lacks."""
         columns = zip(*(part._values() for part in parts), strict=True)
         given = ([each for each in column if each is not None] for column in columns)
         return cls(*(join(column) if len(column) == len(parts) else None for column in given))
 
     @classmethod
-    def first(cls, parts: Sequence[Records]) -> Records:
+    def first(cls, parts: Sequence[RecordIds]) -> RecordIds:
         """Return of each kind what the first of several descriptions of the same rows has."""
         columns = zip(*(part._values() for part in parts), strict=True)
         return cls(*(next((each for each in column if each is not None), None) for column in columns))
@@ -198,7 +198,7 @@ class Feature:
         The layer's base allocates ``data``: always, never, or unless all consumers read another form of it.
     own_grad : bool
         The layer's base allocates ``grad`` where it is required.
-    records : Records
+    records : RecordIds
         Labels, ids and epochs of the rows, as far as the layer has them.
     raw : Raw or None
         In place of ``data`` where all who read the records take them as stored.
@@ -240,7 +240,7 @@ class Feature:
         self.own_grad = own_grad
         self._data: Array | None = None
         self._grad: Array | None = None
-        self.records = Records()
+        self.records = RecordIds()
         self.raw: Raw | None = None
         self.one_hot_index: Array | None = None
         self.n_steps = 1

@@ -27,8 +27,8 @@ from singa_dask.data.order.shuffle import GroupRecords
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels, show_names
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.gate import Gate
-from singa_dask.layers.base import LAYERS, Context, Layer, Site
-from singa_dask.layers.feature import Raw, Records, Traits
+from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite
+from singa_dask.layers.feature import Raw, RecordIds, Traits
 from singa_dask.layers.records import (
     StoreConf,
     check_records,
@@ -318,7 +318,7 @@ class StoreInput(InputLayer):
     span: tuple[int, int] | None = None
     """First record, and the one after the last, to read again and again; None for all. One batch is not read ahead."""
 
-    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
         self.store_conf = self.adapted(conf.block(StoreConf))
         self.reader = RecordReader(self.open_checked, self._make_loader, self.conf_name, context.gate)
@@ -370,7 +370,7 @@ class StoreInput(InputLayer):
         if labels is not None:
             # the loader uses its memory again
             labels = self.ops.labels(np.array(labels, np.int32), feature.labels)
-        feature.records = Records(labels, batch.ids, epochs)
+        feature.records = RecordIds(labels, batch.ids, epochs)
 
     def parse(self, arrays: Arrays) -> tuple[Any, Any]:
         """Make values and labels of a whole batch of records (SINGA's Parse); for parsers of the user's own.
@@ -696,7 +696,7 @@ class TargetInput(_TableInput):
     field = "target"
     block = TargetConf
 
-    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         self.size = conf.block(TargetConf).size
         super().__init__(conf, context, site)
 
@@ -738,7 +738,7 @@ class LabelInput(_TableInput):
     field = "label"
     block = LabelConf
 
-    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         self.label_column = conf.block(LabelConf).column
         super().__init__(conf, context, site)
 

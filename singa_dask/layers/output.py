@@ -16,7 +16,7 @@ from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Size
 from singa_dask.data import STORES, fs
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Context, Layer, Site
+from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite
 from singa_dask.layers.feature import Traits
 from singa_dask.layers.records import StoreConf
 
@@ -76,7 +76,7 @@ class Writer(Layer):
     block = StoreConf
     traits = Traits(is_output=True)
 
-    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
         self.opened = ExitStack()
 
@@ -108,7 +108,7 @@ class CSVOutput(Writer):
 
     traits = Writer.traits.replace(consumes=(("data", "labels"),))
 
-    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
         self.file: Any = None
 

@@ -19,7 +19,7 @@ GROUP_BYTES = 32 << 20
 """Records of about so many bytes are merged in one go, whoever reads them: the results are the same bits."""
 
 
-class Measured(NamedTuple):
+class GroupMoments(NamedTuple):
     """Moments of some groups of blocks, from number ``first`` on; names of columns, and whether values were rounded."""
 
     first: int
@@ -28,7 +28,7 @@ class Measured(NamedTuple):
     is_rounded: bool
 
 
-def measure(layer: StoreInput, index: int, count: int, check: Callable[[], None]) -> Measured:
+def measure(layer: StoreInput, index: int, count: int, check: Callable[[], None]) -> GroupMoments:
     """Return the moments of part ``index`` of ``count`` parts of the records of a layer; ``check`` is called often.
 
     Raises
@@ -49,7 +49,7 @@ def measure(layer: StoreInput, index: int, count: int, check: Callable[[], None]
                 reduce(Moments.merged, (_moments(layer, reader, block, check) for block in blocks.tolist()), NONE)
             )
         field = store.schema.get("data")
-        return Measured(first, moments, _names(store), field is not None and field.dtype == np.float32)
+        return GroupMoments(first, moments, _names(store), field is not None and field.dtype == np.float32)
 
 
 def _names(store: Store) -> Sequence[str]:
@@ -74,7 +74,7 @@ def _column(names: Sequence[str], *place: int) -> str:
     return f", column {known}"
 
 
-def scaling_of(layer: str, parts: Sequence[Measured], warn: Callable[[str], None]) -> Scaling:
+def scaling_of(layer: str, parts: Sequence[GroupMoments], warn: Callable[[str], None]) -> Scaling:
     """Return the scaling of a layer, of all parts of its records; warn if it is not exact.
 
     Raises

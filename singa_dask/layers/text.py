@@ -18,7 +18,7 @@ from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Field, Finding, Many, NonNegative, Size, raw_value
 from singa_dask.data.codecs.vocabulary import decode_text, encode_text, vocabulary_of
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.base import LAYERS, Context, Layer, Site
+from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite
 from singa_dask.layers.connection import Feedback
 from singa_dask.layers.feature import Feature, Traits
 from singa_dask.layers.input import InputLayer
@@ -95,7 +95,7 @@ class CharRNN(InputLayer):
 
     block = CharRNNConf
 
-    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
         self.text_conf = conf.block(CharRNNConf)
         self._text: Array | None = None
@@ -230,7 +230,7 @@ class CharRNN(InputLayer):
 class Counting(Layer):
     """A layer that tells the batches of one step, as of a test, from each other."""
 
-    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
         self._counted = (-1, -1)
 
@@ -251,7 +251,7 @@ class RNNDummy(Feedback, Counting, InputLayer):
     block = RNNDummyConf
     traits = InputLayer.traits
 
-    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
         self._last: Feature | None = None
         self._fed: Array | None = None
@@ -340,7 +340,7 @@ class CharRNNOutput(Layer):
     block = CharRNNConf
     traits = Traits(is_output=True)
 
-    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
         self.file: TextIO | None = None
         self._n_written = 0

@@ -11,7 +11,7 @@ from typing import Any
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import Context, Feature, InputLayer, Layer, Param
-from singa_dask.layers.base import Memory
+from singa_dask.layers.base import Allocation
 from singa_dask.layers.bridge import Bridge
 from singa_dask.layers.feature import Consumed
 from singa_dask.layers.metrics import Totals, add_totals
@@ -58,13 +58,13 @@ class Copies:
         """Tell whether the gradients of a layer are added to those of a copy that went backward before it."""
         return layer in self._adding
 
-    def memory(self, ops: Ops) -> Iterator[tuple[Layer, Memory]]:
+    def memory(self, ops: Ops) -> Iterator[tuple[Layer, Allocation]]:
         """Yield memory for the gradients of one copy, which all copies of a layer use that do not add them."""
         for layer in self._adding:
             for param in () if layer.traits.accumulates else layer.params:
                 if not param.is_idle:
                     allocate = partial(self._allocate, param, ops)
-                    yield layer, Memory((param, "own"), param.shape, param.dtype, allocate)
+                    yield layer, Allocation((param, "own"), param.shape, param.dtype, allocate)
 
     def _allocate(self, param: Param, ops: Ops) -> None:
         if param not in self._own_grads:
@@ -419,7 +419,7 @@ class NeuralNet:
 
 
 def layer_bytes(
-    layers: Sequence[Layer], of_copies: Iterable[tuple[Layer, Memory]], owners: Sequence[Param]
+    layers: Sequence[Layer], of_copies: Iterable[tuple[Layer, Allocation]], owners: Sequence[Param]
 ) -> dict[str, int]:
     """Return the bytes that each layer of the job takes of this worker's memory; what layers share counts once.
 
@@ -427,7 +427,7 @@ def layer_bytes(
     ----------
     layers : sequence of Layer
         Those of this worker.
-    of_copies : iterable of (Layer, Memory)
+    of_copies : iterable of (Layer, Allocation)
         What the net allocates for copies of layers, beside their own memory.
     owners : sequence of Param
         Those that are kept for this worker.

@@ -24,7 +24,7 @@ from singa_dask.conf import LayerConf, NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Connection, Layer
 from singa_dask.layers.connection import ConcateConf, Feedback, SliceConf
-from singa_dask.net.node import Node, Output, bridge_nodes, concate_node, slice_node, split_node
+from singa_dask.net.node import Node, NodeOutput, bridge_nodes, concate_node, slice_node, split_node
 from singa_dask.registry import suggest
 
 T = TypeVar("T", bound=Hashable)
@@ -177,7 +177,7 @@ def _edges(node: Node, lengths: Mapping[str, int]) -> list[_Edge]:
 
 def _copy(node: Node, edges: Sequence[_Edge], lengths: Mapping[str, int], step: int) -> Node:
     """Return the copy of a layer for one step."""
-    sources: list[Output] = []
+    sources: list[NodeOutput] = []
     for k, edge in enumerate(edges):
         for other in _steps_read(node, k, edge, lengths, step):
             if not 0 <= other < lengths[edge.source]:
@@ -198,8 +198,8 @@ def _copy(node: Node, edges: Sequence[_Edge], lengths: Mapping[str, int], step: 
     )
 
 
-def _copy_of(layer: str, step: int) -> Output:
-    return Output(f"{step}#{layer}")
+def _copy_of(layer: str, step: int) -> NodeOutput:
+    return NodeOutput(f"{step}#{layer}")
 
 
 def _named(conf: LayerConf, name: str) -> LayerConf:
@@ -258,7 +258,7 @@ class _Merger:
     def _edges_of(self, name: str) -> list[_Edge]:
         first = self.groups[name][0]
         feedback = {self.copies[source.node].layer for source in first.feedback}
-        sources = tuple(Output(source) for source in first.conf.srclayers if source not in feedback)
+        sources = tuple(NodeOutput(source) for source in first.conf.srclayers if source not in feedback)
         return _edges(replace(first, conf=_named(first.conf, name), sources=sources), self.lengths)
 
     def _can_merge(self, name: str) -> bool:
@@ -320,31 +320,31 @@ class _Merger:
         sources, feedback = (tuple(map(self._step, outputs)) for outputs in (copy.sources, copy.feedback))
         return replace(copy, conf=_named(copy.conf, name), sources=sources, feedback=feedback)
 
-    def _rows(self, name: str) -> Output:
+    def _rows(self, name: str) -> NodeOutput:
         """Return the output with the rows of all steps of a layer."""
         if name in self.merged:
-            return Output(name)
+            return NodeOutput(name)
         copies = self.groups[name]
         if name not in self.concates:
-            sources = [Output(copy.name) for copy in copies]
+            sources = [NodeOutput(copy.name) for copy in copies]
             self.concates[name] = concate_node(
                 f"concate({name})", sources, copies[0].index, axis=0, n_steps=len(copies), inherits_partition=True
             )
-        return Output(self.concates[name].name)
+        return NodeOutput(self.concates[name].name)
 
-    def _step(self, output: Output) -> Output:
+    def _step(self, output: NodeOutput) -> NodeOutput:
         """Return the output with the rows of one step of a layer."""
         copy = self.copies[output.node]
         name, n_steps = copy.layer, self.lengths[copy.layer]
         if n_steps == 1:
-            return Output(name)
+            return NodeOutput(name)
         if name not in self.merged:
             return output
         if name not in self.slices:
             self.slices[name] = slice_node(
-                f"slice({name})", Output(name), copy.index, axis=0, n_slices=n_steps, inherits_partition=True
+                f"slice({name})", NodeOutput(name), copy.index, axis=0, n_slices=n_steps, inherits_partition=True
             )
-        return Output(self.slices[name].name, copy.first_step)
+        return NodeOutput(self.slices[name].name, copy.first_step)
 
 
 ONE, ALL = Connection.ONE_TO_ONE, Connection.ONE_TO_ALL
@@ -472,12 +472,12 @@ class _Partitioner:
         self.given: dict[str, Node] = {}
         self.made: dict[str, Node] = {}
         # outputs whose whole data a worker has, because one of its layers needs it
-        self.materialised: set[tuple[Output, int]] = set()
+        self.materialised: set[tuple[NodeOutput, int]] = set()
 
     def nodes(self, nodes: Sequence[Node]) -> list[Node]:
         """Return the nodes of all workers, sources before readers."""
         self.given = {node.name: node for node in nodes}
-        before_losses: set[Output] = set()
+        before_losses: set[NodeOutput] = set()
         for node in reversed(nodes):
             # without a gradient it costs less to send a piece than the whole
             if LAYERS.find(node.conf.type).traits.is_loss or not before_losses.isdisjoint(node.outputs):
@@ -493,7 +493,7 @@ class _Partitioner:
         plan = self.plans[node.name]
         return [plan.location] if plan.dim == WHOLE and not plan.copied else range(self.n_workers)
 
-    def _taken_whole(self, node: Node) -> list[Output]:
+    def _taken_whole(self, node: Node) -> list[NodeOutput]:
         """Return the sources whose data each part of a layer needs as a whole."""
         kind, ours = LAYERS.find(node.conf.type).traits, self.plans[node.name].dim
         taken = []
@@ -512,7 +512,7 @@ class _Partitioner:
         sources = tuple(self._localise(source, node, part, worker) for source in node.sources)
         return replace(
             node,
-            conf=node.conf.model_copy(update={"name": self._at(Output(node.name), worker).node}),
+            conf=node.conf.model_copy(update={"name": self._at(NodeOutput(node.name), worker).node}),
             sources=sources,
             feedback=tuple(self._at(output, worker) for output in node.feedback),
             worker=worker,
@@ -521,14 +521,14 @@ class _Partitioner:
             n_parts=n_parts,
         )
 
-    def _at(self, output: Output, worker: int) -> Output:
+    def _at(self, output: NodeOutput, worker: int) -> NodeOutput:
         """Return the output of the part that a worker computes."""
         plan = self.plans[output.node]
         return output if plan.dim == WHOLE and not plan.copied else replace(output, node=f"{output.node}@{worker}")
 
     # -- edges ---------------------------------------------------------------------------------------
 
-    def _localise(self, output: Output, reader: Node, part: int, worker: int) -> Output:
+    def _localise(self, output: NodeOutput, reader: Node, part: int, worker: int) -> NodeOutput:
         """Return what a part of a reader reads, on its worker."""
         ours, theirs = self.plans[reader.name], self.plans[output.node]
         connection = LAYERS.find(reader.conf.type).traits.connection
@@ -544,7 +544,7 @@ class _Partitioner:
             return self._cut(output, whole, way.slice_dim, reader, worker, part)
         return self._collect(output, way, reader, part, worker)
 
-    def _collect(self, output: Output, way: Resharding, reader: Node, part: int, worker: int) -> Output:
+    def _collect(self, output: NodeOutput, way: Resharding, reader: Node, part: int, worker: int) -> NodeOutput:
         """Return the output in which a worker joins the pieces that a part of a reader needs."""
         pieces = []
         for at in self._workers(self.given[output.node]):
@@ -557,9 +557,11 @@ class _Partitioner:
         if made not in self.made:
             facts = self._facts(output) | {"worker": worker}
             self._add(concate_node(made, pieces, reader.index, way.concate_dim, **facts))
-        return Output(made)
+        return NodeOutput(made)
 
-    def _cut(self, of: Output, output: Output, axis: int | None, reader: Node, worker: int, part: int) -> Output:
+    def _cut(
+        self, of: NodeOutput, output: NodeOutput, axis: int | None, reader: Node, worker: int, part: int
+    ) -> NodeOutput:
         """Return a piece of an output, cut along an axis for the parts of its readers."""
         if axis is None:
             return output
@@ -567,9 +569,9 @@ class _Partitioner:
         if made not in self.made:
             facts = self._facts(of) | {"worker": worker}
             self._add(slice_node(made, output, reader.index, axis, self.n_workers, **facts))
-        return Output(made, part)
+        return NodeOutput(made, part)
 
-    def _bridge(self, of: Output, output: Output, worker: int, other: int, reader: Node) -> Output:
+    def _bridge(self, of: NodeOutput, output: NodeOutput, worker: int, other: int, reader: Node) -> NodeOutput:
         """Return an output on another worker."""
         if worker == other:
             return output
@@ -577,9 +579,9 @@ class _Partitioner:
         if start.name not in self.made:
             self._add(start)
             self._add(end)
-        return Output(end.name)
+        return NodeOutput(end.name)
 
-    def _facts(self, of: Output) -> dict[str, Any]:
+    def _facts(self, of: NodeOutput) -> dict[str, Any]:
         """Return the attributes of all nodes that are inserted after an output."""
         source = self.given[of.node]
         steps = {"first_step": source.first_step, "n_steps": source.n_steps}
@@ -608,7 +610,7 @@ def plan(net: NetConf, phase: Phase, n_workers: int = 1) -> list[Node]:
 def layers_in_phase(layers: Sequence[LayerConf], phase: Phase) -> list[Node]:
     """Return a node for each layer that a phase's net has."""
     kept = [
-        Node(conf, i, tuple(map(Output, conf.srclayers)), conf.name)
+        Node(conf, i, tuple(map(NodeOutput, conf.srclayers)), conf.name)
         for i, conf in enumerate(layers)
         if conf.in_phase(phase)
     ]
@@ -652,7 +654,7 @@ def cut_feedback_edges(nodes: Sequence[Node]) -> list[Node]:
             source for source in node.sources[1:]
             if _learns_without_loss(node) and node.name in sources.get(source.node, ())
         ]  # fmt: skip
-        feedback = (*back, *map(Output, _feedback_sources(node)))
+        feedback = (*back, *map(NodeOutput, _feedback_sources(node)))
         problems += [
             node.problem(f"unknown layer {source.node!r}. {suggest(source.node, sources)}")
             for source in feedback
@@ -711,7 +713,7 @@ def add_splits(nodes: Sequence[Node]) -> list[Node]:
     split = {output for node in nodes if _needs_split(node) for output in node.outputs if readers[output] > 1}
     planned = []
     for node in nodes:
-        sources = tuple(Output(f"split({source})") if source in split else source for source in node.sources)
+        sources = tuple(NodeOutput(f"split({source})") if source in split else source for source in node.sources)
         planned.append(replace(node, sources=sources))
         planned += [_split_of(node, output, readers[output]) for output in node.outputs if output in split]
     return planned
@@ -722,7 +724,7 @@ def _needs_split(node: Node) -> bool:
     return (traits.needs_split or bool(node.n_outputs)) and not traits.is_input
 
 
-def _split_of(node: Node, output: Output, n_readers: int) -> Node:
+def _split_of(node: Node, output: NodeOutput, n_readers: int) -> Node:
     steps = {"first_step": node.first_step, "n_steps": node.n_steps}
     place = {} if node.worker is None else {"worker": node.worker, "partition_dim": -1}
     return split_node(output, node.index, n_readers, **steps, **place)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from singa_dask.conf import NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.gate import Gate
-from singa_dask.layers import LAYERS, Context, Feature, Layer, Param, Shard, Site, StoreInput
+from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, Param, ShardIndex, StoreInput
 from singa_dask.layers.connection import Feedback, Slice
 from singa_dask.layers.records import StoreConf
-from singa_dask.net.node import Node, Output
+from singa_dask.net.node import Node, NodeOutput
 from singa_dask.ops.contract import Ops
 from singa_dask.registry import suggest
 
@@ -294,19 +294,19 @@ class Wiring:
         return []
 
     def _make(self, node: Node) -> Layer:
-        shard, whole = Shard(node.part, node.n_parts), Shard()
+        shard, whole = ShardIndex(node.part, node.n_parts), ShardIndex()
         if node.worker is None:
-            batch, features = Shard(self.context.worker, self.context.n_workers), whole
+            batch, features = ShardIndex(self.context.worker, self.context.n_workers), whole
         else:
             batch = shard if node.partition_dim == 0 else whole
             features = shard if node.partition_dim == 1 else whole
-        site = Site(
+        site = LayerSite(
             node.name, node.layer, batch, features, node.first_step, node.n_steps,
             self._prototypes.get((node.layer, node.worker)), node.peer, node.channel,
         )  # fmt: skip
         return LAYERS.find(node.conf.type)(node.conf, self.context, site)
 
-    def _feature(self, output: Output) -> Feature:
+    def _feature(self, output: NodeOutput) -> Feature:
         return self.by_name[output.node].features[output.index or 0]
 
     def _bind_feedback(self, node: Node) -> Iterator[Problem]:

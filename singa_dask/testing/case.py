@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.layers import LAYERS, Context, Feature, Layer, Records, Shard, Site
+from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, RecordIds, ShardIndex
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.ops.contract import Array
 
@@ -111,7 +111,7 @@ def source(
         feature.grad = memory(feature.shape, feature.dtype)
         feature.grad[...] = np.nan
     if labels is not None:
-        feature.records = Records(ops.labels(np.array(labels, np.int32)))
+        feature.records = RecordIds(ops.labels(np.array(labels, np.int32)))
     return feature
 
 
@@ -121,7 +121,7 @@ def wire(
     context: Context | None = None,
     n_steps: int = 1,
     ops: NumpyOps = CPU,
-    feature_shard: Shard | None = None,
+    feature_shard: ShardIndex | None = None,
     first_step: int = 0,
     **conf: Any,
 ) -> Layer:
@@ -131,8 +131,8 @@ def wire(
     name = kind if isinstance(kind, str) else kind.__name__
     made = LayerConf.model_validate({"name": "layer", "type": name, "srclayers": names, **conf})
     context = context or Context(phase=Phase.TRAIN, dtype=np.dtype(np.float64))
-    batch = Shard(context.worker, context.n_workers)
-    layer = cls(made, context, Site("layer", "layer", batch, feature_shard or Shard(), first_step, n_steps))
+    batch = ShardIndex(context.worker, context.n_workers)
+    layer = cls(made, context, LayerSite("layer", "layer", batch, feature_shard or ShardIndex(), first_step, n_steps))
     with _without_data(sources):
         layer.wire(sources, ops)
     layer.learns = bool(context.phase & Phase.TRAIN)

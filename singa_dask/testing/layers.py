@@ -10,7 +10,7 @@ import numpy as np
 
 from singa_dask.conf import Phase
 from singa_dask.errors import PartError
-from singa_dask.layers import Connection, Context, Feature, Layer, Shard, Span
+from singa_dask.layers import Connection, Context, Feature, Layer, ShardIndex, Span
 from singa_dask.net.watch import watch_backward, watch_forward
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Array
@@ -311,7 +311,7 @@ def check_features(case: Case) -> None:
         if connection is Connection.ONE_TO_ONE:
             parts = zip(sources, spans, strict=True)
             sources = [_part(each, partial(_columns, span=span), case.n_steps, span) for each, span in parts]
-        part = case.wired(sources=sources, feature_shard=Shard(k, PARTS))
+        part = case.wired(sources=sources, feature_shard=ShardIndex(k, PARTS))
         own = [feature.span for feature in part.features if feature.span is not None]
         if len(own) < len(weights):
             raise PartError(

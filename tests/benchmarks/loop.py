@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import AlgConf, JobConf, Phase
-from singa_dask.layers import LAYERS, Context, InputLayer, Param, Records
+from singa_dask.layers import LAYERS, Context, InputLayer, Param, RecordIds
 from singa_dask.net import NetBuilder
 from singa_dask.ops import BFLOAT16, NumpyOps
 from singa_dask.ops.contract import ArrayList
@@ -32,7 +32,7 @@ class FixedBatch(InputLayer):
         """Take the records, and what is wanted of them."""
         self.ops.copy(records, out=self.features[0].data)
         if labels is not None:
-            self.features[0].records = Records(self.ops.labels(labels.astype(np.int32)))
+            self.features[0].records = RecordIds(self.ops.labels(labels.astype(np.int32)))
 
 
 def dtype_of(precision: str) -> np.dtype[Any]:

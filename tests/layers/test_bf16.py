@@ -11,7 +11,7 @@ import pytest
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.data import open_store
 from singa_dask.errors import ConfigError
-from singa_dask.layers import LAYERS, Context, Feature, Layer, Raw, Records
+from singa_dask.layers import LAYERS, Context, Feature, Layer, Raw, RecordIds
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 from singa_dask.testing.case import forward
 
@@ -33,7 +33,7 @@ def source(ops: NumpyOps, shape: tuple[int, ...], dtype: Any, seed: int) -> Feat
     feature = Feature(shape, dtype)
     feature.data, feature.grad = (ops.features(shape, dtype) for _ in range(2))
     feature.data[...] = np.random.default_rng(seed).normal(size=shape).astype(BFLOAT16)
-    feature.records = Records(np.array(LABELS[: shape[0]], np.int32))
+    feature.records = RecordIds(np.array(LABELS[: shape[0]], np.int32))
     return feature
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.layers import LAYERS, Context, Feature, Layer, Site
+from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite
 from singa_dask.layers.feature import Consumed
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 from singa_dask.testing.case import backward, forward, wire
@@ -62,7 +62,7 @@ def test_a_copy_takes_the_column_of_its_time_step() -> None:
     x, found = numbers(WINDOW), []
     for step in range(3):
         conf = LayerConf.model_validate({"name": "layer", "type": "RNNLabel", "srclayers": ["data"]})
-        layer = LAYERS.find("RNNLabel")(conf, Context(), Site("layer", "layer", first_step=step))
+        layer = LAYERS.find("RNNLabel")(conf, Context(), LayerSite("layer", "layer", first_step=step))
         layer.wire([x], get_ops("numpy"))
         layer.allocate()
         forward(layer)
