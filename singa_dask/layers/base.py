@@ -238,50 +238,6 @@ class Buffer:
         return self._data is not None
 
 
-class Contiguous:
-    """Rows of sources and of their gradients, a base of `Layer`. Images, stored as N, H, W, C, are copied."""
-
-    ops: Ops
-    sources: Sequence[Feature]
-
-    def __init__(self) -> None:
-        self._contiguous: dict[str, Array] = {}
-
-    def rows(self, source: int = 0) -> Array:
-        """Return the data of a source as (N, D), one row a record, the values of images in the order C, H, W."""
-        data = self.sources[source].data
-        return data if data.ndim == 2 else self.contiguous(data, f"data{source}").reshape(len(data), -1)
-
-    @contextmanager
-    def grad_rows(self, source: int = 0) -> Iterator[Array]:
-        """Yield memory (N, D) for the gradient of a source, in the order of `rows`."""
-        grad = self.sources[source].output_grad
-        with self.contiguous_out(grad, f"grad{source}") as memory:
-            yield memory if memory.ndim == 2 else memory.reshape(len(grad), -1)
-
-    def contiguous(self, values: Array, key: str) -> Array:
-        """Return an array in C order: itself, or a copy in memory that is kept under ``key``."""
-        memory = self._contiguous_memory(values, key)
-        if memory is not values:
-            self.ops.copy(values, out=memory)
-        return memory
-
-    @contextmanager
-    def contiguous_out(self, out: Array, key: str) -> Iterator[Array]:
-        """Yield memory in C order for what is to be written to ``out``: itself, or memory that is then copied there."""
-        memory = self._contiguous_memory(out, key)
-        yield memory
-        if memory is not out:
-            self.ops.copy(memory, out=out)
-
-    def _contiguous_memory(self, values: Array, key: str) -> Array:
-        if values.flags.c_contiguous:
-            return values
-        if key not in self._contiguous:
-            self._contiguous[key] = self.ops.empty(values.shape, values.dtype)
-        return self._contiguous[key]
-
-
 # SINGA's names of the verbs, which a class may use instead.
 VERBS = {"compute_feature": "forward", "compute_gradient": "backward"}
 
@@ -325,40 +281,10 @@ def inherit_traits(cls: Any) -> None:
         )
 
 
-def check_setup(
-    kind: str,
-    traits: Traits,
-    params: Sequence[Param],
-    n_left_out: int,
-    features: Sequence[Feature],
-    attributes: Mapping[str, Any],
-) -> None:
-    """Check that `Layer.setup` has added the params that the traits name, but for biases that the job leaves out.
-
-    Outputs with a gradient need a Split where several layers read them.
-
-    Raises
-    ------
-    ConfigError
-        With a path relative to the layer.
-    """
-    message = ""
-    if missing := traits.params[len(params) : len(traits.params) - n_left_out]:
-        message = f"its traits name the param {missing[0]!r}, which setup() does not add. Call add_param, or add_bias."
-    for name, value in attributes.items():
-        if isinstance(value, Param) and value not in params:
-            message = f"self.{name} is a Param that nobody updates. Make it by add_param, and name it in the traits."
-    one_gradient = not traits.needs_split and not (traits.outputs_key or traits.is_input or traits.learns_without_loss)
-    if one_gradient and any(feature.requires_grad for feature in features):
-        message = "several layers that read it would overwrite one gradient. Take needs_split=False out of its traits."
-    if message:
-        raise ConfigError(Problem(("type",), f"{kind}: {message}"))
-
-
 LAYERS: Registry[Layer] = Registry("layer type")
 
 
-class Layer(Contiguous):
+class Layer:
     """One layer of a net.
 
     Attributes
@@ -370,6 +296,8 @@ class Layer(Contiguous):
         The block of the job file that the type reads, if any.
     conf : LayerConf
         The layer as the job describes it.
+    name, conf_name : str
+        Of this instance in the net, and of the layer in the job.
     site : LayerSite
         What the net knows about this instance.
     context : Context
@@ -403,7 +331,6 @@ class Layer(Contiguous):
         inherit_traits(cls)
 
     def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
-        super().__init__()
         self.conf = conf
         self.context = context
         self.site = site or LayerSite(conf.name, conf.name, ShardIndex(context.worker, context.n_workers))
@@ -413,16 +340,8 @@ class Layer(Contiguous):
         self.n_left_out = 0
         self.buffers: dict[str, Buffer] = {}
         self.learns = False
-
-    @property
-    def name(self) -> str:
-        """Name of this instance in the net."""
-        return self.site.name
-
-    @property
-    def conf_name(self) -> str:
-        """Name of the layer in the job."""
-        return self.site.layer
+        self.name, self.conf_name = self.site.name, self.site.layer
+        self._copies: dict[str, Array] = {}
 
     # -- what an author writes ---------------------------------------------------------------------
 
@@ -446,12 +365,9 @@ class Layer(Contiguous):
     def backward(self, phase: Phase) -> None:
         """Compute the gradients of params and sources from ``features[*].grad``. Also called ``compute_gradient``.
 
-        Gradients are overwritten. A type that `accumulates` adds those of params where the phase has
-        `Phase.AGGREGATE_GRADIENT`. A layer without this method is refused where something that it reads learns.
+        Gradients are overwritten. A type that `accumulates` adds those of params that say `Param.accumulates`, as
+        ``phase`` does by `Phase.AGGREGATE_GRADIENT`. A layer without this method is refused where something that it reads learns.
         """
-
-    compute_feature = forward
-    compute_gradient = backward
 
     def attach(self) -> None:
         """Let outputs use other memory than their own, once that is allocated."""
@@ -467,7 +383,7 @@ class Layer(Contiguous):
         overwritable: bool = False,
         span: Span | None = None,
         own_data: bool | Literal["consumed"] = True,
-        own_grad: bool = True,
+        own_grad: bool | Callable[[], bool] = True,
     ) -> Feature:
         """Add an output.
 
@@ -485,14 +401,8 @@ class Layer(Contiguous):
         if self.traits.forwards:
             requires_grad &= any(source.requires_grad for source in self.sources)
         dtype = self.context.dtype if dtype is None else dtype
-        return self.append_output(Feature(shape, dtype, requires_grad, overwritable, own_data, own_grad), span)
-
-    def append_output(self, feature: Feature, span: Span | None = None) -> Feature:
-        """Add an output that the layer has made itself."""
-        feature.n_steps, feature.traits = self.site.n_steps, self.traits
-        if self.site.feature_shard.count > 1:
-            feature.span = span or self.sources[0].span
-        self.features.append(feature)
+        feature = Feature(shape, dtype, requires_grad, overwritable, own_data, own_grad)
+        append_output(self, feature, span)
         return feature
 
     def feature_span(self, total: int) -> Span:
@@ -613,37 +523,67 @@ class Layer(Contiguous):
 
     # -- helpers, for forward and backward ----------------------------------------------------------------
 
+    def rows(self, source: int = 0) -> Array:
+        """Return the data of a source as (N, D), one row a record, the values of images in the order C, H, W."""
+        data = self.sources[source].data
+        return data if data.ndim == 2 else self._as_contiguous(data, f"data{source}").reshape(len(data), -1)
+
+    @contextmanager
+    def grad_rows(self, source: int = 0) -> Iterator[Array]:
+        """Yield memory (N, D) for the gradient of a source, in the order of `rows`."""
+        grad = self.sources[source].output_grad
+        with self._contiguous_out(grad, f"grad{source}") as memory:
+            yield memory if memory.ndim == 2 else memory.reshape(len(grad), -1)
+
+    def _as_contiguous(self, values: Array, key: str) -> Array:
+        """Return an array in C order: itself, or a copy in memory that is kept under ``key``."""
+        memory = self._contiguous_memory(values, key)
+        if memory is not values:
+            self.ops.copy(values, out=memory)
+        return memory
+
+    @contextmanager
+    def _contiguous_out(self, out: Array, key: str) -> Iterator[Array]:
+        """Yield memory in C order for what is to be written to ``out``: itself, or memory that is then copied there."""
+        memory = self._contiguous_memory(out, key)
+        yield memory
+        if memory is not out:
+            self.ops.copy(memory, out=out)
+
+    def _contiguous_memory(self, values: Array, key: str) -> Array:
+        if values.flags.c_contiguous:
+            return values
+        if key not in self._copies:
+            self._copies[key] = self.ops.empty(values.shape, values.dtype)
+        return self._copies[key]
+
     def random_key(self, *more: int | str) -> tuple[int | str, ...]:
         """Return the address of this layer's random numbers at this step."""
         context = self.context
         return (context.seed, self.conf_name, context.group, int(context.phase), context.step, *more)
-
-    @staticmethod
-    def key_at(key: Sequence[int | str], step: int) -> tuple[int | str, ...]:
-        """Return what `random_key` returns at another step."""
-        return (*key[:4], step, *key[5:])
 
     def first_row(self, n_rows: int) -> int:
         """Return the row of the group's batch at which this layer's ``n_rows`` start."""
         shares, index = self.context.shares, self.site.batch_shard.index
         return n_rows * sum(shares[:index]) // shares[index] if shares else index * n_rows
 
-    def labels(self, source: int, n_classes: int) -> Array:
-        """Return the labels of a source, (N,) integers; DataError unless all are in [0, n_classes)."""
-        labels = self.labels_of(source)
-        if labels.min() < 0 or labels.max() >= n_classes:
-            wrong = labels[(labels < 0) | (labels >= n_classes)][0]
-            bounds = f"from {self.conf.srclayers[source]!r} must be 0 to {n_classes - 1}, for {n_classes} classes"
-            raise DataError(f"layer {self.name}: label {wrong} is out of range. Labels {bounds}.")
-        return labels
+    def labels(self, source: int, n_classes: int | None = None) -> Array:
+        """Return the labels of a source, (N,) integers.
 
-    def labels_of(self, source: int) -> Array:
-        """Return the labels of a source, (N,) integers, unchecked; DataError if there are none."""
+        Raises
+        ------
+        DataError
+            There are none; or ``n_classes`` is given, and one is not in [0, n_classes).
+        """
         labels = self.sources[source].labels
         if labels is None:
             hint = f" Does {self.conf.type} state that it consumes them? See Traits.consumes."
             hint = "" if "labels" in self.sources[source].consumed_as else hint
             raise DataError(f"layer {self.name}: source {self.conf.srclayers[source]!r} has no labels.{hint}")
+        if n_classes is not None and (labels.min() < 0 or labels.max() >= n_classes):
+            wrong = labels[(labels < 0) | (labels >= n_classes)][0]
+            bounds = f"from {self.conf.srclayers[source]!r} must be 0 to {n_classes - 1}, for {n_classes} classes"
+            raise DataError(f"layer {self.name}: label {wrong} is out of range. Labels {bounds}.")
         return labels
 
     def add_metric(
@@ -664,54 +604,6 @@ class Layer(Contiguous):
 
     # -- what the net calls ------------------------------------------------------------------------------
 
-    def wire(self, sources: Sequence[Feature], ops: Ops) -> None:
-        """Check the number of sources and params, then `setup`.
-
-        Raises
-        ------
-        ConfigError
-            With paths relative to the layer.
-        """
-        least, most = self.traits.n_sources
-        if len(sources) < least or (most is not None and len(sources) > most):
-            bound = str(least) if least == most else f"at least {least}" if most is None else f"{least} to {most}"
-            message = f"{self.conf.type} takes {bound} source layer{'s' * (bound != '1')}, not {len(sources)}."
-            raise ConfigError(Problem(("srclayers",), message))
-        if len(self.conf.param) > len(self.traits.params):
-            known = ", ".join(self.traits.params) or "none"
-            message = f"{self.conf.type} has no such param. Its params: {known}."
-            raise ConfigError(Problem(("param", len(self.traits.params)), message))
-        self.sources = list(sources)
-        self.ops = ops
-        self.metrics = Metrics(ops)
-        self.setup()
-        check_setup(self.conf.type, self.traits, self.params, self.n_left_out, self.features, vars(self))
-        for i, source in enumerate(self.sources if not self.traits.forwards else ()):
-            source.consumed_as |= self.traits.consumed(i)
-
-    def memory(self) -> Iterator[Allocation]:
-        """Yield what the layer needs: outputs, buffers, gradients of outputs and params."""
-        for feature in self.features:
-            if feature.needs_data_memory:
-                make = np.zeros if feature.on_host else self.ops.features
-                yield Allocation(feature, feature.shape, feature.dtype, partial(feature.allocate, "data", make))
-            if feature.requires_grad and feature.own_grad:
-                allocate = partial(feature.allocate, "grad", self.ops.features)
-                yield Allocation((feature, "grad"), feature.shape, feature.dtype, allocate)
-        wanted = {"always": True, "training": bool(self.context.phase & Phase.TRAIN), "backward": self.learns}
-        for buffer in self.buffers.values():
-            if wanted[buffer.when]:
-                yield Allocation(buffer, buffer.shape, buffer.dtype, buffer.allocate)
-        for param in self.params:
-            if self.learns and not param.is_idle:
-                yield Allocation(param, param.memory_shape, param.dtype, partial(param.allocate_grad, self.ops.zeros))
-
-    def allocate(self) -> None:
-        """Allocate `memory`, once for the life of the net."""
-        for memory in self.memory():
-            memory.allocate()
-        self.attach()
-
     def take_metrics(self) -> dict[str, tuple[float, float]]:
         """Return (sum, count) of each metric since the last call."""
         return self.metrics.take()
@@ -727,3 +619,95 @@ class Layer(Contiguous):
 
     def close(self) -> None:
         """Close what the layer holds open: readers, files, threads."""
+
+
+# -- what the net calls ----------------------------------------------------------------------------------
+
+
+def append_output(layer: Layer, feature: Feature, span: Span | None = None) -> None:
+    """Add an output that the layer has made itself; see `Layer.add_output`."""
+    feature.n_steps, feature.traits = layer.site.n_steps, layer.traits
+    if layer.site.feature_shard.count > 1:
+        feature.span = span or layer.sources[0].span
+    layer.features.append(feature)
+
+
+def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
+    """Check the number of sources and params of a layer, then `Layer.setup` and what it has added.
+
+    Raises
+    ------
+    ConfigError
+        With paths relative to the layer.
+    """
+    traits, kind = layer.traits, layer.conf.type
+    least, most = traits.n_sources
+    if len(sources) < least or (most is not None and len(sources) > most):
+        bound = str(least) if least == most else f"at least {least}" if most is None else f"{least} to {most}"
+        message = f"{kind} takes {bound} source layer{'s' * (bound != '1')}, not {len(sources)}."
+        raise ConfigError(Problem(("srclayers",), message))
+    if len(layer.conf.param) > len(traits.params):
+        message = f"{kind} has no such param. Its params: {', '.join(traits.params) or 'none'}."
+        raise ConfigError(Problem(("param", len(traits.params)), message))
+    layer.sources, layer.ops, layer.metrics = list(sources), ops, Metrics(ops)
+    layer.setup()
+    if message := _mistake(layer):
+        raise ConfigError(Problem(("type",), f"{kind}: {message}"))
+    for i, source in enumerate(layer.sources if not traits.forwards else ()):
+        source.consumed_as |= traits.consumed(i)
+
+
+def _mistake(layer: Layer) -> str:
+    """Return what is wrong with what `Layer.setup` has added; empty if nothing is.
+
+    The traits name the params, but for biases that the job leaves out. Outputs with a gradient need a Split where
+    several layers read them.
+    """
+    traits, message = layer.traits, ""
+    if missing := traits.params[len(layer.params) : len(traits.params) - layer.n_left_out]:
+        message = f"its traits name the param {missing[0]!r}, which setup() does not add. Call add_param, or add_bias."
+    for name, value in vars(layer).items():
+        if isinstance(value, Param) and value not in layer.params:
+            message = f"self.{name} is a Param that nobody updates. Make it by add_param, and name it in the traits."
+    one_gradient = not traits.needs_split and not (traits.outputs_key or traits.is_input or traits.learns_without_loss)
+    if one_gradient and any(feature.requires_grad for feature in layer.features):
+        message = "several layers that read it would overwrite one gradient. Take needs_split=False out of its traits."
+    return message
+
+
+def memory_of(layer: Layer) -> Iterator[Allocation]:
+    """Yield what a layer needs: outputs, buffers, gradients of outputs and params."""
+    ops = layer.ops
+    for feature in layer.features:
+        if feature.needs_data_memory:
+            make = np.zeros if feature.on_host else ops.features
+            yield Allocation(feature, feature.shape, feature.dtype, partial(feature.allocate, "data", make))
+        if feature.needs_grad_memory:
+            allocate = partial(feature.allocate, "grad", ops.features)
+            yield Allocation((feature, "grad"), feature.shape, feature.dtype, allocate)
+    wanted = {"always": True, "training": bool(layer.context.phase & Phase.TRAIN), "backward": layer.learns}
+    for buffer in layer.buffers.values():
+        if wanted[buffer.when]:
+            yield Allocation(buffer, buffer.shape, buffer.dtype, buffer.allocate)
+    for param in layer.params:
+        if layer.learns and not param.is_idle:
+            yield Allocation(param, param.memory_shape, param.dtype, partial(param.allocate_grad, ops.zeros))
+
+
+def allocate(layer: Layer) -> None:
+    """Allocate `memory_of` a layer, once for the life of the net."""
+    for memory in memory_of(layer):
+        memory.allocate()
+    layer.attach()
+
+
+def run_backward(layer: Layer, phase: Phase, adds: bool = False) -> None:
+    """Run `Layer.backward`; with ``adds`` it adds to the gradients of params, in place of overwriting them."""
+    for param in layer.params:
+        param.accumulates = adds
+    layer.backward(phase | Phase.AGGREGATE_GRADIENT if adds else phase)
+
+
+def key_at(key: Sequence[int | str], step: int) -> tuple[int | str, ...]:
+    """Return what `Layer.random_key` returns at another step."""
+    return (*key[:4], step, *key[5:])

@@ -120,10 +120,10 @@ class LSTM(Recurrent):
         cells, states = self.cells, self.states
         self.ops.lstm_step(xw, hu, cells[rows], out=states[after], out_c=cells[after], gates=self.kept[rows])
 
-    def through_time(self, more: bool) -> None:
-        if not more:
+    def through_time(self) -> None:
+        if not self.recurrences[0].accumulates:
             self.first.cell_grad[...] = 0
-        super().through_time(more)
+        super().through_time()
 
     def step_grad(self, gy: Array, gh: Array, rows: slice, after: slice) -> None:
         self.ops.lstm_step_grad(self.kept[rows], self.cells[rows], self.cells[after], gy, gh, self.first.cell_grad)

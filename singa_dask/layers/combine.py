@@ -57,10 +57,7 @@ class Add(Combined):
         self.combine(self.ops.add, [source.data for source in self.sources], feature.data, last)
 
     def backward(self, phase: Phase) -> None:
-        feature = self.features[0]
-        grad = feature.output_grad
-        if feature.needs_mask:
-            self.ops.relu_grad(feature.data, grad, out=grad)
+        grad = self.features[0].masked_grad(self.ops)
         for source in self.sources:
             if source.grad is not None and source.grad is not grad:
                 self.ops.copy(grad, out=source.grad)

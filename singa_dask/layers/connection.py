@@ -11,7 +11,7 @@ import numpy as np
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Count, Field, Many, Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Allocation, Layer
+from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import Consumed, Feature, RecordIds, Span, Traits
 from singa_dask.ops.contract import Array
 
@@ -97,11 +97,13 @@ class Split(Layer):
 
     def setup(self) -> None:
         for _ in range(self.conf.block(SplitConf).num_splits):
-            made = self.add_output(self.sources[0].shape, dtype=self.sources[0].dtype, own_data=False)
+            made = self.add_output(
+                self.sources[0].shape,
+                dtype=self.sources[0].dtype,
+                own_data=False,
+                own_grad=lambda: self._only_gradient() is None,
+            )
             made.span = self.sources[0].span
-
-    def memory(self) -> Iterator[Allocation]:
-        yield from () if self._only_gradient() else super().memory()
 
     def attach(self) -> None:
         if alone := self._only_gradient():

@@ -180,12 +180,11 @@ class Convolution(Windowed):
 
     def backward(self, phase: Phase) -> None:
         source, feature = self.sources[0], self.features[0]
-        gy = feature.output_grad
-        if feature.needs_mask:
-            self.ops.relu_grad(feature.data, gy, out=gy)
+        gy = feature.masked_grad(self.ops)
         gw, gb = self.weight.grad.reshape(self.shape), None if self.bias is None else self.bias.grad
-        more = bool(phase & Phase.AGGREGATE_GRADIENT)
-        self.ops.conv2d_grad_weight(as_images(source.data), gy, gw, gb, self.stride, self.pad, accumulate=more)
+        self.ops.conv2d_grad_weight(
+            as_images(source.data), gy, gw, gb, self.stride, self.pad, accumulate=self.weight.accumulates
+        )
         if source.grad is not None:
             w = self.weight.data.reshape(self.shape)
             self.ops.conv2d_grad_input(gy, w, as_images(source.grad), self.stride, self.pad)

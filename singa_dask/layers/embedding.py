@@ -145,8 +145,9 @@ class Embedding(Numbers):
         self.ops.take_rows(self.table.data, self.index, out=self.features[0].data)
 
     def backward(self, phase: Phase) -> None:
-        more = bool(phase & Phase.AGGREGATE_GRADIENT)
-        self.ops.add_rows(self.features[0].output_grad, self.index, out=self.table.grad, accumulate=more)
+        self.ops.add_rows(
+            self.features[0].output_grad, self.index, out=self.table.grad, accumulate=self.table.accumulates
+        )
         grad = self.sources[0].grad
         if grad is not None:
             grad[...] = 0
@@ -253,7 +254,6 @@ class PositionalEmbedding(Layer):
 
     def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].output_grad
-        more = bool(phase & Phase.AGGREGATE_GRADIENT)
-        self.ops.add_rows(gy, self.index, out=self.table.grad, accumulate=more)
+        self.ops.add_rows(gy, self.index, out=self.table.grad, accumulate=self.table.accumulates)
         if source.grad is not None and source.grad is not gy:
             self.ops.copy(gy, out=source.grad)

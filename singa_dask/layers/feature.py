@@ -12,7 +12,7 @@ import numpy as np
 
 from singa_dask.conf import InitConf, ParamConf
 from singa_dask.gate import Gate
-from singa_dask.ops.contract import Array, DType
+from singa_dask.ops.contract import Array, DType, Ops
 
 Consumed: TypeAlias = Literal["data", "labels", "ids", "raw", "one_hot_index", "nothing"]
 
@@ -46,7 +46,7 @@ class Traits:
         `Layer.prepare` reads the data of the sources on the host. Steps of a net are then captured only if these are
         not `capturable`, so that they come before all that is replayed.
     accumulates : bool
-        `Layer.backward` adds to the gradients of params where the phase has `Phase.AGGREGATE_GRADIENT`. Without it
+        `Layer.backward` adds to the gradients of params that say `Param.accumulates`. Without it
         the net gives each later copy of the layer memory of its own and adds the gradients itself.
     reads_gradients : bool
         `Layer.backward` does not write to the gradients of its outputs. A layer that passes gradients on unchanged, as
@@ -196,8 +196,8 @@ class Feature:
         The layer never reads ``data`` again, so that its one consumer may compute in the same memory.
     own_data : bool or "consumed"
         The layer's base allocates ``data``: always, never, or unless all consumers read another form of it.
-    own_grad : bool
-        The layer's base allocates ``grad`` where it is required.
+    own_grad : bool or callable
+        The layer's base allocates ``grad`` where it is required; a function says so once that is known of all layers.
     records : RecordIds
         Labels, ids and epochs of the rows, as far as the layer has them.
     raw : Raw or None
@@ -230,7 +230,7 @@ class Feature:
         requires_grad: bool = True,
         overwritable: bool = False,
         own_data: bool | Literal["consumed"] = True,
-        own_grad: bool = True,
+        own_grad: bool | Callable[[], bool] = True,
     ) -> None:
         self.shape = tuple(int(n) for n in shape)
         self.dtype = np.dtype(dtype)
@@ -306,6 +306,12 @@ class Feature:
         """Whether the layer that owns this feature has to set ``grad`` to 0 where ``data`` is, as of a ReLU."""
         return self.relu and not self.is_masked
 
+    def masked_grad(self, ops: Ops) -> Array:
+        """Return `output_grad`, set to 0 where ``data`` is if that is needed."""
+        if self.needs_mask:
+            ops.relu_grad(self.data, self.output_grad, out=self.output_grad)
+        return self.output_grad
+
     @property
     def labels(self) -> Array | None:
         """Labels of the rows, (N,) int32, or None."""
@@ -322,6 +328,11 @@ class Feature:
         if self.own_data == "consumed":
             return "data" in self.consumed_as or self.consumed_as.isdisjoint(("raw", "one_hot_index"))
         return self.own_data
+
+    @property
+    def needs_grad_memory(self) -> bool:
+        """Whether the layer's base is to allocate ``grad``."""
+        return self.requires_grad and (self.own_grad() if callable(self.own_grad) else self.own_grad)
 
     def allocate(self, name: str, make: Callable[..., Array]) -> None:
         """Allocate ``data`` or ``grad``; ``make`` takes shape and dtype."""
@@ -396,6 +407,8 @@ class Param:
         How to draw initial values that neither the job nor a checkpoint has; None if they have to.
     is_idle : bool
         Its gradient is always 0, so it has none; it counts among the sharers all the same.
+    accumulates : bool
+        The net adds up the gradients of several copies of a layer: `Layer.backward` is to add to ``grad``.
     owner : Param
         The param whose values these are; itself when it is not shared.
     version : int
@@ -425,7 +438,7 @@ class Param:
         self._data: Array | None = None
         self._grad: Array | None = None
         self._memory: Array | None = None
-        self.is_idle = False
+        self.is_idle = self.accumulates = False
         self.initial: InitConf | None = None
         self.owner: Param = self
         self.version = -1

@@ -54,5 +54,5 @@ class LayerNorm(Layer):
         source, gy = self.sources[0], self.features[0].output_grad
         self.ops.layer_norm_grad(
             source.data, gy, self.scale.data, self.mean.data, self.variance.data, source.grad,
-            self.scale.grad, self.shift.grad, self.epsilon, accumulate=bool(phase & Phase.AGGREGATE_GRADIENT),
+            self.scale.grad, self.shift.grad, self.epsilon, accumulate=self.scale.accumulates,
         )  # fmt: skip

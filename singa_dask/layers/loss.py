@@ -112,7 +112,7 @@ class SoftmaxLoss(Loss):
 
     def forward(self, phase: Phase) -> None:
         p = self.features[0].data
-        labels = self.labels_of(1)
+        labels = self.labels(1)
         self.ops.softmax(self.rows(), out=p)
         loss = self.ops.cross_entropy(p, labels, self.smoothing, self.weights)
         self.add_metric("loss", loss, scale=self.scale)
@@ -121,7 +121,7 @@ class SoftmaxLoss(Loss):
     def backward(self, phase: Phase) -> None:
         p, source = self.features[0].data, self.sources[0]
         if source.grad is not None:
-            labels = self.labels_of(1)
+            labels = self.labels(1)
             with self.grad_rows() as gx:
                 scale = self.scale * self.site.n_steps
                 self.ops.cross_entropy_grad(p, labels, scale, out=gx, smoothing=self.smoothing)

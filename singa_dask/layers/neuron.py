@@ -90,13 +90,15 @@ class InnerProduct(Layer):
 
     def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].output_grad
-        more = bool(phase & Phase.AGGREGATE_GRADIENT)
-        self.ops.linear_grad_weight(self.x, gy, out=self.weight.grad, transpose=self.transpose, accumulate=more)
+        weight = self.weight
+        self.ops.linear_grad_weight(
+            self.x, gy, out=weight.grad, transpose=self.transpose, accumulate=weight.accumulates
+        )
         if self.bias is not None:
-            self.ops.linear_grad_bias(gy, out=self.bias.grad, accumulate=more)
+            self.ops.linear_grad_bias(gy, out=self.bias.grad, accumulate=self.bias.accumulates)
         if source.grad is not None:
             with self.grad_rows() as gx:
-                self.ops.linear_grad_input(gy, self.weight.data, out=gx, transpose=self.transpose)
+                self.ops.linear_grad_input(gy, weight.data, out=gx, transpose=self.transpose)
 
 
 @LAYERS.register("Activation", "CudnnActivation")
@@ -233,8 +235,8 @@ class Softmax(Layer):
 
     def forward(self, phase: Phase) -> None:
         x, y = self.parts(self.sources[0].data), self.parts(self.features[0].data)
-        x = self.contiguous(x, "data").reshape(-1, self.width)
-        with self.contiguous_out(y, "y") as p:
+        x = self._as_contiguous(x, "data").reshape(-1, self.width)
+        with self._contiguous_out(y, "y") as p:
             self.ops.softmax(x, out=p.reshape(-1, self.width))
 
     def backward(self, phase: Phase) -> None:
@@ -242,10 +244,10 @@ class Softmax(Layer):
         if source.grad is None:
             return
         p, gy = (
-            self.contiguous(self.parts(x), key).reshape(-1, self.width)
+            self._as_contiguous(self.parts(x), key).reshape(-1, self.width)
             for x, key in ((feature.data, "y"), (feature.output_grad, "gy"))
         )
-        with self.contiguous_out(self.parts(source.grad), "grad") as gx:
+        with self._contiguous_out(self.parts(source.grad), "grad") as gx:
             self.ops.softmax_grad(p, gy, out=gx.reshape(-1, self.width))
 
     def parts(self, x: Array) -> Array:

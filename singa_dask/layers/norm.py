@@ -193,5 +193,5 @@ class GroupNorm(Layer):
         gx = None if source.grad is None else as_images(source.grad)
         self.ops.group_norm_grad(
             as_images(source.data), gy, self.scale.data, self.mean.data, self.variance.data, gx,
-            self.scale.grad, self.shift.grad, self.epsilon, accumulate=bool(phase & Phase.AGGREGATE_GRADIENT),
+            self.scale.grad, self.shift.grad, self.epsilon, accumulate=self.scale.accumulates,
         )  # fmt: skip

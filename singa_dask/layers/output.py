@@ -66,7 +66,7 @@ class Accuracy(ArgSort):
     def forward(self, phase: Phase) -> None:
         super().forward(phase)
         scores = self.rows()
-        labels = self.labels_of(1)
+        labels = self.labels(1)
         self.add_metric("accuracy", self.ops.count_in_top(scores, labels, self.topk), n=len(scores))
 
 

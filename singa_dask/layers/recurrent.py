@@ -289,19 +289,18 @@ class Recurrent(Layer):
     # -- back ------------------------------------------------------------------------------------------------
 
     def backward(self, phase: Phase) -> None:
-        more = bool(phase & Phase.AGGREGATE_GRADIENT)
-        self.through_time(more)
+        self.through_time()
         width = len(self.gates) * self.dim
         by_input, by_state = self.kept[:, :width], self.kept[:, -width:]
         for gate, param in enumerate(self.recurrences):
             grad = self.columns(self.state_order, gate, by_state)
-            self.ops.linear_grad_weight(self.before, grad, out=param.grad, accumulate=more)
-        self.grad_of_input_params(by_input, more)
+            self.ops.linear_grad_weight(self.before, grad, out=param.grad, accumulate=param.accumulates)
+        self.grad_of_input_params(by_input)
         if self.sources[0].grad is not None:
             with self.grad_rows() as gx:
                 self.ops.linear_grad_input(by_input, self.weights_of("w"), out=gx)
 
-    def through_time(self, more: bool) -> None:
+    def through_time(self) -> None:
         """Compute the gradients of the gates from the last time step to the first, and that of the first state."""
         ops, gy, n_rows, width = self.ops, self.features[0].output_grad, self.n_rows, len(self.gates) * self.dim
         wanted = self.sources[1].grad if len(self.sources) > 1 else None
@@ -319,7 +318,7 @@ class Recurrent(Layer):
                     own = wanted[:, self.own.start : self.own.stop]
                     ops.add(own, gh, out=own)
 
-    def grad_of_input_params(self, by_input: Array, more: bool) -> None:
+    def grad_of_input_params(self, by_input: Array) -> None:
         """Compute the gradients of the weights on the input, and of the biases, which are looked up with them."""
         ops, index = self.ops, self.sources[0].one_hot_index
         rows = by_input
@@ -329,14 +328,14 @@ class Recurrent(Layer):
         for gate, param in enumerate(self.weights):
             grad = self.columns(self.input_order, gate, rows)
             if index is None:
-                ops.linear_grad_weight(self.x, grad, out=param.grad, accumulate=more)
-            elif more:
+                ops.linear_grad_weight(self.x, grad, out=param.grad, accumulate=param.accumulates)
+            elif param.accumulates:
                 ops.add(param.grad, grad.T, out=param.grad)
             else:
                 ops.copy(grad.T, out=param.grad)
         for gate, param in enumerate(self.biases):
             grad = self.columns(self.input_order, gate, rows)
-            ops.linear_grad_bias(grad, out=param.grad, accumulate=more)
+            ops.linear_grad_bias(grad, out=param.grad, accumulate=param.accumulates)
 
 
 def gate_names(gates: Sequence[str]) -> tuple[str, ...]:

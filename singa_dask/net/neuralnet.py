@@ -11,7 +11,7 @@ from typing import Any
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import Context, Feature, InputLayer, Layer, Param
-from singa_dask.layers.base import Allocation
+from singa_dask.layers.base import Allocation, allocate, memory_of, run_backward
 from singa_dask.layers.bridge import Bridge
 from singa_dask.layers.feature import Consumed
 from singa_dask.layers.metrics import Totals, add_totals
@@ -63,8 +63,8 @@ class Copies:
         for layer in self._adding:
             for param in () if layer.traits.accumulates else layer.params:
                 if not param.is_idle:
-                    allocate = partial(self._allocate, param, ops)
-                    yield layer, Allocation((param, "own"), param.shape, param.dtype, allocate)
+                    make = partial(self._allocate, param, ops)
+                    yield layer, Allocation((param, "own"), param.shape, param.dtype, make)
 
     def _allocate(self, param: Param, ops: Ops) -> None:
         if param not in self._own_grads:
@@ -81,9 +81,9 @@ class Copies:
             for param in layer.params:
                 if param.view is not None:  # other layers have added the rest to the same memory
                     layer.ops.multiply(param.memory, 0, out=param.memory)
-            layer.backward(phase)
+            run_backward(layer, phase)
         elif layer.traits.accumulates:
-            layer.backward(phase | Phase.AGGREGATE_GRADIENT)
+            run_backward(layer, phase, adds=True)
         else:
             self._add_own_gradients(layer, phase)
         if self._n_copies[layer.conf_name] > 1 and self.is_last(layer):
@@ -94,7 +94,7 @@ class Copies:
         params = [param for param in layer.params if param.has_grad]
         sums = [param.swap_grad(self._own_grads[param]) for param in params]
         try:
-            layer.backward(phase)
+            run_backward(layer, phase)
         finally:
             for param, total in zip(params, sums, strict=True):
                 param.swap_grad(total)
@@ -175,7 +175,7 @@ class NeuralNet:
     def allocate(self) -> None:
         """Allocate features and gradients; the values of params are given by whoever keeps them."""
         for layer in self.layers:
-            layer.allocate()
+            allocate(layer)
         self._copies.allocate(self.ops)
 
     def allocate_params(self) -> None:
@@ -434,7 +434,7 @@ def layer_bytes(
     """
     found: dict[str, int] = dict.fromkeys((layer.conf_name for layer in layers), 0)
     counted: set[object] = set()
-    memories = [(layer, memory) for layer in layers for memory in layer.memory()]
+    memories = [(layer, memory) for layer in layers for memory in memory_of(layer)]
     for layer, memory in (*memories, *of_copies):
         if memory.owner not in counted:
             counted.add(memory.owner)

@@ -10,6 +10,7 @@ from singa_dask.conf import NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.gate import Gate
 from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, Param, ShardIndex, StoreInput
+from singa_dask.layers.base import wire
 from singa_dask.layers.connection import Feedback, Slice
 from singa_dask.layers.records import StoreConf
 from singa_dask.net.node import Node, NodeOutput
@@ -276,7 +277,7 @@ class Wiring:
             return []
         layer = self._make(node)
         try:
-            layer.wire([self._feature(source) for source in node.sources], self.ops)
+            wire(layer, [self._feature(source) for source in node.sources], self.ops)
             if not self.context.shares:
                 check_equal_parts(node, layer)
         except ConfigError as error:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, RecordIds, ShardIndex
+from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, RecordIds, ShardIndex, base
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.ops.contract import Array
 
@@ -134,12 +134,12 @@ def wire(
     batch = ShardIndex(context.worker, context.n_workers)
     layer = cls(made, context, LayerSite("layer", "layer", batch, feature_shard or ShardIndex(), first_step, n_steps))
     with _without_data(sources):
-        layer.wire(sources, ops)
+        base.wire(layer, sources, ops)
     layer.learns = bool(context.phase & Phase.TRAIN)
     random = np.random.default_rng(99)
     for feature in layer.features:
         feature.requires_grad &= layer.learns
-    layer.allocate()
+    base.allocate(layer)
     for param in layer.params:
         whole = random.normal(size=param.whole_shape).astype(param.dtype)
         # a variance is not below 0
@@ -165,9 +165,9 @@ def forward(layer: Layer) -> None:
     layer.forward(layer.context.phase | Phase.FORWARD)
 
 
-def backward(layer: Layer) -> None:
+def backward(layer: Layer, adds: bool = False) -> None:
     """Run a layer backward as a net does."""
-    layer.backward(Phase.TRAIN | Phase.BACKWARD)
+    base.run_backward(layer, Phase.TRAIN | Phase.BACKWARD, adds)
 
 
 def metric(layer: Layer, name: str) -> Callable[[], float]:

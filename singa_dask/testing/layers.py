@@ -11,6 +11,7 @@ import numpy as np
 from singa_dask.conf import Phase
 from singa_dask.errors import PartError
 from singa_dask.layers import Connection, Context, Feature, Layer, ShardIndex, Span
+from singa_dask.layers.base import key_at, run_backward
 from singa_dask.net.watch import watch_backward, watch_forward
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Array
@@ -69,9 +70,9 @@ def check_contract(case: Case) -> None:
         if feature.grad is not None:
             layer.ops.copy(feature.data, out=feature.grad)
     if learns:
-        watch_backward(layer, BACKWARD, type(layer).backward, False)
+        watch_backward(layer, BACKWARD, run_backward, False)
         if layer.traits.accumulates:
-            watch_backward(layer, BACKWARD, lambda each, phase: each.backward(phase | Phase.AGGREGATE_GRADIENT), True)
+            watch_backward(layer, BACKWARD, partial(run_backward, adds=True), True)
     found = results(layer, back=learns)
     remedy = "Draw random numbers by self.random_key; keep what lasts as self.state, or in a param."
     for when, other in (("after another one", layer), ("in another process", case.wired())):
@@ -207,7 +208,7 @@ def check_capturable(case: Case) -> None:
     if not case.cls.traits.capturable:
         return
     wanted, layer = _outputs(case, Phase.TRAIN, step=8), case.wired()
-    layer.random_key = lambda *more: layer.key_at(type(layer).random_key(layer, *more), 8)  # type: ignore[method-assign]
+    layer.random_key = lambda *more: key_at(type(layer).random_key(layer, *more), 8)  # type: ignore[method-assign]
     layer.context.step = 8
     layer.prepare(Phase.TRAIN | Phase.FORWARD)
     layer.context.step = 7

@@ -15,6 +15,7 @@ import numpy as np
 from singa_dask.conf import AlgConf, Conf, Phase
 from singa_dask.errors import ConfigError, NumericError, Problem
 from singa_dask.layers import Feature, Layer, Param
+from singa_dask.layers.base import key_at
 from singa_dask.layers.embedding import RNNLabel
 from singa_dask.layers.neuron import Softmax
 from singa_dask.net import NeuralNet
@@ -88,7 +89,7 @@ class CapturedStep:
             for layer, more in zip(self.layers, self._counts, strict=True):
                 layer.metrics.count(more)
         context = self.net.context
-        self._graph.replay(lambda key: Layer.key_at(key, context.step))
+        self._graph.replay(lambda key: key_at(key, context.step))
 
     def _addresses_of(self, feature: Feature) -> list[int]:
         """Return where the kernels read what a layer on the host hands to them."""

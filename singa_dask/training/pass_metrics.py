@@ -75,7 +75,7 @@ class PassMetrics:
             scores = self._scores.get(layer.conf_name)
             if scores is not None:
                 outputs = layer.rows(0) if scores.kind == "values" else layer.features[0].data
-                wanted = layer.labels_of(1) if scores.kind == "classes" else layer.rows(1)
+                wanted = layer.labels(1) if scores.kind == "classes" else layer.rows(1)
                 scores.add(np.asarray(net.ops.to_host(wanted)), np.asarray(net.ops.to_host(outputs)))
 
     def state(self) -> State:

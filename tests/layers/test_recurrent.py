@@ -149,7 +149,7 @@ def test_places_of_ones_do_as_one_hot_rows(kind: str, bias: bool) -> None:
         backward(layer)
         first = [layer.features[0].data.copy(), *(param.grad.copy() for param in layer.params)]
         forward(layer)
-        layer.backward(Phase.TRAIN | Phase.BACKWARD | Phase.AGGREGATE_GRADIENT)
+        backward(layer, adds=True)
         found.append([*first, *(param.grad for param in layer.params)])
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)

@@ -69,7 +69,7 @@ class LearningFacts:
             # an unrolled net has several copies of a loss
             loss, before = known.get(layer.conf_name, (layer, None))
             if kind == "classes":
-                counts = np.bincount(np.asarray(layer.labels_of(1)), minlength=n)
+                counts = np.bincount(np.asarray(layer.labels(1)), minlength=n)
                 known[layer.conf_name] = loss, counts if before is None else before + counts
             else:
                 moments = Moments.of(layer.ops.to_host(layer.rows(1)))
