@@ -366,7 +366,8 @@ class Layer:
         """Compute the gradients of params and sources from ``features[*].grad``. Also called ``compute_gradient``.
 
         Gradients are overwritten. A type that `accumulates` adds those of params that say `Param.accumulates`, as
-        ``phase`` does by `Phase.AGGREGATE_GRADIENT`. A layer without this method is refused where something that it reads learns.
+        ``phase`` does by `Phase.AGGREGATE_GRADIENT`. A layer without this method is refused where something that it
+        reads learns.
         """
 
     def attach(self) -> None:

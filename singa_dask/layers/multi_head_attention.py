@@ -154,14 +154,12 @@ class MultiHeadAttention(Layer):
         return all_keys, all_values
 
     def backward(self, phase: Phase) -> None:
-        ops, source, gy = self.ops, self.sources[0], self.features[0].output_grad
-        ops.linear_grad_weight(
-            self.attended.data, gy, out=self.output_weight.grad, accumulate=self.output_weight.accumulates
-        )
+        ops, source, gy, weight = self.ops, self.sources[0], self.features[0].output_grad, self.output_weight
+        ops.linear_grad_weight(self.attended.data, gy, out=weight.grad, accumulate=weight.accumulates)
         if self.output_bias is not None:
             ops.linear_grad_bias(gy, out=self.output_bias.grad, accumulate=self.output_bias.accumulates)
         g_attended = ops.scratch("attended grad", gy.shape, self.qkv.dtype)
-        ops.linear_grad_input(gy, self.output_weight.data, out=g_attended)
+        ops.linear_grad_input(gy, weight.data, out=g_attended)
         g_qkv = ops.scratch("qkv grad", self.qkv.shape, self.qkv.dtype)
         self.through_heads(self.heads(g_attended)[0], self.heads(g_qkv))
         g_weight = ops.scratch("qkv weight grad", self.qkv_weight.shape, self.qkv_weight.dtype)
