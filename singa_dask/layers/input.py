@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar
@@ -26,7 +27,6 @@ from singa_dask.data.order.sampler import advanced
 from singa_dask.data.order.shuffle import GroupRecords
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels, show_names
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.gate import Gate
 from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite
 from singa_dask.layers.feature import Raw, RecordIds, Traits
 from singa_dask.layers.records import (
@@ -86,40 +86,40 @@ class InputLayer(Layer):
             )  # fmt: skip
 
 
-class RecordReader:
-    """Reads the batches of an input layer; the store is opened when the first one is needed.
+class StoreReader(InputLayer):
+    """An input layer that reads batches of a store, which is opened when the first one is needed."""
 
-    Parameters
-    ----------
-    open_store : callable
-        Returns the store, compared with the job.
-    make_loader : callable
-        (store) -> its loader.
-    name : str
-        Of the layer.
-    gate : Gate
-        Of the unit: once it is closed, every wait for records ends.
-    """
-
-    def __init__(
-        self, open_store: Callable[[], Store], make_loader: Callable[[Store], Loader], name: str, gate: Gate
-    ) -> None:
-        self._open_store = open_store
-        self._make_loader = make_loader
+    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
+        super().__init__(conf, context, site)
         self._store: Store | None = None
         self._loader: Loader | None = None
         self._cursor: Mapping[str, Any] | None = None
         self._n_ahead = 0
-        self._given: Batch | None = None
-        self._what = f"records of layer {name}"
-        self._gate = gate
-        gate.on_close(self._abort)
+        self._fed: Batch | None = None
+        context.gate.on_close(self._abort)
 
-    def give(self, batch: Batch) -> None:
-        """Set the batch that `next` returns, in place of one of the store."""
-        self._given = batch
+    def open_checked(self) -> Store:
+        """Return the store, compared with the job."""
+        raise NotImplementedError
 
-    def next(self) -> tuple[Batch, Array]:
+    def make_loader(self, store: Store) -> Loader:
+        """Return the loader of this worker's records of a store."""
+        raise NotImplementedError
+
+    def feed(self, arrays: Arrays, first: int = 0) -> None:
+        """Set the records of the next batch, in place of those of the store.
+
+        Parameters
+        ----------
+        arrays : dict of str to ndarray, (N, ...)
+            Fields of the records, as `parse` takes them; labels as the net takes them.
+        first : int
+            Index of the first record.
+        """
+        n = len(next(iter(arrays.values())))
+        self._fed = Batch(arrays, np.arange(first, first + n))
+
+    def next_batch(self) -> tuple[Batch, Array]:
         """Return the next batch, valid until the one after it, and the epoch of each of its records.
 
         Raises
@@ -129,14 +129,20 @@ class RecordReader:
         Aborted
             The job has ended.
         """
-        if self._given is not None:
-            batch, self._given = self._given, None
+        if self._fed is not None:
+            batch, self._fed = self._fed, None
             return batch, np.zeros(len(batch.ids), np.int64)
         loader = self._loader or self._open()
-        self._gate.waiting_for = (self._what, time.monotonic())
-        batch = loader.next()
-        self._gate.waiting_for = None
+        with self._waiting():
+            batch = loader.next()
         return batch, loader.epochs()
+
+    @contextmanager
+    def _waiting(self, what: str = "") -> Iterator[None]:
+        """Let the gate say what the thread waits for."""
+        self.context.gate.waiting_for = (f"records of layer {self.conf_name}{what}", time.monotonic())
+        yield
+        self.context.gate.waiting_for = None
 
     def _abort(self) -> None:
         """Wake whoever waits for records; called by the thread that closes the gate."""
@@ -145,11 +151,10 @@ class RecordReader:
             loader.abort()
 
     def _open(self) -> Loader:
-        self._gate.waiting_for = (f"{self._what}: opens the store", time.monotonic())
-        self._store = self._open_store()
-        self._loader = self._make_loader(self._store)
-        self._gate.waiting_for = None
-        self._gate.check()  # closed meanwhile, it has not found the loader
+        with self._waiting(": opens the store"):
+            self._store = self.open_checked()
+            self._loader = self.make_loader(self._store)
+        self.context.gate.check()  # closed meanwhile, it has not found the loader
         if self._cursor is not None:
             self._loader.seek(self._cursor)
         if self._n_ahead:
@@ -167,8 +172,8 @@ class RecordReader:
         """
         (self._loader or self._open()).start()
 
-    def wait(self) -> None:
-        """Wait until the first batch after `read_ahead` is there, or reading has failed, as `next` will report.
+    def wait_for_batch(self) -> None:
+        """Wait until the first batch after `read_ahead` is there, or reading has failed, as `next_batch` will report.
 
         Raises
         ------
@@ -176,10 +181,9 @@ class RecordReader:
             The job ended meanwhile.
         """
         if self._loader is not None:
-            self._gate.waiting_for = (self._what, time.monotonic())
-            self._loader.wait()
-            self._gate.waiting_for = None
-            self._gate.check()
+            with self._waiting():
+                self._loader.wait()
+            self.context.gate.check()
 
     def record_files(self, first: int, stop: int) -> list[str]:
         """Return the URL of the file of each of some records; empty unless the store is open and each has its own."""
@@ -194,7 +198,6 @@ class RecordReader:
 
     @property
     def epoch(self) -> float | None:
-        """Passes over the records of the group so far, as a fraction; None before the first batch."""
         return self._loader.epoch if self._loader else None
 
     @property
@@ -207,16 +210,11 @@ class RecordReader:
         """Bytes of the blocks that were read from this host."""
         return self._loader.reader.bytes_local if self._loader else 0
 
-    @property
-    def bad_records(self) -> int:
-        """Bad records that the batches so far would have had, each once."""
-        return len(self._loader.bad.records) if self._loader else 0
-
     def bad_ids(self) -> set[tuple[str, int]]:
-        """Return store and index of each of these records."""
+        """Return store and index of each bad record that the batches so far would have had."""
         return {(self._loader.store.url, record) for record in self._loader.bad.records} if self._loader else set()
 
-    def take_bad(self, layer: str) -> list[dict[str, Any]]:
+    def take_bad(self) -> list[dict[str, Any]]:
         """Return the bad records that were not returned before, as ``layer``, ``url``, ``block``, ``row``, ``reason``.
 
         A block that is bad as a whole comes once, without a row, with its ``rows``.
@@ -224,12 +222,11 @@ class RecordReader:
         if self._loader is None:
             return []
         url = self._loader.store.url
-        return [{"layer": layer, "url": url, **bad.facts()} for bad in self._loader.bad.take()]
+        return [{"layer": self.conf_name, "url": url, **bad.facts()} for bad in self._loader.bad.take()]
 
     # -- the position -------------------------------------------------------------------------------
 
     def cursor(self) -> dict[str, Any] | None:
-        """Return where the next batch begins; None if none was read."""
         if self._loader is not None:
             return self._loader.cursor()
         return advanced(self._cursor, self._n_ahead) if self._cursor is not None else None
@@ -247,7 +244,6 @@ class RecordReader:
             self._loader.seek(cursor)
 
     def advance(self, n_batches: int) -> None:
-        """Skip some batches without reading them, or go back by some if the number is negative."""
         if self._loader is not None:
             self._loader.advance(n_batches)
         else:
@@ -295,7 +291,7 @@ def find_scaling(layer: StoreInput) -> Scaling | None:
     return fitting
 
 
-class StoreInput(InputLayer):
+class StoreInput(StoreReader):
     """What layers that read a store share (SINGA's StoreInputLayer and SingleLabelRecordLayer).
 
     The output is (batchsize / n_workers, *shape), ``(x - mean) / std`` where the job gives these, by value or as the
@@ -321,7 +317,6 @@ class StoreInput(InputLayer):
     def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
         self.store_conf = self.adapted(conf.block(StoreConf))
-        self.reader = RecordReader(self.open_checked, self._make_loader, self.conf_name, context.gate)
         self._labels = LabelMatch()
         self._mean: Array | float | None = None
         self._std: Array | float | None = None
@@ -355,7 +350,7 @@ class StoreInput(InputLayer):
         return parts[self.site.batch_shard.index]
 
     def forward(self, phase: Phase) -> None:
-        batch, epochs = self.reader.next()
+        batch, epochs = self.next_batch()
         feature = self.features[0]
         values, labels = self._parsed(self._labels.apply(batch.arrays))
         if self._scaling is not None and values.dtype != np.uint8:
@@ -570,21 +565,7 @@ class StoreInput(InputLayer):
             for each in self.statistics()
         )
 
-    def feed(self, arrays: Arrays, first: int = 0) -> None:
-        """Set the records of the next batch, in place of those of the store.
-
-        Parameters
-        ----------
-        arrays : dict of str to ndarray, (N, ...)
-            Fields of the records, as `parse` takes them; labels as the net takes them.
-        first : int
-            Index of the first record.
-        """
-        n = len(next(iter(arrays.values())))
-        self.reader.give(Batch(arrays, np.arange(first, first + n)))
-
-    def _make_loader(self, store: Store) -> Loader:
-        """Return the loader of this worker's records of a store."""
+    def make_loader(self, store: Store) -> Loader:
         conf, context, shard = self.store_conf, self.context, self.site.batch_shard
         self.read_statistics()
         sampler = self.make_order([block.n for block in store.blocks], store.fingerprint)
@@ -603,31 +584,6 @@ class StoreInput(InputLayer):
             bytes_bound=None if conf.memory_mb is None else conf.memory_mb << 20,
             share=context.reader_bytes,
         )
-
-    # -- the position in the records -------------------------------------------------------------
-
-    @property
-    def epoch(self) -> float | None:
-        return self.reader.epoch
-
-    def cursor(self) -> dict[str, Any] | None:
-        return self.reader.cursor()
-
-    def seek(self, cursor: Mapping[str, Any]) -> None:
-        """Go to the position that `cursor` returned.
-
-        Raises
-        ------
-        DataError
-            The records or their order are others now; at once, or at the first batch if the store is not open.
-        """
-        self.reader.seek(cursor)
-
-    def advance(self, n_batches: int) -> None:
-        self.reader.advance(n_batches)
-
-    def close(self) -> None:
-        self.reader.close()
 
 
 @LAYERS.register()

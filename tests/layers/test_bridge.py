@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.layers import LAYERS, Context, Feature, LayerSite
+from singa_dask.layers import LAYERS, Context, Feature, LayerSite, base
 from singa_dask.layers.bridge import BridgeDst, BridgeSrc
 from singa_dask.ops import NumpyOps
 from singa_dask.testing.case import CPU, backward, forward, source
@@ -26,7 +26,7 @@ def pair(
         conf = LayerConf.model_validate({"name": f"{kind}(a@0->2)", "type": kind, "srclayers": ["a"]})
         site = LayerSite(conf.name, conf.name, peer=peer)
         end: Any = LAYERS.find(kind)(conf, context, site)
-        end.wire(sources, kernels)
+        base.wire(end, sources, kernels)
         end.allocate()
         sources = end.features
         ends.append(end)

@@ -10,7 +10,7 @@ import pytest
 
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError
-from singa_dask.layers import LAYERS, Context, Layer, LayerSite
+from singa_dask.layers import LAYERS, Context, Layer, LayerSite, base
 from singa_dask.net import NetBuilder
 from singa_dask.testing.case import CPU, Case, forward, source, wire
 from singa_dask.testing.layers import check_gradients
@@ -126,7 +126,7 @@ def test_refuses_to_be_computed_step_by_step() -> None:
     layer = made(source((T * N, D)), T)
     copy = LAYERS.find("MultiHeadAttention")(layer.conf, layer.context, LayerSite("1#layer", "layer", first_step=1))
     with pytest.raises(ConfigError, match="needs all time steps at once, but here they are computed one by one"):
-        copy.wire([source((N, D))], CPU)
+        base.wire(copy, [source((N, D))], CPU)
 
 
 @pytest.mark.parametrize(
