@@ -27,7 +27,7 @@ def pair(
         site = LayerSite(conf.name, conf.name, peer=peer)
         end: Any = LAYERS.find(kind)(conf, context, site)
         base.wire(end, sources, kernels)
-        end.allocate()
+        base.allocate(end)
         sources = end.features
         ends.append(end)
     return ends[0], ends[1], post

@@ -14,7 +14,6 @@ from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import Arrays
 from singa_dask.errors import ConfigError, SingaError, UnitError
-from singa_dask.layers import base
 from singa_dask.layers.metrics import Totals
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
@@ -106,8 +105,7 @@ def prepare_net(net: NeuralNet, job: JobConf, initial: InitialValues, shared: Sh
     NumericError
         A param is not finite.
     """
-    for each in net.layers:
-        base.allocate(each)
+    net.allocate()
     # the random numbers are those of a test at the step of the checkpoint
     net.context.step = fill(net, initial, shared)
     conf = job.train_one_batch
