@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from singa_dask.net.neuralnet import NetBuilder, NeuralNet
+from singa_dask.net.neuralnet import NeuralNet, make_net
 from singa_dask.net.node import Node, NodeOutput
 from singa_dask.net.plan import plan
 from singa_dask.net.wiring import whole_params
 
-__all__ = ["NetBuilder", "NeuralNet", "Node", "NodeOutput", "plan", "whole_params"]
+__all__ = ["NeuralNet", "Node", "NodeOutput", "make_net", "plan", "whole_params"]

@@ -1,4 +1,4 @@
-"""NeuralNet: the layers of one phase in the order in which they run, their params and memory; made by `NetBuilder`."""
+"""NeuralNet: the layers of one phase in the order in which they run, their params and memory; made by `make_net`."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Copies:
 
 
 class NeuralNet:
-    """One phase's net; `NetBuilder` makes it.
+    """One phase's net; `make_net` makes it.
 
     Attributes
     ----------
@@ -189,8 +189,20 @@ class NeuralNet:
         return sum(self.memory_of_layers().values())
 
     def memory_of_layers(self) -> dict[str, int]:
-        """Return the bytes of `memory_bytes` for each layer of the job that this worker has; shared params once."""
-        return layer_bytes(self.layers, self._copies.memory(self.ops), self.owners)
+        """Return the bytes of `memory_bytes` for each layer of the job that this worker has; what they share once."""
+        n_bytes: dict[str, int] = dict.fromkeys((layer.conf_name for layer in self.layers), 0)
+        counted: set[object] = set()
+        memories = [(layer, memory) for layer in self.layers for memory in memory_of(layer)]
+        for layer, memory in (*memories, *self._copies.memory(self.ops)):
+            if memory.owner not in counted:
+                counted.add(memory.owner)
+                n_bytes[layer.conf_name] += memory.n_bytes
+        home = {param.owner: layer.conf_name for layer in reversed(self.layers) for param in layer.params}
+        for owner in self.owners:
+            # an owner may be a part that no layer of this worker has made
+            name = home.get(owner, owner.name)
+            n_bytes[name] = n_bytes.get(name, 0) + owner.size * owner.dtype.itemsize
+        return n_bytes
 
     # -- what others ask ------------------------------------------------------------------------------
 
@@ -414,57 +426,16 @@ class NeuralNet:
 
     def describe(self) -> str:
         """Return a table of the layers: worker, where they differ, name, type, sources, shape, params."""
-        lines = table(self.all_layers, self.nodes, self.is_partitioned)
+        hidden = 0 if self.is_partitioned else 1
+        rows = [("worker", "layer", "type", "reads", "shape", "params")[hidden:]]
+        for layer, node in zip(self.all_layers, self.nodes, strict=True):
+            shape = _show_shape(layer.features[0]) if layer.features else ""
+            params = ", ".join(_show_param(param) for param in layer.params)
+            cells = (str(node.worker), layer.name, layer.conf.type, ", ".join(node.source_names), shape, params)
+            rows.append(cells[hidden:])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join([*lines, f"{self.n_params:,} values to learn"])
-
-
-def layer_bytes(
-    layers: Sequence[Layer], of_copies: Iterable[tuple[Layer, Allocation]], owners: Sequence[Param]
-) -> dict[str, int]:
-    """Return the bytes that each layer of the job takes of this worker's memory; what layers share counts once.
-
-    Parameters
-    ----------
-    layers : sequence of Layer
-        Those of this worker.
-    of_copies : iterable of (Layer, Allocation)
-        What the net allocates for copies of layers, beside their own memory.
-    owners : sequence of Param
-        Those that are kept for this worker.
-    """
-    found: dict[str, int] = dict.fromkeys((layer.conf_name for layer in layers), 0)
-    counted: set[object] = set()
-    memories = [(layer, memory) for layer in layers for memory in memory_of(layer)]
-    for layer, memory in (*memories, *of_copies):
-        if memory.owner not in counted:
-            counted.add(memory.owner)
-            found[layer.conf_name] += memory.n_bytes
-    home = {param.owner: layer.conf_name for layer in reversed(layers) for param in layer.params}
-    for owner in owners:
-        # an owner may be a part that no layer of this worker has made
-        name = home.get(owner, owner.name)
-        found[name] = found.get(name, 0) + owner.size * owner.dtype.itemsize
-    return found
-
-
-def table(layers: Sequence[Layer], nodes: Sequence[Node], with_workers: bool) -> list[str]:
-    """Return a heading and a line for each layer: worker (optional), name, type, sources, shape, params.
-
-    Parameters
-    ----------
-    layers : sequence of Layer
-    nodes : sequence of Node
-        What the layers were made of.
-    with_workers : bool
-    """
-    rows = [("worker", "layer", "type", "reads", "shape", "params")[not with_workers :]]
-    for layer, node in zip(layers, nodes, strict=True):
-        shape = _show_shape(layer.features[0]) if layer.features else ""
-        params = ", ".join(_show_param(param) for param in layer.params)
-        cells = (str(node.worker), layer.name, layer.conf.type, ", ".join(node.source_names), shape, params)
-        rows.append(cells[not with_workers :])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _show_shape(feature: Feature) -> str:
@@ -526,8 +497,8 @@ def check_backward(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> Iterat
             yield node.problem(message, ("type",))
 
 
-class NetBuilder:
-    """Builds the net of one phase: shapes and params, no memory, no records.
+def make_net(job: JobConf, context: Context, ops: Ops, share_from: NeuralNet | None = None) -> NeuralNet:
+    """Build the net of one phase: shapes and params, no memory, no records.
 
     Parameters
     ----------
@@ -539,37 +510,26 @@ class NetBuilder:
         Kernels that compute the net.
     share_from : NeuralNet, optional
         Net whose params of the same names this one uses: the training net, for a test or validation net.
+
+    Raises
+    ------
+    ConfigError
+        Every mistake at once, with paths from the top of the job.
     """
-
-    def __init__(self, job: JobConf, context: Context, ops: Ops, share_from: NeuralNet | None = None) -> None:
-        self.job = job
-        self.context = context
-        self.ops = ops
-        self.share_from = share_from
-
-    def build(self) -> NeuralNet:
-        """Return the net.
-
-        Raises
-        ------
-        ConfigError
-            Every mistake at once, with paths from the top of the job.
-        """
-        conf, context = self.job.neuralnet, self.context
-        nodes = plan(conf, context.phase, context.n_workers)
-        given = context.shares
-        context.shares = given or find_shares(conf, context.phase, context.n_workers)
-        wiring = Wiring(nodes, context, self.ops)
-        problems = list(wiring.problems)
-        problems += check_shares(nodes, wiring.by_name) if context.shares and not given else []
-        pass_on_reads(wiring.all_layers)
-        params = Params(nodes, wiring.all_layers, wiring.is_here, context.gate)
-        problems += params.index_names()
-        problems += params.share_with(self.share_from.shared_params) if self.share_from else params.resolve_sharing()
-        if problems:
-            raise ConfigError(problems)
-        find_gradients(wiring.all_layers, context.phase)
-        if problems := list(dict.fromkeys(check_backward(nodes, wiring.by_name))):
-            raise ConfigError(problems)
-        params.assign_owners()
-        return NeuralNet(context, self.ops, wiring, params)
+    conf, shares = job.neuralnet, context.shares
+    nodes = plan(conf, context.phase, context.n_workers)
+    context.shares = shares or find_shares(conf, context.phase, context.n_workers)
+    wiring = Wiring(nodes, context, ops)
+    problems = list(wiring.problems)
+    problems += check_shares(nodes, wiring.by_name) if context.shares and not shares else []
+    pass_on_reads(wiring.all_layers)
+    params = Params(nodes, wiring.all_layers, wiring.is_here, context.gate)
+    problems += params.index_names()
+    problems += params.share_with(share_from.shared_params) if share_from else params.resolve_sharing()
+    if problems:
+        raise ConfigError(problems)
+    find_gradients(wiring.all_layers, context.phase)
+    if problems := list(dict.fromkeys(check_backward(nodes, wiring.by_name))):
+        raise ConfigError(problems)
+    params.assign_owners()
+    return NeuralNet(context, ops, wiring, params)

@@ -11,7 +11,7 @@ import pytest
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context, Layer, LayerSite, base
-from singa_dask.net import NetBuilder
+from singa_dask.net import make_net
 from singa_dask.testing.case import CPU, Case, forward, source, wire
 from singa_dask.testing.layers import check_gradients
 from tests.net.feed import Feed
@@ -145,7 +145,7 @@ def test_a_net_whose_time_steps_wait_for_each_other_is_refused(
     ]
     given = job([], neuralnet={"layer": layers, "unroll_len": T})
     with pytest.raises(ConfigError) as caught:
-        NetBuilder(given, Context(), CPU).build()
+        make_net(given, Context(), CPU)
     problem = caught.value.problems[0]
     assert problem.path == ("neuralnet", "layer", 2, "srclayers")
     assert "needs all time steps at once" in problem.message

@@ -12,7 +12,7 @@ import pytest
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context, Feature, Layer
-from singa_dask.net import NetBuilder, NeuralNet
+from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.testing.case import backward, forward, source, wire
 from singa_dask.testing.layers import check_gradients
@@ -269,7 +269,7 @@ def job(text: Path, kinds: Sequence[str], n_steps: int, carry: bool, dense: bool
 
 
 def built(job: JobConf) -> NeuralNet:
-    net = NetBuilder(job, context(), get_ops("numpy")).build()
+    net = make_net(job, context(), get_ops("numpy"))
     net.allocate()
     net.allocate_params()
     for k, param in enumerate(net.owners):
