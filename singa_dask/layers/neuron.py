@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Field, NonNegative, Size, choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import ZEROS, Connection, Traits, glorot
-from singa_dask.ops.contract import Array
+from singa_dask.ops.contract import Array, Ops
 
 
 class ActivationConf(Conf):
@@ -101,6 +101,12 @@ class InnerProduct(Layer):
                 self.ops.linear_grad_input(gy, weight.data, out=gx, transpose=self.transpose)
 
 
+def kernels_of(ops: Ops, function: str, **options: Any) -> tuple[Callable[..., None], Callable[..., None]]:
+    """Return the kernels of a function of single values, and of its gradient, with options of both."""
+    name = function.lower()
+    return partial(getattr(ops, name), **options), partial(getattr(ops, f"{name}_grad"), **options)
+
+
 @LAYERS.register("Activation", "CudnnActivation")
 class Activation(Layer):
     """y = f(x), value by value; f is ``activation_conf.type``: RELU, SIGMOID, TANH or STANH.
@@ -112,9 +118,11 @@ class Activation(Layer):
 
     block: ClassVar[type[Conf] | None] = ActivationConf
     traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+    function: ClassVar[str] = ""
+    """The function, if the block does not say it."""
 
     def setup(self) -> None:
-        self.function, self.derivative = self.kernels()
+        self.forward_kernel, self.backward_kernel = self.kernels()
         source = self.sources[0]
         # the outputs of nets that are not trained can be looked at
         in_training = bool(self.context.phase & Phase.TRAIN)
@@ -131,14 +139,7 @@ class Activation(Layer):
 
     def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
         """Return f(x, out) and its gradient(y, gy, out)."""
-        ops = self.ops
-        known = {
-            "RELU": (ops.relu, ops.relu_grad),
-            "SIGMOID": (ops.sigmoid, ops.sigmoid_grad),
-            "TANH": (ops.tanh, ops.tanh_grad),
-            "STANH": (ops.stanh, ops.stanh_grad),
-        }
-        return known[self.conf.block(ActivationConf).type]
+        return kernels_of(self.ops, self.function or self.conf.block(ActivationConf).type)
 
     def attach(self) -> None:
         if self.in_place:
@@ -147,12 +148,12 @@ class Activation(Layer):
 
     def forward(self, phase: Phase) -> None:
         if not self.is_fused:
-            self.function(self.sources[0].data, out=self.features[0].data)
+            self.forward_kernel(self.sources[0].data, out=self.features[0].data)
 
     def backward(self, phase: Phase) -> None:
         feature, source = self.features[0], self.sources[0]
         if source.grad is not None and not self.is_fused:
-            self.derivative(feature.data, feature.output_grad, out=source.grad)
+            self.backward_kernel(feature.data, feature.output_grad, out=source.grad)
 
 
 @LAYERS.register()
@@ -166,7 +167,7 @@ class ReLU(Activation):
         slope = self.conf.block(ReLUConf).negative_slope
         if slope > 1:
             raise ConfigError(Problem(("relu_conf", "negative_slope"), f"expected at most 1, got {slope:g}."))
-        return partial(self.ops.relu, negative_slope=slope), partial(self.ops.relu_grad, negative_slope=slope)
+        return kernels_of(self.ops, "relu", negative_slope=slope)
 
     def is_relu(self) -> bool:
         return type(self) is ReLU and not self.conf.block(ReLUConf).negative_slope
@@ -178,9 +179,7 @@ class Sigmoid(Activation):
 
     block = None
     traits = Activation.traits
-
-    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        return self.ops.sigmoid, self.ops.sigmoid_grad
+    function = "sigmoid"
 
 
 @LAYERS.register()
@@ -189,9 +188,7 @@ class Tanh(Activation):
 
     block = None
     traits = Activation.traits
-
-    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        return self.ops.tanh, self.ops.tanh_grad
+    function = "tanh"
 
 
 @LAYERS.register()
@@ -200,9 +197,7 @@ class STanh(Activation):
 
     block = None
     traits = Activation.traits
-
-    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        return self.ops.stanh, self.ops.stanh_grad
+    function = "stanh"
 
 
 @LAYERS.register("Softmax", "CudnnSoftmax")
