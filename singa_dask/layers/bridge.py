@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from singa_dask.conf import Phase
@@ -112,10 +110,7 @@ class BridgeDst(Bridge):
             feature.data = data if feature.on_host else self.ops.from_host(data)
         if not feature.requires_grad:
             self.exchange.send(self.site.peer, self.key("taken"), (), ())
-        records = RecordIds(**{name: received.get(name) for name in CARRIED})
-        if records.labels is not None:
-            records = replace(records, labels=self.ops.labels(records.labels))
-        feature.records = records
+        feature.records = RecordIds(**{name: received.get(name) for name in CARRIED}).stored(self.ops)
         self.context.stream_start |= STREAM_START in received
 
     def backward(self, phase: Phase) -> None:

@@ -158,6 +158,10 @@ class RecordIds:
         columns = zip(*(part._values() for part in parts), strict=True)
         return cls(*(next((each for each in column if each is not None), None) for column in columns))
 
+    def stored(self, ops: Ops) -> RecordIds:
+        """Return them with the labels in memory where kernels read them."""
+        return self if self.labels is None else replace(self, labels=ops.labels(self.labels))
+
     def _values(self) -> tuple[Array | None, ...]:
         return self.labels, self.ids, self.epochs
 
