@@ -69,6 +69,12 @@ class Traits:
         What the layer passes on unchanged, of what its consumers read.
     is_input, is_loss, is_output : bool
         Records enter here; gradients start here; results leave here and there are no gradients.
+    predicts : {"", "classes", "labels", "values"}
+        What a loss compares with its second source: probabilities of classes that exclude each other, which are its
+        output, as of a Softmax of its first source; probabilities of labels that do not, as of a Sigmoid; or the
+        values of its first source. A layer with "classes" that is no loss has such probabilities.
+    reads_beside : {"", "targets", "labels", "weights"}
+        What an input layer reads of the records of another one, which reads their features.
     learns_without_loss : bool
         The layer is trained without a loss, as those of an RBM are. Its outputs have no gradients.
     """
@@ -91,6 +97,8 @@ class Traits:
     is_input: bool = False
     is_loss: bool = False
     is_output: bool = False
+    predicts: Literal["", "classes", "labels", "values"] = ""
+    reads_beside: Literal["", "targets", "labels", "weights"] = ""
     learns_without_loss: bool = False
 
     @property

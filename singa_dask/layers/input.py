@@ -271,7 +271,7 @@ def find_scaling(layer: StoreInput) -> Scaling | None:
     """
     known, name, shape = layer.context.class_names, layer.conf_name, layer.features[0].shape[1:]
     if not layer.store_conf.standardise:
-        if name in known.scalings and not layer.reads_outputs:
+        if name in known.scalings and not layer.traits.reads_beside:
             raise DataError(
                 f"layer {name}: the net was trained on standardised records. Set standardise: true in store_conf."
             )
@@ -304,8 +304,6 @@ class StoreInput(StoreReader):
     default_backend: ClassVar[str | None] = None
     label_column = ""
     """Name of the label to read, if records have several."""
-    reads_outputs = False
-    """Whether it reads labels or targets of the records of another input layer."""
     open_plain: ClassVar[Callable[..., Store]] = staticmethod(open_records)
     n_records: int | None = None
     """Records of the store, once `check_source` or `count` has opened it."""
@@ -608,7 +606,6 @@ class _TableInput(StoreInput):
     They have its ``store_conf``; shape, mean and std in it are of the features.
     """
 
-    reads_outputs = True
     field: ClassVar[str]
     """The field of records that the layer reads."""
 
@@ -651,6 +648,7 @@ class TargetInput(_TableInput):
 
     field = "target"
     block = TargetConf
+    traits = StoreInput.traits.replace(reads_beside="targets")
 
     def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         self.size = conf.block(TargetConf).size
@@ -693,6 +691,7 @@ class LabelInput(_TableInput):
 
     field = "label"
     block = LabelConf
+    traits = StoreInput.traits.replace(reads_beside="labels")
 
     def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         self.label_column = conf.block(LabelConf).column
@@ -723,6 +722,7 @@ class WeightInput(_TableInput):
     """
 
     field = "weight"
+    traits = StoreInput.traits.replace(reads_beside="weights")
 
     def shape_of(self, conf: StoreConf) -> list[int]:
         return [1]

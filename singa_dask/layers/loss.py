@@ -95,7 +95,7 @@ class SoftmaxLoss(Loss):
     """
 
     block = SoftmaxLossConf
-    traits = Loss.traits.replace(consumes=("data", "labels"), metrics=("loss", "accuracy"))
+    traits = Loss.traits.replace(consumes=("data", "labels"), metrics=("loss", "accuracy"), predicts="classes")
 
     def setup(self) -> None:
         block = self.conf.block(SoftmaxLossConf)
@@ -137,7 +137,7 @@ class EuclideanLoss(Loss):
     A third source, a WeightInput, has a weight for each record: loss = sum w (x - t)^2 / N, gradient w (x - t) / N.
     """
 
-    traits = Loss.traits
+    traits = Loss.traits.replace(predicts="values")
 
     def setup(self) -> None:
         prediction = self.sources[0]
@@ -174,7 +174,7 @@ class SigmoidCrossEntropyLoss(Loss):
     "binary_accuracy" is that of all records alike.
     """
 
-    traits = Loss.traits.replace(metrics=("loss", "binary_accuracy"))
+    traits = Loss.traits.replace(metrics=("loss", "binary_accuracy"), predicts="labels")
 
     def setup(self) -> None:
         scores = self.sources[0]

@@ -213,7 +213,7 @@ class Softmax(Layer):
     """
 
     block = SoftmaxConf
-    traits = Traits(time_foldable=True, capturable=True)
+    traits = Traits(time_foldable=True, capturable=True, predicts="classes")
 
     def setup(self) -> None:
         n = self.conf.block(SoftmaxConf).num_softmax_per_instance

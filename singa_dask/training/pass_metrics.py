@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from singa_dask.conf.watched import CONFUSION, RANKED, TOP, VALUES, check_metrics
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers import Layer
-from singa_dask.layers.loss import EuclideanLoss, SigmoidCrossEntropyLoss, SoftmaxLoss
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array
 
@@ -25,7 +23,6 @@ MAX_BYTES = 256 << 20
 """Most bytes of outputs that are kept for the metrics that need their order; with more these are undefined."""
 MAX_CLASSES = 2000
 """Most classes of a confusion matrix."""
-KINDS: dict[type[Layer], str] = {SoftmaxLoss: "classes", SigmoidCrossEntropyLoss: "labels", EuclideanLoss: "values"}
 OF_TWO = {"precision": "precision_macro", "recall": "recall_macro", "f1": "f1_macro", "roc_auc": "roc_auc_ovr"}
 """Metrics of two classes, and what to say for more."""
 State = Mapping[str, Array]
@@ -49,8 +46,8 @@ class PassMetrics:
 
     def __init__(self, net: NeuralNet, names: Sequence[str]) -> None:
         layers = {layer.conf_name: layer for layer in net.all_layers}
-        kinds = {name: KINDS.get(type(layer), "") for name, layer in layers.items()}
-        facts = {name: (kind, layers[name].features[0].size) for name, kind in kinds.items() if kind}
+        losses = {name: layer for name, layer in layers.items() if layer.traits.is_loss and layer.traits.predicts}
+        facts = {name: (loss.traits.predicts, loss.features[0].size) for name, loss in losses.items()}
         missing = "there is no SoftmaxLoss, SigmoidCrossEntropyLoss or EuclideanLoss that it is computed from."
         problems = [Problem(*mistake) for mistake in check_metrics(names)]
         fitting: dict[str, list[str]] = {name: [] for name in facts}
