@@ -15,8 +15,7 @@ from singa_dask.layers.base import key_at, run_backward
 from singa_dask.net.watch import watch_backward, watch_forward
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Array
-from singa_dask.testing.case import CPU, Case, forward, metric, results
-from singa_dask.testing.examined import compare, examine
+from singa_dask.testing.case import CPU, Case, compare, examine, forward, metric, results
 
 EPSILON = 1e-5
 TOLERANCE = 1e-6
