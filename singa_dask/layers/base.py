@@ -158,10 +158,6 @@ class Context:
         """How much the mean over this worker's rows counts in the average over the workers of the group."""
         return self.shares[self.worker] * self.n_workers / sum(self.shares) if self.shares else 1.0
 
-    def weight_of(self, site: LayerSite) -> float:
-        """Return `weight` for a layer that computes a part of the batch; 1 for one that computes all of it."""
-        return self.weight if site.batch_shard.count > 1 else 1.0
-
     @property
     def param_dtype(self) -> np.dtype[Any]:
         """Type of what has to be exact: params, their gradients, statistics, losses; float32 with bfloat16."""

@@ -650,12 +650,8 @@ class TargetInput(_TableInput):
     block = TargetConf
     traits = StoreInput.traits.replace(reads_beside="targets")
 
-    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
-        self.size = conf.block(TargetConf).size
-        super().__init__(conf, context, site)
-
     def shape_of(self, conf: StoreConf) -> list[int]:
-        return [len(conf.target) or self.size]
+        return [len(conf.target) or self.conf.block(TargetConf).size]
 
     def setup(self) -> None:
         if self.store_conf.is_table and not self.store_conf.target:
@@ -694,8 +690,8 @@ class LabelInput(_TableInput):
     traits = StoreInput.traits.replace(reads_beside="labels")
 
     def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
-        self.label_column = conf.block(LabelConf).column
         super().__init__(conf, context, site)
+        self.label_column = conf.block(LabelConf).column
 
     def shape_of(self, conf: StoreConf) -> list[int]:
         return [1]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from singa_dask.conf import Phase
@@ -13,7 +12,7 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.conv import as_images, image_shape
 from singa_dask.layers.feature import Connection, Traits
-from singa_dask.ops.contract import Array, DType, Ops, Running
+from singa_dask.ops.contract import Array, Running
 
 
 class LRNConf(Conf):
@@ -45,10 +44,6 @@ class BMConf(Conf):
     """Added to the variance."""
 
 
-def _lrn_memory(ops: Ops, how: tuple[int, float, float, float], shape: Sequence[int], dtype: DType) -> Array:
-    return ops.lrn_memory(shape, dtype, *how)
-
-
 @LAYERS.register("LRN", "CudnnLRN")
 class LRN(Layer):
     """y = x / S^beta, with S[c] = knorm + alpha / local_size times the sum of x^2 over local_size channels around c.
@@ -64,8 +59,13 @@ class LRN(Layer):
         self.shape = image_shape(self.conf, self.sources[0])
         self.how = (block.local_size, block.alpha, block.beta, block.knorm)
         self.add_output(self.sources[0].shape, overwritable=True)
-        make = partial(_lrn_memory, self.ops, self.how)
-        self.work = self.buffer("work", self.shape, self.sources[0].dtype, when="backward", make=make)
+        self.work = self.buffer(
+            "work",
+            self.shape,
+            self.sources[0].dtype,
+            when="backward",
+            make=lambda shape, dtype: self.ops.lrn_memory(shape, dtype, *self.how),
+        )
 
     def forward(self, phase: Phase) -> None:
         self.ops.lrn(

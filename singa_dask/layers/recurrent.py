@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, TypeVar, cast
 
 from singa_dask.conf import Phase
@@ -16,9 +17,9 @@ from singa_dask.ops.contract import Array, DType, Ops
 GAP = 32
 
 
-def padded_matrix(ops: Ops, n_rows: int, n_columns: int, dtype: DType) -> Array:
-    """Return uninitialised memory (n_rows, n_columns) whose rows are padded."""
-    return ops.empty((n_rows, n_columns + GAP), dtype)[:, :n_columns]
+def padded_matrix(ops: Ops, shape: Sequence[int], dtype: DType) -> Array:
+    """Return uninitialised memory of two axes whose rows are padded."""
+    return ops.empty((shape[0], shape[1] + GAP), dtype)[:, : shape[1]]
 
 
 class FusedParams:
@@ -48,7 +49,7 @@ class FusedParams:
                 self._values = ops.empty((size,), first.dtype)
             else:
                 shape = (size, first.shape[1]) if self.biases is None else (first.shape[1], size)
-                self._values = padded_matrix(ops, *shape, first.dtype)
+                self._values = padded_matrix(ops, shape, first.dtype)
         if self.stale:
             for k, param in enumerate(self.params):
                 place = slice(k * width, (k + 1) * width)
@@ -155,10 +156,9 @@ class Recurrent(Layer):
         self.before_memory: Buffer | None = None
         if self.site.feature_shard.count > 1:
             self.before_memory = self.buffer("states before", (n_rows, self.own.total), dtype)
-        self.kept_memory = self.buffer("kept", (n_rows, self.n_kept * self.dim), dtype, make=self._padded)
-
-    def _padded(self, shape: Sequence[int], dtype: DType) -> Array:
-        return padded_matrix(self.ops, shape[0], shape[1], dtype)
+        self.kept_memory = self.buffer(
+            "kept", (n_rows, self.n_kept * self.dim), dtype, make=partial(padded_matrix, self.ops)
+        )
 
     def attach(self) -> None:
         self.states, self.kept = self.state_memory.data, self.kept_memory.data

@@ -86,8 +86,10 @@ class Copies:
             run_backward(layer, phase, adds=True)
         else:
             self._add_own_gradients(layer, phase)
-        if self._n_copies[layer.conf_name] > 1 and self.is_last(layer):
-            self._average_statistics(layer)
+        n_copies = self._n_copies[layer.conf_name]
+        for param in layer.params if n_copies > 1 and self.is_last(layer) else ():
+            if param.running_statistic:
+                layer.ops.multiply(param.grad, 1 / n_copies, out=param.grad)
 
     def _add_own_gradients(self, layer: Layer, phase: Phase) -> None:
         """Let a layer compute the gradients of its params in memory of its own, then add them."""
@@ -100,11 +102,6 @@ class Copies:
                 param.swap_grad(total)
         for param in params:
             layer.ops.add(param.grad, self._own_grads[param], out=param.grad)
-
-    def _average_statistics(self, layer: Layer) -> None:
-        for param in layer.params:
-            if param.running_statistic:
-                layer.ops.multiply(param.grad, 1 / self._n_copies[layer.conf_name], out=param.grad)
 
 
 class NeuralNet:
@@ -325,7 +322,11 @@ class NeuralNet:
         for layer in self.all_layers:
             names.setdefault(layer.conf_name, set()).update(layer.traits.metrics)
         times = Counter(name for each in names.values() for name in each)
-        weights = {layer.conf_name: weight * self.context.weight_of(layer.site) for layer in self.layers}
+        # a layer that computes a part of the batch weighs as much as that
+        weights = {
+            layer.conf_name: weight * (self.context.weight if layer.site.batch_shard.count > 1 else 1.0)
+            for layer in self.layers
+        }
         own = {(layer.conf_name, name) for layer in self.layers for name in layer.metrics.own_counts}
         return {
             name if times[name] == 1 else f"{layer}.{name}": (factor * metric[0], factor * metric[1])

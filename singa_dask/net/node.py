@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from singa_dask.conf import LayerConf
 from singa_dask.errors import Problem
+from singa_dask.layers import LAYERS, Layer, Traits
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -86,6 +87,16 @@ class Node:
     def name(self) -> str:
         """Name of the layer, unique in the plan."""
         return self.conf.name
+
+    @property
+    def cls(self) -> type[Layer]:
+        """Class of the layer; ConfigError if nobody knows its type."""
+        return LAYERS.find(self.conf.type)
+
+    @property
+    def traits(self) -> Traits:
+        """What the class states."""
+        return self.cls.traits
 
     @property
     def outputs(self) -> list[NodeOutput]:

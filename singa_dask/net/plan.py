@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from singa_dask.conf import LayerConf, NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers import LAYERS, Connection, Layer
+from singa_dask.layers import LAYERS, Connection
 from singa_dask.layers.connection import ConcateConf, Feedback, SliceConf
 from singa_dask.net.node import Node, NodeOutput, bridge_nodes, concate_node, slice_node, split_node
 from singa_dask.registry import suggest
@@ -160,7 +160,7 @@ def _length(node: Node, unroll_len: int) -> int:
 
 
 def _reads_records(node: Node) -> bool:
-    return LAYERS.find(node.conf.type).traits.is_input and not node.sources
+    return node.traits.is_input and not node.sources
 
 
 def _edges(node: Node, lengths: Mapping[str, int]) -> list[_Edge]:
@@ -187,7 +187,7 @@ def _copy(node: Node, edges: Sequence[_Edge], lengths: Mapping[str, int], step: 
                 )
                 raise ConfigError(node.problem(message, ("srclayers", k)))
             sources.append(_copy_of(edge.source, other))
-    if step and LAYERS.find(node.conf.type).traits.recurrent:
+    if step and node.traits.recurrent:
         sources.append(_copy_of(node.name, step - 1))
     return replace(
         node,
@@ -262,7 +262,7 @@ class _Merger:
         return _edges(replace(first, conf=_named(first.conf, name), sources=sources), self.lengths)
 
     def _can_merge(self, name: str) -> bool:
-        kind = LAYERS.find(self.groups[name][0].conf.type).traits
+        kind = self.groups[name][0].traits
         if self.lengths[name] == 1 or (
             name in self.by_features and kind.recurrent and kind.connection is Connection.ONE_TO_ALL
         ):
@@ -275,7 +275,7 @@ class _Merger:
 
     def _is_stepwise(self, name: str, k: int, edge: _Edge) -> bool:
         """Tell whether all steps can read this source at once."""
-        kind, n_steps = LAYERS.find(self.groups[name][0].conf.type).traits, self.lengths[edge.source]
+        kind, n_steps = self.groups[name][0].traits, self.lengths[edge.source]
         if edge.kind == "OneToOne":
             return not edge.shift and n_steps == self.lengths[name]
         if edge.kind == "OneToAll":
@@ -452,7 +452,7 @@ class _Plan(NamedTuple):
     @classmethod
     def of(cls, node: Node, default: int) -> _Plan:
         """Read a node."""
-        kind, conf = LAYERS.find(node.conf.type).traits, node.conf
+        kind, conf = node.traits, node.conf
         dim = default if conf.partition_dim is None else conf.partition_dim
         if conf.location is not None or dim == WHOLE:
             return cls(WHOLE, conf.location or 0)
@@ -480,7 +480,7 @@ class _Partitioner:
         before_losses: set[NodeOutput] = set()
         for node in reversed(nodes):
             # without a gradient it costs less to send a piece than the whole
-            if LAYERS.find(node.conf.type).traits.is_loss or not before_losses.isdisjoint(node.outputs):
+            if node.traits.is_loss or not before_losses.isdisjoint(node.outputs):
                 before_losses.update(node.sources)
                 taken = self._taken_whole(node)
                 self.materialised.update((output, worker) for output in taken for worker in self._workers(node))
@@ -495,7 +495,7 @@ class _Partitioner:
 
     def _taken_whole(self, node: Node) -> list[NodeOutput]:
         """Return the sources whose data each part of a layer needs as a whole."""
-        kind, ours = LAYERS.find(node.conf.type).traits, self.plans[node.name].dim
+        kind, ours = node.traits, self.plans[node.name].dim
         taken = []
         for k, output in enumerate(node.sources):
             theirs = self.plans[output.node].dim
@@ -531,7 +531,7 @@ class _Partitioner:
     def _localise(self, output: NodeOutput, reader: Node, part: int, worker: int) -> NodeOutput:
         """Return what a part of a reader reads, on its worker."""
         ours, theirs = self.plans[reader.name], self.plans[output.node]
-        connection = LAYERS.find(reader.conf.type).traits.connection
+        connection = reader.traits.connection
         # a whole layer on each worker needs all of its source
         way = TABLE[theirs.dim, ours.dim, connection]
         if theirs.copied:
@@ -630,18 +630,14 @@ def check_types(nodes: Sequence[Node]) -> list[Node]:
             )
             problems.append(node.problem(message, ("type",)))
         try:
-            found.append(replace(node, n_outputs=_n_outputs(LAYERS.find(node.conf.type), node.conf)))
+            key, block = node.traits.outputs_key, node.cls.block
+            n_outputs = getattr(node.conf.block(block), key[1]) if key and block else 0
+            found.append(replace(node, n_outputs=n_outputs))
         except ConfigError as error:
             problems.append(node.problem(str(error), ("type",)))
     if problems:
         raise ConfigError(problems)
     return found
-
-
-def _n_outputs(kind: type[Layer], conf: LayerConf) -> int:
-    """Return how many outputs a layer has, one for each reader; 0 if all share one."""
-    key = kind.traits.outputs_key
-    return 0 if key is None or kind.block is None else int(getattr(conf.block(kind.block), key[1]))
 
 
 def cut_feedback_edges(nodes: Sequence[Node]) -> list[Node]:
@@ -652,9 +648,10 @@ def cut_feedback_edges(nodes: Sequence[Node]) -> list[Node]:
         # the two layers of an RBM read each other; the visible one has another source before
         back = [
             source for source in node.sources[1:]
-            if _learns_without_loss(node) and node.name in sources.get(source.node, ())
+            if node.traits.learns_without_loss and node.name in sources.get(source.node, ())
         ]  # fmt: skip
-        feedback = (*back, *map(NodeOutput, _feedback_sources(node)))
+        more = node.cls.feedback_sources(node.conf) if issubclass(node.cls, Feedback) else []
+        feedback = (*back, *map(NodeOutput, more))
         problems += [
             node.problem(f"unknown layer {source.node!r}. {suggest(source.node, sources)}")
             for source in feedback
@@ -665,15 +662,6 @@ def cut_feedback_edges(nodes: Sequence[Node]) -> list[Node]:
     if problems:
         raise ConfigError(problems)
     return cut
-
-
-def _learns_without_loss(node: Node) -> bool:
-    return LAYERS.find(node.conf.type).traits.learns_without_loss
-
-
-def _feedback_sources(node: Node) -> list[str]:
-    kind = LAYERS.find(node.conf.type)
-    return kind.feedback_sources(node.conf) if issubclass(kind, Feedback) else []
 
 
 def choose_outputs(nodes: Sequence[Node]) -> list[Node]:
@@ -694,7 +682,7 @@ def choose_outputs(nodes: Sequence[Node]) -> list[Node]:
                 output = next(free[source.node], None)
                 if output is None:
                     several = by_name[source.node]
-                    key = LAYERS.find(several.conf.type).traits.outputs_key or ()
+                    key = several.traits.outputs_key or ()
                     message = f"is {several.n_outputs}, but the layer has more consumers."
                     problems.append(several.problem(message, key))
                     continue
@@ -710,21 +698,21 @@ def choose_outputs(nodes: Sequence[Node]) -> list[Node]:
 def add_splits(nodes: Sequence[Node]) -> list[Node]:
     """Put ``split(<name>)`` after each output that several layers read and that does not serve several itself."""
     readers = Counter(source for node in nodes for source in node.sources)
-    split = {output for node in nodes if _needs_split(node) for output in node.outputs if readers[output] > 1}
+    split = {
+        output
+        for node in nodes
+        if (node.traits.needs_split or node.n_outputs) and not node.traits.is_input
+        for output in node.outputs
+        if readers[output] > 1
+    }
     planned = []
     for node in nodes:
         sources = tuple(NodeOutput(f"split({source})") if source in split else source for source in node.sources)
         planned.append(replace(node, sources=sources))
-        planned += [_split_of(node, output, readers[output]) for output in node.outputs if output in split]
+        facts: dict[str, Any] = {"first_step": node.first_step, "n_steps": node.n_steps}
+        if node.worker is not None:
+            facts |= {"worker": node.worker, "partition_dim": -1}
+        planned += [
+            split_node(output, node.index, readers[output], **facts) for output in node.outputs if output in split
+        ]
     return planned
-
-
-def _needs_split(node: Node) -> bool:
-    traits = LAYERS.find(node.conf.type).traits
-    return (traits.needs_split or bool(node.n_outputs)) and not traits.is_input
-
-
-def _split_of(node: Node, output: NodeOutput, n_readers: int) -> Node:
-    steps = {"first_step": node.first_step, "n_steps": node.n_steps}
-    place = {} if node.worker is None else {"worker": node.worker, "partition_dim": -1}
-    return split_node(output, node.index, n_readers, **steps, **place)
