@@ -445,7 +445,7 @@ class Layer:
         if index == len(self.traits.params):
             raise TypeError(f"{type(self).__name__} adds a param that its traits do not name. Say Traits(params=...).")
         if self.site.prototype is not None:
-            made = self.site.prototype.params[index]
+            param = self.site.prototype.params[index]
         else:
             conf = self.conf.param[index] if index < len(self.conf.param) else ParamConf()
             if conf.init is None and value is not None:
@@ -453,14 +453,14 @@ class Layer:
             name = conf.name or f"{self.conf_name}.{self.traits.params[index]}"
             span = self.features[0].span if self.site.feature_shard.count > 1 else None
             shard = None if span is None else ParamShard(self.site.feature_shard.index, axis, span)
-            made = Param(name, shape, conf, self.context.param_dtype, running_statistic, shard)
-            made.initial = None if initial is None else initial(made.whole_shape)
-        if made.shape != tuple(shape):
+            param = Param(name, shape, conf, self.context.param_dtype, running_statistic, shard)
+            param.initial = None if initial is None else initial(param.whole_shape)
+        if param.shape != tuple(shape):
             step = self.site.first_step
-            message = f"at step {step} it would have shape {tuple(shape)}, at step 0 {made.shape}."
+            message = f"at step {step} it would have shape {tuple(shape)}, at step 0 {param.shape}."
             raise ConfigError(Problem(("param", index), message))
-        self.params.append(made)
-        return made
+        self.params.append(param)
+        return param
 
     def add_bias(self, size: int, bias_term: bool, initial: InitConf) -> Param | None:
         """Add a bias (size,) as the next param; return None where ``bias_term`` is false.
@@ -505,9 +505,9 @@ class Layer:
             (shape, dtype) returns the memory, where a kernel wants memory of its own kind.
         """
         make = make or (self.ops.zeros if zeros else self.ops.features)
-        made = Buffer(shape, self.context.param_dtype if dtype is None else dtype, when, make)
-        self.buffers[name] = made
-        return made
+        buffer = Buffer(shape, self.context.param_dtype if dtype is None else dtype, when, make)
+        self.buffers[name] = buffer
+        return buffer
 
     @property
     def state(self) -> tuple[Array, ...] | None:

@@ -29,8 +29,8 @@ class Combined(Layer):
     def combine(self, kernel: Kernel, values: Sequence[Array], out: Array, last: Kernel | None = None) -> None:
         """Write to ``out`` what a kernel makes of two or more arrays; ``last`` takes the last one in its place."""
         total, *others, end = values
-        for each in others:
-            kernel(total, each, out)
+        for value in others:
+            kernel(total, value, out)
             total = out
         (last or kernel)(total, end, out)
 

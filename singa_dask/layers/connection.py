@@ -97,13 +97,13 @@ class Split(Layer):
 
     def setup(self) -> None:
         for _ in range(self.conf.block(SplitConf).num_splits):
-            made = self.add_output(
+            output = self.add_output(
                 self.sources[0].shape,
                 dtype=self.sources[0].dtype,
                 own_data=False,
                 own_grad=lambda: self._only_gradient() is None,
             )
-            made.span = self.sources[0].span
+            output.span = self.sources[0].span
 
     def attach(self) -> None:
         if alone := self._only_gradient():
@@ -179,13 +179,13 @@ class Slice(Layer):
         if not self.copies:
             self.traits = self.traits.replace(forwards=self.traits.forwards | {"one_hot_index"})
         for span in self.spans:
-            made = self.add_output(
+            output = self.add_output(
                 (*shape[: self.axis], span.size * self.steps, *shape[self.axis + 1 :]),
                 dtype=source.dtype,
                 own_data=self.copies,
                 own_grad=self.copies,
             )
-            made.span = span if self.axis else source.span
+            output.span = span if self.axis else source.span
 
     @property
     def copies(self) -> bool:
@@ -252,14 +252,14 @@ class Concate(Layer):
             raise ConfigError(Problem(("concate_conf", "concate_dim"), message))
         others = {(*shape[: self.axis], *shape[self.axis + 1 :]) for shape in shapes}
         if len(others) > 1:
-            shown = ", ".join(map(str, shapes))
-            message = f"the sources have shapes {shown}: they may differ in axis {self.axis} only."
+            listed = ", ".join(map(str, shapes))
+            message = f"the sources have shapes {listed}: they may differ in axis {self.axis} only."
             raise ConfigError(Problem(("srclayers",), message))
         size = sum(shape[self.axis] for shape in shapes)
-        made = self.add_output(
+        output = self.add_output(
             (*shapes[0][: self.axis], size, *shapes[0][self.axis + 1 :]), dtype=self.sources[0].dtype
         )
-        made.span = None if self.axis else self.sources[0].span
+        output.span = None if self.axis else self.sources[0].span
 
     def pieces(self, values: Array) -> Iterator[tuple[Feature, Array]]:
         """Yield each source and a view of its place in values of the output."""

@@ -164,8 +164,8 @@ class Convolution(Windowed):
         n_rows, n_channels, *sizes = image_shape(self.conf, self.sources[0])
         places = self.set_window(block, "convolution_conf", (sizes[0], sizes[1]))
         span = self.feature_span(block.num_filters)
-        made = self.add_output((n_rows, span.size, *places), overwritable=True, span=span)
-        made.can_relu = type(self) is Convolution
+        output = self.add_output((n_rows, span.size, *places), overwritable=True, span=span)
+        output.can_relu = type(self) is Convolution
         self.shape = (span.size, n_channels, *self.kernel)
         area = self.kernel[0] * self.kernel[1]
         self.weight = self.add_param(
@@ -220,8 +220,8 @@ class Pooling(Windowed):
         self.takes_mean, self.all_ties = block.pool == "AVG", block.ties == "all"
         if self.all_ties and self.context.dtype != self.context.param_dtype:
             raise ConfigError(Problem(("pooling_conf", "ties"), "all is not for precision bf16; expected first."))
-        given = block.count_include_pad
-        self.count_pad = self.conf.type != "CudnnPool" if given is None else given
+        counts = block.count_include_pad
+        self.count_pad = self.conf.type != "CudnnPool" if counts is None else counts
         self.y = self.add_output((n_rows, n_channels, *places), overwritable=not self.all_ties)
         self.where: Buffer | None = None
         if not self.takes_mean and not self.all_ties:

@@ -221,9 +221,9 @@ class PositionalEmbedding(Layer):
             message = "positions are carried from batch to batch only where nothing is trained. Say false."
             raise ConfigError(Problem(("positionalembedding_conf", "carry_state"), message))
         self.max_length, self.carries = block.max_length, block.carry_state
-        made = self.add_output(shape, overwritable=True)
+        output = self.add_output(shape, overwritable=True)
         if type(self) is PositionalEmbedding:
-            self.sources[0].share_grad(made)
+            self.sources[0].share_grad(output)
         self.table = self.add_param((block.max_length, shape[1]), initial=lambda whole: INITIAL_PLACES, axis=1)
 
     def attach(self) -> None:

@@ -157,14 +157,14 @@ class RecordIds:
     def join(cls, parts: Sequence[RecordIds], join: Callable[[list[Array]], Array]) -> RecordIds:
         """Return the records of several batches: ``join`` joins arrays (N,). What one part lacks, the result lacks."""
         columns = zip(*(part._values() for part in parts), strict=True)
-        given = ([each for each in column if each is not None] for column in columns)
-        return cls(*(join(column) if len(column) == len(parts) else None for column in given))
+        known = ([values for values in column if values is not None] for column in columns)
+        return cls(*(join(column) if len(column) == len(parts) else None for column in known))
 
     @classmethod
     def first(cls, parts: Sequence[RecordIds]) -> RecordIds:
         """Return of each kind what the first of several descriptions of the same rows has."""
         columns = zip(*(part._values() for part in parts), strict=True)
-        return cls(*(next((each for each in column if each is not None), None) for column in columns))
+        return cls(*(next((values for values in column if values is not None), None) for column in columns))
 
     def stored(self, ops: Ops) -> RecordIds:
         """Return them with the labels in memory where kernels read them."""

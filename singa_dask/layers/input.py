@@ -276,17 +276,17 @@ def find_scaling(layer: StoreInput) -> Scaling | None:
                 f"layer {name}: the net was trained on standardised records. Set standardise: true in store_conf."
             )
         return None
-    found = known.scaling_of(name)
-    if found is None:
+    scaling = known.scaling_of(name)
+    if scaling is None:
         trained = f"only of {', '.join(known.scalings)}" if known.scalings else "none: it was trained without"
         raise DataError(
             f"layer {name}: standardise: true, which takes mean and standard deviation of the training data from a "
             f"checkpoint, and this net has {trained}. Train it with standardise: true, or leave the key out."
         )
-    fitting = found.of_shape(shape)
+    fitting = scaling.of_shape(shape)
     if fitting is None:
         raise DataError(
-            f"layer {name}: records of shape {shape}, but the net was trained on {len(found.mean)} columns."
+            f"layer {name}: records of shape {shape}, but the net was trained on {len(scaling.mean)} columns."
         )
     return fitting
 
@@ -342,8 +342,8 @@ class StoreInput(StoreReader):
             if n_workers == 1:
                 message = f"expected one number, for this layer has no partition_dim: 0, got {sizes}."
             elif len(sizes) > 1 or self.context.shares:
-                shown = f"in the proportions {' : '.join(map(str, shares))}"
-                message = f"expected a number for each of the {n_workers} workers of a group, {shown}, got {sizes}."
+                ratios = f"in the proportions {' : '.join(map(str, shares))}"
+                message = f"expected a number for each of the {n_workers} workers of a group, {ratios}, got {sizes}."
             raise ConfigError(Problem(("store_conf", "batchsize"), message))
         return parts[self.site.batch_shard.index]
 
@@ -388,9 +388,9 @@ class StoreInput(StoreReader):
         values = np.asarray(values)
         n, size = len(next(iter(arrays.values()))), self.features[0].size
         if values.size != n * size or (labels is not None and np.shape(labels) != (n,)):
-            told = "no labels" if labels is None else f"labels {np.shape(labels)}"
+            of_labels = "no labels" if labels is None else f"labels {np.shape(labels)}"
             raise DataError(
-                f"layer {self.name}: {type(self).__name__}.parse() made values {values.shape} and {told} of {n} "
+                f"layer {self.name}: {type(self).__name__}.parse() made values {values.shape} and {of_labels} of {n} "
                 f"records, expected values {(n, *self.features[0].shape[1:])}, and labels {(n,)} or None."
             )
         wrong = None if labels is None else find_wrong_label(np.asarray(labels))
@@ -559,8 +559,8 @@ class StoreInput(StoreReader):
         """
         self._scaling = find_scaling(self)
         self._mean, self._std = (
-            self.ops.constant(each.astype(self.context.param_dtype)) if isinstance(each, np.ndarray) else each
-            for each in self.statistics()
+            self.ops.constant(array.astype(self.context.param_dtype)) if isinstance(array, np.ndarray) else array
+            for array in self.statistics()
         )
 
     def make_loader(self, store: Store) -> Loader:
@@ -660,10 +660,10 @@ class TargetInput(_TableInput):
 
     def _check_records(self, store: Store) -> None:
         super()._check_records(store)
-        found = store.schema["target"].shape
-        if found != tuple(self.store_conf.shape):
-            message = f"the records have {found[0]} targets, expected {self.store_conf.shape[0]}"
-            raise DataError(f"{store.url}: {message}. Set target_conf: {{size: {found[0]}}}.")
+        shape = store.schema["target"].shape
+        if shape != tuple(self.store_conf.shape):
+            message = f"the records have {shape[0]} targets, expected {self.store_conf.shape[0]}"
+            raise DataError(f"{store.url}: {message}. Set target_conf: {{size: {shape[0]}}}.")
 
     def parse(self, arrays: Arrays) -> tuple[Any, Any]:
         return arrays["target"], arrays.get("label")

@@ -32,8 +32,8 @@ class Loss(Layer):
         """
         x, t = self.sources[:2]
         if (x.shape[0], x.size) != (t.shape[0], t.size):
-            given, wanted, *_ = self.conf.srclayers
-            message = f"{given!r} gives {x.shape} and {wanted!r} {t.shape}{expected}"
+            prediction, wanted, *_ = self.conf.srclayers
+            message = f"{prediction!r} gives {x.shape} and {wanted!r} {t.shape}{expected}"
             raise ConfigError(Problem(("srclayers",), message))
 
     def check_weights(self) -> None:

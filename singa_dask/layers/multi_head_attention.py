@@ -177,7 +177,7 @@ class MultiHeadAttention(Layer):
         ops, rows = self.ops, self.weights.data
         queries, keys, values = self.heads(self.qkv.data)
         g_rows = ops.scratch("attention weights", rows.shape, rows.dtype)
-        weights, g_weights = (each.reshape(*queries.shape[:3], -1) for each in (rows, g_rows))
+        weights, g_weights = (matrix.reshape(*queries.shape[:3], -1) for matrix in (rows, g_rows))
         ops.batch_matmul(weights, g_attended, out=out[2], transpose_a=True)
         ops.batch_matmul(g_attended, values, out=g_weights, transpose_b=True)
         ops.softmax_grad(rows, g_rows, out=g_rows)

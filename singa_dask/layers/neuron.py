@@ -130,8 +130,8 @@ class Activation(Layer):
         self.in_place = self.is_fused or (self.conf.share_src_blobs and source.overwritable)
         if self.is_fused:
             source.relu, source.overwritable = True, False
-        made = self.add_output(source.shape, own_data=not self.in_place, own_grad=not self.in_place)
-        made.relu_of = source if self.is_fused else None
+        output = self.add_output(source.shape, own_data=not self.in_place, own_grad=not self.in_place)
+        output.relu_of = source if self.is_fused else None
 
     def is_relu(self) -> bool:
         """Tell whether this is a ReLU, and without a slope, so that the layer before it may compute it."""

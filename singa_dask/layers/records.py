@@ -158,9 +158,9 @@ class StoreConf(Conf):
         """Refuse a division by zero, and a part of a record."""
         if raw_value(data, "std_value", float, 1.0) == 0 or raw_value(data, "std_value", int, 1) == 0:
             yield ("std_value",), "expected another number than 0: records are divided by it."
-        given = [key for key in ("mean_file", "std_file", "mean_value", "std_value") if _has(data, key)]
-        if raw_value(data, "standardise", bool, False) and given:
-            yield ("standardise",), f"it computes mean and standard deviation itself. Leave out {' and '.join(given)}."
+        keys = [key for key in ("mean_file", "std_file", "mean_value", "std_value") if _has(data, key)]
+        if raw_value(data, "standardise", bool, False) and keys:
+            yield ("standardise",), f"it computes mean and standard deviation itself. Leave out {' and '.join(keys)}."
         missing = raw_value(data, "missing", str, "error")
         if missing not in ("error", "skip", "mean"):
             yield ("missing",), f"expected error, skip, mean or a number, got {missing!r}."
@@ -280,12 +280,12 @@ def stored_shape(conf: StoreConf) -> tuple[int, ...]:
     return (*shape[1:], shape[0]) if conf.layout == "NHWC" else shape
 
 
-def same_shape(found: Sequence[int], expected: Sequence[int]) -> bool:
+def same_shape(actual: Sequence[int], expected: Sequence[int]) -> bool:
     """Tell whether two shapes differ by axes of length one alone; a flat one is never the same as one that is not."""
-    return _squeezed(found) == _squeezed(expected)
+    return _squeezed(actual) == _squeezed(expected)
 
 
-def check_shape(url: str, found: Sequence[int], conf: StoreConf, what: str = "records") -> None:
+def check_shape(url: str, actual: Sequence[int], conf: StoreConf, what: str = "records") -> None:
     """Compare the shape of a store's records with what a job says.
 
     Axes of length one do not count. Flat records can have any shape of their size, and any record can be read as a flat
@@ -297,12 +297,12 @@ def check_shape(url: str, found: Sequence[int], conf: StoreConf, what: str = "re
         They do not agree.
     """
     expected = stored_shape(conf)
-    flat = min(len(_squeezed(found)), len(_squeezed(conf.shape))) <= 1
-    if same_shape(found, expected) or (flat and math.prod(found) == math.prod(expected)):
+    flat = min(len(_squeezed(actual)), len(_squeezed(conf.shape))) <= 1
+    if same_shape(actual, expected) or (flat and math.prod(actual) == math.prod(expected)):
         return
     said = "shape and layout: NHWC say" if conf.layout == "NHWC" else "shape says"
-    hint = _hint(tuple(found), conf) if math.prod(found) == math.prod(expected) else ""
-    raise DataError(f"{url}: {what} of {tuple(found)}, expected {expected}, as {said}.{hint}")
+    hint = _hint(tuple(actual), conf) if math.prod(actual) == math.prod(expected) else ""
+    raise DataError(f"{url}: {what} of {tuple(actual)}, expected {expected}, as {said}.{hint}")
 
 
 def check_records(store: Store, conf: StoreConf) -> None:
@@ -330,33 +330,33 @@ def without_labels(url: str, is_table: bool, others: Sequence[str] = ()) -> Data
     return DataError(f"{url}: the records have no labels. {hint} has_label: false to do without.")
 
 
-def _hint(found: tuple[int, ...], conf: StoreConf) -> str:
+def _hint(actual: tuple[int, ...], conf: StoreConf) -> str:
     """Say what to do about records that have the right size, but another shape."""
     shape = tuple(conf.shape)
-    if same_shape(found, shape):
+    if same_shape(actual, shape):
         return " These are channels first: leave layout out."
-    if len(shape) == 3 and same_shape(found, (*shape[1:], shape[0])):
+    if len(shape) == 3 and same_shape(actual, (*shape[1:], shape[0])):
         return (
             " These look like (height, width, channels): set layout: NHWC to read them so, or store them channels "
             "first, with array.transpose(0, 3, 1, 2)."
         )
-    if len(shape) == 3 and same_shape(found, (shape[2], *shape[:2])):
-        return f" The shape of images is [channels, height, width]: set shape: {list(found)}."
-    if len(found) == len(shape) and sorted(found) == sorted(shape):
-        axes = [1 + axis for axis in _axes(found, shape)]
+    if len(shape) == 3 and same_shape(actual, (shape[2], *shape[:2])):
+        return f" The shape of images is [channels, height, width]: set shape: {list(actual)}."
+    if len(actual) == len(shape) and sorted(actual) == sorted(shape):
+        axes = [1 + axis for axis in _axes(actual, shape)]
         return (
             f" These are the same axes in another order: store array.transpose({', '.join(map(str, (0, *axes)))}), or "
-            f"set shape: {list(found)}."
+            f"set shape: {list(actual)}."
         )
-    return f" Set shape: {list(found)}, or shape: [{math.prod(found)}] for values in a row."
+    return f" Set shape: {list(actual)}, or shape: [{math.prod(actual)}] for values in a row."
 
 
-def _axes(found: Sequence[int], expected: Sequence[int]) -> list[int]:
+def _axes(actual: Sequence[int], expected: Sequence[int]) -> list[int]:
     """Return for each expected axis one of the same size; those of equal sizes keep their order."""
-    left = list(range(len(found)))
+    left = list(range(len(actual)))
     chosen = []
     for size in expected:
-        axis = next(axis for axis in left if found[axis] == size)
+        axis = next(axis for axis in left if actual[axis] == size)
         left.remove(axis)
         chosen.append(axis)
     return chosen
@@ -373,10 +373,11 @@ def _squeezed(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(n for n in shape if n != 1)
 
 
-def _check_keywords(backend: str, url: str, given: Mapping[str, Any]) -> None:
+def _check_keywords(backend: str, url: str, user_conf: Mapping[str, Any]) -> None:
     """Check that a store takes what ``user_conf`` says."""
     known = inspect.signature(STORES.find(backend)).parameters
-    unknown = [] if any(each.kind == each.VAR_KEYWORD for each in known.values()) else sorted(given.keys() - known)
+    takes_all = any(option.kind == option.VAR_KEYWORD for option in known.values())
+    unknown = [] if takes_all else sorted(user_conf.keys() - known)
     if unknown:
         options = known.keys() - {"url", "storage_options"}
         hint = suggest(unknown[0], options) if options else "It takes none."
@@ -491,5 +492,5 @@ def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType
     if same_shape(record.shape, stored_shape(conf)) or not same_shape(record.shape, conf.shape):
         check_shape(url, record.shape, conf, "a record")
         record = in_layout(record[None], conf)[0]
-    made: Array = record.reshape(shape).astype(dtype)
-    return made
+    statistic: Array = record.reshape(shape).astype(dtype)
+    return statistic

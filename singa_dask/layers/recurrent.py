@@ -146,8 +146,8 @@ class Recurrent(Layer):
             self.add_param((self.dim, self.own.total), initial=lambda whole: ORTHOGONAL) for _ in range(n_gates)
         ]
         has_biases = block.bias_term and len(self.conf.param) != 2 * n_gates
-        made = [self.add_bias(self.dim, has_biases, ONES if gate == "f" else ZEROS) for gate in self.gates]
-        self.biases = [bias for bias in made if bias is not None]
+        biases = [self.add_bias(self.dim, has_biases, ONES if gate == "f" else ZEROS) for gate in self.gates]
+        self.biases = [bias for bias in biases if bias is not None]
 
     def _add_buffers(self) -> None:
         """Declare the states: the first one, and after it the output; and what the gradient needs."""

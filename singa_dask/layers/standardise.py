@@ -41,7 +41,7 @@ def measure(layer: StoreInput, index: int, count: int, check: Callable[[], None]
         # blocks begin a new group where their first record is beyond so many bytes
         numbers = store.starts[:-1] * store.record_bytes // GROUP_BYTES
         groups = np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(numbers)) + 1)
-        first, stop = (each * len(groups) // count for each in (index, index + 1))
+        first, stop = (part * len(groups) // count for part in (index, index + 1))
         reader = BlockReader(store, 1, False, tolerant=conf.on_error != "raise", labels=conf.labels)
         moments = []
         for blocks in groups[first:stop]:
@@ -83,7 +83,7 @@ def scaling_of(layer: str, parts: Sequence[GroupMoments], warn: Callable[[str], 
         Their values are too large.
     """
     names, ordered = parts[0].names, sorted(parts, key=lambda part: part.first)
-    total = reduce(Moments.merged, (each for part in ordered for each in part.moments), NONE)
+    total = reduce(Moments.merged, (moments for part in ordered for moments in part.moments), NONE)
     if not total.n:
         raise DataError(f"layer {layer}: no records to compute mean and standard deviation of.")
     for at in np.flatnonzero(~np.isfinite(total.squares)).tolist():

@@ -299,8 +299,8 @@ class Sampling(Counting):
 
     def setup(self) -> None:
         self.sampling = self.conf.block(SamplingConf)
-        made = self.add_output((self.sources[0].shape[0], 1), requires_grad=False, dtype=self.context.param_dtype)
-        self.draws = self.buffer("draws", made.shape)
+        output = self.add_output((self.sources[0].shape[0], 1), requires_grad=False, dtype=self.context.param_dtype)
+        self.draws = self.buffer("draws", output.shape)
 
     def forward(self, phase: Phase) -> None:
         rows, out, n_before = self.rows(), self.features[0].data, self.count()

@@ -304,10 +304,10 @@ class NeuralNet:
 
     def param_path(self, name: str) -> tuple[str | int, ...]:
         """Return where the job describes a param, for an error."""
-        found = [
+        paths = [
             node.problem("", ("param", k)).path for param, node, k in self.shared_params.located() if param.name == name
         ]
-        return found[0]
+        return paths[0]
 
     def take_metrics(self, weight: float = 1.0) -> Totals:
         """Return (sum, count) of each metric since the last call, and start anew.
@@ -321,7 +321,7 @@ class NeuralNet:
         names: dict[str, set[str]] = {layer: set(metrics) for layer, metrics in taken.items()}
         for layer in self.all_layers:
             names.setdefault(layer.conf_name, set()).update(layer.traits.metrics)
-        times = Counter(name for each in names.values() for name in each)
+        times = Counter(name for of_layer in names.values() for name in of_layer)
         # a layer that computes a part of the batch weighs as much as that
         weights = {
             layer.conf_name: weight * (self.context.weight if layer.site.batch_shard.count > 1 else 1.0)
@@ -368,14 +368,14 @@ class NeuralNet:
             try:
                 layer.check_source()
             except ConfigError as error:
-                problems += [nodes[layer.name].problem(found.message, found.path) for found in error.problems]
+                problems += [nodes[layer.name].problem(problem.message, problem.path) for problem in error.problems]
         if problems:
             raise ConfigError(problems)
 
     def cursors(self) -> dict[str, dict[str, Any]]:
         """Return where each input layer of this worker stands in its records, the same for all parts of it."""
-        found = {layer.conf_name: layer.cursor() for layer in self.inputs}
-        return {name: cursor for name, cursor in found.items() if cursor is not None}
+        cursors = {layer.conf_name: layer.cursor() for layer in self.inputs}
+        return {name: cursor for name, cursor in cursors.items() if cursor is not None}
 
     def seek(self, cursors: Mapping[str, Mapping[str, Any]]) -> None:
         """Put the input layers of this worker where `cursors` says; one that it does not name stays.
@@ -412,8 +412,8 @@ class NeuralNet:
     def layers_of_job(self) -> list[tuple[Layer, int]]:
         """Return the layers with params and their places in the job; one of the copies, or parts, of each."""
         nodes = {node.name: node for node in self.nodes}
-        found = {nodes[layer.name].index: layer for layer in reversed(self.all_layers) if layer.params}
-        return [(layer, index) for index, layer in sorted(found.items())]
+        layers = {nodes[layer.name].index: layer for layer in reversed(self.all_layers) if layer.params}
+        return [(layer, index) for index, layer in sorted(layers.items())]
 
     def unread_layers(self) -> list[Node]:
         """Return the layers of the job that no other one reads, in their order there: a node of each."""
@@ -446,8 +446,8 @@ def _show_shape(feature: Feature) -> str:
 
 
 def _show_param(param: Param) -> str:
-    shown = f"{param.name} {' x '.join(map(str, param.shape))}"
-    return shown if param.owner is param else f"{shown} (of {param.owner.name})"
+    text = f"{param.name} {' x '.join(map(str, param.shape))}"
+    return text if param.owner is param else f"{text} (of {param.owner.name})"
 
 
 def pass_on_reads(layers: Sequence[Layer]) -> None:

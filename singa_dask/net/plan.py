@@ -165,14 +165,14 @@ def _reads_records(node: Node) -> bool:
 
 def _edges(node: Node, lengths: Mapping[str, int]) -> list[_Edge]:
     """Read how each source of a layer is connected."""
-    conf, made = node.conf, []
+    conf, edges = node.conf, []
     custom = iter(conf.unroll_steps)
     for k, source in enumerate(output.node for output in node.sources):
         shift = conf.shift[k] if k < len(conf.shift) else 0
         whole = lengths[source] == 1 and lengths[node.name] > 1 and not shift
         kind = conf.unroll_conn_type[k] if k < len(conf.unroll_conn_type) else "OneToAll" if whole else "OneToOne"
-        made.append(_Edge(source, kind, shift, next(custom, ()) if kind == "Customized" else ()))
-    return made
+        edges.append(_Edge(source, kind, shift, next(custom, ()) if kind == "Customized" else ()))
+    return edges
 
 
 def _copy(node: Node, edges: Sequence[_Edge], lengths: Mapping[str, int], step: int) -> Node:
@@ -297,13 +297,13 @@ class _Merger:
 
     def nodes(self) -> list[Node]:
         """Return the merged list."""
-        made: list[Node] = []
+        nodes: list[Node] = []
         for name, group in self.groups.items():
             before = set(self.concates)
             own = [self._merge(name)] if name in self.merged else [self._keep(copy) for copy in group]
-            made += [self.concates[new] for new in self.concates if new not in before]
-            made += own
-        return [each for node in made for each in (node, self.slices.get(node.name)) if each is not None]
+            nodes += [self.concates[new] for new in self.concates if new not in before]
+            nodes += own
+        return [each for node in nodes for each in (node, self.slices.get(node.name)) if each is not None]
 
     def _merge(self, name: str) -> Node:
         first, n_steps = self.groups[name][0], self.lengths[name]
@@ -553,11 +553,11 @@ class _Partitioner:
         if way.concate_dim is None:
             return pieces[0]
         what = str(output) if way.slice_dim is None else f"slice({output},{way.slice_dim})->{part}"
-        made = f"concate({what})@{worker}"
-        if made not in self.made:
+        name = f"concate({what})@{worker}"
+        if name not in self.made:
             facts = self._facts(output) | {"worker": worker}
-            self._add(concate_node(made, pieces, reader.index, way.concate_dim, **facts))
-        return NodeOutput(made)
+            self._add(concate_node(name, pieces, reader.index, way.concate_dim, **facts))
+        return NodeOutput(name)
 
     def _cut(
         self, of: NodeOutput, output: NodeOutput, axis: int | None, reader: Node, worker: int, part: int
@@ -565,11 +565,11 @@ class _Partitioner:
         """Return a piece of an output, cut along an axis for the parts of its readers."""
         if axis is None:
             return output
-        made = f"slice({output},{axis})"
-        if made not in self.made:
+        name = f"slice({output},{axis})"
+        if name not in self.made:
             facts = self._facts(of) | {"worker": worker}
-            self._add(slice_node(made, output, reader.index, axis, self.n_workers, **facts))
-        return NodeOutput(made, part)
+            self._add(slice_node(name, output, reader.index, axis, self.n_workers, **facts))
+        return NodeOutput(name, part)
 
     def _bridge(self, of: NodeOutput, output: NodeOutput, worker: int, other: int, reader: Node) -> NodeOutput:
         """Return an output on another worker."""
@@ -622,7 +622,7 @@ def layers_in_phase(layers: Sequence[LayerConf], phase: Phase) -> list[Node]:
 
 def check_types(nodes: Sequence[Node]) -> list[Node]:
     """Refuse types that nobody knows, or that a job does not name, all at once; find out how many outputs each has."""
-    problems, found = [], []
+    problems, known = [], []
     for node in nodes:
         if LAYERS.is_hidden(node.conf.type):
             message = (
@@ -632,12 +632,12 @@ def check_types(nodes: Sequence[Node]) -> list[Node]:
         try:
             key, block = node.traits.outputs_key, node.cls.block
             n_outputs = getattr(node.conf.block(block), key[1]) if key and block else 0
-            found.append(replace(node, n_outputs=n_outputs))
+            known.append(replace(node, n_outputs=n_outputs))
         except ConfigError as error:
             problems.append(node.problem(str(error), ("type",)))
     if problems:
         raise ConfigError(problems)
-    return found
+    return known
 
 
 def cut_feedback_edges(nodes: Sequence[Node]) -> list[Node]:

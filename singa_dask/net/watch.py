@@ -56,9 +56,9 @@ def watch_backward(layer: Layer, phase: Phase, backward: Callable[[Layer, Phase]
     """
     gradients = [] if adds else param_gradients(layer)
     if not layer.traits.forwards:
-        given = [feature.grad for feature in layer.features]
+        of_outputs = [feature.grad for feature in layer.features]
         gradients += [
-            (name, grad) for name, grad in _source_gradients(layer) if not any(grad is each for each in given)
+            (name, grad) for name, grad in _source_gradients(layer) if not any(grad is other for other in of_outputs)
         ]
     before = [_copy(layer, grad) for _, grad in param_gradients(layer)]
     kept = _source_data(layer)

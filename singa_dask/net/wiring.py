@@ -190,7 +190,7 @@ class Params:
     def _assign(self, param: Param, owner: Param) -> None:
         """Let a param of this worker use what is kept here of its owner."""
         key = param.key_of(owner.name)
-        kept = next((each for each in self.owners if each.key == key), None)
+        kept = next((owned for owned in self.owners if owned.key == key), None)
         if kept is None:
             kept = param if param.key == key else Param.part_of(owner, param)
             kept.gate = self.gate
@@ -213,10 +213,10 @@ def check_shares(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> list[Pro
     inputs = [(node, layers[node.name]) for node in nodes if node.name in layers and not node.sources]
     if nodes[0].worker is not None:
         message = "a number for each worker needs partition_dim: 0 in all layers. Give one number, for the whole group."
-        found = [
+        uneven = [
             node for node, layer in inputs if isinstance(layer, StoreInput) and len(layer.store_conf.batchsize) > 1
         ]
-        return [node.problem(message, ("store_conf", "batchsize")) for node in found[:1]]
+        return [node.problem(message, ("store_conf", "batchsize")) for node in uneven[:1]]
     message = "this type gives each worker as many records, and another layer of the net does not."
     return [node.problem(message, ("type",)) for node, layer in inputs if not isinstance(layer, StoreInput)]
 
@@ -281,7 +281,7 @@ class Wiring:
             if not self.context.shares:
                 check_equal_parts(node, layer)
         except ConfigError as error:
-            return [_located(node, found) for found in error.problems]
+            return [_located(node, problem) for problem in error.problems]
         self._prototypes.setdefault((node.layer, node.worker), layer)
         self.all_layers.append(layer)
         self.by_name[layer.name] = layer
@@ -320,12 +320,12 @@ class Wiring:
             try:
                 layer.bind_feedback(feature)
             except ConfigError as error:
-                yield from (node.problem(found.message, found.path) for found in error.problems)
+                yield from (node.problem(problem.message, problem.path) for problem in error.problems)
 
 
-def _located(node: Node, found: Problem) -> Problem:
+def _located(node: Node, problem: Problem) -> Problem:
     """Return a problem with a layer with its path from the top of the job."""
     if not node.inserted:
-        return node.problem(found.message, found.path)
-    message = f"what it reads cannot be shared by the workers: {found.message} Say another partition_dim."
+        return node.problem(problem.message, problem.path)
+    message = f"what it reads cannot be shared by the workers: {problem.message} Say another partition_dim."
     return node.problem(message, ("partition_dim",))

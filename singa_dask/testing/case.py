@@ -69,20 +69,20 @@ class Case(NamedTuple):
 
     def sources(self, ops: NumpyOps = CPU, dtype: Any = np.float64, without: Collection[int] = ()) -> list[Feature]:
         """Return made-up sources, some ``without`` gradients; a second one of a recurrent layer is its first state."""
-        made = []
+        sources = []
         for k, shape in enumerate(self.shapes):
             learns = k not in without and k < len(self.shapes) - self.fixed
-            given = self.labels if "labels" in self.cls.traits.consumed(k) | self.cls.traits.forwards else None
-            if "labels" in self.cls.traits.forwards and given is None:
-                given = [0] * shape[0]
-            each = source(shape, k, kink=self.kink, labels=given, grad=learns, ops=ops, dtype=dtype)
+            labels = self.labels if "labels" in self.cls.traits.consumed(k) | self.cls.traits.forwards else None
+            if "labels" in self.cls.traits.forwards and labels is None:
+                labels = [0] * shape[0]
+            feature = source(shape, k, kink=self.kink, labels=labels, grad=learns, ops=ops, dtype=dtype)
             if self.integers and k >= len(self.shapes) - self.fixed:
-                ops.copy(np.random.default_rng(k).integers(0, self.integers, shape).astype(float), out=each.data)
+                ops.copy(np.random.default_rng(k).integers(0, self.integers, shape).astype(float), out=feature.data)
             if self.cls.traits.consumed(k).isdisjoint(("data", "one_hot_index", "raw")):
-                each.own_data, each.data = False, None
-            each.n_steps = 1 if k and self.cls.traits.recurrent else self.n_steps
-            made.append(each)
-        return made
+                feature.own_data, feature.data = False, None
+            feature.n_steps = 1 if k and self.cls.traits.recurrent else self.n_steps
+            sources.append(feature)
+        return sources
 
     def wired(
         self, ops: NumpyOps = CPU, dtype: Any = np.float64, sources: Sequence[Feature] | None = None, **more: Any
@@ -157,7 +157,7 @@ def wire(
 @contextmanager
 def _without_data(sources: Sequence[Feature]) -> Iterator[None]:
     """Take the data of sources away: a net allocates them after it has set up all layers."""
-    kept = [(each, each.own_data, each.data) for each in sources if each.has_data]
+    kept = [(feature, feature.own_data, feature.data) for feature in sources if feature.has_data]
     for source, _, _ in kept:
         source.own_data, source.data = False, None
     yield
@@ -200,23 +200,23 @@ def results(
         What is run before that.
     """
     random = np.random.default_rng(5)
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     layer.context.states.clear()
     for feature in layer.features:
         feature.consumed_as.add("data")
     forward(layer)
     for k, feature in enumerate(layer.features):
-        found |= {f"output {k}": feature.data, f"labels {k}": feature.labels, f"index {k}": feature.one_hot_index}
+        arrays |= {f"output {k}": feature.data, f"labels {k}": feature.labels, f"index {k}": feature.one_hot_index}
         drawn = random.normal(size=feature.shape)
         if feature.grad is not None:
             layer.ops.copy(drawn if weights is None else weights[k], out=feature.grad)
-    found |= {f"the sum of metric {name!r}": total for name, (total, _) in layer.metrics.take().items()}
+    arrays |= {f"the sum of metric {name!r}": total for name, (total, _) in layer.metrics.take().items()}
     if back:
         between()
         backward(layer)
-        found |= {f"the gradient of source {k}": each.grad for k, each in enumerate(layer.sources)}
-        found |= {f"the gradient of param {each.name!r}": each.grad for each in layer.params}
-    return {name: np.array(layer.ops.to_host(each)) for name, each in found.items() if each is not None}
+        arrays |= {f"the gradient of source {k}": each.grad for k, each in enumerate(layer.sources)}
+        arrays |= {f"the gradient of param {each.name!r}": each.grad for each in layer.params}
+    return {name: np.array(layer.ops.to_host(each)) for name, each in arrays.items() if each is not None}
 
 
 HINTS = {
@@ -254,7 +254,7 @@ def _told(error: Exception) -> str:
     if isinstance(error, SingaError):
         return str(error)
     entries = traceback.extract_tb(error.__traceback__)
-    entry = next((each for each in reversed(entries) if "singa_dask" not in Path(each.filename).parts), entries[-1])
+    entry = next((frame for frame in reversed(entries) if "singa_dask" not in Path(frame.filename).parts), entries[-1])
     hint = "".join(f". {hint}" for what, hint in HINTS.items() if what in str(error))
     return f"{entry.filename}:{entry.lineno}: {type(error).__name__}: {error}{hint}"
 

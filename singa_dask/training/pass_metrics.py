@@ -53,13 +53,13 @@ class PassMetrics:
         fitting: dict[str, list[str]] = {name: [] for name in facts}
         for i, metric in enumerate(dict.fromkeys(names)):
             unfit = {name: _misfit(metric, name, *fact) for name, fact in facts.items()}
-            for name in (found := [name for name, reason in unfit.items() if not reason]):
+            for name in (fit := [name for name, reason in unfit.items() if not reason]):
                 fitting[name].append(metric)
-            if not found:
+            if not fit:
                 problems.append(Problem(("metrics", i), f"{metric}: {next(iter(unfit.values()), missing)}"))
         if problems:
             raise ConfigError(problems)
-        self._scores = {name: Scores(*facts[name], found) for name, found in fitting.items() if found}
+        self._scores = {name: Scores(*facts[name], fit) for name, fit in fitting.items() if fit}
         known = [metric for layer in layers.values() for metric in layer.traits.metrics]
         self._times = Counter([*known, *(metric for scores in self._scores.values() for metric in scores.names)])
 
@@ -134,7 +134,7 @@ class Scores:
 
     def __init__(self, kind: str, n: int, names: Sequence[str]) -> None:
         self.kind, self.n, self.names = kind, n, list(names)
-        self._n_classes, self._tops = max(n, 2), [int(found[1]) for name in names if (found := TOP.fullmatch(name))]
+        self._n_classes, self._tops = max(n, 2), [int(match[1]) for name in names if (match := TOP.fullmatch(name))]
         self._n_bytes = 0
         self._arrays: dict[str, Array] = {}
         self._kept: list[tuple[Array, Array]] = []
@@ -178,8 +178,8 @@ class Scores:
         known = self._arrays
         if "keys" in state:
             both = [known, state] if "keys" in known else [state]
-            known["keys"], index = np.unique(np.concatenate([each["keys"] for each in both]), return_inverse=True)
-            pairs = np.concatenate([each["pairs"] for each in both])
+            known["keys"], index = np.unique(np.concatenate([counts["keys"] for counts in both]), return_inverse=True)
+            pairs = np.concatenate([counts["pairs"] for counts in both])
             known["pairs"] = np.zeros(len(known["keys"]), np.int64)
             np.add.at(known["pairs"], index, pairs)
         for name in {"counts", "own"} & state.keys():
@@ -215,15 +215,15 @@ class Scores:
             return float(np.mean((hits / true)[true > 0]))
         what, _, average = name.partition("_")
         if average == "micro":
-            hits, predicted, true = (np.sum(each, keepdims=True) for each in (hits, predicted, true))
+            hits, predicted, true = (np.sum(by_class, keepdims=True) for by_class in (hits, predicted, true))
         below = {"precision": predicted, "recall": true, "f1": (predicted + true) / 2}[what]
-        each = np.where(below > 0, hits / np.maximum(below, 0.5), 0.0)
+        by_class = np.where(below > 0, hits / np.maximum(below, 0.5), 0.0)
         if not average:
-            return float(each[-1])
+            return float(by_class[-1])
         if average == "weighted" and true.sum():
-            return float(np.average(each, weights=true))
+            return float(np.average(by_class, weights=true))
         # a class that neither is there nor is predicted does not count; a label does
-        return float(np.mean(each[(predicted > 0) | (true > 0) | ("counts" in self._arrays)]))
+        return float(np.mean(by_class[(predicted > 0) | (true > 0) | ("counts" in self._arrays)]))
 
     def _counted(self) -> npt.NDArray[np.int64]:
         """Return, by class or label, how many are rightly predicted, predicted, and there: (3, n)."""
@@ -249,7 +249,7 @@ class Scores:
             y = y[:, None] == np.arange(self.n)
             if not y.any(0).all():
                 return np.nan
-        y, p = (each.reshape(len(each), -1) for each in (y, p))
+        y, p = (values.reshape(len(values), -1) for values in (y, p))
         return float(np.mean([_area(name, y[:, k] > 0.5, p[:, k]) for k in range(p.shape[1])]))
 
 
@@ -293,5 +293,5 @@ def _of_values(name: str, moments: Array) -> float:
         return float(np.mean({"mse": squares / n, "mae": absolutes / n, "rmse": np.sqrt(squares / n)}[name]))
     # of a constant target: 1 if it is met, else 0
     constant = np.where(squares > 0, 0.0, 1.0)
-    each = np.where(deviations > 0, 1 - squares / deviations, constant)
-    return float(np.mean(each)) if n[0] > 1 else np.nan
+    by_target = np.where(deviations > 0, 1 - squares / deviations, constant)
+    return float(np.mean(by_target)) if n[0] > 1 else np.nan
