@@ -19,7 +19,7 @@ from singa_dask.conf import Conf, InitConf, LayerConf, ParamConf, Phase
 from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.gate import Gate
-from singa_dask.layers.feature import Feature, Param, ParamShard, Span, Traits
+from singa_dask.layers.feature import Connection, Feature, Param, ParamShard, Span, Traits
 from singa_dask.layers.metrics import Metrics
 from singa_dask.ops.contract import Array, DType, Ops, Scalar
 from singa_dask.registry import Registry
@@ -238,45 +238,6 @@ class Buffer:
 VERBS = {"compute_feature": "forward", "compute_gradient": "backward"}
 
 
-def define_verbs(cls: Any) -> None:
-    """Let a verb of a class be called by both of its names.
-
-    Raises
-    ------
-    TypeError
-        The class defines both.
-    """
-    own = vars(cls)
-    for singa, verb in VERBS.items():
-        if singa in own and verb in own:
-            raise TypeError(f"{cls.__name__} defines {verb}() and {singa}(), which mean the same. Define one.")
-        if singa in own:
-            setattr(cls, verb, own[singa])
-        elif verb in own:
-            setattr(cls, singa, own[verb])
-
-
-def inherit_traits(cls: Any) -> None:
-    """Take away inherited traits that the code of a class could make wrong, unless the class states its traits.
-
-    Raises
-    ------
-    TypeError
-        A trait stands beside ``traits``, where nothing reads it.
-    """
-    own = vars(cls)
-    for name in (trait.name for trait in fields(Traits)):
-        if name in own:
-            raise TypeError(f"{cls.__name__}.{name} is a trait. Say traits = Traits({name}=...).")
-    if "traits" in own:
-        return
-    cls.traits = cls.traits.replace(capturable=False)
-    if not own.keys().isdisjoint(("setup", *VERBS.values())):
-        cls.traits = cls.traits.replace(
-            accumulates=False, time_foldable=False, feature_parallel=None, reads_gradients=False
-        )
-
-
 LAYERS: Registry[Layer] = Registry("layer type")
 
 
@@ -322,9 +283,32 @@ class Layer:
     metrics: Metrics
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let a verb be called by SINGA's name too, and take away traits that the code of the class could make wrong.
+
+        Raises
+        ------
+        TypeError
+            The class defines a verb by both of its names; or a trait stands beside ``traits``, where nothing reads it.
+        """
         super().__init_subclass__(**kwargs)
-        define_verbs(cls)
-        inherit_traits(cls)
+        own = vars(cls)
+        for singa, verb in VERBS.items():
+            if singa in own and verb in own:
+                raise TypeError(f"{cls.__name__} defines {verb}() and {singa}(), which mean the same. Define one.")
+            if singa in own:
+                setattr(cls, verb, own[singa])
+            elif verb in own:
+                setattr(cls, singa, own[verb])
+        for name in (trait.name for trait in fields(Traits)):
+            if name in own:
+                raise TypeError(f"{cls.__name__}.{name} is a trait. Say traits = Traits({name}=...).")
+        if "traits" in own:
+            return
+        cls.traits = cls.traits.replace(capturable=False)
+        if not own.keys().isdisjoint(("setup", *VERBS.values())):
+            cls.traits = cls.traits.replace(
+                accumulates=False, time_foldable=False, feature_parallel=None, reads_gradients=False
+            )
 
     def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         self.conf = conf
@@ -670,6 +654,23 @@ def _mistake(layer: Layer) -> str:
     if one_gradient and any(feature.requires_grad for feature in layer.features):
         message = "several layers that read it would overwrite one gradient. Take needs_split=False out of its traits."
     return message
+
+
+def check_axes(layer: Layer, expected: str, *counts: int) -> None:
+    """Check that the first source of a layer has one of these numbers of axes.
+
+    Raises
+    ------
+    ConfigError
+        It has others; or no channels, where the features of images are to be shared by workers.
+    """
+    shape = layer.sources[0].shape
+    if len(shape) not in counts:
+        message = f"{layer.conf.srclayers[0]!r} gives records of {shape[1:]}, expected {expected}."
+        raise ConfigError(Problem(("srclayers",), message))
+    one_to_one = layer.traits.feature_parallel is Connection.ONE_TO_ONE
+    if layer.site.feature_shard.count > 1 and len(shape) == 3 and one_to_one:
+        raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Say 0."))
 
 
 def memory_of(layer: Layer) -> Iterator[Allocation]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from singa_dask.conf import LayerConf, Phase
+from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Count, Size, choice
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Buffer, Layer
-from singa_dask.layers.feature import ZEROS, Connection, Feature, Traits, glorot
+from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes
+from singa_dask.layers.feature import ZEROS, Connection, Traits, glorot
 from singa_dask.ops.contract import Array
 
 
@@ -88,20 +88,10 @@ class PoolingConf(WindowConf):
     """Step of the window down."""
 
 
-def image_shape(conf: LayerConf, source: Feature) -> tuple[int, int, int, int]:
-    """Return (N, C, H, W) of a source of images.
-
-    Raises
-    ------
-    ConfigError
-        It has none, with a path relative to the layer.
-    """
-    if len(source.shape) not in (3, 4):
-        message = (
-            f"{conf.srclayers[0]!r} gives records of {source.shape[1:]}, expected images (channels, height, width)."
-        )
-        raise ConfigError(Problem(("srclayers",), message))
-    n, *rest = source.shape
+def image_shape(layer: Layer) -> tuple[int, int, int, int]:
+    """Return (N, C, H, W) of the images that a layer reads; errors of `check_axes`."""
+    check_axes(layer, "images (channels, height, width)", 3, 4)
+    n, *rest = layer.sources[0].shape
     return (n, *rest) if len(rest) == 3 else (n, 1, *rest)  # type: ignore[return-value]
 
 
@@ -161,7 +151,7 @@ class Convolution(Windowed):
 
     def setup(self) -> None:
         block = self.conf.block(ConvolutionConf)
-        n_rows, n_channels, *sizes = image_shape(self.conf, self.sources[0])
+        n_rows, n_channels, *sizes = image_shape(self)
         places = self.set_window(block, "convolution_conf", (sizes[0], sizes[1]))
         span = self.feature_span(block.num_filters)
         output = self.add_output((n_rows, span.size, *places), overwritable=True, span=span)
@@ -209,9 +199,7 @@ class Pooling(Windowed):
 
     def setup(self) -> None:
         block = self.conf.block(PoolingConf)
-        n_rows, n_channels, *sizes = image_shape(self.conf, self.sources[0])
-        if self.site.feature_shard.count > 1 and len(self.sources[0].shape) != 4:
-            raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Say 0."))
+        n_rows, n_channels, *sizes = image_shape(self)
         places = self.set_window(block, "pooling_conf", (sizes[0], sizes[1]))
         for axis in range(2):
             if self.pad[axis] >= self.kernel[axis]:
@@ -271,9 +259,7 @@ class GlobalPooling(Layer):
 
     def setup(self) -> None:
         self.takes_mean = self.conf.block(GlobalPoolingConf).pool == "AVG"
-        n_rows, n_channels, height, width = image_shape(self.conf, self.sources[0])
-        if self.site.feature_shard.count > 1 and len(self.sources[0].shape) != 4:
-            raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Say 0."))
+        n_rows, n_channels, height, width = image_shape(self)
         self.size = (height, width)
         self.add_output((n_rows, n_channels), overwritable=True)
         self.where: Buffer | None = None

@@ -9,7 +9,7 @@ import numpy as np
 from singa_dask.conf import InitConf, LayerConf, Phase
 from singa_dask.conf.model import Conf, Count, Size
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.base import LAYERS, Layer, check_axes
 from singa_dask.layers.feature import Connection, RecordIds, Traits
 from singa_dask.ops.contract import Array
 
@@ -210,9 +210,7 @@ class PositionalEmbedding(Layer):
 
     def setup(self) -> None:
         block, site, shape = self.conf.block(PositionalEmbeddingConf), self.site, self.sources[0].shape
-        if len(shape) != 2:
-            message = f"{self.conf.srclayers[0]!r} gives records of {shape[1:]}, expected rows."
-            raise ConfigError(Problem(("srclayers",), message))
+        check_axes(self, "rows", 2)
         n_steps = site.first_step + site.n_steps
         if n_steps > block.max_length:
             message = f"expected at least {n_steps}, the time steps, got {block.max_length}."

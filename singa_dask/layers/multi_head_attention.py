@@ -7,7 +7,7 @@ import math
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.base import LAYERS, Layer, check_axes
 from singa_dask.layers.feature import ZEROS, Param, Traits, glorot
 from singa_dask.ops.contract import Array
 
@@ -73,9 +73,7 @@ class MultiHeadAttention(Layer):
     def _check(self, shape: tuple[int, ...]) -> None:
         """Refuse what cannot be computed."""
         site, key = self.site, "multiheadattention_conf"
-        if len(shape) != 2:
-            message = f"{self.conf.srclayers[0]!r} gives records of {shape[1:]}, expected rows."
-            raise ConfigError(Problem(("srclayers",), message))
+        check_axes(self, "rows", 2)
         if shape[1] % self.n_heads:
             message = f"expected a number that divides the {shape[1]} features, got {self.n_heads}."
             raise ConfigError(Problem((key, "num_heads"), message))

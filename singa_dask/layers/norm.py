@@ -9,7 +9,7 @@ from typing import Any
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Field, Finding, Size, raw_value
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.base import LAYERS, Layer, check_axes
 from singa_dask.layers.conv import as_images, image_shape
 from singa_dask.layers.feature import Connection, Traits
 from singa_dask.ops.contract import Array, Running
@@ -56,7 +56,7 @@ class LRN(Layer):
 
     def setup(self) -> None:
         block = self.conf.block(LRNConf)
-        self.shape = image_shape(self.conf, self.sources[0])
+        self.shape = image_shape(self)
         self.how = (block.local_size, block.alpha, block.beta, block.knorm)
         self.add_output(self.sources[0].shape, overwritable=True)
         self.work = self.buffer(
@@ -104,11 +104,7 @@ class BatchNorm(Layer):
 
     def setup(self) -> None:
         block, shape = self.conf.block(BMConf), self.sources[0].shape
-        if not 2 <= len(shape) <= 4:
-            message = f"{self.conf.srclayers[0]!r} gives records of {shape[1:]}, expected images or rows."
-            raise ConfigError(Problem(("srclayers",), message))
-        if self.site.feature_shard.count > 1 and len(shape) == 3:
-            raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Say 0."))
+        check_axes(self, "images or rows", 2, 3, 4)
         self.eps, self.momentum = block.epsilon, block.momentum
         self.rows_of_values = len(shape) == 2
         size = (shape[1] if len(shape) != 3 else 1,)
@@ -173,7 +169,7 @@ class GroupNorm(Layer):
 
     def setup(self) -> None:
         block = self.conf.block(GroupNormConf)
-        n_rows, n_channels, *_ = image_shape(self.conf, self.sources[0])
+        n_rows, n_channels, *_ = image_shape(self)
         if n_channels % block.num_groups:
             message = f"expected a number that divides the {n_channels} channels, got {block.num_groups}."
             raise ConfigError(Problem(("groupnorm_conf", "num_groups"), message))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -223,6 +224,13 @@ class Algorithm:
         """Run forward over the next batch of a test or validation net."""
         raise TypeError(f"{type(self).__name__} does not test: it has no test_one_batch()")
 
+    @contextmanager
+    def _batch(self) -> Iterator[None]:
+        """Compute a batch. Overflow shows as a loss that is not finite; a warning for each kernel helps nobody."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            yield
+        self.layer = None
+
     def check_losses(self, wait: bool = False) -> None:
         """Check that every loss, or error of an RBM, is finite before a gradient reaches the params.
 
@@ -284,20 +292,17 @@ class BP(Algorithm):
 
     def train_one_batch(self, step: int) -> None:
         self.net.context.step = step
-        # Overflow shows as a loss that is not finite; a warning for each kernel helps nobody.
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        with self._batch():
             if self._captured is not None and self._captured.should_replay() and self.net.on_layer is None:
                 self._replay(self._captured, step)
             else:
                 self.forward(Phase.TRAIN | Phase.FORWARD, self.collect)
                 self.check_losses()
                 self.backward(step)
-        self.layer = None
 
     def test_one_batch(self, phase: Phase) -> None:
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        with self._batch():
             self.forward(phase | Phase.FORWARD, _nothing)
-        self.layer = None
 
     def forward(self, phase: Phase, collect: Collect) -> None:
         """Compute all features in order."""
@@ -416,7 +421,7 @@ class CD(Algorithm):
 
     def train_one_batch(self, step: int) -> None:
         self.net.context.step = step
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        with self._batch():
             for layer in self.net.layers:
                 self.layer = layer
                 for param in layer.params:
@@ -429,15 +434,13 @@ class CD(Algorithm):
                 self.net.backward(layer, Phase.TRAIN)
                 for param in reversed(layer.params):  # a bias first: it leaves in the message that its weights fill
                     self.update(step, param)
-        self.layer = None
 
     def test_one_batch(self, phase: Phase) -> None:
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        with self._batch():
             for layer in self.net.layers:
                 self.layer = layer
                 self.net.forward(layer, phase | Phase.POSITIVE | Phase.FORWARD)
             self.reconstruct(Phase.TEST)
-        self.layer = None
 
     def sample(self) -> None:
         """Run the Gibbs chains; the first reconstruction is always that of the records, for their error."""
