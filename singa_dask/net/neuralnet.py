@@ -143,13 +143,13 @@ class NeuralNet:
         self.layers = wiring.layers
         self.all_layers = wiring.all_layers
         self.sources, self.readers = wiring.sources, wiring.readers
-        self.gate = params.gate
+        self.gate = context.gate
         self.owners = params.owners
         self.logical = params.logical
         self.shared_params = params
         self.on_layer: Callable[[Layer, str, int], None] | None = None
         self.is_watched = False
-        self._layers = wiring.by_name
+        self._layers, self._node_of = wiring.by_name, wiring.node_of
         self._copies = Copies(wiring.layers, wiring.readers)
 
     def __repr__(self) -> str:
@@ -359,16 +359,15 @@ class NeuralNet:
             All problems at once, with paths from the top of the job.
         """
         problems: list[Problem] = []
-        nodes = {node.name: node for node in self.nodes}
         # one part of each: all of them read the same store
         parts = {layer.conf_name: layer for layer in reversed(self.all_layers)}
         for layer in reversed(parts.values()):
-            if nodes[layer.name].index in without:
+            if self._node_of[layer.name].index in without:
                 continue
             try:
                 layer.check_source()
             except ConfigError as error:
-                problems += [nodes[layer.name].problem(problem.message, problem.path) for problem in error.problems]
+                problems += self._node_of[layer.name].located(error)
         if problems:
             raise ConfigError(problems)
 
@@ -411,8 +410,7 @@ class NeuralNet:
 
     def layers_of_job(self) -> list[tuple[Layer, int]]:
         """Return the layers with params and their places in the job; one of the copies, or parts, of each."""
-        nodes = {node.name: node for node in self.nodes}
-        layers = {nodes[layer.name].index: layer for layer in reversed(self.all_layers) if layer.params}
+        layers = {self._node_of[layer.name].index: layer for layer in reversed(self.all_layers) if layer.params}
         return [(layer, index) for index, layer in sorted(layers.items())]
 
     def unread_layers(self) -> list[Node]:
@@ -524,7 +522,7 @@ def make_net(job: JobConf, context: Context, ops: Ops, share_from: NeuralNet | N
     problems = list(wiring.problems)
     problems += check_shares(nodes, wiring.by_name) if context.shares and not shares else []
     pass_on_reads(wiring.all_layers)
-    params = Params(nodes, wiring.all_layers, wiring.is_here, context.gate)
+    params = Params(wiring)
     problems += params.index_names()
     problems += params.share_with(share_from.shared_params) if share_from else params.resolve_sharing()
     if problems:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from singa_dask.conf import LayerConf
-from singa_dask.errors import Problem
+from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Layer, Traits
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -107,6 +107,13 @@ class Node:
     def source_names(self) -> tuple[str, ...]:
         """Names of what it reads, for people."""
         return tuple(map(str, self.sources))
+
+    def located(self, error: ConfigError) -> list[Problem]:
+        """Return the problems with this layer with their paths from the top of the job."""
+        if not self.inserted:
+            return [self.problem(problem.message, problem.path) for problem in error.problems]
+        messages = [f"what it reads cannot be shared by the workers: {problem.message}" for problem in error.problems]
+        return [self.problem(f"{message} Say another partition_dim.", ("partition_dim",)) for message in messages]
 
     def problem(self, message: str, keys: Path = ()) -> Problem:
         """Say what is wrong at a key of this layer."""

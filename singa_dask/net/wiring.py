@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from singa_dask.conf import NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.gate import Gate
 from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, Param, ShardIndex, StoreInput
 from singa_dask.layers.base import wire
 from singa_dask.layers.connection import Feedback, Slice
@@ -59,13 +58,8 @@ class Params:
 
     Parameters
     ----------
-    nodes : sequence of Node
-    layers : sequence of Layer
-        Made of them, wired.
-    is_here : callable
-        (node) -> whether this worker computes its layer.
-    gate : Gate
-        Of all that are kept here.
+    wiring : Wiring
+        The layers.
 
     Attributes
     ----------
@@ -79,13 +73,8 @@ class Params:
         Those of another net whose values this one uses.
     """
 
-    def __init__(
-        self, nodes: Sequence[Node], layers: Sequence[Layer], is_here: Callable[[Node], bool], gate: Gate
-    ) -> None:
-        self.nodes = nodes
-        self.layers = layers
-        self.is_here = is_here
-        self.gate = gate
+    def __init__(self, wiring: Wiring) -> None:
+        self.wiring = wiring
         self.by_name: dict[str, Param] = {}
         self.owners: list[Param] = []
         self.logical: dict[str, LogicalParam] = {}
@@ -94,8 +83,8 @@ class Params:
 
     def located(self) -> list[tuple[Param, Node, int]]:
         """Return each param with its node and its index there, for errors."""
-        nodes = {node.name: node for node in self.nodes}
-        layers = [layer for layer in self.layers if layer.site.prototype is None]
+        layers = [layer for layer in self.wiring.all_layers if layer.site.prototype is None]
+        nodes = self.wiring.node_of
         return [(param, nodes[layer.name], k) for layer in layers for k, param in enumerate(layer.params)]
 
     def index_names(self) -> list[Problem]:
@@ -144,11 +133,11 @@ class Params:
         theirs: dict[tuple[str, int, int | None], Param] = {}
         for param, node, _ in other.located():
             column_part = node.part if node.partition_dim == 1 else 0
-            places = (node.worker, None) if other.is_here(node) else (node.worker,)
+            places = (node.worker, None) if other.wiring.is_here(node) else (node.worker,)
             theirs |= {(param.name, column_part, place): param for place in places}
         for param, node, k in self.located():
             column_part = node.part if node.partition_dim == 1 else 0
-            places = (node.worker, None) if self.is_here(node) else (node.worker,)
+            places = (node.worker, None) if self.wiring.is_here(node) else (node.worker,)
             found = next((found for place in places if (found := theirs.get((param.name, column_part, place)))), None)
             if found is None:
                 message = f"the training net has no param {param.name!r}. {suggest(param.name, other.by_name)}"
@@ -168,7 +157,7 @@ class Params:
 
     def assign_owners(self) -> None:
         """Decide what is kept and sent of each param: its parts, or the whole if layers need different parts of it."""
-        learning = {param for layer in self.layers if layer.learns for param in layer.params}
+        learning = {param for layer in self.wiring.all_layers if layer.learns for param in layer.params}
         for name in [param.name for param, _, _ in self.located() if not param.conf.share_from]:
             family, owner = self._families.pop(name, []), self.by_name[name]
             parts = {(param.whole_shape, param.shard and param.shard[1:]) for param, node in family if not node.part}
@@ -184,7 +173,7 @@ class Params:
                 if param in learning:
                     kept.n_gradients += 1
                     kept.users.add(node.layer)
-                if self.is_here(node):
+                if self.wiring.is_here(node):
                     self._assign(param, owner)
 
     def _assign(self, param: Param, owner: Param) -> None:
@@ -193,7 +182,7 @@ class Params:
         kept = next((owned for owned in self.owners if owned.key == key), None)
         if kept is None:
             kept = param if param.key == key else Param.part_of(owner, param)
-            kept.gate = self.gate
+            kept.gate = self.wiring.context.gate
             self.owners.append(kept)
         param.share(kept)
 
@@ -248,6 +237,8 @@ class Wiring:
     layers, all_layers : list of Layer
         Those of this worker, and those of all workers, in the order of ``nodes``.
     by_name : dict of str to Layer
+    node_of : dict of str to Node
+        By the name of the layer.
     sources, readers : dict of Layer to list of Layer
         The layers of this worker that one of them reads, and those that read it.
     """
@@ -259,6 +250,7 @@ class Wiring:
         self.layers: list[Layer] = []
         self.all_layers: list[Layer] = []
         self.by_name: dict[str, Layer] = {}
+        self.node_of = {node.name: node for node in self.nodes}
         self.sources: dict[Layer, list[Layer]] = {}
         self.readers: dict[Layer, list[Layer]] = {}
         self._prototypes: dict[tuple[str, int | None], Layer] = {}
@@ -281,7 +273,7 @@ class Wiring:
             if not self.context.shares:
                 check_equal_parts(node, layer)
         except ConfigError as error:
-            return [_located(node, problem) for problem in error.problems]
+            return node.located(error)
         self._prototypes.setdefault((node.layer, node.worker), layer)
         self.all_layers.append(layer)
         self.by_name[layer.name] = layer
@@ -320,12 +312,4 @@ class Wiring:
             try:
                 layer.bind_feedback(feature)
             except ConfigError as error:
-                yield from (node.problem(problem.message, problem.path) for problem in error.problems)
-
-
-def _located(node: Node, problem: Problem) -> Problem:
-    """Return a problem with a layer with its path from the top of the job."""
-    if not node.inserted:
-        return node.problem(problem.message, problem.path)
-    message = f"what it reads cannot be shared by the workers: {problem.message} Say another partition_dim."
-    return node.problem(message, ("partition_dim",))
+                yield from node.located(error)
