@@ -18,7 +18,7 @@ from singa_dask.conf import JobConf, load
 from singa_dask.layers import Param
 from singa_dask.ops import get_ops
 from singa_dask.training import SCHEDULES
-from singa_dask.training.updaters.rules import RMSPropConf
+from singa_dask.training.updaters import RMSPropConf
 
 SEED = 1
 # our gates in the order of PyTorch's, by the names of params in the job files

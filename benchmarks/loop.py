@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import AlgConf, JobConf, Phase
-from singa_dask.layers import LAYERS, Context, InputLayer, Param, Records
-from singa_dask.net import NetBuilder
+from singa_dask.layers import LAYERS, Context, InputLayer, Param, RecordIds
+from singa_dask.net import make_net
 from singa_dask.ops import BFLOAT16, NumpyOps
 from singa_dask.ops.contract import ArrayList
 from singa_dask.training import ALGORITHMS, UPDATERS, Algorithm, initial_values
@@ -32,7 +32,7 @@ class FixedBatch(InputLayer):
         """Take the records, and what is wanted of them."""
         self.ops.copy(records, out=self.features[0].data)
         if labels is not None:
-            self.features[0].records = Records(self.ops.labels(labels.astype(np.int32)))
+            self.features[0].records = RecordIds(self.ops.labels(labels.astype(np.int32)))
 
 
 def dtype_of(precision: str) -> np.dtype[Any]:
@@ -78,7 +78,7 @@ class Loop:
         anneals: bool = False,
     ) -> None:
         self.rate, self.anneals, self.n_steps = rate, anneals, 0
-        self.net = net = NetBuilder(job, Context(seed=seed, dtype=dtype_of(precision)), ops).build()
+        self.net = net = make_net(job, Context(seed=seed, dtype=dtype_of(precision)), ops)
         net.allocate()
         net.allocate_params()
         if values is not None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -14,11 +17,16 @@ from singa_dask.conf.model import Conf, Count, Field, Finding, Many, Positive, R
 from singa_dask.data import STORES, Store, detect, fs, open_store, with_cache
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.fs.decompression import DEFAULT_LIMIT_MB, with_limit
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES
 from singa_dask.data.stores.class_names import show_names
+from singa_dask.data.stores.jsonl import JsonLinesStore
 from singa_dask.data.stores.opening import is_pattern
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.table import TableStore
+from singa_dask.data.stores.table_csv import CsvPart
+from singa_dask.data.stores.table_part import table_files
 from singa_dask.errors import DataError
+from singa_dask.ops.contract import Array, DType
 from singa_dask.registry import suggest
 
 
@@ -150,9 +158,9 @@ class StoreConf(Conf):
         """Refuse a division by zero, and a part of a record."""
         if raw_value(data, "std_value", float, 1.0) == 0 or raw_value(data, "std_value", int, 1) == 0:
             yield ("std_value",), "expected another number than 0: records are divided by it."
-        given = [key for key in ("mean_file", "std_file", "mean_value", "std_value") if _has(data, key)]
-        if raw_value(data, "standardise", bool, False) and given:
-            yield ("standardise",), f"it computes mean and standard deviation itself. Leave out {' and '.join(given)}."
+        keys = [key for key in ("mean_file", "std_file", "mean_value", "std_value") if _has(data, key)]
+        if raw_value(data, "standardise", bool, False) and keys:
+            yield ("standardise",), f"it computes mean and standard deviation itself. Leave out {' and '.join(keys)}."
         missing = raw_value(data, "missing", str, "error")
         if missing not in ("error", "skip", "mean"):
             yield ("missing",), f"expected error, skip, mean or a number, got {missing!r}."
@@ -272,12 +280,12 @@ def stored_shape(conf: StoreConf) -> tuple[int, ...]:
     return (*shape[1:], shape[0]) if conf.layout == "NHWC" else shape
 
 
-def same_shape(found: Sequence[int], expected: Sequence[int]) -> bool:
+def same_shape(actual: Sequence[int], expected: Sequence[int]) -> bool:
     """Tell whether two shapes differ by axes of length one alone; a flat one is never the same as one that is not."""
-    return _squeezed(found) == _squeezed(expected)
+    return _squeezed(actual) == _squeezed(expected)
 
 
-def check_shape(url: str, found: Sequence[int], conf: StoreConf, what: str = "records") -> None:
+def check_shape(url: str, actual: Sequence[int], conf: StoreConf, what: str = "records") -> None:
     """Compare the shape of a store's records with what a job says.
 
     Axes of length one do not count. Flat records can have any shape of their size, and any record can be read as a flat
@@ -289,12 +297,12 @@ def check_shape(url: str, found: Sequence[int], conf: StoreConf, what: str = "re
         They do not agree.
     """
     expected = stored_shape(conf)
-    flat = min(len(_squeezed(found)), len(_squeezed(conf.shape))) <= 1
-    if same_shape(found, expected) or (flat and math.prod(found) == math.prod(expected)):
+    flat = min(len(_squeezed(actual)), len(_squeezed(conf.shape))) <= 1
+    if same_shape(actual, expected) or (flat and math.prod(actual) == math.prod(expected)):
         return
     said = "shape and layout: NHWC say" if conf.layout == "NHWC" else "shape says"
-    hint = _hint(tuple(found), conf) if math.prod(found) == math.prod(expected) else ""
-    raise DataError(f"{url}: {what} of {tuple(found)}, expected {expected}, as {said}.{hint}")
+    hint = _hint(tuple(actual), conf) if math.prod(actual) == math.prod(expected) else ""
+    raise DataError(f"{url}: {what} of {tuple(actual)}, expected {expected}, as {said}.{hint}")
 
 
 def check_records(store: Store, conf: StoreConf) -> None:
@@ -322,33 +330,33 @@ def without_labels(url: str, is_table: bool, others: Sequence[str] = ()) -> Data
     return DataError(f"{url}: the records have no labels. {hint} has_label: false to do without.")
 
 
-def _hint(found: tuple[int, ...], conf: StoreConf) -> str:
+def _hint(actual: tuple[int, ...], conf: StoreConf) -> str:
     """Say what to do about records that have the right size, but another shape."""
     shape = tuple(conf.shape)
-    if same_shape(found, shape):
+    if same_shape(actual, shape):
         return " These are channels first: leave layout out."
-    if len(shape) == 3 and same_shape(found, (*shape[1:], shape[0])):
+    if len(shape) == 3 and same_shape(actual, (*shape[1:], shape[0])):
         return (
             " These look like (height, width, channels): set layout: NHWC to read them so, or store them channels "
             "first, with array.transpose(0, 3, 1, 2)."
         )
-    if len(shape) == 3 and same_shape(found, (shape[2], *shape[:2])):
-        return f" The shape of images is [channels, height, width]: set shape: {list(found)}."
-    if len(found) == len(shape) and sorted(found) == sorted(shape):
-        axes = [1 + axis for axis in _axes(found, shape)]
+    if len(shape) == 3 and same_shape(actual, (shape[2], *shape[:2])):
+        return f" The shape of images is [channels, height, width]: set shape: {list(actual)}."
+    if len(actual) == len(shape) and sorted(actual) == sorted(shape):
+        axes = [1 + axis for axis in _axes(actual, shape)]
         return (
             f" These are the same axes in another order: store array.transpose({', '.join(map(str, (0, *axes)))}), or "
-            f"set shape: {list(found)}."
+            f"set shape: {list(actual)}."
         )
-    return f" Set shape: {list(found)}, or shape: [{math.prod(found)}] for values in a row."
+    return f" Set shape: {list(actual)}, or shape: [{math.prod(actual)}] for values in a row."
 
 
-def _axes(found: Sequence[int], expected: Sequence[int]) -> list[int]:
+def _axes(actual: Sequence[int], expected: Sequence[int]) -> list[int]:
     """Return for each expected axis one of the same size; those of equal sizes keep their order."""
-    left = list(range(len(found)))
+    left = list(range(len(actual)))
     chosen = []
     for size in expected:
-        axis = next(axis for axis in left if found[axis] == size)
+        axis = next(axis for axis in left if actual[axis] == size)
         left.remove(axis)
         chosen.append(axis)
     return chosen
@@ -365,11 +373,124 @@ def _squeezed(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(n for n in shape if n != 1)
 
 
-def _check_keywords(backend: str, url: str, given: Mapping[str, Any]) -> None:
+def _check_keywords(backend: str, url: str, user_conf: Mapping[str, Any]) -> None:
     """Check that a store takes what ``user_conf`` says."""
     known = inspect.signature(STORES.find(backend)).parameters
-    unknown = [] if any(each.kind == each.VAR_KEYWORD for each in known.values()) else sorted(given.keys() - known)
+    takes_all = any(option.kind == option.VAR_KEYWORD for option in known.values())
+    unknown = [] if takes_all else sorted(user_conf.keys() - known)
     if unknown:
         options = known.keys() - {"url", "storage_options"}
         hint = suggest(unknown[0], options) if options else "It takes none."
         raise DataError(f"{url}: {backend} takes no {unknown[0]!r} from user_conf. {hint}")
+
+
+logger = logging.getLogger(__name__)
+
+
+def open_named(
+    conf: StoreConf,
+    url: str,
+    backend: str | None,
+    storage_options: fs.Options,
+    facts: TableFacts | None,
+    plain: Callable[[], Store],
+) -> Store:
+    """Open records as ``plain`` does, or if they have named columns in another order, by the names of ``facts``.
+
+    Columns that the net does not read are passed over. Records without names are taken by position.
+
+    Raises
+    ------
+    DataError
+        They cannot be opened, or lack a column.
+    """
+    if facts is None:
+        return plain()
+    store, failure = None, DataError(url)
+    try:
+        store = plain()
+    except DataError as error:
+        failure = error
+    if store is not None and store.table_facts is not None and store.table_facts.names == facts.names:
+        return store
+    with contextlib.suppress(DataError):
+        backend = backend or detect(url, storage_options)
+    named = _open_by_name(conf, url, backend or "", storage_options, facts, store)
+    if store is None:
+        if named is None:
+            raise failure
+        return named
+    if named is not None:
+        store.close()
+    elif store.table_facts is None and "data" in store.schema:
+        _warn_once(url)
+    return named or store
+
+
+@functools.lru_cache(256)
+def _warn_once(url: str) -> None:
+    logger.warning("%s: no names of columns, so they are taken in the order of the training data", url)
+
+
+def _open_by_name(
+    conf: StoreConf, url: str, backend: str, storage_options: fs.Options, facts: TableFacts, plain: Store | None
+) -> Store | None:
+    """Open the columns of ``facts``; None if the records have no names, or the format reads no columns by name.
+
+    ``plain`` are the records by position, None if they cannot be opened so.
+    """
+    if backend == "jsonl" and "features" not in conf.user_conf and (plain is None or plain.table_facts is not None):
+        return JsonLinesStore(url, storage_options, facts.features, **conf.user_conf)
+    kind = STORES.find(backend).table_format if backend in STORES.names() else ""
+    names: tuple[str, ...] = ()
+    if kind == "csv" and conf.header is not False:
+        names = _header(url, storage_options, conf.separator)
+    if not names and (kind != "parquet" or plain is not None):
+        return None
+    labels = list(facts.labels) or [name for name in names[:1] if name not in facts.features]
+    columns = {"features": list(facts.features), "label": labels if conf.has_label else []}
+    return open_records(conf.model_copy(update=columns), url, kind, storage_options, lambda: facts)
+
+
+def _header(url: str, storage_options: fs.Options, separator: str) -> tuple[str, ...]:
+    """Return the names in the first line of a CSV file; empty if it has none."""
+    with contextlib.suppress(DataError):
+        part = CsvPart(table_files(url, storage_options)[0].url, storage_options, separator, BLOCK_BYTES, False)
+        part.source.close()
+        return tuple(part.names)
+    return ()
+
+
+def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType) -> Array | float | None:
+    """Return mean or std: one record of the file, else the value, else None.
+
+    Parameters
+    ----------
+    conf : StoreConf
+    key : str
+        ``"mean_file"`` or ``"std_file"``.
+    shape : sequence of int
+        Of a record, for the result.
+    dtype : dtype
+
+    Raises
+    ------
+    DataError
+        The file cannot be read, or its records have another shape.
+    """
+    url = getattr(conf, f"{key.removesuffix('_file')}_file")
+    value: float | None = getattr(conf, f"{key.removesuffix('_file')}_value")
+    if not url:
+        return value
+    backend = detect(url, conf.storage_options) or conf.backend
+    # there a line of text has no label, whatever the records have
+    text = {"separator": conf.separator, "has_label": False} if backend in backends_holding("text") else {}
+    with open_store(url, backend, conf.storage_options, **text) as store:
+        arrays = store.read_block(0)
+    record = (arrays["data"] if "data" in arrays else arrays["pixel"])[0]
+    # one that is channels first, as shape says, is taken as it is, whatever the layout of the records
+    if same_shape(record.shape, stored_shape(conf)) or not same_shape(record.shape, conf.shape):
+        check_shape(url, record.shape, conf, "a record")
+        record = in_layout(record[None], conf)[0]
+    statistic: Array = record.reshape(shape).astype(dtype)
+    return statistic

@@ -14,7 +14,7 @@ from singa_dask.conf import LayerConf
 from singa_dask.data import encode_record, open_store
 from singa_dask.data.stores.kvfile import KVFileWriter
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.layers import Context
+from singa_dask.layers import Context, base
 from singa_dask.ops import get_ops
 from tests.cli.conftest import ROOT
 
@@ -24,14 +24,14 @@ DIGITS = str(ROOT / "data/digits/test.arrow")
 def make(kind: type[StoreInput], **store: Any) -> StoreInput:
     conf = {"name": "data", "type": "Own", "store_conf": {"batchsize": 4, **store}}
     layer = kind(LayerConf.model_validate(conf), Context(phase=Phase.TRAIN))
-    layer.wire([], get_ops("numpy"))
+    base.wire(layer, [], get_ops("numpy"))
     layer.features[0].consumed_as.add("data")
     return layer
 
 
 def batch(layer: StoreInput) -> tuple[Any, Any]:
     layer.check_source()
-    layer.allocate()
+    base.allocate(layer)
     try:
         layer.forward(Phase.TRAIN | Phase.FORWARD)
     finally:
@@ -167,7 +167,7 @@ def test_a_store_of_ours_is_told_it_too() -> None:
 
 def test_a_layer_that_says_nothing_is_told_so() -> None:
     with pytest.raises(TypeError, match="Layer does not say its shapes"):
-        Layer(LayerConf(name="own", type="Own"), Context()).wire([Any], None)  # type: ignore[list-item]
+        base.wire(Layer(LayerConf(name="own", type="Own"), Context()), [Any], None)  # type: ignore[list-item]
 
 
 def test_a_batch_that_changes_its_shape_is_an_error() -> None:

@@ -12,6 +12,7 @@ from singa_dask.conf import Phase
 from singa_dask.data import STORES
 from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError, DataError
+from singa_dask.layers import base
 from singa_dask.layers.records import StoreConf, check_shape
 from tests.layers.test_input import layer_of, read
 from tests.net.jobs import build, layer
@@ -159,7 +160,7 @@ def test_preprocessing_gives_the_same_of_both_layouts(urls: tuple[str, str], tmp
         ]
         net = build(layers, phase=Phase.TRAIN)
         for each in net.layers:
-            each.allocate()
+            base.allocate(each)
         taken = []
         for _ in range(3):
             for each in net.layers:

@@ -92,7 +92,7 @@ def _check_standardised(nets: Mapping[Phase, NeuralNet]) -> None:
     trained: dict[str, bool] = {}
     for net in nets.values():  # that of training is the first
         for node, layer in zip(net.nodes, net.all_layers, strict=True):
-            if not isinstance(layer, StoreInput) or layer.reads_outputs:
+            if not isinstance(layer, StoreInput) or layer.traits.reads_beside:
                 continue
             said = layer.store_conf.standardise
             expected = trained.get(layer.conf_name, any(trained.values()))

@@ -13,13 +13,13 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.layers import StoreInput
 from singa_dask.layers.records import StoreConf
-from singa_dask.layers.standardise import Measured, measure, scaling_of
+from singa_dask.layers.standardise import GroupMoments, measure, scaling_of
 from singa_dask.runtime.inference.part import check_wanted
 from singa_dask.runtime.job.tasks import Runner
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units.initial_state import InitialState
 
-Found = tuple[str, Scaling | Measured]
+Found = tuple[str, Scaling | GroupMoments]
 
 
 def _measure(job: str, sources: Sequence[modules.Source], init_from: Sequence[str], index: int, of: int) -> list[Found]:
@@ -31,7 +31,7 @@ def _measure(job: str, sources: Sequence[modules.Source], init_from: Sequence[st
     conf = JobConf.from_json(job, REGISTRIES)
     net = build_nets(conf)[Phase.TRAIN]
     InitialState(conf, None, init_from).give_class_names(net)
-    found: dict[str, Scaling | Measured] = {}
+    found: dict[str, Scaling | GroupMoments] = {}
     for layer in net.all_layers:
         if isinstance(layer, StoreInput) and layer.store_conf.standardise and layer.conf_name not in found:
             given = net.context.class_names.inherited_scalings.get(layer.conf_name)
@@ -73,12 +73,12 @@ def compute_scalings(
         return {}
     text, n_tasks = job.model_dump_json(), job.cluster.nworker_groups * job.cluster.nworkers_per_group
     tasks = [partial(_measure, text, sources, init_from, i, n_tasks) for i in range(n_tasks)]
-    found: dict[str, list[Scaling | Measured]] = {}
+    found: dict[str, list[Scaling | GroupMoments]] = {}
     for name, part in itertools.chain(*run(tasks)):
         found.setdefault(name, []).append(part)
     made: dict[str, Mapping[str, Any]] = {}
     for name, parts in found.items():
-        measured = [part for part in parts if isinstance(part, Measured)]
+        measured = [part for part in parts if isinstance(part, GroupMoments)]
         given = next((part for part in parts if isinstance(part, Scaling)), None)
         made[name] = (given or scaling_of(name, measured, warn)).to_dict()
     return made

@@ -10,7 +10,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.gate import Gate
 from singa_dask.layers import Context, Span, StoreInput
-from singa_dask.net import NetBuilder, NeuralNet
+from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.planning.passes import (
@@ -198,4 +198,4 @@ def _build_net(
         gate=gate or Gate(),
     )
     context.gate.check()
-    return NetBuilder(job, context, ops, share_from=share_from).build()
+    return make_net(job, context, ops, share_from=share_from)

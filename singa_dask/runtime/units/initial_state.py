@@ -14,7 +14,7 @@ from singa_dask.comm import Address, ParamSlice
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, DataError, Problem
 from singa_dask.layers import Param, StoreInput
-from singa_dask.layers.standardise import find_scaling
+from singa_dask.layers.input import find_scaling
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.initial_values import InitialValues

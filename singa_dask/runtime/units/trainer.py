@@ -94,13 +94,13 @@ class Trainer:
         """Open the records of the training net, and begin to read; does not wait."""
         for layer in self._readers:
             self._running.layer = layer
-            layer.reader.read_ahead()
+            layer.read_ahead()
         self._running.layer = None
 
     def wait_for_records(self) -> None:
         """Wait until the first records are there."""
         for layer in self._readers:
-            layer.reader.wait()
+            layer.wait_for_batch()
 
     def position(self, step: int) -> dict[str, Any]:
         """Return a step, by phase and layer where the readers are, and what this worker has not reported yet."""

@@ -167,20 +167,20 @@ class WorkerMetrics:
 
     def take_bad(self) -> Iterator[dict[str, Any]]:
         """Yield the facts of each bad record since the last call, once if several layers read the same store."""
-        found = sum(layer.reader.bad_records for layer in self._inputs)
+        found = sum(len(layer.bad_ids()) for layer in self._inputs)
         if found == self._n_found:
             return
         self._n_found = found
-        self.bad_records = len(set().union(*(layer.reader.bad_ids() for layer in self._inputs)))
+        self.bad_records = len(set().union(*(layer.bad_ids() for layer in self._inputs)))
         for layer in self._inputs:
-            for bad in layer.reader.take_bad(layer.conf_name):
+            for bad in layer.take_bad():
                 key = tuple(value for name, value in bad.items() if name != "layer")
                 if key not in self._reported:
                     self._reported.add(key)
                     yield bad
 
     def _data_wait_s(self) -> float:
-        return sum(layer.reader.wait_s for layer in self._net.layers if isinstance(layer, StoreInput))
+        return sum(layer.wait_s for layer in self._net.layers if isinstance(layer, StoreInput))
 
     def waits_s(self) -> tuple[float, float]:
         """Return for how long the worker has waited for records, and for values of params, in seconds."""
@@ -190,11 +190,11 @@ class WorkerMetrics:
         """Return the part of this worker in the summary of the job, after ``seconds`` of training."""
         step_ms = 1e3 * np.asarray(timer.seconds or [0.0])
         n_steps = max(len(timer.seconds), 1)
-        n_local = sum(layer.reader.bytes_local for layer in self._inputs)
+        n_local = sum(layer.bytes_local for layer in self._inputs)
         return {
             "seconds": seconds,
             "step_ms": {"median": float(np.median(step_ms)), "p95": float(np.percentile(step_ms, 95))},
             "samples": len(timer.seconds) * self._n_rows * self._net.context.weight / self._n_workers,
             "wait_ms": {"data": 1e3 * self._data_wait_s() / n_steps, "params": 1e3 * self._params.wait_s / n_steps},
-            "read": {"local": n_local, "remote": sum(layer.reader.bytes_read for layer in self._inputs) - n_local},
+            "read": {"local": n_local, "remote": sum(layer.bytes_read for layer in self._inputs) - n_local},
         }
