@@ -1,31 +1,43 @@
-"""Driver: waits for room, submits a job to the `Jobs` of a Dask cluster, and follows its events to the end."""
+"""Driver: submits a job to the `Jobs` of a Dask cluster, and follows its events; on the cluster if it is detached."""
 
 from __future__ import annotations
 
+import logging
+import socket
+import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from distributed import Client
+from distributed import Client, Worker, WorkerPlugin
+from distributed.comm.addressing import get_address_host
+from distributed.utils import sync
 
 from singa_dask import modules
 from singa_dask.comm.loading import load_on_scheduler
-from singa_dask.conf import JobConf
+from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.data import fs
-from singa_dask.errors import ClusterError, LeftLineError, UnitError
+from singa_dask.errors import A_BUG, ClusterError, DataError, LeftLineError, SingaError, UnitError
+from singa_dask.observe.observers import Observers, open_observers
+from singa_dask.observe.run_directory import RunDirectory
 from singa_dask.redaction import redact
+from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.epochs import steps_by_task
 from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
 from singa_dask.runtime.job.jobs import Jobs
-from singa_dask.runtime.job.names import JOBS, SIGNAL_CODES, Op, this_user, topic_of
-from singa_dask.runtime.job.placing import Placed, place_on_cluster
-from singa_dask.runtime.job.report import Result, summarise
+from singa_dask.runtime.job.names import DRIVERS, JOBS, SIGNAL_CODES, Op, this_user, topic_of
+from singa_dask.runtime.job.placing import Placed, on_dask, place_on_cluster
+from singa_dask.runtime.job.record import Result, summarise
+from singa_dask.runtime.job.sites import Plugin, as_client
 from singa_dask.runtime.job.standardising import compute_scalings
-from singa_dask.runtime.job.tasks import on_dask
 from singa_dask.runtime.planning.paths import absolute_paths
 from singa_dask.runtime.planning.placement import plan_processes
+from singa_dask.runtime.units.job_log import in_job
 
 
 class TakenOver(Exception):
@@ -371,3 +383,281 @@ class Driver:
             raise ClusterError(refused["refused"])
         for note in placed.notes:
             self._follower.log("INFO", note)
+
+
+@dataclass(frozen=True)
+class JobRun:
+    """A run of a job, checked and ready to be submitted.
+
+    Attributes
+    ----------
+    job : str
+        The job as JSON, with absolute paths.
+    sources : sequence
+        The user's own modules, fields of `modules.Source`.
+    job_id, run_url, owner : str
+    resume : str or None
+        URL of the checkpoint to go on from.
+    init_from : sequence of str
+    job_text, resolved_text : str
+        For the run directory.
+    goes_on, replaces : bool
+        See `RunDirectory`.
+    steps : sequence of (int, int)
+        First step of each worker group of a run that goes on.
+    command : mapping
+        Line for ``commands.jsonl``.
+    queue : bool
+        Wait in line if there is no room.
+    priority : int
+    datasets : sequence
+        Catalogs of the part files that the job reads, as plain values.
+    """
+
+    job: str
+    sources: Sequence[Sequence[Any]]
+    job_id: str
+    run_url: str
+    owner: str
+    resume: str | None
+    init_from: Sequence[str]
+    job_text: str
+    resolved_text: str
+    goes_on: bool
+    replaces: bool
+    steps: Sequence[tuple[int, int]]
+    command: Mapping[str, Any]
+    queue: bool = False
+    priority: int = 0
+    datasets: Sequence[Sequence[Any]] = ()
+
+    @classmethod
+    def of(cls, job: JobConf, steps: Mapping[int, int], **given: Any) -> JobRun:
+        """Make one from a job on the client: reads the user's own modules."""
+        sources = [list(source) for source in modules.read(job.modules)]
+        return cls(job=absolute_paths(job).model_dump_json(), sources=sources, steps=list(steps.items()), **given)
+
+    @property
+    def cluster(self) -> ClusterConf:
+        """The ``cluster`` block of the job."""
+        return JobConf.model_validate_json(self.job).cluster
+
+    def message(self) -> dict[str, Any]:
+        """Return the values, for ``JobRun(**message)`` elsewhere."""
+        return asdict(self)
+
+    def directory(self, again: bool = False) -> RunDirectory:
+        """Return the run directory; ``again``: another driver may have begun it.
+
+        Raises
+        ------
+        ConfigError
+            Another run is there.
+        """
+        return RunDirectory(
+            self.run_url,
+            self.job_text,
+            self.resolved_text,
+            self.goes_on,
+            replaces=self.replaces,
+            steps=dict(self.steps),
+            command=self.command,
+            again=again,
+        )
+
+    def observers(self) -> Observers:
+        """Return what passes events on to other programs.
+
+        Raises
+        ------
+        ConfigError
+            A package is missing.
+        """
+        job = JobConf.model_validate_json(self.job)
+        return open_observers(self.run_url, job.tensorboard, job.mlflow)
+
+    def carry_out(
+        self,
+        client: Client,
+        directory: RunDirectory,
+        observers: Observers,
+        on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+        on_driver: Callable[[Driver], None] = lambda driver: None,
+        tenure: Tenure | None = None,
+    ) -> tuple[Result, dict[str, Any]]:
+        """Run the job to its end, and write the run directory; return the result, and what ``summary.json`` has.
+
+        Parameters
+        ----------
+        client : distributed.Client
+        directory, observers : RunDirectory, Observers
+            See `directory` and `observers`.
+        on_event : callable
+            Takes each event too, after it was recorded.
+        on_driver : callable
+            Gets the driver before it runs.
+        tenure : Tenure, optional
+            Of a driver on the cluster.
+        """
+
+        def record(event: dict[str, Any]) -> None:
+            directory.on_event(event)
+            observers.on_event(event)
+            on_event(event)
+
+        driver = Driver(
+            JobConf.model_validate_json(self.job),
+            client,
+            run_url=self.run_url,
+            on_event=record,
+            job_id=self.job_id,
+            resume=self.resume,
+            init_from=tuple(self.init_from),
+            owner=self.owner,
+            sources=[modules.Source(*source) for source in self.sources],
+            tenure=tenure,
+            queue=self.queue,
+            priority=self.priority,
+            datasets=self.datasets,
+        )
+        on_driver(driver)
+        with observers, directory:  # observers end after the directory, and read it
+            result = driver.run()
+            summary = directory.finish(result.summary())
+            for line in summary.get("learning", {}).get("sentences", ()):
+                on_event({"event": "notice", "unit": "driver", "level": "INFO", "message": line})
+            return result, summary
+
+
+JOBS_ASK_S = 10.0
+DRIVER_LEAVE_TIMEOUT_S = 3.0
+
+logger = logging.getLogger(__name__)
+
+
+class _DriverHost(WorkerPlugin):
+    """Runs drivers of detached jobs on a Dask worker. One instance serves all jobs."""
+
+    name = DRIVERS
+
+    def setup(self, worker: Worker) -> None:
+        """Take calls of `Jobs`."""
+        self.worker = worker
+        self._drivers: dict[threading.Thread, Driver | None] = {}
+        self._is_leaving = False
+        handlers: dict[str, Callable[..., Any]] = {Op.DRIVE: self._drive}
+        worker.handlers.update(handlers)
+
+    async def teardown(self, worker: Worker) -> None:
+        """Leave the jobs: the scheduler starts their drivers on other Dask workers."""
+        worker.handlers.pop(Op.DRIVE, None)
+        self._is_leaving = True
+        for driver in list(self._drivers.values()):
+            if driver is not None:
+                driver.leave()
+        for thread in list(self._drivers):
+            await worker.loop.run_in_executor(None, thread.join, DRIVER_LEAVE_TIMEOUT_S)
+
+    def _drive(self, run: Mapping[str, Any], number: int, has_begun: bool) -> dict[str, Any]:
+        """Start a driver; ``run`` are the fields of a `JobRun`."""
+        job_run = JobRun(**run)
+        tenure = Tenure(number, has_begun, partial(self._renew, job_run.job_id, number))
+        thread = threading.Thread(target=self._run, args=(job_run, tenure), name=f"driver-{job_run.job_id}")
+        thread.daemon = True
+        self._drivers[thread] = None
+        thread.start()
+        return {}
+
+    def _ask(self, op: str, **arguments: Any) -> Any:
+        """Call `Jobs`, from a thread."""
+        return sync(self.worker.loop, getattr(self.worker.scheduler, op), **arguments, callback_timeout=JOBS_ASK_S)
+
+    def _renew(self, job_id: str, number: int) -> bool:
+        return not self._is_leaving and bool(self._ask(Op.RENEW, job_id=job_id, number=number))
+
+    def _run(self, run: JobRun, tenure: Tenure) -> None:
+        """Drive a job to its end, and tell how that went."""
+        failure: dict[str, Any] = {}
+        try:
+            with in_job(run.job_id):
+                self._carry_out(run, tenure)
+        except TakenOver:
+            return
+        except SingaError as error:
+            failure = {"reason": str(error), "exit_code": error.exit_code, "error": ""}
+            failure["elsewhere"] = isinstance(error, DataError) and tenure.has_begun
+        except Exception as error:
+            logger.exception("the driver of %s", run.job_id)
+            failure = {"reason": f"the driver of the job: {error!r}", "exit_code": 1}
+            failure["error"] = redact(traceback.format_exc()) + A_BUG
+        finally:
+            self._drivers.pop(threading.current_thread(), None)
+        with suppress(Exception):  # the scheduler is gone, or this Dask worker is closing
+            self._ask(Op.DRIVEN, job_id=run.job_id, number=tenure.number, failure=failure)
+
+    def _carry_out(self, run: JobRun, tenure: Tenure) -> None:
+        directory = run.directory(again=tenure.number > 1)
+        try:
+            directory.check_writable()
+        except DataError as error:
+            where = f"{socket.gethostname()} ({self.worker.address})"
+            message = f"{where}: the driver of the job runs there, and cannot write the run directory: {error}"
+            raise DataError(message) from error
+        given = {"security": as_client(self.worker.security, "worker"), "set_as_default": False}
+        with Client(self.worker.scheduler.address, name=f"driver-{run.job_id}", **given) as client:
+            run.carry_out(client, directory, run.observers(), on_driver=self._on_driver, tenure=tenure)
+
+    def _on_driver(self, driver: Driver) -> None:
+        self._drivers[threading.current_thread()] = driver
+        if self._is_leaving:
+            raise TakenOver
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+DETACH_LOOK_S = 0.2
+
+
+def detach(client: Client, run: JobRun) -> dict[str, Any]:
+    """Start the driver of a run on the cluster; return how it goes when the job has started, or was refused.
+
+    Returns
+    -------
+    dict
+        See `Drivers.detached`.
+
+    Raises
+    ------
+    ClusterError
+        A job of this id runs already, or the scheduler is gone.
+    """
+    install_jobs(client)
+    plugin = Plugin.of(_DriverHost())
+    nobody = threading.Event()
+    try:
+        refused = ask_jobs(client, Op.DETACH, run=run.message(), plugin=list(plugin), client=client.id)
+        if refused:
+            raise ClusterError(refused["refused"])
+        while (found := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":
+            nobody.wait(DETACH_LOOK_S)
+    except (KeyboardInterrupt, SystemExit):  # nobody knows the id yet
+        with suppress(*GONE):
+            for _ in range(2):
+                ask_jobs(client, Op.SIGNAL, job_id=run.job_id, name="SIGINT")
+        raise
+    except GONE as error:
+        raise ClusterError(f"the scheduler is gone, or does not answer: {error!r}. The job may run.") from error
+    if found["state"] == "unknown":
+        raise ClusterError("the scheduler does not know the job any more. It may have been restarted.")
+    return dict(found)
+
+
+def remote_hosts(client: Client, run_url: str) -> list[str]:
+    """Return the hosts of Dask workers that may not see a run directory on a local disk of this host."""
+    workers = present_workers(client).values()
+    comm: Any = client.scheduler_comm
+    if fs.local_path(run_url) is None or comm is None:
+        return []
+    here = {get_address_host(comm.comm.local_address), "127.0.0.1"}
+    return sorted({each["host"] for each in workers} - here)

@@ -18,7 +18,7 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.planning.nets import build_nets
 
 if TYPE_CHECKING:
-    from singa_dask.runtime.job.tasks import Runner
+    from singa_dask.runtime.job.placing import Runner
 
 INSTEAD = "Say train_steps, the number of batches, in place of epochs."
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from distributed import Worker, WorkerPlugin, get_worker
 from distributed.comm.addressing import get_address_host
@@ -18,17 +21,250 @@ from distributed.utils import sync, wait_for
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.comm import Address
+from singa_dask.comm.secret import Secret
 from singa_dask.comm.transport import Transport
+from singa_dask.conf import ClusterConf, JobConf, ListenConf
+from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError, LostUnitError, SingaError, is_out_of_memory, text_of
+from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
-from singa_dask.runtime.job.clock import Clock, measure_clock
-from singa_dask.runtime.job.hosting import Hosting
 from singa_dask.runtime.job.locality import host_names_of
 from singa_dask.runtime.job.names import EVENTS, SITE, Op
 from singa_dask.runtime.job.part_files import PartFiles
-from singa_dask.runtime.job.site_views import SiteLog, stacks_of
+from singa_dask.runtime.planning.placement import Layout
+from singa_dask.runtime.units.initial_state import Rejoin
+from singa_dask.runtime.units.job_log import JobFilter
+from singa_dask.runtime.units.unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
+
+N_ASKED = 5
+ROUNDING_S = 1e-4
+
+
+class Clock(NamedTuple):
+    """Difference of two clocks, in seconds.
+
+    Attributes
+    ----------
+    offset_s : float
+        What is to be added to ``time.time()`` here; 0 if the clocks may well be the same.
+    error_s : float
+        By how much that can be wrong.
+    """
+
+    offset_s: float = 0.0
+    error_s: float = 0.0
+
+
+def read_clock() -> float:
+    """Return the time on this host, in seconds since the epoch."""
+    return time.time()
+
+
+async def measure_clock(ask: Callable[[], Awaitable[float]]) -> Clock:
+    """Measure the clock of the scheduler, as Cristian's algorithm does (1989).
+
+    The scheduler reads its clock at some moment between the question and its answer: half of the time between these is
+    the error. Of some questions the one that was answered first counts.
+
+    Parameters
+    ----------
+    ask : callable
+        Returns what `read_clock` returns on the scheduler.
+    """
+    best = Clock(0.0, float("inf"))
+    for _ in range(N_ASKED):
+        asked = time.monotonic()
+        theirs = await ask()
+        error = (time.monotonic() - asked) / 2
+        best = min(best, Clock(theirs - (time.time() - error), error), key=lambda each: each.error_s)
+    # processes of one host have one clock, and are aligned best by leaving it alone
+    return best if abs(best.offset_s) > best.error_s + ROUNDING_S else Clock(0.0, best.error_s)
+
+
+UNITS_END_TIMEOUT_S = 8.0
+
+
+class Hosting:
+    """One process of a job in one life, on a Dask worker.
+
+    Parameters
+    ----------
+    placement : mapping
+        What `Jobs` has sent; see `Site.host`.
+
+    Attributes
+    ----------
+    host : UnitHost
+        Set by `start`.
+    key : tuple of str and int
+        The job and the process.
+    reports : dict of str to dict
+        Of the units that have ended.
+    datasets : list
+        Catalogs of the part files that the job reads, as plain values.
+    mounts : ExitStack
+        Closed at the end: what makes them readable here.
+    listen : ListenConf
+        Of the job, from `build` on.
+    """
+
+    def __init__(self, placement: Mapping[str, Any]) -> None:
+        self.job_id: str = placement["job_id"]
+        self.life: int = placement["life"]
+        self.process: int = placement["process"]
+        self.workers: list[str] = list(placement["workers"])
+        self.buddy: str = placement["buddy"]
+        self.term: int = placement["term"]
+        self.rejoin = _rejoin_of(placement["rejoin"])
+        self.start_from: Mapping[str, Any] = placement["start"]
+        self.checkpoint_url: str = placement["checkpoint_url"]
+        self.init_from: list[str] = list(placement["init_from"])
+        self.sources = [modules.Source(*source) for source in placement["sources"]]
+        self.key = self.job_id, self.process
+        self.reports: dict[str, dict[str, Any]] = {}
+        self.host: UnitHost
+        self.secret: Secret = placement["secret"]
+        self.listen = ListenConf()
+        self.datasets: list[Any] = list(placement["datasets"])
+        self.mounts = ExitStack()
+        self._placement = placement
+        self._n_running = 0
+        self._is_closed = False
+        self._changed = threading.Condition()
+
+    def build(self, **given: Any) -> None:
+        """Build the `UnitHost`; ``given`` are its other arguments."""
+        placement = self._placement
+        processes = tuple(tuple(Address(*unit) for unit in units) for units in placement["processes"])
+        job = JobConf.from_json(placement["job"], REGISTRIES)
+        if not self.buddy and job.cluster.snapshot_freq is None:
+            # nobody would have the snapshots of a process that is lost
+            cluster = ClusterConf.model_validate({**job.cluster.model_dump(), "snapshot_freq": 0})
+            job = job.model_copy(update={"cluster": cluster})
+        self.listen = job.cluster.listen
+        self.host = UnitHost(
+            self.job_id,
+            self.process,
+            job,
+            deals=placement["deals"],
+            scalings={name: Scaling.from_dict(each) for name, each in placement["scalings"].items()},
+            layout=Layout(processes, job.cluster),
+            life=self.life,
+            rejoin=self.rejoin,
+            threads=placement["threads"],
+            **given,
+        )
+
+    @property
+    def threads(self) -> int:
+        """Threads of each worker here; 0 if there is no worker."""
+        has_worker = any(unit.kind == "worker" for unit in self.host.local)
+        return self.host.devices.n_threads if has_worker else 0
+
+    def run(self, unit: Address, endpoints: Sequence[str], resume: str | Checkpoint | None) -> dict[str, Any]:
+        """Run a unit in this thread; return its report."""
+        with self._changed:
+            if self._is_closed:
+                return {"state": "aborted", "step": -1}
+            self._n_running += 1
+        try:
+            self.host.connect(endpoints)
+            report = run_unit(self.host, unit, self.checkpoint_url, resume, self.init_from)
+            self.reports[str(unit)] = report
+            return report
+        finally:
+            with self._changed:
+                self._n_running -= 1
+                self._changed.notify_all()
+
+    def end(self, reason: str) -> bool:
+        """End all units, and close the host; return whether they have ended in time."""
+        with self._changed:
+            self._is_closed = True
+        self.host.abort({"reason": reason}, tell=False)
+        has_ended = self.wait(UNITS_END_TIMEOUT_S)
+        self.host.close()
+        self.mounts.close()
+        return has_ended
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until no unit runs; return whether that is so."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._n_running, timeout_s)
+
+
+def _rejoin_of(facts: Mapping[str, Any] | None) -> Rejoin | None:
+    if facts is None:
+        return None
+    running, left = (frozenset(Address(*unit) for unit in facts[key]) for key in ("running", "left"))
+    return Rejoin(running, left, {int(group): int(step) for group, step in facts["steps"]})
+
+
+def stacks_of(hostings: Iterable[Hosting]) -> dict[str, dict[str, Any]]:
+    """Return the Python ``stack`` of each unit, and what it waits for, see `Views.stacks`; no unit stops for that."""
+    frames = sys._current_frames()  # of all threads, also of those that are stuck
+    found: dict[str, dict[str, Any]] = {}
+    for hosting in hostings:
+        waits = hosting.host.waits()
+        for name, thread in list(hosting.host.threads.items()):
+            frame = frames.get(thread.ident or 0)
+            if frame is None:
+                found[name] = {"error": "it has ended"}
+            else:
+                lines = [line for entry in traceback.format_stack(frame) for line in entry.splitlines()]
+                found[name] = {"stack": lines, "wait": waits.get(name)}
+    return found
+
+
+LOGGER = logging.getLogger("singa_dask")
+
+
+class _ToClient(logging.Handler):
+    """Sends the log messages of this package in a process to the client of one job."""
+
+    def __init__(self, host: UnitHost) -> None:
+        super().__init__(logging.INFO)
+        self.addFilter(JobFilter(host.job_id))
+        self.host = host
+        self.level_before: int = logging.NOTSET
+
+    def attach(self) -> None:
+        """Start; from now on the logger of the package passes on what is INFO or more."""
+        others = [handler for handler in LOGGER.handlers if isinstance(handler, _ToClient)]
+        self.level_before = others[0].level_before if others else LOGGER.level
+        LOGGER.addHandler(self)
+        LOGGER.setLevel(min(LOGGER.level or logging.INFO, logging.INFO))
+
+    def detach(self) -> None:
+        """Stop; when no job runs in this process any more, the logger has the level from before them."""
+        LOGGER.removeHandler(self)
+        if not any(isinstance(handler, _ToClient) for handler in LOGGER.handlers):
+            LOGGER.setLevel(self.level_before)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        event = {"event": "log", "unit": record.threadName, "level": record.levelname, "time": record.created}
+        self.host.emit({**event, "message": redact(record.getMessage())})
+
+
+class SiteLog:
+    """The log handlers of the hosts on one Dask worker."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[int, _ToClient] = {}
+
+    def add(self, host: UnitHost) -> None:
+        """Send the messages of a job from now on."""
+        self._handlers[id(host)] = handler = _ToClient(host)
+        handler.attach()
+
+    def remove(self, host: UnitHost) -> None:
+        """Send no more messages of a job."""
+        handler = self._handlers.pop(id(host), None)
+        if handler is not None:
+            handler.detach()
+
 
 LEAVE_TIMEOUT_S = 10.0
 LONG_WAIT_S = 10.0

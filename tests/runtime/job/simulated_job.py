@@ -9,8 +9,8 @@ from typing import Any
 from singa_dask.comm import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
-from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.runtime.planning.placement import Layout, plan_processes
 from tests.runtime.job.simulated_cluster import Hosting, Node, SimulatedCluster
 

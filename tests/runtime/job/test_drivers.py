@@ -9,9 +9,8 @@ import pytest
 from distributed import Status
 
 from singa_dask.runtime.job import drivers as module
-from singa_dask.runtime.job.drivers import Drivers
-from singa_dask.runtime.job.job_record import History
-from singa_dask.runtime.job.waiting import Waiting
+from singa_dask.runtime.job.drivers import Drivers, Waiting
+from singa_dask.runtime.job.record import History
 
 PLUGIN = ("drivers", "module", b"")
 

@@ -12,8 +12,8 @@ from distributed import Client
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.job import follower as module
 from singa_dask.runtime.job.follower import Follower, ask_jobs
-from singa_dask.runtime.job.job_record import PAGE, EventLog
 from singa_dask.runtime.job.names import JOBS, Op, topic_of
+from singa_dask.runtime.job.record import PAGE, EventLog
 from tests.runtime.processes import Driven, digits
 
 pytestmark = pytest.mark.cluster

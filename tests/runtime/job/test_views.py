@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from singa_dask.runtime.job.job_record import History
-from singa_dask.runtime.job.views import Views
-from singa_dask.runtime.job.waiting import Waiting
+from singa_dask.runtime.job.drivers import Waiting
+from singa_dask.runtime.job.jobs import Views
+from singa_dask.runtime.job.record import History
 
 HERE, THERE = "tcp://127.0.0.1:1", "tcp://127.0.0.1:2"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.runtime.job.waiting import Line
+from singa_dask.runtime.job.drivers import Line
 
 
 def test_first_come_first_served_within_a_priority() -> None:
