@@ -120,13 +120,13 @@ async def measure(real: Any) -> dict[str, tuple[int, float, float]]:
     large = record_of(0, LARGE)
     records = [large, *(record_of(i, PAIR) for i in range(1, RUNNING))]
     for record in records:
-        jobs._jobs[record.spec.job_id] = record
+        jobs.records[record.spec.job_id] = record
         simulated.add(record)
     ended = record_of(RUNNING, PAIR)
     facts = {**ended.facts(), "state": "done", "ended": time.time()}
     for i in range(ENDED):
         jobs.history.facts[f"digits-20261121-120000-{i:04x}"] = {**facts, "id": f"digits-20261121-120000-{i:04x}"}
-    plugin._jobs.update(jobs._jobs)
+    plugin.records.update(jobs.records)
     plugin.history.facts.update(jobs.history.facts)
     job_id = large.spec.job_id
 
@@ -169,7 +169,7 @@ def main() -> None:
             began = time.perf_counter()
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             print(f"singa-dask list --all: {time.perf_counter() - began:.2f} s, {len(done.stdout.splitlines())} lines")
-        cluster.scheduler.plugins[JOBS]._jobs.clear()
+        cluster.scheduler.plugins[JOBS].records.clear()
 
 
 if __name__ == "__main__":

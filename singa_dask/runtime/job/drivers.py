@@ -16,33 +16,6 @@ from singa_dask.runtime.job.names import LEFT_LINE, SIGNAL_CODES, Op, topic_of
 from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, Plugin, Sites
 
-
-class Line:
-    """Jobs in line: those of higher priority first, and of the same priority first come, first served.
-
-    Only the first one may start. A smaller job does not pass a larger one, which might wait for ever.
-    """
-
-    def __init__(self) -> None:
-        self._keys: dict[str, tuple[int, int]] = {}
-        self._n_joined = 0
-
-    def join(self, job_id: str, priority: int = 0) -> None:
-        """Put a job in line, unless it is there already."""
-        if job_id not in self._keys:
-            self._keys[job_id] = (-priority, self._n_joined)
-            self._n_joined += 1
-
-    def leave(self, job_id: str) -> None:
-        """Take a job out of the line, if it is there."""
-        self._keys.pop(job_id, None)
-
-    def ahead_of(self, job_id: str, priority: int = 0) -> list[str]:
-        """Return the jobs that start before a job, in order; one that is not in line comes last of its ``priority``."""
-        key = self._keys.get(job_id, (-priority, self._n_joined))
-        return sorted((each for each, other in self._keys.items() if other < key), key=self._keys.__getitem__)
-
-
 CLIENT_BACK_S = 10.0
 """How long a client that has lost its connection keeps its place."""
 WAITER_SILENT_S = 90.0
@@ -55,6 +28,8 @@ class _Waiter:
 
     Attributes
     ----------
+    rank : tuple of (int, int)
+        Jobs of lower rank go first.
     facts : dict
         As `JobRecord.facts` has them.
     client : str
@@ -66,33 +41,31 @@ class _Waiter:
         Why it is to leave: ``reason`` and ``exit_code``. Empty: it is not.
     """
 
+    rank: tuple[int, int]
     facts: dict[str, Any]
     client: str
     is_detached: bool
-    asked_at: float
+    asked_at: float = 0.0
     end: dict[str, Any] = field(default_factory=dict)
 
 
 class Waiting:
     """Keeps the line of jobs that wait for room. Each one's driver asks again and again whether it is its turn.
 
+    Jobs of higher priority go first, and of the same priority first come, first served. Only the first one may start: a
+    smaller job does not pass a larger one, which might wait for ever.
+
     Parameters
     ----------
     scheduler : distributed.Scheduler
     history : History
-
-    Attributes
-    ----------
-    handlers : dict of str to callable
-        By operation, for the scheduler.
     """
 
     def __init__(self, scheduler: Scheduler, history: History) -> None:
         self._scheduler = scheduler
         self._history = history
-        self._line = Line()
         self._waiters: dict[str, _Waiter] = {}
-        self.handlers: dict[str, Callable[..., Any]] = {Op.LEAVE: self.leave}
+        self._n_joined = 0
 
     def turn(
         self, facts: Mapping[str, Any], priority: int, client: str, is_detached: bool, why: str = ""
@@ -118,15 +91,14 @@ class Waiting:
         job_id = facts["id"]
         waiter = self._waiters.get(job_id)
         if waiter is None:
-            self._line.join(job_id, priority)
             whole = {**_FACTS, **facts, "began": time.time(), "detached": is_detached, "priority": priority}
-            waiter = self._waiters[job_id] = _Waiter(whole, client, is_detached, 0.0)
+            waiter = self._waiters[job_id] = _Waiter((-priority, self._n_joined), whole, client, is_detached)
+            self._n_joined += 1
         waiter.client, waiter.asked_at, waiter.facts["reason"] = client, time.monotonic(), why
-        return {"ahead": self._line.ahead_of(job_id), "end": waiter.end}
+        return {"ahead": self.ahead_of(job_id), "end": waiter.end}
 
     def leave(self, job_id: str, failure: Mapping[str, Any] | None = None) -> None:
         """Take a job out of the line; ``failure`` says why if it does not start."""
-        self._line.leave(job_id)
         waiter = self._waiters.pop(job_id, None)
         if waiter is not None and failure:
             state = "stopped" if waiter.end else "failed"
@@ -144,8 +116,13 @@ class Waiting:
         return waiter is not None and bool(waiter.end)
 
     def ahead_of(self, job_id: str, priority: int = 0) -> list[str]:
-        """Return the jobs that start before a job, which need not be in line."""
-        return self._line.ahead_of(job_id, priority)
+        """Return the jobs that start before a job, in order; one that is not in line comes last of its ``priority``."""
+        waiter = self._waiters.get(job_id)
+        rank = waiter.rank if waiter else (-priority, self._n_joined)
+        return [other for other in self._in_order() if self._waiters[other].rank < rank]
+
+    def _in_order(self) -> list[str]:
+        return sorted(self._waiters, key=lambda job_id: self._waiters[job_id].rank)
 
     def stop(self, job_id: str, name: str, by: str = "") -> bool:
         """Have a job leave the line; return whether it is there."""
@@ -158,8 +135,7 @@ class Waiting:
 
     def facts(self) -> dict[str, dict[str, Any]]:
         """Return what is known of the jobs in line, by id, in order; ``place`` is 1 for the first."""
-        ids = sorted(self._waiters, key=lambda job_id: len(self._line.ahead_of(job_id)))
-        return {job_id: {**self._waiters[job_id].facts, "place": i + 1} for i, job_id in enumerate(ids)}
+        return {job_id: {**self._waiters[job_id].facts, "place": i + 1} for i, job_id in enumerate(self._in_order())}
 
     def tick(self, is_driven: Callable[[str], bool]) -> bool:
         """Drop jobs whose drivers are gone; return whether any is left."""
@@ -242,11 +218,6 @@ class Drivers:
     waiting : Waiting
     tell : callable
         (job id, event) passes an event on to those who follow the job.
-
-    Attributes
-    ----------
-    handlers : dict of str to callable
-        By operation, for the scheduler.
     """
 
     def __init__(
@@ -265,11 +236,6 @@ class Drivers:
         self._waiting = waiting
         self._tell = tell
         self._driven: dict[str, _Driven] = {}
-        self.handlers: dict[str, Callable[..., Any]] = {
-            Op.DETACHED: self.detached,
-            Op.RENEW: self.renew,
-            Op.DRIVEN: self.driven,
-        }
 
     # -- what clients and drivers ask --------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import pickle
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -17,7 +17,6 @@ from distributed.scheduler import heartbeat_interval
 from distributed.security import Security
 from distributed.utils import wait_for
 from tornado import gen, util
-from tornado.gen import sleep
 from tornado.locks import Lock
 
 from singa_dask.comm import Address
@@ -69,18 +68,12 @@ class Sites:
     Parameters
     ----------
     scheduler : distributed.Scheduler
-
-    Attributes
-    ----------
-    handlers : dict of str to callable
-        By operation, for the scheduler.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._installed: dict[str, set[str]] = {SITE: set()}
         self._installing: dict[str, Lock] = {}
-        self.handlers: dict[str, Callable[..., Any]] = {Op.SERVERS: self.servers}
 
     @property
     def workers(self) -> list[str]:
@@ -342,53 +335,3 @@ class Heartbeats:
         last_seen, seconds = self._silence.get(address, (0.0, 0.0))
         limit = max(SILENT_S, 3 * heartbeat_interval(len(self._scheduler.workers)))
         return known is not None and known.last_seen == last_seen and seconds > limit
-
-
-DEPARTURE_TIMEOUT_S = 12.0
-DEPARTURE_LOOK_S = 0.1
-RETIRE = "retire_workers"
-
-
-class Departures:
-    """Moves units away from Dask workers that are about to close, or to be retired by Dask.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    jobs : mapping of str to JobRecord
-        The jobs on the cluster, by id.
-    handle : callable
-        (job id, event) hands an event to a job.
-    """
-
-    def __init__(self, scheduler: Scheduler, jobs: Mapping[str, JobRecord], handle: Callable[[str, Any], None]) -> None:
-        self._scheduler = scheduler
-        self._jobs = jobs
-        self._handle = handle
-        self._retire = scheduler.handlers[RETIRE]
-        # Dask's own operation, with a step before it
-        scheduler.handlers[RETIRE] = self.retire
-
-    def announce(self, worker: str) -> None:
-        """Take the units of a Dask worker elsewhere; does not wait."""
-        for job_id in list(self._jobs):
-            self._handle(job_id, ev.Leaving(worker))
-
-    async def wait(self, worker: str) -> None:
-        """Wait until jobs train without a Dask worker, which may have the only copy of a snapshot; not for ever."""
-        await self._wait({worker})
-
-    async def retire(self, **given: Any) -> Any:
-        """Retire Dask workers, as Dask does, once their units are elsewhere."""
-        names = given.get("names") or ()
-        leaving = {*(given.get("workers") or ())}
-        leaving |= {address for address, known in self._scheduler.workers.items() if known.name in names}
-        for address in sorted(leaving):
-            self.announce(address)
-        await self._wait(leaving)
-        return await self._retire(**given)
-
-    async def _wait(self, leaving: Collection[str]) -> None:
-        end = time.monotonic() + DEPARTURE_TIMEOUT_S
-        while time.monotonic() < end and any(each.state.needs(leaving) for each in list(self._jobs.values())):
-            await sleep(DEPARTURE_LOOK_S)

@@ -92,10 +92,9 @@ def shown(records: list[JobRecord], n_ended: int = 0) -> Views:
         )
         for p, address in enumerate(records[0].spec.workers if records else ())
     }
-    scheduler: Any = SimpleNamespace(
-        address="tcp://127.0.0.1:8786", workers=workers, set_metadata=lambda keys, value: None
-    )
+    scheduler: Any = SimpleNamespace(address="tcp://127.0.0.1:8786", workers=workers)
     waiting = Waiting(scheduler, history)
     sites: Any = None  # no Dask worker is asked
     drivers = Drivers(scheduler, jobs, history, sites, waiting, lambda job_id, event: None)
-    return Views(scheduler, jobs, history, waiting, drivers, sites, lambda job_id, event: None)
+    known: Any = SimpleNamespace(scheduler=scheduler, records=jobs, history=history, waiting=waiting, drivers=drivers)
+    return Views(known)

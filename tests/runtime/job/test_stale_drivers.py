@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cluster
 
 
 def in_line(dask_scheduler: Any) -> list[str]:
-    return list(dask_scheduler.plugins[JOBS]._waiting.facts())
+    return list(dask_scheduler.plugins[JOBS].waiting.facts())
 
 
 @pytest.mark.parametrize("queue", [False, True])
