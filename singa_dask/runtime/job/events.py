@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from singa_dask.comm import Address
 from singa_dask.data.fs.host_files import Catalog
@@ -36,8 +36,7 @@ class WorkerFacts(NamedTuple):
 # -- events --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Hosted:
+class Hosted(NamedTuple):
     """A process is ready for its units, or cannot host them.
 
     Attributes
@@ -63,16 +62,14 @@ class Hosted:
     lasting: bool = False
 
 
-@dataclass(frozen=True)
-class Said:
+class Said(NamedTuple):
     """A unit or a host has said something: a dict with the key ``event``."""
 
     life: int
     what: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Reported:
+class Reported(NamedTuple):
     """A unit has ended."""
 
     life: int
@@ -80,40 +77,35 @@ class Reported:
     report: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Gone:
+class Gone(NamedTuple):
     """A Dask worker is gone, or has not been heard of for too long."""
 
     worker: str
     reason: str
 
 
-@dataclass(frozen=True)
-class Leaving:
+class Leaving(NamedTuple):
     """A Dask worker is about to close, and waits for a moment until its units are elsewhere."""
 
     worker: str
 
 
-@dataclass(frozen=True)
-class Arrived:
+class Arrived(NamedTuple):
     """A Dask worker has joined the cluster."""
 
     worker: str
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """No unit of a life is left on a Dask worker, or of one ``process``; ``reports`` are those of its units."""
 
     life: int
     worker: str
-    reports: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    reports: Mapping[str, Mapping[str, Any]] = {}
     process: int | None = None
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """A process is cut off from those that are to be replaced, or cannot be.
 
     Attributes
@@ -126,12 +118,11 @@ class Cut:
 
     life: int
     process: int
-    applied: Mapping[int, int] = field(default_factory=dict)
+    applied: Mapping[int, int] = {}
     error: str = ""
 
 
-@dataclass(frozen=True)
-class Joined:
+class Joined(NamedTuple):
     """A process knows where those are that replace others; or ``error`` says why not."""
 
     life: int
@@ -139,8 +130,7 @@ class Joined:
     error: str = ""
 
 
-@dataclass(frozen=True)
-class Signal:
+class Signal(NamedTuple):
     """Somebody asks the job to stop with a checkpoint.
 
     ``SIGKILL`` ends it at once, and so does the second signal of its client.
@@ -156,26 +146,22 @@ class Signal:
     by: str = ""
 
 
-@dataclass(frozen=True)
-class CheckpointAsked:
+class CheckpointAsked(NamedTuple):
     """Somebody asks for a checkpoint as soon as possible."""
 
 
-@dataclass(frozen=True)
-class ClientGone:
+class ClientGone(NamedTuple):
     """The client that started the job is gone."""
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(NamedTuple):
     """Time has passed."""
 
 
 # -- actions -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(NamedTuple):
     """Start a `UnitHost` for a process on a Dask worker.
 
     Attributes
@@ -190,8 +176,7 @@ class Host:
     placement: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class RunUnits:
+class RunUnits(NamedTuple):
     """Start the units of a process; ``n_tasks`` tasks share them."""
 
     life: int
@@ -202,29 +187,14 @@ class RunUnits:
     endpoints: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class StopUnits:
-    """Ask the units of a job on a Dask worker to stop with a checkpoint."""
+class Request(NamedTuple):
+    """Ask the units of a job on a Dask worker to stop with a checkpoint, or the first worker for something now."""
 
     worker: str
+    what: Literal["stop", "snapshot", "checkpoint"]
 
 
-@dataclass(frozen=True)
-class RequestSnapshot:
-    """Ask the first worker, which is on this Dask worker, for a snapshot now."""
-
-    worker: str
-
-
-@dataclass(frozen=True)
-class RequestCheckpoint:
-    """Ask the first worker, which is on this Dask worker, for a checkpoint now."""
-
-    worker: str
-
-
-@dataclass(frozen=True)
-class EndLife:
+class EndLife(NamedTuple):
     """End what is left of a life on a Dask worker, or of one ``process``; ``forget`` its snapshots too."""
 
     life: int
@@ -234,8 +204,7 @@ class EndLife:
     process: int | None = None
 
 
-@dataclass(frozen=True)
-class CutOff:
+class CutOff(NamedTuple):
     """Have a process send nothing to some others any more, and take nothing from them.
 
     Attributes
@@ -253,8 +222,7 @@ class CutOff:
     groups: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Join:
+class Join(NamedTuple):
     """Tell a process where those are that replace others.
 
     Attributes
@@ -275,15 +243,13 @@ class Join:
     buddy: str = ""
 
 
-@dataclass(frozen=True)
-class Tell:
+class Tell(NamedTuple):
     """Tell the client something."""
 
     what: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Over:
+class Over(NamedTuple):
     """The job is over.
 
     Attributes
@@ -294,7 +260,7 @@ class Over:
         Dask workers with units that do not end.
     """
 
-    what: Mapping[str, Any] = field(default_factory=dict)
+    what: Mapping[str, Any] = {}
     stuck: tuple[str, ...] = ()
 
 

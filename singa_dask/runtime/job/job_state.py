@@ -22,14 +22,22 @@ SILENT_TOGETHER_S = 1.0
 FIRST = Address.worker(0, 0)
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 8.0
+HAND_OVER_S = 5.0
+"""How long a snapshot may take before units leave a Dask worker that closes, or before a checkpoint is asked for."""
+ABORTED_S = 5.0
+"""How long units may be aborted before the job starts again: mostly their Dask worker leaves, and that is told soon."""
+STOP_TIMEOUT_S = 60.0
+"""How long a job whose client is gone may take to stop with a checkpoint."""
+CLIENT_GONE = {"reason": "the client that ran the job is gone", "exit_code": 1, "expected": True}
 
 
-class LifeCycle:
-    """The lives of one job, from its submission to its end; `JobState` decides when they begin and end.
+class JobState:
+    """Decides what becomes of a job, from its submission to its end.
 
-    A life begins with `Host` for each process, goes on with `RunUnits`, and ends with `EndLife` on each Dask worker:
-    because all units are done, or because one was lost. Then the units are placed anew, and the next life goes on from
-    the newest snapshot.
+    An incarnation begins with `Host` for each process, goes on with `RunUnits`, and ends with `EndLife` on each Dask
+    worker: because all units are done, or because one was lost. Then the units are placed anew, and the next one goes
+    on from the newest snapshot. A lost process ends it, unless other worker groups can go on while a `Replacement`
+    starts again what was lost. A Dask worker that leaves, or new ones, end it too, once a snapshot is taken.
 
     Parameters
     ----------
@@ -41,8 +49,8 @@ class LifeCycle:
     steps : dict of str to int
         Step of each worker group that is training, as far as it is known.
     phase : str
-        ``"new"`` until `begin`, ``"starting"``, ``"running"``, ``"ending"`` a life, ``"placing"`` the units anew, or
-        ``"over"``.
+        ``"new"`` until `begin`, ``"starting"``, ``"running"``, ``"ending"`` an incarnation, ``"placing"`` the units
+        anew, or ``"over"``.
     """
 
     def __init__(self, spec: JobSpec) -> None:
@@ -67,6 +75,14 @@ class LifeCycle:
         self._now = 0.0
         self._workers: Mapping[str, ev.WorkerFacts] = {}
         self._actions: list[Any] = []
+        self._trains = self._has_trained = False
+        self._replacement: Replacement | None = None
+        self._moving, self._is_urgent = "", False  # a Dask worker that leaves does not wait long
+        self._aborted_since: float | None = None  # units of this life, which it has not ended
+        self._n_signals = 0  # of the job's client
+        self._is_alone = False  # nobody is there who would end the job at once
+        self._stop_until: float | None = None
+        self._checkpoint_from = -1  # a checkpoint of this step or a later one is asked for; -1 if none is
 
     @property
     def life(self) -> int:
@@ -123,164 +139,11 @@ class LifeCycle:
         """Whether the job is to stop, and another life could not write a newer checkpoint than the last."""
         return bool(self._signal) and "manifest" not in self._points.newest(self._workers)[1]
 
-    def _recover(self, reason: str) -> None:
-        """End this life, and begin another one if the job may."""
-        raise NotImplementedError
-
-    def _run_units(self) -> None:
-        self.phase = "running"
-        processes = range(len(self.roster.workers))
-        self._actions += [run_action(self._life, process, self._workers) for process in processes]
-
-    def break_off(self, failure: dict[str, Any]) -> list[Any]:
-        """End the job without waiting for anything; return what is to be done."""
-        self._actions = [ev.EndLife(self.life, each, str(failure["reason"]), forget=True) for each in self.workers]
-        self._failure = failure
-        self._finish()
-        return self._actions
-
-    def _fail(self, failure: dict[str, Any]) -> None:
-        """End the job: what failed first is told."""
-        if self._failure is None and not self._is_done:
-            self._failure = failure
-        if self.phase in ("starting", "running"):
-            self._end_life(str(failure["reason"]))
-        elif self.phase == "placing":
-            self._finish()
-
-    def _fail_to_start(self) -> None:
-        """End a job that Dask has started only in part; try again if it ran."""
-        roster, missing = self.roster, self._life.give_up_missing()
-        reason = f"Dask had not started these units after {START_TIMEOUT_S:g} s: {', '.join(missing)}."
-        late = {worker for process, worker in enumerate(roster.workers) if process not in self._life.endpoints}
-        busy = {worker for worker in roster.workers if worker in self._workers and self._workers[worker].busy} - late
-        if late:
-            reason += f" No answer yet of {', '.join(sorted(late))}."
-        if busy:
-            reason += f" Other tasks hold threads of {', '.join(sorted(busy))}."
-        if self.life > 0:
-            self._recover(reason)
-        else:
-            self._fail({"reason": reason, "exit_code": ClusterError.exit_code, "expected": True})
-
-    def _end_life(self, reason: str) -> None:
-        self.phase, self._ended_by = "ending", reason
-        self._deadline = self._now + END_TIMEOUT_S
-        forget = self._is_done or self._failure is not None
-        present = [each for each in self.roster.workers if each in self._workers and self._workers[each].usable]
-        closing = [each for each in self.roster.workers if each in self._placer.leaving and each in self._workers]
-        self._life.ending = {*present, *closing}
-        self._actions += [ev.EndLife(self.life, each, reason, forget) for each in sorted(self._life.ending)]
-        if not self._life.ending:
-            self._after_life()
-
-    def _after_life(self) -> None:
-        """Go on after the last unit of a life has ended."""
-        self._deadline = None
-        if self._is_done or self._failure is not None or self._is_saved:
-            self._finish()
-            return
-        self.phase = "placing"
-        self._placer.begin(self._now)
-        self._place_at = max(self._now + self._restarts.backoff_s(), self._all_told_at)
-        if self._now >= self._place_at:
-            self._place()
-
-    def _finish(self) -> None:
-        self.phase = "over"
-        stuck = tuple(sorted(self._life.ending & set(self._workers)))
-        what = {
-            **self._life.describe(),
-            **self._restarts.summary(),
-            "event": "over",
-            "failure": self._failure,
-            "signal": self._signal,
-            "by": self._stopped_by,
-            "stuck": [str(unit) for worker in stuck for unit in self._life.units_on(worker)],
-        }
-        self._actions.append(ev.Over(what, stuck))
-
-    def _warn(self, message: str) -> None:
-        self._actions.append(ev.Tell({"event": "log", "level": "WARNING", "message": message}))
-
-    def _place(self) -> None:
-        """Place the units anew, or wait for Dask workers as long as that can help."""
-        try:
-            found = self._placer.place(self._now, self._workers, self.roster.workers, self._warn)
-        except ClusterError as error:
-            reason = f"{' '.join(self._restarts.reasons)} {error}"
-            self._fail({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
-            return
-        if found is not None:
-            self._begin_life(Roster.of(self.life + 1, *found, self.roster.threads))
-
-    def _begin_life(self, roster: Roster) -> None:
-        step, start, what = self._points.newest(self._placer.reachable(self._workers))
-        reached = self._life.known_step(self.steps)
-        lost = [unit for unit, report in self._life.reports.items() if report["state"] == "lost"]
-        self._life = Life(roster)
-        self.phase, self._deadline = "starting", self._now + START_TIMEOUT_S
-        self.steps = {}
-        if roster.life > 0:
-            self._restarts.recomputed_steps += max(0, reached - (step or 0))
-            facts = {"event": "restart", "life": roster.life, "step": step or 0, "lost": lost, "from": what}
-            self._actions.append(ev.Tell({**facts, "reason": self._ended_by}))
-            self._warn(f"life {roster.life} of the job starts from {what}, in {len(roster.workers)} processes.")
-        self._tell_placed()
-        self._life.buddies = buddies_of(roster, self._workers)
-        self._actions += host_actions(roster, range(len(roster.workers)), start, self._life.buddies)
-
-    def _tell_placed(self, groups: Sequence[int] = ()) -> None:
-        """Tell where units are; ``groups`` of workers that start again while others go on."""
-        roster = self.roster
-        if groups:
-            names = ", ".join(map(str, groups))
-            self._warn(f"worker groups that start again, the others go on: {names}.")
-            facts = {"event": "restart", "life": roster.life, "groups": list(groups)}
-            self._actions.append(ev.Tell({**facts, "reason": self._restarts.reasons[-1]}))
-        self._actions.append(ev.Tell({"event": "placed", "life": roster.life, "processes": roster.describe()}))
-
-
-HAND_OVER_S = 5.0
-"""How long a snapshot may take before units leave a Dask worker that closes, or before a checkpoint is asked for."""
-ABORTED_S = 5.0
-"""How long units may be aborted before the job starts again: mostly their Dask worker leaves, and that is told soon."""
-STOP_TIMEOUT_S = 60.0
-"""How long a job whose client is gone may take to stop with a checkpoint."""
-CLIENT_GONE = {"reason": "the client that ran the job is gone", "exit_code": 1, "expected": True}
-
-
-class JobState(LifeCycle):
-    """Decides when the lives of a job begin and end.
-
-    A lost process ends the life, unless other worker groups can go on while a `Replacement` starts again what was
-    lost. A Dask worker that leaves, or new ones, end it too, once a snapshot is taken.
-
-    Parameters
-    ----------
-    spec : JobSpec
-    """
-
-    def __init__(self, spec: JobSpec) -> None:
-        super().__init__(spec)
-        self._trains = self._has_trained = False
-        self._replacement: Replacement | None = None
-        self._moving, self._is_urgent = "", False  # a Dask worker that leaves does not wait long
-        self._aborted_since: float | None = None  # units of this life, which it has not ended
-        self._n_signals = 0  # of the job's client
-        self._is_alone = False  # nobody is there who would end the job at once
-        self._stop_until: float | None = None
-        self._checkpoint_from = -1  # a checkpoint of this step or a later one is asked for; -1 if none is
-
     def needs(self, workers: Collection[str]) -> bool:
         """Return whether the job still needs what is on Dask workers that leave: units, or a snapshot to start from."""
         if self.phase == "over" or not self._placer.leaving & set(workers):
             return False
         return bool(set(self.workers) & set(workers)) or not self._trains
-
-    def _end_life(self, reason: str) -> None:
-        self._moving, self._trains, self._replacement, self._aborted_since = "", False, None, None
-        super()._end_life(reason)
 
     # -- events ----------------------------------------------------------------------------------------------------
 
@@ -430,7 +293,7 @@ class JobState(LifeCycle):
 
     def _on_joined(self, event: ev.Joined) -> None:
         if self._replacement is None and self.phase == "running" and self.roster.has(event.process, event.life):
-            self._actions.append(ev.RequestSnapshot(self._first_worker))
+            self._actions.append(ev.Request(self._first_worker, "snapshot"))
 
     def _on_leaving(self, event: ev.Leaving) -> None:
         self._placer.leaving.add(event.worker)
@@ -472,7 +335,7 @@ class JobState(LifeCycle):
 
     def _request_checkpoint(self) -> None:
         if self._checkpoint_from >= 0:
-            self._actions.append(ev.RequestCheckpoint(self._first_worker))
+            self._actions.append(ev.Request(self._first_worker, "checkpoint"))
 
     def _stop_units(self) -> None:
         """Stop the units with a checkpoint, if somebody asks for it and all of them run."""
@@ -484,7 +347,7 @@ class JobState(LifeCycle):
         self._moving, self._deadline = "", None
         if self._is_alone:
             self._stop_until = self._now + STOP_TIMEOUT_S
-        self._actions += [ev.StopUnits(worker) for worker in self.roster.workers]
+        self._actions += [ev.Request(worker, "stop") for worker in self.roster.workers]
 
     def _on_clientgone(self, event: ev.ClientGone) -> None:
         if not self._has_trained:
@@ -516,6 +379,122 @@ class JobState(LifeCycle):
             # units that share threads move once there are more Dask workers
             if n := self._placer.room(self._now, self._workers, self.roster.workers):
                 self._prepare_move(f"there is room for {n} processes", urgent=False)
+
+    # -- from one placement to the next -------------------------------------------------------------------------
+
+    def _run_units(self) -> None:
+        self.phase = "running"
+        processes = range(len(self.roster.workers))
+        self._actions += [run_action(self._life, process, self._workers) for process in processes]
+
+    def break_off(self, failure: dict[str, Any]) -> list[Any]:
+        """End the job without waiting for anything; return what is to be done."""
+        self._actions = [ev.EndLife(self.life, each, str(failure["reason"]), forget=True) for each in self.workers]
+        self._failure = failure
+        self._finish()
+        return self._actions
+
+    def _fail(self, failure: dict[str, Any]) -> None:
+        """End the job: what failed first is told."""
+        if self._failure is None and not self._is_done:
+            self._failure = failure
+        if self.phase in ("starting", "running"):
+            self._end_life(str(failure["reason"]))
+        elif self.phase == "placing":
+            self._finish()
+
+    def _fail_to_start(self) -> None:
+        """End a job that Dask has started only in part; try again if it ran."""
+        roster, missing = self.roster, self._life.give_up_missing()
+        reason = f"Dask had not started these units after {START_TIMEOUT_S:g} s: {', '.join(missing)}."
+        late = {worker for process, worker in enumerate(roster.workers) if process not in self._life.endpoints}
+        busy = {worker for worker in roster.workers if worker in self._workers and self._workers[worker].busy} - late
+        if late:
+            reason += f" No answer yet of {', '.join(sorted(late))}."
+        if busy:
+            reason += f" Other tasks hold threads of {', '.join(sorted(busy))}."
+        if self.life > 0:
+            self._recover(reason)
+        else:
+            self._fail({"reason": reason, "exit_code": ClusterError.exit_code, "expected": True})
+
+    def _end_life(self, reason: str) -> None:
+        self._moving, self._trains, self._replacement, self._aborted_since = "", False, None, None
+        self.phase, self._ended_by = "ending", reason
+        self._deadline = self._now + END_TIMEOUT_S
+        forget = self._is_done or self._failure is not None
+        present = [each for each in self.roster.workers if each in self._workers and self._workers[each].usable]
+        closing = [each for each in self.roster.workers if each in self._placer.leaving and each in self._workers]
+        self._life.ending = {*present, *closing}
+        self._actions += [ev.EndLife(self.life, each, reason, forget) for each in sorted(self._life.ending)]
+        if not self._life.ending:
+            self._after_life()
+
+    def _after_life(self) -> None:
+        """Go on after the last unit of a life has ended."""
+        self._deadline = None
+        if self._is_done or self._failure is not None or self._is_saved:
+            self._finish()
+            return
+        self.phase = "placing"
+        self._placer.begin(self._now)
+        self._place_at = max(self._now + self._restarts.backoff_s(), self._all_told_at)
+        if self._now >= self._place_at:
+            self._place()
+
+    def _finish(self) -> None:
+        self.phase = "over"
+        stuck = tuple(sorted(self._life.ending & set(self._workers)))
+        what = {
+            **self._life.describe(),
+            **self._restarts.summary(),
+            "event": "over",
+            "failure": self._failure,
+            "signal": self._signal,
+            "by": self._stopped_by,
+            "stuck": [str(unit) for worker in stuck for unit in self._life.units_on(worker)],
+        }
+        self._actions.append(ev.Over(what, stuck))
+
+    def _warn(self, message: str) -> None:
+        self._actions.append(ev.Tell({"event": "log", "level": "WARNING", "message": message}))
+
+    def _place(self) -> None:
+        """Place the units anew, or wait for Dask workers as long as that can help."""
+        try:
+            found = self._placer.place(self._now, self._workers, self.roster.workers, self._warn)
+        except ClusterError as error:
+            reason = f"{' '.join(self._restarts.reasons)} {error}"
+            self._fail({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
+            return
+        if found is not None:
+            self._begin_life(Roster.of(self.life + 1, *found, self.roster.threads))
+
+    def _begin_life(self, roster: Roster) -> None:
+        step, start, what = self._points.newest(self._placer.reachable(self._workers))
+        reached = self._life.known_step(self.steps)
+        lost = [unit for unit, report in self._life.reports.items() if report["state"] == "lost"]
+        self._life = Life(roster)
+        self.phase, self._deadline = "starting", self._now + START_TIMEOUT_S
+        self.steps = {}
+        if roster.life > 0:
+            self._restarts.recomputed_steps += max(0, reached - (step or 0))
+            facts = {"event": "restart", "life": roster.life, "step": step or 0, "lost": lost, "from": what}
+            self._actions.append(ev.Tell({**facts, "reason": self._ended_by}))
+            self._warn(f"life {roster.life} of the job starts from {what}, in {len(roster.workers)} processes.")
+        self._tell_placed()
+        self._life.buddies = buddies_of(roster, self._workers)
+        self._actions += host_actions(roster, range(len(roster.workers)), start, self._life.buddies)
+
+    def _tell_placed(self, groups: Sequence[int] = ()) -> None:
+        """Tell where units are; ``groups`` of workers that start again while others go on."""
+        roster = self.roster
+        if groups:
+            names = ", ".join(map(str, groups))
+            self._warn(f"worker groups that start again, the others go on: {names}.")
+            facts = {"event": "restart", "life": roster.life, "groups": list(groups)}
+            self._actions.append(ev.Tell({**facts, "reason": self._restarts.reasons[-1]}))
+        self._actions.append(ev.Tell({"event": "placed", "life": roster.life, "processes": roster.describe()}))
 
     # -- losses ----------------------------------------------------------------------------------------------------
 
@@ -591,7 +570,7 @@ class JobState(LifeCycle):
         """Have a snapshot taken, after which the units are placed anew."""
         self._moving, self._is_urgent = why, urgent
         self._deadline = self._now + HAND_OVER_S
-        self._actions.append(ev.RequestSnapshot(self._first_worker))
+        self._actions.append(ev.Request(self._first_worker, "snapshot"))
 
     def _move_without_snapshot(self) -> None:
         """Move from a Dask worker that leaves; else wait for a checkpoint, which jobs without snapshots take, too."""
@@ -599,7 +578,7 @@ class JobState(LifeCycle):
             self._move()
         else:
             self._deadline = self._now + HAND_OVER_S
-            self._actions.append(ev.RequestCheckpoint(self._first_worker))
+            self._actions.append(ev.Request(self._first_worker, "checkpoint"))
 
     def _replace_buddies(self) -> None:
         """Have snapshots kept by other Dask workers than those that are gone; a new one follows, see `_on_joined`.

@@ -39,8 +39,6 @@ RETIRE = "retire_workers"
 # events of units that a job depends on, and those that nobody else wants to know of
 DECISIVE = frozenset(("unit", "training", "snapshot", "checkpoint"))
 UNSEEN = frozenset(("training", "snapshot"))
-# what a Dask worker with units is asked for
-ASKED = {ev.StopUnits: Op.STOP, ev.RequestSnapshot: Op.SNAPSHOT, ev.RequestCheckpoint: Op.CHECKPOINT}
 
 logger = logging.getLogger(__name__)
 
@@ -350,8 +348,8 @@ class Jobs(SchedulerPlugin):
                 add_callback(self._cut, job_id, action)
             elif isinstance(action, ev.Join):
                 add_callback(self._join, job_id, action)
-            elif op := ASKED.get(type(action)):
-                self._ask_later(action.worker, op, job_id=job_id)
+            elif isinstance(action, ev.Request):
+                self._ask_later(action.worker, Op.REQUEST, job_id=job_id, what=action.what)
             else:
                 add_callback(self._end, record, action)
 

@@ -301,9 +301,7 @@ class Site(WorkerPlugin):
             Op.END: self._end,
             Op.CUT: self._cut,
             Op.JOIN: self._join,
-            Op.STOP: self._stop,
-            Op.SNAPSHOT: self._request_snapshot,
-            Op.CHECKPOINT: self._request_checkpoint,
+            Op.REQUEST: self._request,
             Op.STACKS: self._stacks,
             Op.KEEP: self._keep,
             Op.PART: self._part,
@@ -484,17 +482,16 @@ class Site(WorkerPlugin):
         hosting = self.hostings.get((job_id, process))
         return hosting.host if hosting is not None and hosting.life == life else None
 
-    def _stop(self, job_id: str) -> None:
+    def _request(self, job_id: str, what: str) -> None:
+        """Ask units of a job for what an `ev.Request` says."""
         for hosting in self._of(job_id):
-            hosting.host.request_stop()
-
-    def _request_snapshot(self, job_id: str) -> None:
-        for hosting in self._of(job_id):
-            hosting.host.request_snapshot()
-
-    def _request_checkpoint(self, job_id: str) -> None:
-        for hosting in self._of(job_id):
-            hosting.host.request_checkpoint()
+            host = hosting.host
+            calls = {
+                "stop": host.request_stop,
+                "snapshot": host.request_snapshot,
+                "checkpoint": host.request_checkpoint,
+            }
+            calls[what]()
 
     def _stacks(self, job_id: str) -> dict[str, dict[str, Any]]:
         return stacks_of(self._of(job_id))
