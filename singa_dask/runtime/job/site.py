@@ -219,6 +219,7 @@ def stacks_of(hostings: Iterable[Hosting]) -> dict[str, dict[str, Any]]:
 
 
 LOGGER = logging.getLogger("singa_dask")
+_log_lock = threading.Lock()
 
 
 class _ToClient(logging.Handler):
@@ -232,38 +233,22 @@ class _ToClient(logging.Handler):
 
     def attach(self) -> None:
         """Start; from now on the logger of the package passes on what is INFO or more."""
-        others = [handler for handler in LOGGER.handlers if isinstance(handler, _ToClient)]
-        self.level_before = others[0].level_before if others else LOGGER.level
-        LOGGER.addHandler(self)
-        LOGGER.setLevel(min(LOGGER.level or logging.INFO, logging.INFO))
+        with _log_lock:
+            others = [handler for handler in LOGGER.handlers if isinstance(handler, _ToClient)]
+            self.level_before = others[0].level_before if others else LOGGER.level
+            LOGGER.addHandler(self)
+            LOGGER.setLevel(min(LOGGER.level or logging.INFO, logging.INFO))
 
     def detach(self) -> None:
         """Stop; when no job runs in this process any more, the logger has the level from before them."""
-        LOGGER.removeHandler(self)
-        if not any(isinstance(handler, _ToClient) for handler in LOGGER.handlers):
-            LOGGER.setLevel(self.level_before)
+        with _log_lock:
+            LOGGER.removeHandler(self)
+            if not any(isinstance(handler, _ToClient) for handler in LOGGER.handlers):
+                LOGGER.setLevel(self.level_before)
 
     def emit(self, record: logging.LogRecord) -> None:
         event = {"event": "log", "unit": record.threadName, "level": record.levelname, "time": record.created}
         self.host.emit({**event, "message": redact(record.getMessage())})
-
-
-class SiteLog:
-    """The log handlers of the hosts on one Dask worker."""
-
-    def __init__(self) -> None:
-        self._handlers: dict[int, _ToClient] = {}
-
-    def add(self, host: UnitHost) -> None:
-        """Send the messages of a job from now on."""
-        self._handlers[id(host)] = handler = _ToClient(host)
-        handler.attach()
-
-    def remove(self, host: UnitHost) -> None:
-        """Send no more messages of a job."""
-        handler = self._handlers.pop(id(host), None)
-        if handler is not None:
-            handler.detach()
 
 
 LEAVE_TIMEOUT_S = 10.0
@@ -271,6 +256,12 @@ LONG_WAIT_S = 10.0
 PART_TIMEOUT_S = 30.0
 KEEP_TIMEOUT_S = 3.0
 KEEP_BYTES_PER_S = 20e6
+REQUESTS = {
+    "stop": UnitHost.request_stop,
+    "snapshot": UnitHost.request_snapshot,
+    "checkpoint": UnitHost.request_checkpoint,
+}
+"""What an `ev.Request` asks for."""
 
 logger = logging.getLogger(__name__)
 
@@ -293,7 +284,6 @@ class Site(WorkerPlugin):
         self._oldest: dict[tuple[str, int], int] = {}
         self._is_leaving = False
         self._clock = Clock()
-        self._log = SiteLog()
         self._files = PartFiles(worker)
         self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"{SITE}-site")
         handlers: dict[str, Callable[..., Any]] = {
@@ -302,7 +292,7 @@ class Site(WorkerPlugin):
             Op.CUT: self._cut,
             Op.JOIN: self._join,
             Op.REQUEST: self._request,
-            Op.STACKS: self._stacks,
+            Op.STACKS: lambda job_id: stacks_of(self._of(job_id)),
             Op.KEEP: self._keep,
             Op.PART: self._part,
             **self._files.handlers,
@@ -378,7 +368,9 @@ class Site(WorkerPlugin):
         if hosting.host.trace is not None:
             self._clock = await measure_clock(self.worker.scheduler.singa_dask_clock)
         self.hostings[key] = hosting
-        self._log.add(hosting.host)
+        to_client = _ToClient(hosting.host)
+        to_client.attach()
+        hosting.mounts.callback(to_client.detach)
         return {"endpoint": hosting.host.address, "threads": hosting.threads}
 
     def _of(self, job_id: str) -> list[Hosting]:
@@ -449,10 +441,10 @@ class Site(WorkerPlugin):
 
     def _cut(self, job_id: str, life: int, process: int, processes: list[int], groups: list[int]) -> dict[str, Any]:
         """Separate a process from others, see `UnitHost.cut`."""
-        host = self._current(job_id, life, process)
-        if host is None:
+        hosting = self.hostings.get((job_id, process))
+        if hosting is None or hosting.life != life:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
-        return {"applied": host.cut(processes, groups)}
+        return {"applied": hosting.host.cut(processes, groups)}
 
     def _join(
         self,
@@ -464,37 +456,25 @@ class Site(WorkerPlugin):
         buddy: str,
     ) -> dict[str, Any]:
         """Tell a process of those that replace others, see `Router.join`, and of its ``buddy`` from now on."""
-        host = self._current(job_id, life, process)
-        if host is None:
+        hosting = self.hostings.get((job_id, process))
+        if hosting is None or hosting.life != life:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
-        self.hostings[job_id, process].buddy = buddy
-        host.router.join({int(p): address for p, address in endpoints.items()}, {Address(*unit) for unit in left})
+        hosting.buddy = buddy
+        hosting.host.router.join(
+            {int(p): address for p, address in endpoints.items()}, {Address(*unit) for unit in left}
+        )
         return {}
 
     async def _close(self, hosting: Hosting, reason: str) -> None:
         if not await self._in_thread(hosting.end, reason):
             logger.warning("units of %s on %s do not end", hosting.job_id, self.worker.address)
-        self._log.remove(hosting.host)
         if self.hostings.get(hosting.key) is hosting:
             del self.hostings[hosting.key]
-
-    def _current(self, job_id: str, life: int, process: int) -> UnitHost | None:
-        hosting = self.hostings.get((job_id, process))
-        return hosting.host if hosting is not None and hosting.life == life else None
 
     def _request(self, job_id: str, what: str) -> None:
         """Ask units of a job for what an `ev.Request` says."""
         for hosting in self._of(job_id):
-            host = hosting.host
-            calls = {
-                "stop": host.request_stop,
-                "snapshot": host.request_snapshot,
-                "checkpoint": host.request_checkpoint,
-            }
-            calls[what]()
-
-    def _stacks(self, job_id: str) -> dict[str, dict[str, Any]]:
-        return stacks_of(self._of(job_id))
+            REQUESTS[what](hosting.host)
 
     # -- what is told ------------------------------------------------------------------------------------------------
 
@@ -523,15 +503,16 @@ class Site(WorkerPlugin):
             # a checkpoint may wait behind this
             timeout_s = KEEP_TIMEOUT_S + len(content) / KEEP_BYTES_PER_S
             try:
-                sync(self.worker.loop, self._send_part, hosting, step, file, content, callback_timeout=timeout_s)
+                facts = {"job_id": hosting.job_id, "step": step, "file": file, "content": to_serialize(content)}
+                self._call(hosting.buddy, timeout_s, Op.KEEP, **facts)
                 holders.append(hosting.buddy)
             except Exception as error:
                 logger.warning("%s has no copy of the snapshot of step %d: %s", hosting.buddy, step, error)
         return holders
 
-    async def _send_part(self, hosting: Hosting, step: int, file: str, content: bytes) -> None:
-        facts = {"job_id": hosting.job_id, "step": step, "file": file}
-        await self.worker.rpc(hosting.buddy).singa_dask_keep(**facts, content=to_serialize(content))
+    def _call(self, worker: str, timeout_s: float, op: str, **arguments: Any) -> Any:
+        """Call the site of another Dask worker; from the threads of units."""
+        return sync(self.worker.loop, getattr(self.worker.rpc(worker), op), **arguments, callback_timeout=timeout_s)
 
     def _keep(self, job_id: str, step: int, file: str, content: bytes) -> None:
         self.store.put(job_id, file, step, content)
@@ -561,18 +542,12 @@ class Site(WorkerPlugin):
                 return found
             if holder != self.worker.address:
                 try:
-                    found = sync(
-                        self.worker.loop, self._fetch_part, holder, job_id, file, callback_timeout=PART_TIMEOUT_S
-                    )
+                    found = self._call(holder, PART_TIMEOUT_S, Op.PART, job_id=job_id, file=file)
                 except Exception as error:
                     errors.append(f"{holder}: {error}")
         if found is None:
             # those who had it are lost, or have newer snapshots by now: the job may start again from one of these
             raise LostUnitError(f"{file} of a snapshot of {job_id}: nobody has it any more. {' '.join(errors)}")
-        return found
-
-    async def _fetch_part(self, holder: str, job_id: str, file: str) -> bytes | None:
-        found: bytes | None = await self.worker.rpc(holder).singa_dask_part(job_id=job_id, file=file)
         return found
 
     def __getstate__(self) -> dict[str, Any]:
