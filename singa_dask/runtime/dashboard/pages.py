@@ -241,11 +241,17 @@ MAX_WORKERS = 256
 logger = logging.getLogger(__name__)
 
 
-class MetricsSource(Protocol):
-    """What describes the jobs that have not ended."""
+class JobsView(Protocol):
+    """What describes the jobs."""
+
+    def overview(self) -> dict[str, Any]:
+        """Return a row for each job, and what is common to all."""
+
+    def describe(self, job_id: str) -> dict[str, Any] | None:
+        """Describe a job; None if it is not known."""
 
     def live(self) -> Iterable[tuple[Mapping[str, Any], Activity]]:
-        """Return the row and the activity of each job."""
+        """Return the row and the activity of each job that has not ended."""
 
 
 class JobsCollector:
@@ -253,10 +259,10 @@ class JobsCollector:
 
     Parameters
     ----------
-    source : MetricsSource
+    source : JobsView
     """
 
-    def __init__(self, source: MetricsSource) -> None:
+    def __init__(self, source: JobsView) -> None:
         self._source = source
 
     def describe(self) -> Iterable[Metric]:
@@ -317,21 +323,6 @@ class JobsCollector:
         yield waits
 
 
-def add_metrics(source: MetricsSource) -> JobsCollector | None:
-    """Add the metrics of jobs to those of this process; return what `remove_metrics` takes."""
-    if not IS_INSTALLED:
-        return None
-    collector = JobsCollector(source)
-    prometheus_client.REGISTRY.register(collector)
-    return collector
-
-
-def remove_metrics(collector: JobsCollector | None) -> None:
-    """Remove what `add_metrics` has added."""
-    if collector is not None:
-        prometheus_client.REGISTRY.unregister(collector)
-
-
 PAGE = "singa"
 BELOW = r"(?:/.*)?/" + PAGE
 """Dask does not tell below which prefix its pages are."""
@@ -341,16 +332,6 @@ TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'"
 )
-
-
-class _PageSource(Protocol):
-    """What describes the jobs."""
-
-    def overview(self) -> dict[str, Any]:
-        """Return a row for each job, and what is common to all."""
-
-    def describe(self, job_id: str) -> dict[str, Any] | None:
-        """Describe a job; None if it is not known."""
 
 
 class _Handler(web.RequestHandler):
@@ -381,9 +362,9 @@ class _Answers:
     """JSON of answers, kept for `FRESH_S`."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[float, str]] = {}
+        self._kept: dict[str | None, tuple[float, str]] = {}
 
-    def get(self, key: str, make: Callable[[], Any]) -> str:
+    def get(self, key: str | None, make: Callable[[], Any]) -> str:
         """Return the answer to a question, as JSON."""
         now = time.monotonic()
         self._kept = {each: kept for each, kept in self._kept.items() if now - kept[0] < FRESH_S}
@@ -393,24 +374,17 @@ class _Answers:
 
 
 class _Data(_Handler):
-    def initialize(self, source: _PageSource, answers: _Answers) -> None:
-        self.source, self.answers = source, answers
+    """What is known of all jobs, or of the one with the ``id`` of a request."""
 
-    def answer(self, key: str, make: Callable[[], Any]) -> None:
+    def initialize(self, source: JobsView, answers: _Answers, of_job: bool) -> None:
+        self.source, self.answers, self.of_job = source, answers, of_job
+
+    def get(self) -> None:
+        job_id = self.get_query_argument("id") if self.of_job else None
+        make = self.source.overview if job_id is None else partial(self.source.describe, job_id)
         self.set_header("Content-Type", "application/json; charset=utf-8")
         self.set_header("Cache-Control", "no-store")
-        self.write(self.answers.get(key, make))
-
-
-class _Overview(_Data):
-    def get(self) -> None:
-        self.answer("", self.source.overview)
-
-
-class _Job(_Data):
-    def get(self) -> None:
-        job_id = self.get_query_argument("id")
-        self.answer(f"job {job_id}", lambda: self.source.describe(job_id))
+        self.write(self.answers.get(job_id, make))
 
 
 def as_json(value: Any) -> str:
@@ -421,7 +395,7 @@ def as_json(value: Any) -> str:
         return json.dumps(finite(value), separators=(",", ":"))
 
 
-def add_page(scheduler: Scheduler, source: _PageSource) -> None:
+def add_page(scheduler: Scheduler, source: JobsView) -> None:
     """Add ``/singa`` to the pages of a scheduler, for good; does nothing if it has no HTTP server."""
     application = getattr(scheduler, "http_application", None)
     if application is None:
@@ -431,8 +405,8 @@ def add_page(scheduler: Scheduler, source: _PageSource) -> None:
         (f"{BELOW}/?", _File, {"name": "index.html"}),
         (f"{BELOW}/singa.css", _File, {"name": "singa.css"}),
         (f"{BELOW}/singa.js", _File, {"name": "singa.js"}),
-        (f"{BELOW}/jobs.json", _Overview, data),
-        (f"{BELOW}/job.json", _Job, data),
+        (f"{BELOW}/jobs.json", _Data, {**data, "of_job": False}),
+        (f"{BELOW}/job.json", _Data, {**data, "of_job": True}),
     ]
     application.add_handlers(r".*$", routes)
     _add_link(scheduler)
@@ -449,11 +423,11 @@ def _add_link(scheduler: Scheduler) -> None:
                 pages.append(PAGE)
 
 
-class Source(_PageSource, MetricsSource, Protocol):
-    """What describes the jobs."""
-
-
-def add_dashboard(scheduler: Scheduler, source: Source) -> Callable[[], None]:
+def add_dashboard(scheduler: Scheduler, source: JobsView) -> Callable[[], None]:
     """Show the jobs of a scheduler; return what removes the metrics. The page stays as long as its server."""
     add_page(scheduler, source)
-    return partial(remove_metrics, add_metrics(source))
+    if not IS_INSTALLED:
+        return lambda: None
+    collector = JobsCollector(source)
+    prometheus_client.REGISTRY.register(collector)
+    return partial(prometheus_client.REGISTRY.unregister, collector)

@@ -30,7 +30,7 @@ from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.epochs import steps_by_task
 from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
 from singa_dask.runtime.job.jobs import Jobs
-from singa_dask.runtime.job.names import DRIVERS, JOBS, SIGNAL_CODES, Op, this_user, topic_of
+from singa_dask.runtime.job.names import DRIVERS, JOBS, SIGNAL_CODES, Op, this_user
 from singa_dask.runtime.job.placing import Placed, on_dask, place_on_cluster
 from singa_dask.runtime.job.record import Result, summarise
 from singa_dask.runtime.job.sites import Plugin, as_client
@@ -45,8 +45,8 @@ class TakenOver(Exception):
 
 
 @dataclass(frozen=True)
-class Tenure:
-    """The part of a driver on the cluster in a job that may have several of them, one after the other.
+class Lease:
+    """The right of a driver on the cluster to drive a job, which may have several drivers, one after the other.
 
     Attributes
     ----------
@@ -63,112 +63,8 @@ class Tenure:
     renew: Callable[[], bool]
 
 
-ASK_S = 0.5
-BACK_S = 8.0
+LINE_LOOK_S = 0.5
 SHOWN = 3
-
-
-class _InLine:
-    """Waits until it is the turn of a job and there is room for it.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    facts : mapping
-        See `Waiting.turn`.
-    priority : int
-        Jobs of higher priority go first.
-    driver : int
-        Number of the driver if it is on the cluster, see `Tenure`; else 0.
-    publish : callable
-        Takes an event ``queued`` each time that something changes: ``place``, 1 for the first, and a ``message``.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        facts: Mapping[str, Any],
-        priority: int,
-        driver: int,
-        publish: Callable[[dict[str, Any]], None],
-    ) -> None:
-        self._client = client
-        self._asked = {"facts": dict(facts), "priority": priority, "driver": driver}
-        self._job_id = facts["id"]
-        self._publish = publish
-        self._signals: SimpleQueue[str] = SimpleQueue()
-        self._said = ""
-        self._heard_at = 0.0
-
-    def stop(self, signal_name: str) -> None:
-        """Leave the line; an empty name: leave the place to another driver. Safe in a signal handler."""
-        self._signals.put(signal_name)
-
-    def wait(self, start: Callable[[], None]) -> None:
-        """Wait until ``start`` succeeds. It is called when the job is the first; a `ClusterError` says what it lacks.
-
-        Raises
-        ------
-        LeftLineError
-            Somebody has stopped the job.
-        ClusterError
-            The scheduler is gone.
-        TakenOver
-            Another driver waits in place of this one.
-        """
-        why = ""
-        self._heard_at = time.monotonic()
-        while True:
-            answer = self._ask(why)
-            if answer is not None:
-                if answer["taken_over"]:
-                    raise TakenOver
-                if answer["end"]:
-                    self._leave(answer["end"])
-                if not answer["ahead"]:
-                    try:
-                        start()
-                        return
-                    except ClusterError as error:
-                        why = str(error)
-                self._say(answer["ahead"], why)
-            try:
-                name = self._signals.get(timeout=ASK_S)
-            except Empty:
-                continue
-            if not name:
-                raise TakenOver
-            reason = f"{name}: the job has left the line, and was not started."
-            self._leave({"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1)})
-
-    def _ask(self, why: str) -> dict[str, Any] | None:
-        """Ask for the place in line; None if there is no answer now."""
-        try:
-            asked: dict[str, Any] = {**self._asked, "client": self._client.id, "why": why}
-            answer: dict[str, Any] = ask_jobs(self._client, Op.TURN, **asked)
-        except GONE as error:
-            if self._client.status == "closed" or time.monotonic() - self._heard_at > BACK_S:
-                raise ClusterError(f"the scheduler is gone while the job waited in line: {error!r}") from error
-            return None
-        self._heard_at = time.monotonic()
-        return answer
-
-    def _leave(self, failure: Mapping[str, Any]) -> None:
-        try:
-            ask_jobs(self._client, Op.LEAVE, job_id=self._job_id, failure=dict(failure))
-        except GONE:
-            pass  # the scheduler drops those who do not ask any more
-        raise LeftLineError(failure["reason"], failure["exit_code"])
-
-    def _say(self, ahead: Sequence[str], why: str) -> None:
-        if ahead:
-            more = f" and {len(ahead) - SHOWN} more" if len(ahead) > SHOWN else ""
-            message = f"in line, place {len(ahead) + 1}, behind {', '.join(ahead[-SHOWN:])}{more}"
-        else:
-            message = f"first in line: {why}"
-        if message != self._said:
-            self._said = message
-            self._publish({"event": "queued", "place": len(ahead) + 1, "message": message, "time": time.time()})
 
 
 def install_jobs(client: Client) -> None:
@@ -197,7 +93,7 @@ class Driver:
         Who starts it, ``user@host``; by default the user of this process.
     sources : sequence of Source, optional
         The user's own modules; by default they are read from the files that the job names.
-    tenure : Tenure, optional
+    lease : Lease, optional
         Of a driver on the cluster, which another one may replace. If one before it has submitted the job, this one
         follows it only.
     queue : bool
@@ -220,7 +116,7 @@ class Driver:
         init_from: Sequence[str] = (),
         owner: str = "",
         sources: Sequence[modules.Source] | None = None,
-        tenure: Tenure | None = None,
+        lease: Lease | None = None,
         queue: bool = False,
         priority: int = 0,
         datasets: Sequence[Sequence[Any]] = (),
@@ -228,7 +124,7 @@ class Driver:
         self.job = absolute_paths(job)
         self.job_id = job_id
         self._sources = modules.read(job.modules) if sources is None else sources
-        self._tenure = tenure
+        self._lease = lease
         self._client = client
         self._run_url = fs.absolute(run_url)
         self._checkpoint_url = fs.join(self._run_url, "checkpoint")
@@ -237,22 +133,14 @@ class Driver:
         self._init_from = [fs.absolute(url) for url in init_from]
         self._publish = on_event
         self._layout = plan_processes(job.cluster)
-        self._follower = Follower(client, job_id, on_event, renew=tenure.renew if tenure else None)
-        self._has_started = False
+        self._follower = Follower(client, job_id, on_event, renew=lease.renew if lease else None)
+        self._signals: SimpleQueue[str] = SimpleQueue()  # while the job waits in line; an empty one: leave
         self._stopped_by = ""
+        self._has_started = False
         self._scalings: Mapping[str, Mapping[str, Any]] | None = None
+        self._queue = queue
         self._priority = priority
         self._datasets = datasets
-        self._line: _InLine | None = None
-        if queue:
-            facts: dict[str, Any] = {
-                "id": job_id,
-                "name": job.name,
-                "owner": self._owner,
-                "run_url": redact(self._run_url),
-            }
-            facts |= {"topology": self._layout.describe(), "train_steps": job.train_steps}
-            self._line = _InLine(client, facts, priority, tenure.number if tenure else 0, on_event)
 
     def stop(self, signal_name: str = "SIGINT") -> None:
         """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler.
@@ -261,14 +149,12 @@ class Driver:
         """
         self._stopped_by = signal_name
         self._follower.signal(signal_name)
-        if self._line is not None:
-            self._line.stop(signal_name)
+        self._signals.put(signal_name)
 
     def leave(self) -> None:
         """End `run`, and ask nothing of the job."""
         self._follower.leave()
-        if self._line is not None:
-            self._line.stop("")
+        self._signals.put("")
 
     def run(self) -> Result:
         """Run the job to its end.
@@ -285,11 +171,14 @@ class Driver:
             Another driver does the rest.
         """
         try:
-            if self._tenure is not None and self._tenure.has_begun:
+            if self._lease is not None and self._lease.has_begun:
                 self._follower.subscribe()
                 self._publish({**self._started(), "begun": True})
+            elif self._queue:
+                self._prepare()
+                self._begin_in_line()
             else:
-                self._begin_in_turn()
+                self._begin()
             over = self._follower.follow_to_its_end()
         finally:
             self._follower.unsubscribe()
@@ -297,21 +186,51 @@ class Driver:
             raise TakenOver
         return self._result(over)
 
-    def _begin_in_turn(self) -> None:
-        """Begin the job, if it may wait when it is its turn and there is room."""
-        if self._line is None:
-            self._begin()
-        else:
-            self._prepare()
-            self._line.wait(self._begin)
+    def _begin_in_line(self) -> None:
+        """Begin the job when it is its turn and there is room."""
+        facts = {"id": self.job_id, "name": self.job.name, "owner": self._owner, "run_url": redact(self._run_url)}
+        facts |= {"topology": self._layout.describe(), "train_steps": self.job.train_steps}
+        asked = {"facts": facts, "priority": self._priority, "driver": self._lease.number if self._lease else 0}
+        why = said = ""
+        while True:
+            answer = self._follower.ask(Op.TURN, wait=self._wait_for_signal, **asked, client=self._client.id, why=why)
+            if answer["taken_over"]:
+                raise TakenOver
+            if answer["end"]:
+                self._leave_line(answer["end"])
+            ahead = answer["ahead"]
+            if not ahead:
+                try:
+                    self._begin()
+                    return
+                except ClusterError as error:
+                    why = str(error)
+            message = _describe_line(ahead) if ahead else f"first in line: {why}"
+            if message != said:
+                said = message
+                self._publish({"event": "queued", "place": len(ahead) + 1, "message": message, "time": time.time()})
+            self._wait_for_signal()
+
+    def _wait_for_signal(self) -> None:
+        """Leave the line if somebody asks for that within a moment."""
+        try:
+            name = self._signals.get(timeout=LINE_LOOK_S)
+        except Empty:
+            return
+        if not name:
+            raise TakenOver
+        reason = f"{name}: the job has left the line, and was not started."
+        self._leave_line({"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1)})
+
+    def _leave_line(self, failure: Mapping[str, Any]) -> None:
+        with suppress(*GONE):  # the scheduler drops those who do not ask any more
+            ask_jobs(self._client, Op.LEAVE, job_id=self.job_id, failure=dict(failure))
+        raise LeftLineError(failure["reason"], failure["exit_code"])
 
     def _begin(self) -> None:
         """Choose Dask workers, and submit the job."""
-        key = f"{topic_of(self.job_id)}-survey"
-        placed = place_on_cluster(
-            self._client, self.job, self._layout, self._sources, self._resume, key, self._datasets
-        )
-        if self._line is None:
+        placed = place_on_cluster(self._client, self.job, self._layout, self._sources, self._resume, self._datasets)
+        if not self._queue:
             self._prepare()
         run = on_dask(self._client, self._datasets, list(placed.workers), self._check_stopped)
         self.job = steps_by_task(self.job, self._sources, self._resume, run)
@@ -347,16 +266,12 @@ class Driver:
         facts = {"topology": self._layout.describe(), "train_steps": self.job.train_steps}
         return {"event": "started", "job": self.job_id, "time": time.time(), **facts}
 
-    def _check_tenure(self) -> None:
-        """Raise `TakenOver` if the run directory is another driver's by now."""
-        tenure = self._tenure
-        if tenure is not None and not self._follower.ask(Op.RENEW, job_id=self.job_id, number=tenure.number):
-            raise TakenOver
-
     def _submit(self, placed: Placed) -> None:
         self._follower.subscribe()
         if not self._has_started:  # before any unit writes to the run directory
-            self._check_tenure()
+            lease = self._lease
+            if lease is not None and not self._follower.ask(Op.RENEW, job_id=self.job_id, number=lease.number):
+                raise TakenOver  # the run directory is another driver's by now
             self._publish(self._started())
             self._has_started = True
         spec = {
@@ -373,7 +288,7 @@ class Driver:
             "name": self.job.name,
             "owner": self._owner,
             "run_url": self._run_url,
-            "driver": self._tenure.number if self._tenure else 0,
+            "driver": self._lease.number if self._lease else 0,
             "priority": self._priority,
             "datasets": list(self._datasets),
             "scalings": self._scalings or {},
@@ -383,6 +298,11 @@ class Driver:
             raise ClusterError(refused["refused"])
         for note in placed.notes:
             self._follower.log("INFO", note)
+
+
+def _describe_line(ahead: Sequence[str]) -> str:
+    more = f" and {len(ahead) - SHOWN} more" if len(ahead) > SHOWN else ""
+    return f"in line, place {len(ahead) + 1}, behind {', '.join(ahead[-SHOWN:])}{more}"
 
 
 @dataclass(frozen=True)
@@ -483,7 +403,7 @@ class JobRun:
         observers: Observers,
         on_event: Callable[[dict[str, Any]], None] = lambda event: None,
         on_driver: Callable[[Driver], None] = lambda driver: None,
-        tenure: Tenure | None = None,
+        lease: Lease | None = None,
     ) -> tuple[Result, dict[str, Any]]:
         """Run the job to its end, and write the run directory; return the result, and what ``summary.json`` has.
 
@@ -496,7 +416,7 @@ class JobRun:
             Takes each event too, after it was recorded.
         on_driver : callable
             Gets the driver before it runs.
-        tenure : Tenure, optional
+        lease : Lease, optional
             Of a driver on the cluster.
         """
 
@@ -515,7 +435,7 @@ class JobRun:
             init_from=tuple(self.init_from),
             owner=self.owner,
             sources=[modules.Source(*source) for source in self.sources],
-            tenure=tenure,
+            lease=lease,
             queue=self.queue,
             priority=self.priority,
             datasets=self.datasets,
@@ -561,8 +481,8 @@ class _DriverHost(WorkerPlugin):
     def _drive(self, run: Mapping[str, Any], number: int, has_begun: bool) -> dict[str, Any]:
         """Start a driver; ``run`` are the fields of a `JobRun`."""
         job_run = JobRun(**run)
-        tenure = Tenure(number, has_begun, partial(self._renew, job_run.job_id, number))
-        thread = threading.Thread(target=self._run, args=(job_run, tenure), name=f"driver-{job_run.job_id}")
+        lease = Lease(number, has_begun, partial(self._renew, job_run.job_id, number))
+        thread = threading.Thread(target=self._run, args=(job_run, lease), name=f"driver-{job_run.job_id}")
         thread.daemon = True
         self._drivers[thread] = None
         thread.start()
@@ -575,17 +495,17 @@ class _DriverHost(WorkerPlugin):
     def _renew(self, job_id: str, number: int) -> bool:
         return not self._is_leaving and bool(self._ask(Op.RENEW, job_id=job_id, number=number))
 
-    def _run(self, run: JobRun, tenure: Tenure) -> None:
+    def _run(self, run: JobRun, lease: Lease) -> None:
         """Drive a job to its end, and tell how that went."""
         failure: dict[str, Any] = {}
         try:
             with in_job(run.job_id):
-                self._carry_out(run, tenure)
+                self._carry_out(run, lease)
         except TakenOver:
             return
         except SingaError as error:
             failure = {"reason": str(error), "exit_code": error.exit_code, "error": ""}
-            failure["elsewhere"] = isinstance(error, DataError) and tenure.has_begun
+            failure["elsewhere"] = isinstance(error, DataError) and lease.has_begun
         except Exception as error:
             logger.exception("the driver of %s", run.job_id)
             failure = {"reason": f"the driver of the job: {error!r}", "exit_code": 1}
@@ -593,10 +513,10 @@ class _DriverHost(WorkerPlugin):
         finally:
             self._drivers.pop(threading.current_thread(), None)
         with suppress(Exception):  # the scheduler is gone, or this Dask worker is closing
-            self._ask(Op.DRIVEN, job_id=run.job_id, number=tenure.number, failure=failure)
+            self._ask(Op.DRIVEN, job_id=run.job_id, number=lease.number, failure=failure)
 
-    def _carry_out(self, run: JobRun, tenure: Tenure) -> None:
-        directory = run.directory(again=tenure.number > 1)
+    def _carry_out(self, run: JobRun, lease: Lease) -> None:
+        directory = run.directory(again=lease.number > 1)
         try:
             directory.check_writable()
         except DataError as error:
@@ -605,7 +525,7 @@ class _DriverHost(WorkerPlugin):
             raise DataError(message) from error
         given = {"security": as_client(self.worker.security, "worker"), "set_as_default": False}
         with Client(self.worker.scheduler.address, name=f"driver-{run.job_id}", **given) as client:
-            run.carry_out(client, directory, run.observers(), on_driver=self._on_driver, tenure=tenure)
+            run.carry_out(client, directory, run.observers(), on_driver=self._on_driver, lease=lease)
 
     def _on_driver(self, driver: Driver) -> None:
         self._drivers[threading.current_thread()] = driver

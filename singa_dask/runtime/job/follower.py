@@ -122,8 +122,10 @@ class Follower:
         """Publish a line of the driver's log."""
         self._publish({"event": "log", "unit": "driver", "level": level, "time": time.time(), "message": message})
 
-    def ask(self, op: str, **arguments: Any) -> Any:
+    def ask(self, op: str, *, wait: Callable[[], None] | None = None, **arguments: Any) -> Any:
         """Call an operation of `Jobs` that may be called twice, again until the scheduler answers.
+
+        ``wait`` is called between two calls; it may raise an error.
 
         Raises
         ------
@@ -137,7 +139,10 @@ class Follower:
             except GONE:
                 self._note_silence()
                 self._look_for_scheduler()
-                self._nobody.wait(LOOK_S)
+                if wait is None:
+                    self._nobody.wait(LOOK_S)
+                else:
+                    wait()
                 over, self._over = self._over, None
             else:
                 self._note_answer()

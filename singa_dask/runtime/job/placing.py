@@ -14,10 +14,10 @@ from distributed.client import FutureCancelledError
 
 from singa_dask import modules
 from singa_dask.conf import JobConf
-from singa_dask.errors import LostUnitError
+from singa_dask.errors import ClusterError, LostUnitError
 from singa_dask.runtime.job.cluster import Patience, present_workers
 from singa_dask.runtime.job.events import WorkerFacts
-from singa_dask.runtime.job.locality import Locality, Surveyed, host_names_of, reads_remote_stores, survey
+from singa_dask.runtime.job.locality import Locality, host_names_of, reads_remote_stores, survey
 from singa_dask.runtime.job.names import is_units_key
 from singa_dask.runtime.job.part_files import reading
 from singa_dask.runtime.job.placer import limits_of, place_again
@@ -163,7 +163,6 @@ def place_on_cluster(
     layout: Layout,
     sources: Sequence[modules.Source],
     resume: str | None,
-    key: str,
     datasets: Sequence[Sequence[Any]] = (),
 ) -> Placed:
     """Choose a Dask worker for each process of a job, on hosts that store its records if they are known.
@@ -177,8 +176,6 @@ def place_on_cluster(
         The user's own modules.
     resume : str or None
         URL of the checkpoint that the job continues from.
-    key : str
-        Key of the task that finds the records.
     datasets : sequence
         Catalogs of the part files that the job reads, as plain values.
 
@@ -203,7 +200,8 @@ def place_on_cluster(
         return Placed(workers, {}, [])
     notes: list[str] = []
     try:
-        surveyed = _survey(client, workers[0], job, sources, resume, key, datasets)
+        run = on_dask(client, datasets, workers[:1], _give_up_after(2 * SURVEY_TIMEOUT_S))
+        (surveyed,) = run([partial(survey, job.model_dump_json(), resume, SURVEY_TIMEOUT_S, sources)])
         notes += [
             f"layer {name}: the filesystem does not report which hosts store the records" for name in surveyed.silent
         ]
@@ -217,31 +215,12 @@ def place_on_cluster(
         return Placed(workers, {}, [*notes, f"the hosts that store the records are not known: {error}"])
 
 
-def _survey(
-    client: Client,
-    worker: str,
-    job: JobConf,
-    sources: Sequence[modules.Source],
-    resume: str | None,
-    key: str,
-    datasets: Sequence[Sequence[Any]],
-) -> Surveyed:
-    """Let a Dask worker find the hosts that store the records."""
-    future = client.submit(
-        survey,
-        job.model_dump_json(),
-        resume,
-        SURVEY_TIMEOUT_S,
-        sources,
-        datasets,
-        key=key,
-        workers=[worker],
-        allow_other_workers=False,
-        pure=False,
-        retries=0,
-    )
-    try:
-        surveyed: Surveyed = future.result(timeout=2 * SURVEY_TIMEOUT_S)
-    finally:
-        client.cancel([future], force=True)
-    return surveyed
+def _give_up_after(seconds: float) -> Callable[[], None]:
+    """Return a check for `on_dask` that raises an error when this time is over."""
+    end = time.monotonic() + seconds
+
+    def check() -> None:
+        if time.monotonic() > end:
+            raise ClusterError(f"no answer in {seconds:g} s")
+
+    return check

@@ -530,26 +530,24 @@ class History:
 
     def __init__(self) -> None:
         self.facts: dict[str, dict[str, Any]] = {}
-        self._events: dict[str, EventLog] = {}
-        self._activities: dict[str, Activity] = {}
+        self._kept: dict[str, tuple[EventLog, Activity]] = {}
 
     def add(self, record: JobRecord, whole: bool = False) -> None:
         """Keep a job that is over; ``whole``: with all of its events, until `trim`."""
         job_id = record.spec.job_id
         self.drop(job_id)
         self.facts[job_id] = record.facts()
-        self._events[job_id] = record.events if whole else record.events.newest(EVENTS_OF_A_JOB)
-        self._activities[job_id] = record.activity
-        limits = ((self.facts, KEPT_JOBS), (self._events, JOBS_WITH_EVENTS), (self._activities, JOBS_WITH_EVENTS))
-        for kept, limit in limits:
+        self._kept[job_id] = record.events, record.activity
+        if not whole:
+            self.trim(job_id)
+        for kept, limit in ((self.facts, KEPT_JOBS), (self._kept, JOBS_WITH_EVENTS)):
             while len(kept) > limit:
                 del kept[next(iter(kept))]
 
     def drop(self, job_id: str) -> None:
         """Forget a job, as a new one with its id begins."""
         self.facts.pop(job_id, None)
-        self._events.pop(job_id, None)
-        self._activities.pop(job_id, None)
+        self._kept.pop(job_id, None)
 
     def add_facts(self, facts: dict[str, Any]) -> None:
         """Keep the facts of a job that has ended before it began."""
@@ -558,13 +556,14 @@ class History:
 
     def trim(self, job_id: str) -> None:
         """Keep only the last events of a job."""
-        if job_id in self._events:
-            self._events[job_id] = self._events[job_id].newest(EVENTS_OF_A_JOB)
+        if job_id in self._kept:
+            events, activity = self._kept[job_id]
+            self._kept[job_id] = events.newest(EVENTS_OF_A_JOB), activity
 
     def events(self, job_id: str) -> EventLog | None:
         """Return the last events of a job, if they are still kept."""
-        return self._events.get(job_id)
+        return self._kept[job_id][0] if job_id in self._kept else None
 
     def activity(self, job_id: str) -> Activity:
         """Return the activity of a job; an empty one if it is not kept any more."""
-        return self._activities.get(job_id) or Activity()
+        return self._kept[job_id][1] if job_id in self._kept else Activity()
