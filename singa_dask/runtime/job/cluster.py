@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -236,19 +236,28 @@ def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) ->
     """Start a cluster on this machine, of processes or of threads of this one. All processes end with the context."""
     before = set(multiprocessing.active_children())
     try:
-        with _started(n_workers, n_threads, processes) as client:
+        with (
+            _silent_logs(),
+            LocalCluster(
+                n_workers=n_workers,
+                threads_per_worker=n_threads,
+                processes=processes,
+                dashboard_address="127.0.0.1:0",
+                # nobody would know its address, and loading bokeh takes a second
+                scheduler_kwargs={"dashboard": False},
+                memory_limit=None,
+                # errors in workers are reported by this package
+                silence_logs=logging.CRITICAL,
+            ) as cluster,
+            Client(cluster, set_as_default=False) as client,
+        ):
             yield client
     finally:
-        if processes:
-            _end_processes(set(multiprocessing.active_children()) - before)
+        # some are left if the start was interrupted, or a worker did not end in time
+        for process in set(multiprocessing.active_children()) - before if processes else ():
+            process.kill()
+            process.join()
         _release_handlers()
-
-
-def _end_processes(left: Iterable[Any]) -> None:
-    """End the processes that are left if the start was interrupted, or a worker did not end in time."""
-    for process in left:
-        process.kill()
-        process.join()
 
 
 def _release_handlers() -> None:
@@ -259,23 +268,3 @@ def _release_handlers() -> None:
     cached: Any = getattr(distributed_core, "_expects_comm", None)
     if hasattr(cached, "cache_clear"):
         cached.cache_clear()
-
-
-@contextmanager
-def _started(n_workers: int, n_threads: int, processes: bool) -> Iterator[Client]:
-    with (
-        _silent_logs(),
-        LocalCluster(
-            n_workers=n_workers,
-            threads_per_worker=n_threads,
-            processes=processes,
-            dashboard_address="127.0.0.1:0",
-            # nobody would know its address, and loading bokeh takes a second
-            scheduler_kwargs={"dashboard": False},
-            memory_limit=None,
-            # errors in workers are reported by this package
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client

@@ -28,6 +28,7 @@ from singa_dask.observe.run_directory import RunDirectory
 from singa_dask.redaction import redact
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.epochs import steps_by_task
+from singa_dask.runtime.job.events import Submission
 from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
 from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.names import DRIVERS, JOBS, SIGNAL_CODES, Op, this_user
@@ -305,20 +306,12 @@ def _describe_line(ahead: Sequence[str]) -> str:
     return f"in line, place {len(ahead) + 1}, behind {', '.join(ahead[-SHOWN:])}{more}"
 
 
-@dataclass(frozen=True)
-class JobRun:
+@dataclass(frozen=True, kw_only=True)
+class JobRun(Submission):
     """A run of a job, checked and ready to be submitted.
 
     Attributes
     ----------
-    job : str
-        The job as JSON, with absolute paths.
-    sources : sequence
-        The user's own modules, fields of `modules.Source`.
-    job_id, run_url, owner : str
-    resume : str or None
-        URL of the checkpoint to go on from.
-    init_from : sequence of str
     job_text, resolved_text : str
         For the run directory.
     goes_on, replaces : bool
@@ -329,18 +322,8 @@ class JobRun:
         Line for ``commands.jsonl``.
     queue : bool
         Wait in line if there is no room.
-    priority : int
-    datasets : sequence
-        Catalogs of the part files that the job reads, as plain values.
     """
 
-    job: str
-    sources: Sequence[Sequence[Any]]
-    job_id: str
-    run_url: str
-    owner: str
-    resume: str | None
-    init_from: Sequence[str]
     job_text: str
     resolved_text: str
     goes_on: bool
@@ -348,8 +331,6 @@ class JobRun:
     steps: Sequence[tuple[int, int]]
     command: Mapping[str, Any]
     queue: bool = False
-    priority: int = 0
-    datasets: Sequence[Sequence[Any]] = ()
 
     @classmethod
     def of(cls, job: JobConf, steps: Mapping[int, int], **given: Any) -> JobRun:

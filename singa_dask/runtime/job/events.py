@@ -264,61 +264,72 @@ class Over(NamedTuple):
     stuck: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class JobSpec:
-    """A job as it is submitted.
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A job as plain values, as it goes from a client to the cluster.
 
     Attributes
     ----------
     job_id : str
     job : str
-        The job as JSON.
+        The job as JSON, with absolute paths.
+    sources : sequence
+        The user's own modules, fields of `modules.Source`.
+    run_url : str
+        Run directory.
+    owner : str
+        Who started it: ``user@host``.
+    resume : str or None
+        URL of the checkpoint to continue from.
+    init_from : sequence of str
+        URLs of checkpoints to take initial values from.
+    priority : int
+        It does not start before jobs in line of the same priority, or a higher one.
+    datasets : sequence
+        Catalogs of the part files that it reads, as plain values.
+    """
+
+    job_id: str
+    job: str
+    sources: Sequence[Sequence[Any]] = ()
+    run_url: str = ""
+    owner: str = ""
+    resume: str | None = None
+    init_from: Sequence[str] = ()
+    priority: int = 0
+    datasets: Sequence[Sequence[Any]] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSpec(Submission):
+    """A job as `Jobs` gets it, with a Dask worker for each process.
+
+    Attributes
+    ----------
     cluster : str
         Its ``cluster`` block as JSON.
     workers : sequence of str
         Dask worker of each process.
     deals : mapping of str to sequence of int
-        By input layer: the order in which its blocks are dealt.
-    sources : sequence
-        The user's own modules, fields of `modules.Source`.
+        By input layer: the order in which its blocks are assigned to workers.
     checkpoint_url : str
-    resume : str or None
-        URL of the checkpoint to continue from.
-    init_from : sequence of str
     client : str
         Id of the client that submits it.
     name : str
         As the job file says.
-    owner : str
-        Who started it: ``user@host``.
-    run_url : str
-        Run directory.
     driver : int
         Number of the driver that submits it, if the job is detached; else 0.
-    priority : int
-        It does not start before jobs in line of the same priority, or a higher one.
-    datasets : sequence
-        Catalogs of the part files that it reads, as plain values.
     scalings : mapping of str to mapping
         By input layer of the training net: mean and deviation of the records, see `Scaling.to_dict`.
     """
 
-    job_id: str
-    job: str
     cluster: str
     workers: Sequence[str]
     deals: Mapping[str, Sequence[int]]
-    sources: Sequence[Sequence[Any]]
     checkpoint_url: str
-    resume: str | None
-    init_from: Sequence[str]
     client: str
     name: str = ""
-    owner: str = ""
-    run_url: str = ""
     driver: int = 0
-    priority: int = 0
-    datasets: Sequence[Sequence[Any]] = ()
     scalings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property

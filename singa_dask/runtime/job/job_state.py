@@ -46,6 +46,8 @@ class JobState:
     Attributes
     ----------
     cluster : ClusterConf
+    restarts : Restarts
+        How often units were started again, and why.
     steps : dict of str to int
         Step of each worker group that is training, as far as it is known.
     phase : str
@@ -62,7 +64,7 @@ class JobState:
         # a job with an elastic block may begin on fewer Dask workers
         self._life = Life(Roster.of(-1, pack(self._layout, len(spec.workers)), spec.workers))
         self._points = RestartPoints(spec.resume)
-        self._restarts = Restarts(self.cluster.max_restarts)
+        self.restarts = Restarts(self.cluster.max_restarts)
         self._failure: dict[str, Any] | None = None
         self._is_done = False
         self._ended_by = ""  # why the last life ended
@@ -108,16 +110,6 @@ class JobState:
     def is_stopping(self) -> bool:
         """Whether somebody has stopped the job, or it has failed, and it is not over yet."""
         return self.phase != "over" and (bool(self._signal) or self._failure is not None)
-
-    @property
-    def restart_reasons(self) -> Sequence[str]:
-        """Why units were started again, each time."""
-        return self._restarts.reasons
-
-    @property
-    def n_restarts(self) -> int:
-        """Number of times that units were started again."""
-        return len(self._restarts)
 
     @property
     def threads(self) -> dict[str, int]:
@@ -216,7 +208,7 @@ class JobState:
                 self._replace_buddies()
         elif kind == "training":
             self._trains = self._has_trained = True
-            self._restarts.resume(self._now)
+            self.restarts.resume(self._now)
         elif kind == "steps":
             self.steps = dict(what["steps"])
         elif kind == "snapshot":
@@ -438,7 +430,7 @@ class JobState:
             return
         self.phase = "placing"
         self._placer.begin(self._now)
-        self._place_at = max(self._now + self._restarts.backoff_s(), self._all_told_at)
+        self._place_at = max(self._now + self.restarts.backoff_s(), self._all_told_at)
         if self._now >= self._place_at:
             self._place()
 
@@ -447,7 +439,7 @@ class JobState:
         stuck = tuple(sorted(self._life.ending & set(self._workers)))
         what = {
             **self._life.describe(),
-            **self._restarts.summary(),
+            **self.restarts.summary(),
             "event": "over",
             "failure": self._failure,
             "signal": self._signal,
@@ -464,7 +456,7 @@ class JobState:
         try:
             found = self._placer.place(self._now, self._workers, self.roster.workers, self._warn)
         except ClusterError as error:
-            reason = f"{' '.join(self._restarts.reasons)} {error}"
+            reason = f"{' '.join(self.restarts.reasons)} {error}"
             self._fail({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
             return
         if found is not None:
@@ -478,7 +470,7 @@ class JobState:
         self.phase, self._deadline = "starting", self._now + START_TIMEOUT_S
         self.steps = {}
         if roster.life > 0:
-            self._restarts.recomputed_steps += max(0, reached - (step or 0))
+            self.restarts.recomputed_steps += max(0, reached - (step or 0))
             facts = {"event": "restart", "life": roster.life, "step": step or 0, "lost": lost, "from": what}
             self._actions.append(ev.Tell({**facts, "reason": self._ended_by}))
             self._warn(f"life {roster.life} of the job starts from {what}, in {len(roster.workers)} processes.")
@@ -493,7 +485,7 @@ class JobState:
             names = ", ".join(map(str, groups))
             self._warn(f"worker groups that start again, the others go on: {names}.")
             facts = {"event": "restart", "life": roster.life, "groups": list(groups)}
-            self._actions.append(ev.Tell({**facts, "reason": self._restarts.reasons[-1]}))
+            self._actions.append(ev.Tell({**facts, "reason": self.restarts.reasons[-1]}))
         self._actions.append(ev.Tell({"event": "placed", "life": roster.life, "processes": roster.describe()}))
 
     # -- losses ----------------------------------------------------------------------------------------------------
@@ -520,7 +512,7 @@ class JobState:
         can = self.phase == "running" and self._trains and self._deadline is None and not self._signal
         can = can and not self._life.has_ended_servers()
         processes = processes_to_replace(self.roster.layout, lost) if can else None
-        if processes is None or self._restarts.refusal(self._now):
+        if processes is None or self.restarts.refusal(self._now):
             return False
         replacement = Replacement(self._life, processes, self._points, self._placer)
         self._count_restart(reason)
@@ -543,16 +535,16 @@ class JobState:
                 self._recover(replacement.failed)
         elif replacement.phase == "done":
             self._replacement = None
-            self._restarts.resume(self._now)
+            self.restarts.resume(self._now)
             self._stop_units()
             self._replace_buddies()
             self._end_if_done()
 
     def _recover(self, reason: str, report: Mapping[str, Any] | None = None) -> None:
         """End this life, and begin another one if the job may; ``report`` is that of a unit that has failed."""
-        refusal = self._restarts.refusal(self._now)
+        refusal = self.restarts.refusal(self._now)
         if refusal:
-            tried = f" {refusal} Earlier: {' '.join(self._restarts.reasons)}" if len(self._restarts) else f" {refusal}"
+            tried = f" {refusal} Earlier: {' '.join(self.restarts.reasons)}" if len(self.restarts) else f" {refusal}"
             failure = report or {"exit_code": LostUnitError.exit_code, "expected": True}
             self._fail({**failure, "reason": reason + tried})
             return
@@ -560,8 +552,8 @@ class JobState:
         self._end_life(reason)
 
     def _count_restart(self, reason: str) -> None:
-        self._restarts.lose(self._now)
-        self._restarts.add(self._now, reason, self._life.known_step(self.steps))
+        self.restarts.lose(self._now)
+        self.restarts.add(self._now, reason, self._life.known_step(self.steps))
         self._warn(f"{reason} The job goes on.")
 
     # -- moves -----------------------------------------------------------------------------------------------------
@@ -600,5 +592,5 @@ class JobState:
 
     def _move(self) -> None:
         self._warn(f"{self._moving}: the units are placed anew.")
-        self._restarts.lose(self._now)
+        self.restarts.lose(self._now)
         self._end_life(f"the units are placed anew: {self._moving}")

@@ -511,7 +511,7 @@ class Views:
         found = {**row_of(facts), **facts, "events": list(islice(shown, SHOWN_EVENTS))[::-1]}
         found["driver"] = self._jobs.drivers.worker_of(job_id)
         if record is not None:
-            found["life"], found["reasons"] = record.state.life, list(record.state.restart_reasons)
+            found["life"], found["reasons"] = record.state.life, list(record.state.restarts.reasons)
             found["processes"] = processes_of(record, self._jobs.scheduler)
         return found
 

@@ -416,7 +416,7 @@ class JobRecord:
             "exit_code": None,
             "detached": bool(spec.driver),
             "priority": spec.priority,
-            "restarts": state.n_restarts,
+            "restarts": len(state.restarts),
             "topology": self._topology,
             "n_events": self._n_events,
         }

@@ -62,7 +62,8 @@ class SimulatedJob(SimulatedCluster):
         return plan_processes(ClusterConf.model_validate_json(cluster))
 
     def _spec(self, cluster: str, workers: list[str]) -> JobSpec:
-        return JobSpec("job", "{}", cluster, workers, {}, (), "file:///run", RESUME, (), "client")
+        given = {"cluster": cluster, "workers": workers, "deals": {}, "checkpoint_url": "file:///run"}
+        return JobSpec(job_id="job", job="{}", resume=RESUME, client="client", **given)
 
     @property
     def groups(self) -> list[int]:
