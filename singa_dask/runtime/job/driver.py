@@ -32,10 +32,9 @@ from singa_dask.runtime.job.events import Submission
 from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
 from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.names import DRIVERS, JOBS, SIGNAL_CODES, Op, this_user
-from singa_dask.runtime.job.placing import Placed, on_dask, place_on_cluster
+from singa_dask.runtime.job.placing import Placed, compute_scalings, on_dask, place_on_cluster
 from singa_dask.runtime.job.record import Result, summarise
 from singa_dask.runtime.job.sites import Plugin, as_client
-from singa_dask.runtime.job.standardising import compute_scalings
 from singa_dask.runtime.planning.paths import absolute_paths
 from singa_dask.runtime.planning.placement import plan_processes
 from singa_dask.runtime.units.job_log import in_job
