@@ -158,18 +158,18 @@ class Activity:
             self._samples.clear()
             self._bytes.clear()
 
-    def add_progress(self, told: Mapping[str, Any], time: float) -> None:
-        """Take what a process of the job has told with a heartbeat at a time.
+    def add_progress(self, progress: Mapping[str, Any], time: float) -> None:
+        """Take what a process of the job has sent with a heartbeat at a time.
 
         Parameters
         ----------
-        told : mapping
+        progress : mapping
             ``process``; ``workers``: of each its step, the duration of its steps, and of its waits, in seconds;
             ``bytes``: sent to and received from other processes.
         time : float
         """
-        self._bytes[told["process"]] = tuple(told["bytes"])
-        for unit, (step, step_s, *waits) in told["workers"].items():
+        self._bytes[progress["process"]] = tuple(progress["bytes"])
+        for unit, (step, step_s, *waits) in progress["workers"].items():
             sample = Sample(time, step, step_s, tuple(waits))
             samples = self._samples.setdefault(unit, deque())
             if samples and samples[-1].time == time:
@@ -202,13 +202,13 @@ class Activity:
             the time in which it computed, and waited, by cause; ``slow``: how many times the median worker's its
             ``compute_ms`` is, or None if it is not slow.
         """
-        found = {unit: _of(samples[0], samples[-1]) for unit, samples in self._samples.items()}
-        known = [facts["compute_ms"] for facts in found.values() if facts["compute_ms"] is not None]
+        rates = {unit: _of(samples[0], samples[-1]) for unit, samples in self._samples.items()}
+        known = [facts["compute_ms"] for facts in rates.values() if facts["compute_ms"] is not None]
         usual = median_low(known) if known else 0.0
-        for facts in found.values():
+        for facts in rates.values():
             is_slow = usual > 0 and (facts["compute_ms"] or 0.0) > SLOW * usual
             facts["slow"] = round(facts["compute_ms"] / usual, 1) if is_slow else None
-        return found
+        return rates
 
 
 def _of(first: Sample, last: Sample) -> dict[str, Any]:

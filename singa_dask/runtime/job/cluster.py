@@ -88,15 +88,15 @@ def version_differences(versions: Any) -> str:
     scheduler = versions["scheduler"]["packages"]
     there = [each["packages"] for each in versions["workers"].values() if each]
     there.append({name: scheduler.get(name) for name in scheduler_relevant_packages})
-    found = []
+    differences = []
     for name in sorted(here):
         others = {packages[name] for packages in there if name in packages} - {here[name]}
         if others:
-            found.append(
+            differences.append(
                 f"{name} {', '.join(str(other or 'missing') for other in sorted(others, key=str))} there, "
                 f"{here[name] or 'missing'} here"
             )
-    return "; ".join(found) or "unknown packages"
+    return "; ".join(differences) or "unknown packages"
 
 
 # together with the start of the program less than ten seconds
@@ -175,10 +175,10 @@ def _connected(address: str | None, scheduler_file: str | None, say: Callable[[s
     if scheduler_file:
         where = f"{scheduler_file}: {address}"
     try:
-        found = server_type(address, CONNECT_TIMEOUT_S)
-        if found == "Scheduler":
+        kind = server_type(address, CONNECT_TIMEOUT_S)
+        if kind == "Scheduler":
             return _start_client(address, CONNECT_TIMEOUT_S, say)
-        why = f"a Dask {found.lower()} does"
+        why = f"a Dask {kind.lower()} does"
     except (CommError, OSError, ValueError) as error:
         why = str(error)
     stale = " The file may be of a scheduler that has ended." if scheduler_file else ""
@@ -215,12 +215,12 @@ def threads_by_host(client: Client) -> Counter[str]:
     ClusterError
         There are no workers.
     """
-    found = Counter[str]()
+    threads = Counter[str]()
     for facts in present_workers(client).values():
-        found[facts["host"]] += facts["nthreads"]
-    if not found:
+        threads[facts["host"]] += facts["nthreads"]
+    if not threads:
         raise ClusterError("the cluster has no workers. Start some: dask-worker ADDRESS.")
-    return found
+    return threads
 
 
 @contextmanager

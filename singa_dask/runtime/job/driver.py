@@ -188,8 +188,14 @@ class Driver:
 
     def _begin_in_line(self) -> None:
         """Begin the job when it is its turn and there is room."""
-        facts = {"id": self.job_id, "name": self.job.name, "owner": self._owner, "run_url": redact(self._run_url)}
-        facts |= {"topology": self._layout.describe(), "train_steps": self.job.train_steps}
+        facts = {
+            "id": self.job_id,
+            "name": self.job.name,
+            "owner": self._owner,
+            "run_url": redact(self._run_url),
+            "topology": self._layout.describe(),
+            "train_steps": self.job.train_steps,
+        }
         asked = {"facts": facts, "priority": self._priority, "driver": self._lease.number if self._lease else 0}
         why = said = ""
         while True:
@@ -332,10 +338,10 @@ class JobRun(Submission):
     queue: bool = False
 
     @classmethod
-    def of(cls, job: JobConf, steps: Mapping[int, int], **given: Any) -> JobRun:
+    def of(cls, job: JobConf, steps: Mapping[int, int], **fields: Any) -> JobRun:
         """Make one from a job on the client: reads the user's own modules."""
         sources = [list(source) for source in modules.read(job.modules)]
-        return cls(job=absolute_paths(job).model_dump_json(), sources=sources, steps=list(steps.items()), **given)
+        return cls(job=absolute_paths(job).model_dump_json(), sources=sources, steps=list(steps.items()), **fields)
 
     @property
     def cluster(self) -> ClusterConf:
@@ -503,8 +509,8 @@ class _DriverHost(WorkerPlugin):
             where = f"{socket.gethostname()} ({self.worker.address})"
             message = f"{where}: the driver of the job runs there, and cannot write the run directory: {error}"
             raise DataError(message) from error
-        given = {"security": as_client(self.worker.security, "worker"), "set_as_default": False}
-        with Client(self.worker.scheduler.address, name=f"driver-{run.job_id}", **given) as client:
+        options = {"security": as_client(self.worker.security, "worker"), "set_as_default": False}
+        with Client(self.worker.scheduler.address, name=f"driver-{run.job_id}", **options) as client:
             run.carry_out(client, directory, run.observers(), on_driver=self._on_driver, lease=lease)
 
     def _on_driver(self, driver: Driver) -> None:
@@ -539,7 +545,7 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
         refused = ask_jobs(client, Op.DETACH, run=run.message(), plugin=list(plugin), client=client.id)
         if refused:
             raise ClusterError(refused["refused"])
-        while (found := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":
+        while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":
             nobody.wait(DETACH_LOOK_S)
     except (KeyboardInterrupt, SystemExit):  # nobody knows the id yet
         with suppress(*GONE):
@@ -548,9 +554,9 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
         raise
     except GONE as error:
         raise ClusterError(f"the scheduler is gone, or does not answer: {error!r}. The job may run.") from error
-    if found["state"] == "unknown":
+    if progress["state"] == "unknown":
         raise ClusterError("the scheduler does not know the job any more. It may have been restarted.")
-    return dict(found)
+    return dict(progress)
 
 
 def remote_hosts(client: Client, run_url: str) -> list[str]:

@@ -252,9 +252,9 @@ class Follower:
 
     def _ask_for_events(self) -> list[dict[str, Any]] | None:
         """Return some events that were missed, or None if the job is not known; later ones are sent to this client."""
-        given = {"job_id": self.job_id, "after": self.n, "client": self._client.id}
-        found: list[dict[str, Any]] | None = ask_jobs(self._client, Op.EVENTS, self._timeout_s, **given)
-        return found
+        arguments = {"job_id": self.job_id, "after": self.n, "client": self._client.id}
+        events: list[dict[str, Any]] | None = ask_jobs(self._client, Op.EVENTS, self._timeout_s, **arguments)
+        return events
 
     @property
     def _timeout_s(self) -> float:
@@ -405,9 +405,9 @@ class RemoteJobs:
     def events(self, job_id: str) -> Iterator[dict[str, Any]]:
         """Yield the events of a job that the scheduler has kept so far; none if it has kept none."""
         after = -1
-        while found := self._ask(Op.EVENTS, job_id=job_id, after=after):
-            yield from found
-            after = found[-1]["n"]
+        while events := self._ask(Op.EVENTS, job_id=job_id, after=after):
+            yield from events
+            after = events[-1]["n"]
 
     def _ask_job(self, op: str, job_id: str, **arguments: Any) -> Any:
         answer = self._ask(op, job_id=job_id, **arguments)
@@ -447,11 +447,13 @@ def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     matching = [each for each in rows if piece == each["id"]]
     matching = matching or [each for each in rows if _fits(piece, each)]
     running = [each for each in matching if each["ended"] is None]
-    found = running or matching
-    if len(found) == 1:
-        return dict(found[0])
-    if found:
-        raise ConfigError(f"{piece}: several jobs have that in their id or name: {_names(found)}. Give more of the id.")
+    matching = running or matching
+    if len(matching) == 1:
+        return dict(matching[0])
+    if matching:
+        raise ConfigError(
+            f"{piece}: several jobs have that in their id or name: {_names(matching)}. Give more of the id."
+        )
     expected = f"an id, at least {MIN_PIECE} characters of its beginning or end, or a name"
     known = f"Known: {_names(rows)}." if rows else "The cluster knows no job."
     raise ConfigError(f"{piece or repr(piece)}: there is no such job. Expected {expected}. {known}")

@@ -454,13 +454,13 @@ class JobState:
     def _place(self) -> None:
         """Place the units anew, or wait for Dask workers as long as that can help."""
         try:
-            found = self._placer.place(self._now, self._workers, self.roster.workers, self._warn)
+            placement = self._placer.place(self._now, self._workers, self.roster.workers, self._warn)
         except ClusterError as error:
             reason = f"{' '.join(self.restarts.reasons)} {error}"
             self._fail({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
             return
-        if found is not None:
-            self._begin_life(Roster.of(self.life + 1, *found, self.roster.threads))
+        if placement is not None:
+            self._begin_life(Roster.of(self.life + 1, *placement, self.roster.threads))
 
     def _begin_life(self, roster: Roster) -> None:
         step, start, what = self._points.newest(self._placer.reachable(self._workers))

@@ -124,17 +124,17 @@ class Jobs(SchedulerPlugin):
         self._keep_ticking()
         return {}
 
-    def _detach(self, **given: Any) -> dict[str, str]:
-        refused = self.drivers.detach(**given)
+    def _detach(self, **arguments: Any) -> dict[str, str]:
+        refused = self.drivers.detach(**arguments)
         self._keep_ticking()
         return refused
 
-    def _turn(self, facts: Mapping[str, Any], driver: int, **given: Any) -> dict[str, Any]:
+    def _turn(self, facts: Mapping[str, Any], driver: int, **arguments: Any) -> dict[str, Any]:
         """Answer a driver that waits, see `Waiting.turn`; ``taken_over`` if another one has replaced it."""
         if driver and not self.drivers.renew(facts["id"], driver):
             return {"taken_over": True}
         self._keep_ticking()
-        return {"taken_over": False, **self.waiting.turn(facts, is_detached=bool(driver), **given)}
+        return {"taken_over": False, **self.waiting.turn(facts, is_detached=bool(driver), **arguments)}
 
     def _check_room(self, state: JobState) -> None:
         """Check that a job fits beside jobs whose tasks may not have begun."""
@@ -263,13 +263,13 @@ class Jobs(SchedulerPlugin):
         for address, known in self.scheduler.workers.items():
             for job_id, hosted in known.metrics.get(SITE, {}).items():
                 record = self.records.get(job_id)
-                for told in hosted:
-                    if record is not None and record.state.roster.has(told["process"], told["life"]):
+                for progress in hosted:
+                    if record is not None and record.state.roster.has(progress["process"], progress["life"]):
                         continue
                     is_left = True
                     if not self._heartbeats.is_silent(address):
                         reason = "the job goes on elsewhere" if record else "the job is over"
-                        facts = {"life": told["life"], "process": told["process"], "forget": record is None}
+                        facts = {"life": progress["life"], "process": progress["process"], "forget": record is None}
                         self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
         return is_left
 
@@ -282,11 +282,11 @@ class Jobs(SchedulerPlugin):
             known = self.scheduler.workers.get(address)
             if known is None:
                 continue
-            for told in known.metrics.get(SITE, {}).get(job_id, ()):
-                if told["life"] in state.roster.lives:
-                    waits |= told["waits"]
-                    record.activity.add_progress(told, known.last_seen)
-                    for group, step in told["steps"].items():
+            for progress in known.metrics.get(SITE, {}).get(job_id, ()):
+                if progress["life"] in state.roster.lives:
+                    waits |= progress["waits"]
+                    record.activity.add_progress(progress, known.last_seen)
+                    for group, step in progress["steps"].items():
                         steps[group] = min(step, steps.get(group, step))
         if steps and steps != state.steps:
             what = {"event": "steps", "steps": steps}
@@ -507,13 +507,13 @@ class Views:
         if facts is None:
             return None
         kept = record.events if record else self._jobs.history.events(job_id)
-        shown = (event for event in reversed(kept or ()) if event["event"] not in NOT_SHOWN)
-        found = {**row_of(facts), **facts, "events": list(islice(shown, SHOWN_EVENTS))[::-1]}
-        found["driver"] = self._jobs.drivers.worker_of(job_id)
+        last = (event for event in reversed(kept or ()) if event["event"] not in NOT_SHOWN)
+        view = {**row_of(facts), **facts, "events": list(islice(last, SHOWN_EVENTS))[::-1]}
+        view["driver"] = self._jobs.drivers.worker_of(job_id)
         if record is not None:
-            found["life"], found["reasons"] = record.state.life, list(record.state.restarts.reasons)
-            found["processes"] = processes_of(record, self._jobs.scheduler)
-        return found
+            view["life"], view["reasons"] = record.state.life, list(record.state.restarts.reasons)
+            view["processes"] = processes_of(record, self._jobs.scheduler)
+        return view
 
     def signal(self, job_id: str, name: str, by: str = "") -> bool | None:
         """Stop a job with a checkpoint, or end it at once, see `ev.Signal`; return None if it does not run.
@@ -550,7 +550,7 @@ class Views:
             asked.setdefault(process["address"], []).extend(
                 str(each) for each in process["units"] if unit in ("", str(each))
             )
-        found: dict[str, Any] = {}
+        stacks: dict[str, Any] = {}
         answers = await self._jobs.sites.ask_all(
             [each for each in asked if asked[each]], STACK_TIMEOUT_S, Op.STACKS, job_id=job_id
         )
@@ -560,8 +560,8 @@ class Views:
                     known = answer.get(name, {"error": "it does not run there"})
                 else:
                     known = {"error": f"the Dask worker does not answer: {answer!r}"}
-                found[name] = {"address": address, **known}
-        return found
+                stacks[name] = {"address": address, **known}
+        return stacks
 
     # -- what the page and Prometheus show ---------------------------------------------------------------------------
 
@@ -592,10 +592,10 @@ class Views:
             return None
         record = self._jobs.records.get(job_id)
         activity = record.activity if record else self._jobs.history.activity(job_id)
-        shown = {"processes": [], **_short(facts), **activity.describe(), "time": time.time()}
-        shown["reasons"] = [_cut(reason) for reason in facts.get("reasons", ())[-SHOWN_REASONS:]]
-        shown["events"] = [_line_of(event) for event in reversed(facts["events"])]
-        return shown
+        description = {"processes": [], **_short(facts), **activity.describe(), "time": time.time()}
+        description["reasons"] = [_cut(reason) for reason in facts.get("reasons", ())[-SHOWN_REASONS:]]
+        description["events"] = [_line_of(event) for event in reversed(facts["events"])]
+        return description
 
     def live(self) -> Iterable[tuple[Mapping[str, Any], Activity]]:
         """Return the facts and the activity of each job that has not ended."""
@@ -624,8 +624,8 @@ def processes_of(record: JobRecord, scheduler: Scheduler) -> list[dict[str, Any]
     processes = []
     for process, facts in enumerate(state.roster.describe()):
         known = scheduler.workers.get(facts["address"])
-        told = known.metrics.get(SITE, {}).get(record.spec.job_id, ()) if known else ()
-        mine: Mapping[str, Any] = next((each for each in told if each["process"] == process), {})
+        hosted = known.metrics.get(SITE, {}).get(record.spec.job_id, ()) if known else ()
+        mine: Mapping[str, Any] = next((each for each in hosted if each["process"] == process), {})
         where = {"name": str(known.name), "host": known.host} if known else {"name": "", "host": ""}
         more = {"life": state.roster.lives[process], "steps": mine.get("steps", {}), "waits": mine.get("waits", {})}
         processes.append({**facts, **where, **more})

@@ -181,7 +181,7 @@ class Placer:
         waited = now - self._since
         packed = waited >= (NANNY_S if self._expects_nanny else 0.0)
         try:
-            found = place_again(self._layout, self._candidates(now, workers, before), before, self._limits, packed)
+            placement = place_again(self._layout, self._candidates(now, workers, before), before, self._limits, packed)
         except ClusterError as error:
             why = f"{error} {self._unused(now, workers, before)}".rstrip()
             usable = {address for address, each in workers.items() if each.usable} - self.leaving
@@ -193,7 +193,7 @@ class Placer:
                 warn(f"the job waits for Dask workers, {self._patience_s / 60:g} minutes at most: {why}")
             return None
         self._expects_nanny = False
-        return found
+        return placement
 
     def place_some(
         self, now: float, workers: Mapping[str, WorkerFacts], processes: Sequence[int], others: Mapping[str, int]
@@ -214,13 +214,13 @@ class Placer:
         waited = now - self._since
         try:
             facts = {address: each._asdict() for address, each in free.items()}
-            found = place(layout, facts, {address: each.busy for address, each in free.items()})
+            chosen = place(layout, facts, {address: each.busy for address, each in free.items()})
         except ClusterError:
             if waited < (NANNY_S if self._expects_nanny else 0.0):
                 return None
-            found = share(layout, there, others)
+            chosen = share(layout, there, others)
         self._expects_nanny = False
-        return found
+        return chosen
 
     def room(self, now: float, workers: Mapping[str, WorkerFacts], mine: Sequence[str]) -> int:
         """Return how many processes there is room for, if that is more than now, and not only for a moment; else 0."""
@@ -286,15 +286,15 @@ def share(layout: Layout, workers: Mapping[str, WorkerFacts], others: Mapping[st
         There are too few threads.
     """
     room = {address: each.nthreads - each.busy - others.get(address, 0) for address, each in workers.items()}
-    found = []
+    chosen = []
     for units in layout.processes:
         fitting = [each for each in room if room[each] >= len(units)]
         if not fitting:
             raise ClusterError(f"no Dask worker has {len(units)} free threads.")
-        address = min(fitting, key=lambda each: (each in found, each in others, -room[each], each))
+        address = min(fitting, key=lambda each: (each in chosen, each in others, -room[each], each))
         room[address] -= len(units)
-        found.append(address)
-    return found
+        chosen.append(address)
+    return chosen
 
 
 def limits_of(cluster: ClusterConf, layout: Layout) -> tuple[int, int]:

@@ -247,13 +247,13 @@ def _measure(job: str, sources: Sequence[modules.Source], init_from: Sequence[st
     conf = JobConf.from_json(job, REGISTRIES)
     net = build_nets(conf)[Phase.TRAIN]
     InitialState(conf, None, init_from).give_class_names(net)
-    found: dict[str, Scaling | Measured] = {}
+    parts: dict[str, Scaling | Measured] = {}
     for layer in net.all_layers:
-        if isinstance(layer, StoreInput) and layer.store_conf.standardise and layer.conf_name not in found:
-            given = net.context.class_names.inherited_scalings.get(layer.conf_name)
-            fits = given is not None and given.of_shape(layer.features[0].shape[1:]) is not None
-            found[layer.conf_name] = given if given and fits else measure(layer, index, of, check_wanted)
-    return list(found.items())
+        if isinstance(layer, StoreInput) and layer.store_conf.standardise and layer.conf_name not in parts:
+            inherited = net.context.class_names.inherited_scalings.get(layer.conf_name)
+            fits = inherited is not None and inherited.of_shape(layer.features[0].shape[1:]) is not None
+            parts[layer.conf_name] = inherited if inherited and fits else measure(layer, index, of, check_wanted)
+    return list(parts.items())
 
 
 def compute_scalings(
@@ -289,12 +289,12 @@ def compute_scalings(
         return {}
     text, n_tasks = job.model_dump_json(), job.cluster.nworker_groups * job.cluster.nworkers_per_group
     tasks = [partial(_measure, text, sources, init_from, i, n_tasks) for i in range(n_tasks)]
-    found: dict[str, list[Scaling | Measured]] = {}
+    measurements: dict[str, list[Scaling | Measured]] = {}
     for name, part in itertools.chain(*run(tasks)):
-        found.setdefault(name, []).append(part)
-    made: dict[str, Mapping[str, Any]] = {}
-    for name, parts in found.items():
+        measurements.setdefault(name, []).append(part)
+    scalings: dict[str, Mapping[str, Any]] = {}
+    for name, parts in measurements.items():
         measured = [part for part in parts if isinstance(part, Measured)]
-        given = next((part for part in parts if isinstance(part, Scaling)), None)
-        made[name] = (given or scaling_of(name, measured, warn)).to_dict()
-    return made
+        inherited = next((part for part in parts if isinstance(part, Scaling)), None)
+        scalings[name] = (inherited or scaling_of(name, measured, warn)).to_dict()
+    return scalings

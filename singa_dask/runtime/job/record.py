@@ -460,11 +460,11 @@ class EventLog:
 
     def after(self, n: int) -> list[dict[str, Any]]:
         """Return the first `PAGE` events with numbers higher than ``n``."""
-        found = []
+        newer = []
         for events in (self._frequent, self._rare):
             start = bisect_right(events, n, key=NUMBER)
-            found.append(islice(events, start, start + PAGE))
-        return list(islice(merge(*found, key=NUMBER), PAGE))
+            newer.append(islice(events, start, start + PAGE))
+        return list(islice(merge(*newer, key=NUMBER), PAGE))
 
     def newest(self, limit: int) -> EventLog:
         """Return a log with the newest events of either kind."""

@@ -141,19 +141,19 @@ def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | N
     """
     if layout.cluster.nworker_groups == 1:
         return None
-    found = set(lost)
+    replaced = set(lost)
     groups = [{unit.group for unit in units if unit.kind == "worker"} for units in layout.processes]
     while more := {
         process
         for process, mine in enumerate(groups)
-        if process not in found and any(mine & groups[other] for other in found)
+        if process not in replaced and any(mine & groups[other] for other in replaced)
     }:
-        found |= more
-    if not any(mine for process, mine in enumerate(groups) if process not in found):
+        replaced |= more
+    if not any(mine for process, mine in enumerate(groups) if process not in replaced):
         return None
-    if any(unit.kind == "server" for process in found for unit in layout.processes[process]):
+    if any(unit.kind == "server" for process in replaced for unit in layout.processes[process]):
         return None
-    return sorted(found)
+    return sorted(replaced)
 
 
 class Replacement:
@@ -291,11 +291,11 @@ class Replacement:
             if p not in self._processes:
                 others[roster.workers[p]] += 0 if self._life.is_done(p) else len(roster.layout.processes[p])
         try:
-            found = self._placer.place_some(now, workers, self._processes, others)
+            chosen = self._placer.place_some(now, workers, self._processes, others)
         except ClusterError as error:
             self.failed, self.is_refused = str(error), True
             return []
-        if found is None:
+        if chosen is None:
             return []
         steps = {group: self._applied[group] + 1 for group in self.groups if group in self._applied}
         if 0 in steps.values() or len(steps) < len(self.groups):  # it may not have sent its initial values
@@ -303,7 +303,7 @@ class Replacement:
             return []
         start = self._points.of_groups(steps, self._placer.reachable(workers))
         self.phase = "hosting"
-        mine = dict(zip(self._processes, found, strict=True))
+        mine = dict(zip(self._processes, chosen, strict=True))
         life = 1 + max(roster.lives)
         roster = self._life.roster = roster._replace(
             life=life,

@@ -134,8 +134,8 @@ class Hosting:
         self._is_closed = False
         self._changed = threading.Condition()
 
-    def build(self, **given: Any) -> None:
-        """Build the `UnitHost`; ``given`` are its other arguments."""
+    def build(self, **options: Any) -> None:
+        """Build the `UnitHost`; ``options`` are its other arguments."""
         placement = self._placement
         processes = tuple(tuple(Address(*unit) for unit in units) for units in placement["processes"])
         job = JobConf.from_json(placement["job"], REGISTRIES)
@@ -154,7 +154,7 @@ class Hosting:
             life=self.life,
             rejoin=self.rejoin,
             threads=placement["threads"],
-            **given,
+            **options,
         )
 
     @property
@@ -205,17 +205,17 @@ def _rejoin_of(facts: Mapping[str, Any] | None) -> Rejoin | None:
 def stacks_of(hostings: Iterable[Hosting]) -> dict[str, dict[str, Any]]:
     """Return the Python ``stack`` of each unit, and what it waits for, see `Views.stacks`; no unit stops for that."""
     frames = sys._current_frames()  # of all threads, also of those that are stuck
-    found: dict[str, dict[str, Any]] = {}
+    stacks: dict[str, dict[str, Any]] = {}
     for hosting in hostings:
         waits = hosting.host.waits()
         for name, thread in list(hosting.host.threads.items()):
             frame = frames.get(thread.ident or 0)
             if frame is None:
-                found[name] = {"error": "it has ended"}
+                stacks[name] = {"error": "it has ended"}
             else:
                 lines = [line for entry in traceback.format_stack(frame) for line in entry.splitlines()]
-                found[name] = {"stack": lines, "wait": waits.get(name)}
-    return found
+                stacks[name] = {"stack": lines, "wait": waits.get(name)}
+    return stacks
 
 
 LOGGER = logging.getLogger("singa_dask")
@@ -354,10 +354,10 @@ class Site(WorkerPlugin):
             await self._in_thread(self._build, hosting)
         except Exception as error:
             hosting.mounts.close()
-            found = modules.blame(error)
-            if found is None and not isinstance(error, SingaError) and not is_out_of_memory(error):
+            problem = modules.blame(error)
+            if problem is None and not isinstance(error, SingaError) and not is_out_of_memory(error):
                 raise
-            why = f"{found.place}: {found.text}" if found else text_of(error)
+            why = f"{problem.place}: {problem.text}" if problem else text_of(error)
             return {"error": f"process {hosting.process} at {self.worker.address}: {why}", "final": True}
         if hosting.life < self._oldest.get(key, 0):  # meanwhile it was ended, or another life has begun
             await self._in_thread(hosting.end, "this life is over")
@@ -405,7 +405,7 @@ class Site(WorkerPlugin):
         scheme, _, endpoint = self.worker.address.partition("://")
         security = self.worker.security
 
-        def make(*callbacks: Any, life: int, **given: Any) -> Transport:
+        def make(*callbacks: Any, life: int, **options: Any) -> Transport:
             # processes that were replaced have a newer life than those that they talk to
             return Transport(
                 f"{scheme}://{endpoint.rpartition(':')[0]}",
@@ -417,7 +417,7 @@ class Site(WorkerPlugin):
                 listen_args=security.get_listen_args("worker"),
                 connect_args=security.get_connection_args("worker"),
                 name=f"transport-{hosting.job_id}",
-                **given,
+                **options,
             )
 
         return make
@@ -479,12 +479,12 @@ class Site(WorkerPlugin):
     # -- what is told ------------------------------------------------------------------------------------------------
 
     def _metrics(self, worker: Worker) -> dict[str, Any]:
-        told: dict[str, list[dict[str, Any]]] = {}
+        progress: dict[str, list[dict[str, Any]]] = {}
         for each in list(self.hostings.values()):
             waits = {unit: wait for unit, wait in each.host.waits().items() if wait[1] > LONG_WAIT_S}
             facts = {"process": each.process, "life": each.life, "steps": each.host.steps(), "waits": waits}
-            told.setdefault(each.job_id, []).append({**facts, **each.host.progress()})
-        return told
+            progress.setdefault(each.job_id, []).append({**facts, **each.host.progress()})
+        return progress
 
     def _emit(self, job_id: str, life: int, event: Mapping[str, Any]) -> None:
         """Send an event of a unit to `Jobs`, which passes on what people see; called from any thread."""
@@ -518,8 +518,8 @@ class Site(WorkerPlugin):
         self.store.put(job_id, file, step, content)
 
     def _part(self, job_id: str, file: str) -> Any:
-        found = self.store.get(job_id, file)
-        return None if found is None else to_serialize(found)
+        content = self.store.get(job_id, file)
+        return None if content is None else to_serialize(content)
 
     def start_point(self, hosting: Hosting) -> str | Checkpoint | None:
         """Return what the units of a life start from."""
@@ -535,20 +535,20 @@ class Site(WorkerPlugin):
 
     def _read_part(self, job_id: str, file: str, holders: Sequence[str]) -> bytes:
         """Return a part of a snapshot from here or from another Dask worker; called by the threads of units."""
-        found = self.store.get(job_id, file)
+        content = self.store.get(job_id, file)
         errors = []
         for holder in holders:
-            if found is not None:
-                return found
+            if content is not None:
+                return content
             if holder != self.worker.address:
                 try:
-                    found = self._call(holder, PART_TIMEOUT_S, Op.PART, job_id=job_id, file=file)
+                    content = self._call(holder, PART_TIMEOUT_S, Op.PART, job_id=job_id, file=file)
                 except Exception as error:
                     errors.append(f"{holder}: {error}")
-        if found is None:
+        if content is None:
             # those who had it are lost, or have newer snapshots by now: the job may start again from one of these
             raise LostUnitError(f"{file} of a snapshot of {job_id}: nobody has it any more. {' '.join(errors)}")
-        return found
+        return content
 
     def __getstate__(self) -> dict[str, Any]:
         return {}

@@ -290,10 +290,10 @@ def as_client(security: Security, role: str) -> Security:
     own = security.get_tls_config_for_role(role)
     if security.get_tls_config_for_role("client")["cert"] or not own["cert"]:
         return security
-    made = copy.copy(security)
+    own_client = copy.copy(security)
     for name in ("cert", "key"):
-        setattr(made, f"tls_client_{name}", own[name])
-    return made
+        setattr(own_client, f"tls_client_{name}", own[name])
+    return own_client
 
 
 SILENT_S = 5.0
