@@ -170,18 +170,14 @@ class Driver:
         TakenOver
             Another driver does the rest.
         """
-        try:
-            if self._lease is not None and self._lease.has_begun:
-                self._follower.subscribe()
-                self._publish({**self._started(), "begun": True})
-            elif self._queue:
-                self._prepare()
-                self._begin_in_line()
-            else:
-                self._begin()
-            over = self._follower.follow_to_its_end()
-        finally:
-            self._follower.unsubscribe()
+        if self._lease is not None and self._lease.has_begun:
+            self._publish({**self._started(), "begun": True})
+        elif self._queue:
+            self._prepare()
+            self._begin_in_line()
+        else:
+            self._begin()
+        over = self._follower.follow_to_its_end()
         if over is None:
             raise TakenOver
         return self._result(over)
@@ -252,7 +248,7 @@ class Driver:
     def _prepare(self) -> None:
         """Make sure that the scheduler has `Jobs`, and no job of this id."""
         install_jobs(self._client)
-        if self._follower.ask(Op.FIND, job_id=self.job_id):  # a client has one subscription for both
+        if self._follower.ask(Op.FIND, job_id=self.job_id):
             raise ClusterError(f"a job with the id {self.job_id} runs on this cluster. Give another --run-dir.")
 
     def _result(self, over: dict[str, Any]) -> Result:
@@ -273,7 +269,6 @@ class Driver:
         return {"event": "started", "job": self.job_id, "time": time.time(), **facts}
 
     def _submit(self, placed: Placed) -> None:
-        self._follower.subscribe()
         if not self._has_started:  # before any unit writes to the run directory
             lease = self._lease
             if lease is not None and not self._follower.ask(Op.RENEW, job_id=self.job_id, number=lease.number):

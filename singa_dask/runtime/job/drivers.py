@@ -12,7 +12,7 @@ from distributed.comm.addressing import get_address_host
 
 from singa_dask.data.fs.host_files import Catalog
 from singa_dask.errors import ClusterError
-from singa_dask.runtime.job.names import LEFT_LINE, SIGNAL_CODES, Op, topic_of
+from singa_dask.runtime.job.names import SIGNAL_CODES, Op
 from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, Plugin, Sites
 
@@ -104,7 +104,6 @@ class Waiting:
             state = "stopped" if waiter.end else "failed"
             how = {"state": state, "reason": failure["reason"], "exit_code": failure["exit_code"]}
             self._history.add_facts({**waiter.facts, **how, "ended": time.time()})
-            self._scheduler.log_event(topic_of(job_id), {"event": LEFT_LINE})
 
     def has(self, job_id: str) -> bool:
         """Return whether a job is in line."""

@@ -15,12 +15,14 @@ from distributed.client import ClosedClientError
 from singa_dask import version
 from singa_dask.comm.loading import load_on_scheduler
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError
-from singa_dask.runtime.job.names import JOBS, LEFT_LINE, SIGNAL_CODES, Op, this_user, topic_of
+from singa_dask.runtime.job.names import JOBS, SIGNAL_CODES, Op, this_user
 
 LOOK_S = 1.0
 RENEW_S = 1.0
-LOOK_FOR_JOB = 3
-"""After so many looks without an event the scheduler is asked for the job."""
+WAIT_S = 1.0
+"""How long the scheduler waits for the next event before it answers that there is none."""
+GATHER_S = 0.02
+"""Pause after events, in which others gather."""
 ASK_TIMEOUT_S = 10.0
 FIRST_TIMEOUT_S = 5.0
 """How long the first question may take after which the user is told that the scheduler does not answer."""
@@ -78,41 +80,25 @@ class Follower:
         self._publish = on_event
         self._renew = renew
         self._renewed_at = -RENEW_S
-        self._queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self._requests: SimpleQueue[str] = SimpleQueue()  # names of signals; an empty one: leave
         self._signals: list[str] = []
         self._lost_since: float | None = None
         self._silent_since: float | None = None
-        self._is_behind = True
         self._has_left = False
         self._nobody = threading.Event()
-        self._is_subscribed = False
         self._over: dict[str, Any] | None = None
         self._began = time.monotonic()
         self._latest: dict[str, dict[str, float]] = {}
         self._last_step = -1
+        self._steps: dict[str, Any] = {}
 
     def signal(self, name: str) -> None:
         """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler."""
-        self._queue.put(("signal", name))
+        self._requests.put(name)
 
     def leave(self) -> None:
         """End `follow`, and ask nothing of the job. Safe in a signal handler."""
-        self._queue.put(("leave", None))
-
-    def subscribe(self) -> None:
-        """Have the events of the job sent to this client, which may have one subscription for each job.
-
-        `follow` does so too; it is for those that want no event to be lost before.
-        """
-        self._is_subscribed = True
-        self._client.subscribe_topic(topic_of(self.job_id), lambda event: self._queue.put(("event", event[1])))
-
-    def unsubscribe(self) -> None:
-        """End the subscription, if there is one."""
-        try:
-            self._client.unsubscribe_topic(topic_of(self.job_id))
-        except (*GONE, ValueError):  # the scheduler is gone, or nothing was subscribed to
-            pass
+        self._requests.put("")
 
     def warn(self, message: str) -> None:
         """Show a warning to the user, and add it to the log of the run."""
@@ -166,93 +152,51 @@ class Follower:
         The last event of a job of which nothing more is heard has no ``reports``; its ``failure`` says why. That is so
         of a job that has left the line, too.
         """
-        if not self._is_subscribed:
-            self.subscribe()
-        try:
-            return self._follow()
-        finally:
-            self.unsubscribe()
-
-    def _follow(self) -> dict[str, Any] | None:
-        deadline = None
-        n_silent = 0
+        pause_s, deadline = 0.0, None
         while self._over is None and not self._has_left:
-            if not self._is_renewed():
-                self._look_for_scheduler()
-                self._nobody.wait(LOOK_S)
-                continue
-            if self._has_left:
-                break
-            has_more = self._is_behind and self._catch_up()
             try:
-                kind, what = self._queue.get(timeout=0 if has_more or self._over else LOOK_S)
-                n_silent = 0
+                name = self._requests.get(timeout=pause_s)
             except Empty:
-                if has_more or self._over:
-                    continue
-                n_silent += 1
-                self._look_for_scheduler()
-                self._is_behind |= n_silent % LOOK_FOR_JOB == 0
-                if deadline is not None and time.monotonic() > deadline:
+                n = self.n
+                pause_s = self._take_events()
+                if deadline is not None and time.monotonic() > deadline and n == self.n and self._over is None:
                     return self._give_up("the scheduler does not end the job")
                 continue
-            if kind == "signal":
-                self._on_signal(what)
-                deadline = time.monotonic() + END_TIMEOUT_S if len(self._signals) > 1 else None
-            elif kind == "leave":
-                self._has_left = True
-            else:
-                self._on_event(what)
+            pause_s = 0.0
+            if not name:
+                return None
+            self._on_signal(name)
+            deadline = time.monotonic() + END_TIMEOUT_S if len(self._signals) > 1 else None
         return self._over
 
-    def _is_renewed(self) -> bool:
-        """Return whether events may be taken now; leave the job for good where the answer is no."""
-        if self._renew is None or time.monotonic() - self._renewed_at < RENEW_S:
-            return True
+    def _take_events(self) -> float:
+        """Take the next events; return how long to pause before asking again. A job that is not known has ended."""
+        self._look_for_scheduler()
+        if self._over is not None or self._client.status != "running":
+            return LOOK_S
         try:
-            self._has_left = not self._renew()
-        except GONE:
-            self._note_silence()
-            return False
-        self._note_answer()
-        self._renewed_at = time.monotonic()
-        return True
-
-    def _on_event(self, event: dict[str, Any]) -> None:
-        """Take an event that was sent, if it is the next one."""
-        if event["event"] == LEFT_LINE:
-            self._is_behind = True  # it is not known any more
-        elif "n" not in event:  # it is not kept
-            self._take(event)
-        elif event["n"] == self.n + 1:
-            self._take(event)
-        else:  # one that was taken before, or some are missing
-            self._is_behind |= event["n"] > self.n
-
-    def _catch_up(self) -> bool:
-        """Take some of what was missed; return whether there may be more. A job that is not known has ended."""
-        if self._client.status != "running":
-            return False
-        try:
-            events = self._ask_for_events()
+            if self._renew is not None and time.monotonic() - self._renewed_at >= RENEW_S:
+                self._has_left = not self._renew()
+                self._renewed_at = time.monotonic()
+            events = [] if self._has_left else self._ask_for_events(WAIT_S)
         except GONE:  # the connection is lost, or the scheduler is busy
             self._note_silence()
-            return False
+            return LOOK_S
         self._note_answer()
         if events is None:
             self._over = self._give_up("the scheduler does not know the job any more")
-            return False
-        self._is_behind = bool(events)
-        n_missing = events[-1]["n"] - self.n - len(events) if events and self.n >= 0 else 0
+            return 0.0
+        numbers = [event["n"] for event in events if "n" in event]
+        n_missing = numbers[-1] - self.n - len(numbers) if numbers and self.n >= 0 else 0
         if n_missing:
             self.warn(f"{n_missing} events of the job are missing: the scheduler keeps warnings and the newest others.")
         for event in events:
             self._take(event)
-        return self._is_behind
+        return GATHER_S if numbers else 0.0
 
-    def _ask_for_events(self) -> list[dict[str, Any]] | None:
-        """Return some events that were missed, or None if the job is not known; later ones are sent to this client."""
-        arguments = {"job_id": self.job_id, "after": self.n, "client": self._client.id}
+    def _ask_for_events(self, wait_s: float = 0.0) -> list[dict[str, Any]] | None:
+        """Return the next events, see `Jobs.events`, or None if the job is not known."""
+        arguments = {"job_id": self.job_id, "after": self.n, "wait_s": wait_s}
         events: list[dict[str, Any]] | None = ask_jobs(self._client, Op.EVENTS, self._timeout_s, **arguments)
         return events
 
@@ -289,7 +233,9 @@ class Follower:
             self._last_step = max(self._last_step, event["step"])
             facts = {name: value for name, value in event.items() if name not in ("metrics", "n")}
             self._publish({**facts, **event["metrics"]})
-        elif kind != "unit":
+        elif kind != "unit" and event != self._steps:
+            if kind == "steps":
+                self._steps = event
             self._publish({name: value for name, value in event.items() if name != "n"})
 
     def _on_signal(self, name: str) -> None:
@@ -317,14 +263,12 @@ class Follower:
     def _come_back(self) -> None:
         """Follow the job again after the connection to the scheduler was lost."""
         try:
-            self.subscribe()
             known = self._ask_for_events() is not None
             why = ""
         except Exception as error:  # another scheduler has no such operation
             known, why = False, f": {error}"
         if not known:
             self._over = self._give_up(f"the scheduler was restarted, or has ended the job meanwhile{why}")
-        self._is_behind = True
 
     def _give_up(self, reason: str, exit_code: int = LostUnitError.exit_code) -> dict[str, Any]:
         """Return the end of a job of which nothing more is heard."""

@@ -21,7 +21,7 @@ from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.drivers import Drivers, Waiting
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
-from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, Op, topic_of
+from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, Op
 from singa_dask.runtime.job.placer import place_again
 from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.site import read_clock
@@ -118,8 +118,6 @@ class Jobs(SchedulerPlugin):
         self.history.drop(job.job_id)
         self.records[job.job_id] = record
         await self._tasks.connect()
-        # the client's own request to subscribe may come later than its job
-        self.scheduler.subscribe_topic(topic_of(job.job_id), job.client)
         self._do(record, record.state.begin(time.monotonic(), self._facts(job.job_id)))
         self._keep_ticking()
         return {}
@@ -154,19 +152,26 @@ class Jobs(SchedulerPlugin):
         record = self.records.get(job_id)
         return record.state.phase if record else ""
 
-    def events(self, job_id: str, after: int = -1, client: str = "") -> list[dict[str, Any]] | None:
+    async def events(self, job_id: str, after: int = -1, wait_s: float = 0.0) -> list[dict[str, Any]] | None:
         """Return some of the kept events with numbers higher than ``after``, in order: ask again for those after them.
 
-        Those of a job that runs, or waits in line, are sent to the client of this id from now on. An empty list: there
-        are none yet. None: the job is not known, or ended too long ago.
+        If there are none yet, wait for the next one as long as ``wait_s``. The last one may be the newest steps, which
+        have no number, for those who wait. None: the job is not known, or ended too long ago.
         """
-        record, is_waiting = self.records.get(job_id), self.waiting.has(job_id)
-        if (record is not None or is_waiting) and client in self.scheduler.clients:
-            self.scheduler.subscribe_topic(topic_of(job_id), client)
-        if record is None and is_waiting:
+        record = self.records.get(job_id)
+        if record is None and self.waiting.has(job_id):
+            await gen.sleep(wait_s)
             return []
-        kept = record.events if record else self.history.events(job_id)
-        return None if kept is None else kept.after(after)
+        kept = self.history.events(job_id)
+        if record is not None:
+            events = await record.next_events(after, wait_s)
+        elif kept is not None:
+            events = kept.after(after)
+        else:
+            return None
+        if events and events[-1]["event"] == "over" and not self.drivers.is_driven(job_id):
+            self.history.trim(job_id)  # somebody has had all of them
+        return events
 
     def _on_event(self, job_id: str, life: int, what: Mapping[str, Any], worker: str = "") -> None:
         if what["event"] in DECISIVE:
@@ -356,9 +361,8 @@ class Jobs(SchedulerPlugin):
     def _tell(self, job_id: str, what: Mapping[str, Any]) -> None:
         """Pass on an event to those who follow the job."""
         record = self.records.get(job_id)
-        event = record.add_event(what) if record else None
-        if event is not None:
-            self.scheduler.log_event(topic_of(job_id), event)
+        if record is not None:
+            record.add_event(what)
 
     def _ask_later(self, worker: str, op: str, **arguments: Any) -> None:
         self.scheduler.loop.add_callback(self.sites.ask, worker, ASK_TIMEOUT_S, op, **arguments)
@@ -402,17 +406,8 @@ class Jobs(SchedulerPlugin):
             await self._clean_up(record, action)
         finally:
             self._tell(job_id, action.what)
-            self.history.add(record, whole=self.drivers.is_driven(job_id))
+            self.history.add(record)
             self.records.pop(job_id, None)  # as long as a client may look for it, it is known
-            self._drop_topics()
-
-    def _drop_topics(self) -> None:
-        """Have Dask forget the topics of jobs that have ended: it keeps the last events of every topic."""
-        topics, prefix = self.scheduler._broker._topics, topic_of("")
-        for topic in [each for each in topics if each.startswith(prefix)]:
-            job_id = topic.removeprefix(prefix)
-            if job_id not in self.records and not self.waiting.has(job_id):
-                del topics[topic]
 
     async def _clean_up(self, record: JobRecord, action: ev.Over) -> None:
         """Remove what is left of a job on the cluster."""

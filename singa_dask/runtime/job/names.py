@@ -15,8 +15,6 @@ DRIVERS = "singa-dask-drivers"
 """The plug-in of Dask workers on which drivers of detached jobs run."""
 EVENTS = "singa-dask-event"
 """Stream from Dask workers to the scheduler."""
-LEFT_LINE = "left line"
-"""Event of a job that has left the line, and was not started; it has no number."""
 SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGKILL": 137, "SIGTERM": 143}
 """Exit codes of jobs that a signal has ended."""
 
@@ -55,14 +53,9 @@ class Op:
     DROP = "singa_dask_drop"
 
 
-def topic_of(job_id: str) -> str:
-    """Return the event topic of a job, which begins the keys of its tasks too."""
-    return f"singa-dask-{job_id}"
-
-
 def units_key(job_id: str, unit: object, life: int) -> str:
     """Return the key of the Dask task that runs units, of which ``unit`` is the first."""
-    return f"{topic_of(job_id)}-{unit}-life-{life}"
+    return f"singa-dask-{job_id}-{unit}-life-{life}"
 
 
 def is_units_key(key: object) -> bool:

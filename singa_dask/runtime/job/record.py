@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from distributed import Future
+from tornado.locks import Condition
 
 from singa_dask.comm.secret import Secret
 from singa_dask.redaction import redact
@@ -352,14 +354,16 @@ class JobRecord:
         self.activity = Activity()
         self.events = EventLog(KEPT_EVENTS)
         self._n_events = 0
+        self._steps: dict[str, Any] = {}
+        self._changed = Condition()
         self._train_steps = int(json.loads(spec.job)["train_steps"])
         self._topology = plan_processes(self.state.cluster).describe()
 
-    def add_event(self, what: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Keep an event; return it with its number, as followers get it, or None if it adds nothing.
+    def add_event(self, what: Mapping[str, Any]) -> None:
+        """Keep an event, with a number, for those who follow the job.
 
-        Metrics of a worker are held back until those of its whole group are there. Steps have no number, and are not
-        kept: newer ones come soon.
+        Metrics of a worker are held back until those of its whole group are there. Steps have no number: only the
+        newest are kept.
         """
         event = {"unit": "driver", "time": time.time(), **what}
         if event["event"] == "over":
@@ -367,15 +371,23 @@ class JobRecord:
         elif event["event"] == "metrics":
             merged = self.merger.add(event)
             if merged is None:
-                return None
+                return
             event = merged
         self.activity.add_event(event)
         if event["event"] == "steps":
-            return event
-        event["n"] = self._n_events
-        self._n_events += 1
-        self.events.append(event)
-        return event
+            self._steps = event
+        else:
+            self.events.append({**event, "n": self._n_events})
+            self._n_events += 1
+        self._changed.notify_all()
+
+    async def next_events(self, after: int, wait_s: float) -> list[dict[str, Any]]:
+        """Return some events with numbers higher than ``after``, see `Jobs.events`."""
+        events = self.events.after(after)
+        if not events and wait_s:
+            await self._changed.wait(timedelta(seconds=wait_s))
+            events = self.events.after(after)
+        return [*events, self._steps] if self._steps and wait_s and len(events) < PAGE else events
 
     def _complete(self, over: dict[str, Any]) -> None:
         """Add to the last event what is known here."""
@@ -532,14 +544,12 @@ class History:
         self.facts: dict[str, dict[str, Any]] = {}
         self._kept: dict[str, tuple[EventLog, Activity]] = {}
 
-    def add(self, record: JobRecord, whole: bool = False) -> None:
-        """Keep a job that is over; ``whole``: with all of its events, until `trim`."""
+    def add(self, record: JobRecord) -> None:
+        """Keep a job that is over, with all of its events until `trim`."""
         job_id = record.spec.job_id
         self.drop(job_id)
         self.facts[job_id] = record.facts()
         self._kept[job_id] = record.events, record.activity
-        if not whole:
-            self.trim(job_id)
         for kept, limit in ((self.facts, KEPT_JOBS), (self._kept, JOBS_WITH_EVENTS)):
             while len(kept) > limit:
                 del kept[next(iter(kept))]
