@@ -10,8 +10,6 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Any
 
 from distributed import Client, Worker, WorkerPlugin
@@ -54,13 +52,10 @@ class Lease:
         Of the driver: 1 for the first.
     has_begun : bool
         Whether one before it has submitted the job.
-    renew : callable
-        Asks the scheduler whether this is still the driver of the job.
     """
 
     number: int
     has_begun: bool
-    renew: Callable[[], bool]
 
 
 LINE_LOOK_S = 0.5
@@ -133,8 +128,7 @@ class Driver:
         self._init_from = [fs.absolute(url) for url in init_from]
         self._publish = on_event
         self._layout = plan_processes(job.cluster)
-        self._follower = Follower(client, job_id, on_event, renew=lease.renew if lease else None)
-        self._signals: SimpleQueue[str] = SimpleQueue()  # while the job waits in line; an empty one: leave
+        self._follower = Follower(client, job_id, on_event, driver=lease.number if lease else 0)
         self._stopped_by = ""
         self._has_started = False
         self._scalings: Mapping[str, Mapping[str, Any]] | None = None
@@ -149,12 +143,10 @@ class Driver:
         """
         self._stopped_by = signal_name
         self._follower.signal(signal_name)
-        self._signals.put(signal_name)
 
     def leave(self) -> None:
         """End `run`, and ask nothing of the job."""
         self._follower.leave()
-        self._signals.put("")
 
     def run(self) -> Result:
         """Run the job to its end.
@@ -215,9 +207,8 @@ class Driver:
 
     def _wait_for_signal(self) -> None:
         """Leave the line if somebody asks for that within a moment."""
-        try:
-            name = self._signals.get(timeout=LINE_LOOK_S)
-        except Empty:
+        name = self._follower.next_request(LINE_LOOK_S)
+        if name is None:
             return
         if not name:
             raise TakenOver
@@ -462,19 +453,12 @@ class _DriverHost(WorkerPlugin):
     def _drive(self, run: Mapping[str, Any], number: int, has_begun: bool) -> dict[str, Any]:
         """Start a driver; ``run`` are the fields of a `JobRun`."""
         job_run = JobRun(**run)
-        lease = Lease(number, has_begun, partial(self._renew, job_run.job_id, number))
+        lease = Lease(number, has_begun)
         thread = threading.Thread(target=self._run, args=(job_run, lease), name=f"driver-{job_run.job_id}")
         thread.daemon = True
         self._drivers[thread] = None
         thread.start()
         return {}
-
-    def _ask(self, op: str, **arguments: Any) -> Any:
-        """Call `Jobs`, from a thread."""
-        return sync(self.worker.loop, getattr(self.worker.scheduler, op), **arguments, callback_timeout=JOBS_ASK_S)
-
-    def _renew(self, job_id: str, number: int) -> bool:
-        return not self._is_leaving and bool(self._ask(Op.RENEW, job_id=job_id, number=number))
 
     def _run(self, run: JobRun, lease: Lease) -> None:
         """Drive a job to its end, and tell how that went."""
@@ -494,7 +478,8 @@ class _DriverHost(WorkerPlugin):
         finally:
             self._drivers.pop(threading.current_thread(), None)
         with suppress(Exception):  # the scheduler is gone, or this Dask worker is closing
-            self._ask(Op.DRIVEN, job_id=run.job_id, number=lease.number, failure=failure)
+            facts = {"job_id": run.job_id, "number": lease.number, "failure": failure}
+            sync(self.worker.loop, getattr(self.worker.scheduler, Op.DRIVEN), **facts, callback_timeout=JOBS_ASK_S)
 
     def _carry_out(self, run: JobRun, lease: Lease) -> None:
         directory = run.directory(again=lease.number > 1)

@@ -15,10 +15,9 @@ from distributed.client import ClosedClientError
 from singa_dask import version
 from singa_dask.comm.loading import load_on_scheduler
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError
-from singa_dask.runtime.job.names import JOBS, SIGNAL_CODES, Op, this_user
+from singa_dask.runtime.job.names import JOBS, SIGNAL_CODES, TAKEN_OVER, Op, this_user
 
 LOOK_S = 1.0
-RENEW_S = 1.0
 WAIT_S = 1.0
 """How long the scheduler waits for the next event before it answers that there is none."""
 GATHER_S = 0.02
@@ -56,9 +55,8 @@ class Follower:
         Takes each event, a dict, in the thread of `follow`. Metrics are means over the workers of a group.
     after : int
         Number of the event after which to begin: -1 for all that the scheduler has kept.
-    renew : callable, optional
-        Asked each second before more events are taken; `follow` ends where it returns False, as when another process
-        follows the job in place of this one.
+    driver : int
+        Number of the driver that follows, if it is on the cluster; else 0. `follow` ends when another one replaces it.
 
     Attributes
     ----------
@@ -72,14 +70,13 @@ class Follower:
         job_id: str,
         on_event: Callable[[dict[str, Any]], None],
         after: int = -1,
-        renew: Callable[[], bool] | None = None,
+        driver: int = 0,
     ) -> None:
         self.job_id = job_id
         self.n = after
         self._client = client
         self._publish = on_event
-        self._renew = renew
-        self._renewed_at = -RENEW_S
+        self._driver = driver
         self._requests: SimpleQueue[str] = SimpleQueue()  # names of signals; an empty one: leave
         self._signals: list[str] = []
         self._lost_since: float | None = None
@@ -99,6 +96,13 @@ class Follower:
     def leave(self) -> None:
         """End `follow`, and ask nothing of the job. Safe in a signal handler."""
         self._requests.put("")
+
+    def next_request(self, timeout_s: float) -> str | None:
+        """Return the name of the next signal, an empty one to leave, or None if there is none in time."""
+        try:
+            return self._requests.get(timeout=timeout_s)
+        except Empty:
+            return None
 
     def warn(self, message: str) -> None:
         """Show a warning to the user, and add it to the log of the run."""
@@ -154,9 +158,8 @@ class Follower:
         """
         pause_s, deadline = 0.0, None
         while self._over is None and not self._has_left:
-            try:
-                name = self._requests.get(timeout=pause_s)
-            except Empty:
+            name = self.next_request(pause_s)
+            if name is None:
                 n = self.n
                 pause_s = self._take_events()
                 if deadline is not None and time.monotonic() > deadline and n == self.n and self._over is None:
@@ -175,10 +178,7 @@ class Follower:
         if self._over is not None or self._client.status != "running":
             return LOOK_S
         try:
-            if self._renew is not None and time.monotonic() - self._renewed_at >= RENEW_S:
-                self._has_left = not self._renew()
-                self._renewed_at = time.monotonic()
-            events = [] if self._has_left else self._ask_for_events(WAIT_S)
+            events = self._ask_for_events(WAIT_S)
         except GONE:  # the connection is lost, or the scheduler is busy
             self._note_silence()
             return LOOK_S
@@ -196,7 +196,7 @@ class Follower:
 
     def _ask_for_events(self, wait_s: float = 0.0) -> list[dict[str, Any]] | None:
         """Return the next events, see `Jobs.events`, or None if the job is not known."""
-        arguments = {"job_id": self.job_id, "after": self.n, "wait_s": wait_s}
+        arguments = {"job_id": self.job_id, "after": self.n, "wait_s": wait_s, "driver": self._driver}
         events: list[dict[str, Any]] | None = ask_jobs(self._client, Op.EVENTS, self._timeout_s, **arguments)
         return events
 
@@ -227,6 +227,8 @@ class Follower:
         kind, self.n = event["event"], event.get("n", self.n)
         if kind == "over":
             self._over = event
+        elif kind == TAKEN_OVER:
+            self._has_left = True
         elif kind == "metrics":
             if event["group"] == 0:
                 self._latest[event["phase"]] = event["metrics"]

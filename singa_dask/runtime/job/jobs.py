@@ -21,7 +21,7 @@ from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.drivers import Drivers, Waiting
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
-from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, Op
+from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op
 from singa_dask.runtime.job.placer import place_again
 from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.site import read_clock
@@ -152,11 +152,14 @@ class Jobs(SchedulerPlugin):
         record = self.records.get(job_id)
         return record.state.phase if record else ""
 
-    async def events(self, job_id: str, after: int = -1, wait_s: float = 0.0) -> list[dict[str, Any]] | None:
+    async def events(
+        self, job_id: str, after: int = -1, wait_s: float = 0.0, driver: int = 0
+    ) -> list[dict[str, Any]] | None:
         """Return some of the kept events with numbers higher than ``after``, in order: ask again for those after them.
 
         If there are none yet, wait for the next one as long as ``wait_s``. The last one may be the newest steps, which
-        have no number, for those who wait. None: the job is not known, or ended too long ago.
+        have no number, for those who wait. None: the job is not known, or ended too long ago. A ``driver`` gets none
+        of them if it is not that of the job any more.
         """
         record = self.records.get(job_id)
         if record is None and self.waiting.has(job_id):
@@ -168,7 +171,9 @@ class Jobs(SchedulerPlugin):
         elif kept is not None:
             events = kept.after(after)
         else:
-            return None
+            events = None
+        if driver and not self.drivers.renew(job_id, driver):
+            return [{"event": TAKEN_OVER}]
         if events and events[-1]["event"] == "over" and not self.drivers.is_driven(job_id):
             self.history.trim(job_id)  # somebody has had all of them
         return events

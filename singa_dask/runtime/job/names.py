@@ -15,6 +15,8 @@ DRIVERS = "singa-dask-drivers"
 """The plug-in of Dask workers on which drivers of detached jobs run."""
 EVENTS = "singa-dask-event"
 """Stream from Dask workers to the scheduler."""
+TAKEN_OVER = "taken over"
+"""Event for a driver that another one has replaced."""
 SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGKILL": 137, "SIGTERM": 143}
 """Exit codes of jobs that a signal has ended."""
 

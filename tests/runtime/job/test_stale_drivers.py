@@ -26,7 +26,7 @@ def test_a_stale_driver_deletes_and_submits_nothing(client: Client, tmp_path: Pa
     file = tmp_path / "metrics.jsonl"
     file.write_text('{"event": "metrics"}\n')
     directory = RunDirectory(str(tmp_path), "", "", replaces=True)
-    lease = Lease(1, has_begun=False, renew=lambda: True)  # it does not know yet
+    lease = Lease(1, has_begun=False)  # it does not know yet
     job = digits("single")
     given: dict[str, Any] = {"run_url": str(tmp_path), "job_id": "stale", "lease": lease, "queue": queue}
     driver = Driver(job, client, on_event=directory.on_event, **given)
