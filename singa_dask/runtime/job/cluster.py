@@ -59,15 +59,6 @@ def _silent_logs() -> Iterator[None]:
             handler.removeFilter(is_critical)
 
 
-@contextmanager
-def _quiet_dask() -> Iterator[None]:
-    """Silence Dask's log messages and version tables; errors are raised anyway."""
-    with _silent_logs(), warnings.catch_warnings():
-        # the warning is repeated after each reconnection
-        warnings.simplefilter("ignore", VersionMismatchWarning)
-        yield
-
-
 def _start_client(address: str, timeout: float, say: Callable[[str], None]) -> Client:
     """Connect to a scheduler; report package versions that differ from those here."""
     with warnings.catch_warnings(record=True) as caught:
@@ -162,7 +153,9 @@ def connect(
     ClusterError
         No scheduler answers.
     """
-    with _quiet_dask():
+    with _silent_logs(), warnings.catch_warnings():
+        # a warning of other versions is repeated after each reconnection
+        warnings.simplefilter("ignore", VersionMismatchWarning)
         client = patience.until(lambda: _connected(address, scheduler_file, patience.say))
         try:
             yield client

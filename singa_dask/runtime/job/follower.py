@@ -21,7 +21,8 @@ LOOK_S = 1.0
 WAIT_S = 1.0
 """How long the scheduler waits for the next event before it answers that there is none."""
 GATHER_S = 0.02
-"""Pause after events, in which others gather."""
+MANY = 100
+"""After fewer events than this there is a short pause, in which others gather."""
 ASK_TIMEOUT_S = 10.0
 FIRST_TIMEOUT_S = 5.0
 """How long the first question may take after which the user is told that the scheduler does not answer."""
@@ -192,7 +193,7 @@ class Follower:
             self.warn(f"{n_missing} events of the job are missing: the scheduler keeps warnings and the newest others.")
         for event in events:
             self._take(event)
-        return GATHER_S if numbers else 0.0
+        return GATHER_S if 0 < len(numbers) < MANY else 0.0
 
     def _ask_for_events(self, wait_s: float = 0.0) -> list[dict[str, Any]] | None:
         """Return the next events, see `Jobs.events`, or None if the job is not known."""
