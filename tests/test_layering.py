@@ -62,7 +62,7 @@ CONFINED = {
     "dask": {"comm", "runtime", "observe", "jobs", "estimators", "cli"},
     "distributed": {"comm", "runtime", "observe", "jobs", "estimators", "cli"},
     "fsspec": {"data/fs/files.py", "data/fs/hdfs.py", "data/fs/host_files.py"},
-    "prometheus_client": {"runtime/dashboard/prometheus.py"},
+    "prometheus_client": {"runtime/dashboard/pages.py"},
     "pydantic": {"conf"},
     "rich": {"observe", "cli"},
     "sklearn": {"estimators"},
