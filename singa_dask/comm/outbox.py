@@ -12,9 +12,8 @@ from distributed.comm.core import FatalCommClosedError
 
 from singa_dask.comm.greeting import Hello, introduce
 from singa_dask.comm.message import Message
-from singa_dask.comm.schemes import connect
 from singa_dask.comm.secret import Secret
-from singa_dask.comm.wire import RefusedError, Wire
+from singa_dask.comm.wire import RefusedError, Wire, connect
 from singa_dask.errors import CommError, text_of
 
 _FIRST_PAUSE_S = 0.05
@@ -57,7 +56,7 @@ class Outbox:
     on_lost : callable
         Called once, with the address and the reason, when the peer is lost.
     connect_args : mapping
-        For `singa_dask.comm.schemes.connect`.
+        For `singa_dask.comm.wire.connect`.
     timeout_s : float
         Time for one connection, until the peer has answered the hello.
     retry_s : float

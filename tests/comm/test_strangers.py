@@ -24,7 +24,7 @@ from distributed.security import Security
 from singa_dask.comm import inbox
 from singa_dask.comm.greeting import Hello, introduce
 from singa_dask.comm.secret import Secret
-from singa_dask.comm.sockets import connect
+from singa_dask.comm.wire import connect
 from tests.comm.ends import SECRET, TIMEOUT_S, End, end, update
 from tests.comm.strangers import CHALLENGE_BYTES, Stranger, dask_message, frame, intrude, record_hello, strangers
 from tests.runtime.processes import wait_until
