@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.comm import Address, Message
+from singa_dask.comm import Address, Message, Stub
 from singa_dask.comm.transport import Transport
 from singa_dask.errors import A_BUG
 from singa_dask.gate import Gate
@@ -29,7 +29,6 @@ from singa_dask.runtime.units.coordinator import Coordinator
 from singa_dask.runtime.units.failures import may_succeed_again
 from singa_dask.runtime.units.profiler import Trace
 from singa_dask.runtime.units.server import Server
-from singa_dask.runtime.units.shared_stub import SharedStub
 from singa_dask.runtime.units.worker import Worker
 
 
@@ -117,7 +116,7 @@ class Router:
         Messages of other jobs are dropped.
     process : int
     layout : Layout
-    stub : SharedStub
+    stub : Stub
         Of this process.
     units : mapping of Address to Worker or Server
         Local units that are ready.
@@ -149,7 +148,7 @@ class Router:
         job_id: str,
         process: int,
         layout: Layout,
-        stub: SharedStub,
+        stub: Stub,
         units: Mapping[Address, Worker | Server],
         coordinator: Coordinator,
         abort: Callable[..., None],

@@ -29,7 +29,6 @@ from singa_dask.runtime.planning.nets import add_passes, build_nets
 from singa_dask.runtime.planning.resources import limit_thread, peak_memory
 from singa_dask.runtime.units.channel import Channel
 from singa_dask.runtime.units.failures import explain
-from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.job_log import in_job
 from singa_dask.runtime.units.profiler import ServerProfiler
@@ -37,7 +36,7 @@ from singa_dask.runtime.units.reporter import SaveStates
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.runtime.units.worker import Worker
-from singa_dask.runtime.units.worker_params import WorkerParams
+from singa_dask.runtime.units.worker_params import HostMirror, WorkerParams
 
 logger = logging.getLogger(__name__)
 
@@ -236,8 +235,8 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack:
             host.abort(explain(worker, host.units.get(worker), error))
 
         mirror = stack.enter_context(HostMirror(worker, ops, host.router.post, fail))
-    host.stub.give_memory(worker, net, mirror)
-    return WorkerParams(worker, net, host.plan, ops, host.router.post, mirror, _own_server_of(host, net, mirror))
+    own_server = _own_server_of(host, net, mirror)
+    return WorkerParams(worker, net, host.plan, host.stub, host.router.post, mirror, own_server)
 
 
 def _own_server_of(host: UnitHost, net: NeuralNet, mirror: HostMirror | None) -> Callable[[], Server | None]:
@@ -277,7 +276,7 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
         gate.check()
         return initial_state.updater_state(plan, what, piece)
 
-    ops, values, job = host.devices.ops(address), host.stub.server_values(address), host.job
+    ops, values, job = host.devices.ops(address), partial(host.stub.server_values, address.group), host.job
     # on a GPU, which it shares with workers, the server may be the first to run out of memory
     with ops.activate(), explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
         server = Server(address, held, values, plan.scales, plan.n_shares, job.updater, job.cluster, ops)

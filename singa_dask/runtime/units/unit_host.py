@@ -28,7 +28,6 @@ from singa_dask.runtime.units.job_log import in_job
 from singa_dask.runtime.units.profiler import Trace
 from singa_dask.runtime.units.router import Router
 from singa_dask.runtime.units.server import Server
-from singa_dask.runtime.units.shared_stub import SharedStub
 from singa_dask.runtime.units.worker import Worker
 
 
@@ -68,7 +67,7 @@ class UnitHost:
     ----------
     devices : Devices
         Kernels of the local units, and their threads.
-    stub : SharedStub
+    stub : Stub
         Values and gradients of params in this process.
     router : Router
         Delivers messages.
@@ -117,7 +116,7 @@ class UnitHost:
         self.failure: dict[str, Any] | None = None
         self.writer = BackgroundWriter(f"checkpoint-{process}")
         self.keeper = BackgroundWriter(f"snapshot-{process}")
-        self.stub = SharedStub(self._new_stub(), self.plan.names)
+        self.stub = self._new_stub()
         coordinator = Coordinator(layout.process_of, rejoin)
         self.trace = Trace(process, emit) if job.profile else None
         self.router = Router(job_id, process, layout, self.stub, self.units, coordinator, self.abort, self.trace)
