@@ -1,16 +1,17 @@
-"""Find the checkpoint that a URL means, and load its values and manifest."""
+"""Find the checkpoint that a URL means, load its values and manifest, and delete old ones."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
+from singa_dask.conf.watched import KeepConf, is_less_better
 from singa_dask.data import fs
-from singa_dask.errors import CheckpointError, DataError
+from singa_dask.errors import CheckpointError, DataError, SingaError
 from singa_dask.runtime.checkpoints import singa_checkpoint
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, step_url
 from singa_dask.runtime.checkpoints.manifest import MANIFEST
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 
@@ -215,3 +216,84 @@ def _find_step(url: str, directory: str, step: int) -> str:
         f"{url}: not found. Expected this file, as SINGA writes it, or a checkpoint of step {step} by a run in the "
         f"workspace {workspace}: {there}. {todo}"
     )
+
+
+class Retention:
+    """Deletes old checkpoints of a run, as ``keep_checkpoints`` says.
+
+    Parameters
+    ----------
+    directory : str
+        URL of the directory with the ``step-<n>`` directories.
+    conf : KeepConf, optional
+        By default all that are complete are kept.
+    """
+
+    def __init__(self, directory: str, conf: KeepConf | None) -> None:
+        self._directory = directory
+        self._all = conf is None
+        self._conf = conf = conf or KeepConf()
+        self._sign = -1.0 if is_less_better(conf.metric, conf.mode) else 1.0
+        # metric of each complete checkpoint that has been read: (value, step of its test)
+        self._values: dict[int, tuple[float, int] | None] = {}
+
+    def tidy(self, step: int, files: Collection[str], pending: Collection[int] = (), last: bool = False) -> None:
+        """Delete older checkpoints that are not to be kept, now that the one of ``step``, with ``files``, is complete.
+
+        What killed processes have left is deleted too: incomplete checkpoints, except those of ``pending`` steps, and
+        other files in the directory of this one; later ones stay. Unless it is the ``last`` of the job, the newest one
+        before it stays, too: the job starts again from there if it loses processes before the scheduler knows of the
+        new one. If that fails, log a warning and continue.
+        """
+        try:
+            found = [int(match[1]) for name in fs.ls(self._directory) if (match := re.fullmatch(r"step-(\d+)", name))]
+            older = [each for each in found if each < step and each not in pending]
+            complete = [each for each in older if self._is_complete(each)]
+            stays = set(complete if self._all else self._kept([*complete, step]))
+            stays.update(() if last else sorted(complete)[-1:])
+            for each in older:
+                if each not in stays:
+                    self._delete(each)
+            url = step_url(self._directory, step)
+            for name in set(fs.ls(url)).difference(files, [MANIFEST]):
+                fs.remove_tree(fs.join(url, name))
+        except (OSError, SingaError) as error:
+            logger.warning("old checkpoints could not be deleted: %s", error)
+
+    def _is_complete(self, step: int) -> bool:
+        if step not in self._values:
+            if not fs.exists(fs.join(step_url(self._directory, step), MANIFEST)):
+                return False
+            self._values[step] = self._value(step)
+        return True
+
+    def _value(self, step: int) -> tuple[float, int] | None:
+        if not self._conf.best:
+            return None
+        try:
+            manifest = Checkpoint(step_url(self._directory, step)).manifest
+        except CheckpointError:
+            return None
+        found = manifest.get("metrics", {}).get(self._conf.metric)
+        return None if found is None else (float(found["value"]), int(found["step"]))
+
+    def _kept(self, steps: Collection[int]) -> set[int]:
+        """Return the complete steps to keep: the newest and the best; among equals the oldest.
+
+        Of several checkpoints with the value of the same test, only the first counts as best.
+        """
+        measured: dict[int, tuple[float, int]] = {}
+        for step in sorted(steps):
+            if step not in self._values:
+                self._values[step] = self._value(step)
+            if (found := self._values[step]) is not None:
+                measured.setdefault(found[1], (-self._sign * found[0], step))
+        best = [step for _, step in sorted(measured.values())[: self._conf.best]]
+        return {*sorted(steps)[-self._conf.last :], *best}
+
+    def _delete(self, step: int) -> None:
+        """Delete a checkpoint, the manifest first, so that it is incomplete from then on."""
+        url = step_url(self._directory, step)
+        fs.remove_tree(fs.join(url, MANIFEST))
+        fs.remove_tree(url)
+        self._values.pop(step, None)

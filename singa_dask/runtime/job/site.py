@@ -87,7 +87,7 @@ class Site(WorkerPlugin):
             except Exception as error:
                 logger.warning("the scheduler is gone (%s): jobs stop with a checkpoint", error)
                 for hosting in hostings:
-                    hosting.host.request_stop()
+                    hosting.host.request("stop")
             await self._in_thread(self._wait_for_all, hostings)
             with suppress(Exception):  # what is kept here may be read until then
                 await wait_for(worker.scheduler.singa_dask_left(worker=worker.address), LEAVE_TIMEOUT_S)
@@ -250,15 +250,15 @@ class Site(WorkerPlugin):
 
     def _stop(self, job_id: str) -> None:
         for hosting in self._of(job_id):
-            hosting.host.request_stop()
+            hosting.host.request("stop")
 
     def _request_snapshot(self, job_id: str) -> None:
         for hosting in self._of(job_id):
-            hosting.host.request_snapshot()
+            hosting.host.request("snapshot")
 
     def _request_checkpoint(self, job_id: str) -> None:
         for hosting in self._of(job_id):
-            hosting.host.request_checkpoint()
+            hosting.host.request("checkpoint")
 
     def _stacks(self, job_id: str) -> dict[str, dict[str, Any]]:
         return stacks_of(self._of(job_id))

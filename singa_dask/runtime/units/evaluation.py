@@ -14,11 +14,9 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.watched import EarlyStoppingConf, is_less_better, split_metric
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.metrics import Totals, add_totals
-from singa_dask.runtime.units.calendar import Calendar
-from singa_dask.runtime.units.channel import Channel
-from singa_dask.runtime.units.run_state import RunState
+from singa_dask.runtime.planning.nets import phase_name
+from singa_dask.runtime.units.run_state import Channel, RunState, is_due
 from singa_dask.runtime.units.trainer import Trainer
-from singa_dask.runtime.units.worker_metrics import PHASE_NAMES
 from singa_dask.training.pass_metrics import PassMetrics
 
 
@@ -43,7 +41,11 @@ class Evaluation:
         self._trainer = trainer
         self._state = state
         self._channel = channel
-        self._calendar = Calendar(job)
+        # number of batches, None where every record counts once; how often it is due, and from which step on
+        self._tests = {
+            Phase.VALIDATION: (job.validate_steps, job.validate_freq, job.validate_after),
+            Phase.TEST: (job.test_steps, job.test_freq, job.test_after),
+        }
         self._watch = Watch(job, manifest)
         self._others = range(1, job.cluster.nworkers_per_group)
         # the step before which tests were done
@@ -60,16 +62,18 @@ class Evaluation:
         """Run what is due before this step."""
         if self._state.step == self._tested:
             return
-        for phase, n_batches, is_due in self._calendar.tests(self._state.step):
-            if phase in self._trainer.nets and is_due:
+        for phase, (n_batches, freq, after) in self._tests.items():
+            if phase in self._trainer.nets and is_due(self._state.step, freq, after):
                 self._test(phase, n_batches)
         self._tested = self._state.step
 
     def run_last(self) -> None:
         """Run every test and validation once more at the end; not after a stop."""
-        for phase, n_batches, is_due in self._calendar.tests(self._state.step):
+        state = self._state
+        for phase, (n_batches, freq, after) in self._tests.items():
             # a stop that comes later than the last step finds other workers of the group at this
-            if phase in self._trainer.nets and (self._state.is_trained or (self._state.reason and not is_due)):
+            is_left = state.is_trained or (state.reason and not is_due(state.step, freq, after))
+            if phase in self._trainer.nets and is_left:
                 self._test(phase, n_batches)
 
     def state(self) -> dict[str, Any]:
@@ -77,11 +81,11 @@ class Evaluation:
         return {"tested": self._tested == self._state.step, **self._watch.state()}
 
     def _test(self, phase: Phase, n_batches: int | None) -> None:
-        name, step = PHASE_NAMES[phase], self._state.step
+        name, step = phase_name(phase), self._state.step
         totals, metrics = self._trainer.test(phase, n_batches, step)
         is_watched = name in self._watch.phases and not self._state.reason
         if not self._state.is_first:
-            self._trainer.report_test(phase, step, totals)
+            self._trainer.metrics.report(phase, step, totals)
             if is_watched or metrics:
                 self._send(name, totals, metrics)
             if is_watched:
@@ -91,7 +95,7 @@ class Evaluation:
         for message in others:
             metrics.merge(dict(zip(message.info["arrays"], message.arrays, strict=True)))
         totals = {**totals, **{key: (value, 1.0) for key, value in metrics.values().items()}}
-        self._trainer.report_test(phase, step, totals)
+        self._trainer.metrics.report(phase, step, totals)
         if is_watched:
             self._watch.add(name, step, [totals, *(message.info["totals"] for message in others)])
             for other in self._others:

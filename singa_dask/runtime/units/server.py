@@ -22,7 +22,7 @@ import numpy as np
 from singa_dask.comm import Address, Message, ParamSlice, pack, tree_sum
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops.contract import ArrayList, Ops
-from singa_dask.runtime.checkpoints.checkpoint import Piece
+from singa_dask.runtime.checkpoints.checkpoint import SavedTensor
 from singa_dask.runtime.units.update_counts import UpdateCounts
 from singa_dask.training import UPDATERS, Updater
 
@@ -360,7 +360,7 @@ class Server:
 
     # -- checkpoints -------------------------------------------------------------------------------
 
-    def snapshot(self) -> list[Piece]:
+    def snapshot(self) -> list[SavedTensor]:
         """Return copies of values and updater state of every slice, for a checkpoint."""
         pieces = []
         for held in self._held.values():
@@ -370,5 +370,5 @@ class Server:
                 copied = self.ops.to_host(array)
                 copied = copied.copy() if copied is array else copied
                 of_value = applied if name == "value" and not self.is_only_group else {}
-                pieces.append(Piece(held.slice.param, held.slice.start, name, held.version, copied, of_value))
+                pieces.append(SavedTensor(held.slice.param, held.slice.start, name, held.version, copied, of_value))
         return pieces
