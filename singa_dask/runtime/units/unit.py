@@ -26,7 +26,7 @@ from singa_dask.runtime.planning.nets import add_passes, build_nets
 from singa_dask.runtime.planning.resources import limit_thread, peak_memory
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.job_log import in_job
-from singa_dask.runtime.units.profiler import ServerProfiler
+from singa_dask.runtime.units.profiler import profiled
 from singa_dask.runtime.units.run_state import Channel
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.unit_host import UnitHost, explain
@@ -256,13 +256,13 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
 
 def _handler(host: UnitHost, server: Server, initial_state: InitialState) -> Callable[[Message], list[Message]]:
     """Return what takes the messages to a server; in a job that is profiled it records them."""
-    profile, cluster = host.job.profile, host.job.cluster
+    profile, plan = host.job.profile, host.plan
     if host.trace is None or profile is None:
         return server.handle
-    group_of = host.plan.layout.server_group_of
-    served = [group for group in range(cluster.nworker_groups) if group_of(group) == server.address.group]
+    group_of = plan.layout.server_group_of
+    served = [group for group in range(host.job.cluster.nworker_groups) if group_of(group) == server.address.group]
     windows = [profile.window(initial_state.step_of(group), host.job.train_steps) for group in served]
-    return ServerProfiler(server, host.trace, windows, host.plan.names).handle
+    return profiled(server, host.trace, windows, plan.names)
 
 
 def _serve(host: UnitHost, server: Server, handle: Callable[[Message], list[Message]]) -> None:
