@@ -12,7 +12,7 @@ import numpy as np
 from singa_dask.runtime.job.names import SIGNAL_CODES
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.learning import facts_of_workers
-from singa_dask.runtime.units.update_counts import MORE
+from singa_dask.runtime.units.server import MORE
 
 
 class MetricsMerger:
