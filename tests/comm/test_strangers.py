@@ -143,7 +143,7 @@ def test_those_who_wait_in_silence_hold_few_sockets(stack: ExitStack, monkeypatc
         with suppress(ConnectionResetError):
             assert len(each.recv(1 << 16)) <= CHALLENGE_BYTES
             assert each.recv(1) == b""
-    assert len(receiver.transport._inbox._admission._waiting) <= 16
+    assert len(receiver.transport._inbox._waiting) <= 16
     assert psutil.Process().num_fds() < n_fds + 60 + 16 + 10
 
 
