@@ -162,9 +162,9 @@ class Checkpoint:
         name : str
             For messages.
         """
-        made = cls.__new__(cls)
-        made._open(json.loads(json.dumps(manifest)), read, name)
-        return made
+        checkpoint = cls.__new__(cls)
+        checkpoint._open(json.loads(json.dumps(manifest)), read, name)
+        return checkpoint
 
     def _open(self, manifest: Mapping[str, Any], read: Callable[[str], bytes | None], url: str) -> None:
         self.url = url
@@ -174,40 +174,28 @@ class Checkpoint:
         self.groups = {int(group): facts for group, facts in self.manifest["groups"].items()}
         self.deals: dict[str, list[int]] = self.manifest.get("deals", {})
         self.learned = Learned.of(self.manifest)
-        self._tensors: dict[tuple[str, str], list[tuple[int, int, str, str]]] = {}
-        self._versions: dict[str, int] = {}
-        self._progress: dict[str, list[tuple[int, int, int, dict[int, int]]]] = {}
         self._files = {each["file"]: each for key in ("parts", "states") for each in self.manifest.get(key, ())}
-        self._parts: dict[str, dict[str, np.ndarray]] = {}
+        self._contents: dict[str, dict[str, np.ndarray]] = {}
+        # by key and what they are: descriptions of tensors, with their file
+        self._tensors: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for part in self.manifest["parts"]:
-            for entry in part["tensors"]:
-                found_range = (entry["start"], entry["stop"], part["file"], entry["key"])
-                self._tensors.setdefault((entry["param"], entry["what"]), []).append(found_range)
-                if entry["what"] == "value":
-                    applied = {int(group): step for group, step in entry.get("applied", {}).items()}
-                    of_param = self._progress.setdefault(entry["param"], [])
-                    of_param.append((entry["start"], entry["stop"], entry["version"], applied))
-                known = self._versions.get(entry["param"], entry["version"])
-                self._versions[entry["param"]] = min(known, entry["version"])
+            for tensor in part["tensors"]:
+                described = {name: tensor[name] for name in ("key", "start", "stop", "version")}
+                described |= {"file": part["file"], "applied": tensor.get("applied", {})}
+                self._tensors.setdefault((tensor["param"], tensor["what"]), []).append(described)
 
     def version(self, param: str) -> int:
         """Return the number of updates applied to a param."""
-        return min(self._versions[key] for key in self._parts_of(param) or [param])
+        keys = self._parts_of(param) or [param]
+        return min(tensor["version"] for key in keys for tensor in self._tensors[key, "value"])
 
-    def progress(self, key: str, start: int, stop: int) -> tuple[int, dict[int, int]]:
-        """Return the updates that a range of the values that servers had under a key has seen.
-
-        Returns
-        -------
-        int
-            Number of updates; -1 if servers had other parts of the param.
-        dict of int to int
-            Newest step of each worker group that was applied to all of the range.
-        """
-        found = [each for each in self._progress.get(key, ()) if each[0] < stop and start < each[1]]
-        groups = set.intersection(*(set(applied) for *_, applied in found)) if found else set()
-        applied = {group: min(each[3][group] for each in found) for group in groups}
-        return min((version for _, _, version, _ in found), default=-1), applied
+    def applied(self, key: str, start: int, stop: int) -> dict[int, int]:
+        """Return the newest step of each worker group that a range of the values under a key of servers has seen."""
+        tensors = [
+            each for each in self._tensors.get((key, "value"), ()) if each["start"] < stop and start < each["stop"]
+        ]
+        groups = set.intersection(*(set(tensor["applied"]) for tensor in tensors)) if tensors else set()
+        return {int(group): min(tensor["applied"][group] for tensor in tensors) for group in groups}
 
     def _parts_of(self, param: str) -> dict[str, tuple[int, int, int]]:
         """Return (axis, start, stop) of the parts that servers had of a param; empty if they had all of it."""
@@ -219,24 +207,24 @@ class Checkpoint:
         shape = self.shape(param)
         parts = self._parts_of(param)
         if not parts:
-            found = self._read(param, param, what, 0, math.prod(shape))
-            return None if found is None else found.reshape(shape)
+            values = self._read(param, param, what, 0, math.prod(shape))
+            return None if values is None else values.reshape(shape)
         out = None
         for key, (axis, start, stop) in parts.items():
             part_shape = (*shape[:axis], stop - start, *shape[axis + 1 :])
-            found = self._read(key, param, what, 0, math.prod(part_shape))
-            if found is None:
+            values = self._read(key, param, what, 0, math.prod(part_shape))
+            if values is None:
                 return None
-            out = np.empty(shape, found.dtype) if out is None else out
-            out[(slice(None),) * axis + (slice(start, stop),)] = found.reshape(part_shape)
+            out = np.empty(shape, values.dtype) if out is None else out
+            out[(slice(None),) * axis + (slice(start, stop),)] = values.reshape(part_shape)
         return out
 
     def values(self, param: str) -> np.ndarray:
         """Return the values of a whole param in its shape."""
-        found = self.whole(param, "value")
-        if found is None:
+        values = self.whole(param, "value")
+        if values is None:
             raise CheckpointError(f"{self.url}: no values of param {param!r}.")
-        return found
+        return values
 
     def shape(self, param: str) -> tuple[int, ...]:
         """Return the shape of a param.
@@ -264,19 +252,17 @@ class Checkpoint:
 
     def _read(self, key: str, param: str, what: str, start: int, stop: int) -> np.ndarray | None:
         """Return a range of the values that servers had under a key."""
-        ranges = self._tensors.get((key, what))
-        if ranges is None:
+        if (key, what) not in self._tensors:
             return None
-        dtype = np.dtype(self.manifest["params"][param]["dtype"])
-        out = np.empty(stop - start, dtype)
-        n_found = 0
-        for low, high, file, key in ranges:
-            first, last = max(start, low), min(stop, high)
+        out, n_read = np.empty(stop - start, np.dtype(self.manifest["params"][param]["dtype"])), 0
+        for tensor in self._tensors[key, what]:
+            first, last = max(start, tensor["start"]), min(stop, tensor["stop"])
             if first < last:
-                out[first - start : last - start] = self.tensors(file)[key][first - low : last - low]
-                n_found += last - first
-        if n_found != stop - start:
-            raise CheckpointError(f"{self.url}: {param}/{what} has {n_found} of {stop - start} values.")
+                values = self.tensors(tensor["file"])[tensor["key"]]
+                out[first - start : last - start] = values[first - tensor["start"] : last - tensor["start"]]
+                n_read += last - first
+        if n_read != stop - start:
+            raise CheckpointError(f"{self.url}: {param}/{what} has {n_read} of {stop - start} values.")
         return out
 
     def tensors(self, file: str) -> dict[str, np.ndarray]:
@@ -287,14 +273,13 @@ class Checkpoint:
         CheckpointError
             It cannot be read, or is damaged.
         """
-        found = self._parts.get(file)
-        if found is None:
-            found = self._parts[file] = load(self._content(file))
-        return found
+        if file not in self._contents:
+            self._contents[file] = load(self._content(file))
+        return self._contents[file]
 
     def release(self) -> None:
         """Release the memory of what has been read; it is read again when it is asked for."""
-        self._parts.clear()
+        self._contents.clear()
 
     def verify(self) -> None:
         """Read every file, and compare it with its checksum; check that it is a consistent cut, if it says so.

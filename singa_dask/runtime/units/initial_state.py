@@ -202,7 +202,7 @@ class InitialState:
         n_groups = plan.layout.cluster.nworker_groups
         if len(self.resumed.groups) != n_groups:
             return {group: self._resumed_step(group) - 1 for group in range(n_groups)}
-        return self.resumed.progress(plan.names[piece.param], piece.start, piece.stop)[1]
+        return self.resumed.applied(plan.names[piece.param], piece.start, piece.stop)
 
     def release(self) -> None:
         """Release the memory of what has been read, once a unit has begun."""
