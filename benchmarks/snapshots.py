@@ -23,7 +23,7 @@ from benchmarks.contender import NETS
 from benchmarks.jobs import job_on_made_records, mnist_mlp
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
-from singa_dask.runtime.units.calendar import MIN_S, SHARE
+from singa_dask.runtime.units.checkpointing import MIN_S, SHARE
 from singa_dask.runtime.units.unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
 
@@ -63,7 +63,7 @@ def run(job: JobConf, folder: str) -> tuple[list[tuple[float, float]], list[dict
         elif event["event"] == "metrics":
             times.append((time.perf_counter(), time.process_time()))
             if event["step"] % (2 * BLOCK) == 0:
-                host.request_snapshot()
+                host.request("snapshot")
 
     host = UnitHost("job", 0, job, None, emit, keep=keep)
     runs = [partial(run_unit, host, unit, f"{folder}/checkpoint", None, ()) for unit in host.local]

@@ -81,8 +81,8 @@ def _check_targets(net: Mapping[str, Any], types: Sequence[Any]) -> Iterator[Fin
                 keys = f": {', '.join(fewest)} differ" if fewest else ""
                 message = (
                     f"no other input layer of the {phase} net has the same store_conf{keys}, so "
-                    f"{types[node.index].traits.reads_beside} and features would be of different records. Give both the "
-                    "same, in YAML with &name and *name."
+                    f"{types[node.index].traits.reads_beside} and features would be of different records. Give both "
+                    "the same, in YAML with &name and *name."
                 )
                 yield (node.index, "store_conf"), message
                 break

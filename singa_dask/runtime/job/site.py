@@ -256,12 +256,6 @@ LONG_WAIT_S = 10.0
 PART_TIMEOUT_S = 30.0
 KEEP_TIMEOUT_S = 3.0
 KEEP_BYTES_PER_S = 20e6
-REQUESTS = {
-    "stop": UnitHost.request_stop,
-    "snapshot": UnitHost.request_snapshot,
-    "checkpoint": UnitHost.request_checkpoint,
-}
-"""What an `ev.Request` asks for."""
 
 logger = logging.getLogger(__name__)
 
@@ -311,7 +305,7 @@ class Site(WorkerPlugin):
             except Exception as error:
                 logger.warning("the scheduler is gone (%s): jobs stop with a checkpoint", error)
                 for hosting in hostings:
-                    hosting.host.request_stop()
+                    hosting.host.request("stop")
             await self._in_thread(self._wait_for_all, hostings)
             with suppress(Exception):  # what is kept here may be read until then
                 await wait_for(worker.scheduler.singa_dask_left(worker=worker.address), LEAVE_TIMEOUT_S)
@@ -474,7 +468,7 @@ class Site(WorkerPlugin):
     def _request(self, job_id: str, what: str) -> None:
         """Ask units of a job for what an `ev.Request` says."""
         for hosting in self._of(job_id):
-            REQUESTS[what](hosting.host)
+            hosting.host.request(what)
 
     # -- what is told ------------------------------------------------------------------------------------------------
 

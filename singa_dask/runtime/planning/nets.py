@@ -34,6 +34,11 @@ DTYPES = {
 }
 
 
+def phase_name(phase: Phase) -> str:
+    """Return the name of a phase in events and checkpoints: train, validation or test."""
+    return str(phase.name).lower()
+
+
 class Nets(dict[Phase, NeuralNet]):
     """The nets of one worker by phase.
 
