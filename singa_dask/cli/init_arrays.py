@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -215,7 +214,7 @@ def _reading_of(place: str, backend: str, label: str) -> tuple[str, dict[str, An
 
 def _named(backend: str, label: str) -> dict[str, Any]:
     """Return the keys that name the label, if it has a name."""
-    if label and "label" not in inspect.signature(STORES.find(backend)).parameters:
+    if label and "label" not in STORES.find(backend).option_names():
         raise DataError(f"--label {label}: records of {backend} have at most one label, which has no name.")
     return {"user_conf": {"label": label}} if label else {}
 

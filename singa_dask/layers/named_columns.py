@@ -72,7 +72,7 @@ def _open_by_name(
     ``plain`` are the records by position, None if they cannot be opened so.
     """
     if backend == "jsonl" and "features" not in conf.user_conf and (plain is None or plain.table_facts is not None):
-        return JsonLinesStore(url, storage_options, facts.features, **conf.user_conf)
+        return JsonLinesStore(url, storage_options, features=facts.features, **conf.user_conf)
     kind = STORES.find(backend).table_format if backend in STORES.names() else ""
     names: tuple[str, ...] = ()
     if kind == "csv" and conf.header is not False:

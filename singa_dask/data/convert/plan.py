@@ -7,7 +7,6 @@ everything else follows from the arguments and the number of records.
 from __future__ import annotations
 
 import hashlib
-import inspect
 import itertools
 import json
 import math
@@ -249,7 +248,7 @@ def make_plan(request: ConvertRequest, storage_options: fs.Options, source: Stor
 
 def _check_labels(request: ConvertRequest, source: Store) -> None:
     """Raise a `DataError` if records have targets, weights or several labels, which the format to write cannot keep."""
-    named = "table_facts" in inspect.signature(STORES.find(request.backend).write).parameters
+    named = "table_facts" in STORES.find(request.backend).write_options
     if "target" in source.schema and not named:
         text = f"{request.destination}: {request.backend} has no targets, and the records of {source.url} have."
         raise DataError(f"{text} Write arrow or parquet, or leave the target out.")

@@ -6,11 +6,10 @@ and words.
 
 from __future__ import annotations
 
-import inspect
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,7 @@ from singa_dask.data.fs.byte_source import Bytes, open_bytes
 from singa_dask.data.stores.block_sizes import rows_per_block
 from singa_dask.data.stores.idx import idx_shape
 from singa_dask.data.stores.opening import ShardedStore, is_pattern, shard_urls
-from singa_dask.data.stores.store import STORES, Store
+from singa_dask.data.stores.store import STORES, Store, StoreOptions
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.stores.table_part import table_files
 from singa_dask.data.types import Arrays, Block, Field
@@ -31,8 +30,8 @@ from singa_dask.registry import suggest
 
 # pattern of keys, by kind of the sources
 KEYS = {"cifar": "%05d"}
-# parameters of all writers
-BASICS = ("url", "records", "storage_options", "class_names", "table_facts", "_", "options")
+# what a conversion itself tells writers
+BASICS = ("class_names", "table_facts")
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def _check_options(options: Mapping[str, Any], known: Sequence[str], what: str) 
 
 
 def _writer_options(target: type[Store]) -> list[str]:
-    return [name for name in inspect.signature(target.write).parameters if name not in BASICS]
+    return [name for name in target.write_options if name not in BASICS]
 
 
 def key_options(backend: str, pattern: str) -> dict[str, str]:
@@ -178,13 +177,13 @@ def kinds() -> list[str]:
 
 def kind_options(kind: str) -> list[str]:
     """Return the options of the reader of a kind."""
-    reader = READERS[kind] if kind in READERS else STORES.find(kind)
-    given = ("url", "urls", "storage_options")
-    return [name for name in inspect.signature(reader).parameters if name not in given]
+    return (READERS[kind] if kind in READERS else STORES.find(kind)).option_names()
 
 
 class _Files(Store):
     """Records of several files, given by their URLs."""
+
+    block = StoreOptions
 
     def __init__(self, urls: Sequence[str], storage_options: fs.Options = None, **options: Any) -> None:
         super().__init__(", ".join(urls), storage_options, **options)
@@ -210,8 +209,8 @@ class IdxFiles(_Files):
         A header or a length is wrong, or the number of labels is not that of images.
     """
 
-    def __init__(self, urls: Sequence[str], storage_options: fs.Options = None) -> None:
-        super().__init__(urls, storage_options)
+    def __init__(self, urls: Sequence[str], storage_options: fs.Options = None, **options: Any) -> None:
+        super().__init__(urls, storage_options, **options)
         # of each block the file, and its offset there
         self._images: list[tuple[Bytes, int]] = []
         labels: list[npt.NDArray[np.int32]] = []
@@ -255,12 +254,14 @@ class IdxFiles(_Files):
             source.close()
 
 
-class InMemory(_Files):
-    """Records made from texts, in memory."""
+class _InMemory(_Files):
+    """Records made from texts by ``read``, in memory."""
 
-    def __init__(self, urls: Sequence[str], storage_options: fs.Options, records: Arrays, **options: Any) -> None:
+    read: ClassVar[Callable[..., Arrays]]
+
+    def __init__(self, urls: Sequence[str], storage_options: fs.Options = None, **options: Any) -> None:
         super().__init__(urls, storage_options, **options)
-        self._records = records
+        self._records = self.read(urls, storage_options, **self.options)
         self.schema = schema_of(self._records)
         size = self.record_bytes
         count, n = len(next(iter(self._records.values()))), rows_per_block(size)
@@ -277,32 +278,39 @@ class InMemory(_Files):
         self._records = {}
 
 
-class Text(InMemory):
+class VocabularyOptions(StoreOptions):
+    """Options of texts."""
+
+    vocabulary: str = "vocab.txt"
+    """URL of the vocabulary, which is created if it does not exist."""
+
+
+class WindowOptions(VocabularyOptions):
+    """Options of windows of characters."""
+
+    window: int = 50
+    """Characters of a record."""
+
+
+class WordOptions(VocabularyOptions):
+    """Options of words."""
+
+    class_size: int = 100
+    """Number of classes."""
+
+
+class TextWindows(_InMemory):
     """Windows of characters; see `vocabulary.read_text`."""
 
-    def __init__(
-        self,
-        urls: Sequence[str],
-        storage_options: fs.Options = None,
-        vocabulary: str = "vocab.txt",
-        window: int = 50,
-    ) -> None:
-        records = read_text(urls, storage_options, vocabulary, window)
-        super().__init__(urls, storage_options, records, vocabulary=vocabulary, window=window)
+    block = WindowOptions
+    read = staticmethod(read_text)
 
 
-class Words(InMemory):
-    """Words; see `words.read_words`."""
+class Words(_InMemory):
+    """Words; see `vocabulary.read_words`."""
 
-    def __init__(
-        self,
-        urls: Sequence[str],
-        storage_options: fs.Options = None,
-        vocabulary: str = "vocab.txt",
-        class_size: int = 100,
-    ) -> None:
-        records = read_words(urls, storage_options, vocabulary, class_size)
-        super().__init__(urls, storage_options, records, vocabulary=vocabulary, class_size=class_size)
+    block = WordOptions
+    read = staticmethod(read_words)
 
 
-READERS: Mapping[str, Callable[..., Store]] = {"idx": IdxFiles, "text": Text, "words": Words}
+READERS: Mapping[str, type[Store]] = {"idx": IdxFiles, "text": TextWindows, "words": Words}

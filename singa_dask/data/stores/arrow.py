@@ -24,7 +24,7 @@ from singa_dask.data.fs.decompression import check_decompressed, limit_of
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES, Rechunker, rows_per_block
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES
+from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
 
@@ -52,22 +52,14 @@ class ArrowStore(RangeStore):
 
     Columns of fixed-size binary are arrays whose dtype and shape are in the schema's metadata, as our converters write
     it (without metadata: flat uint8).
-
-    Parameters
-    ----------
-    url : str
-    storage_options : mapping, optional
-    label : str
-        Column of integers with the labels, in a file of another program. By default the only one called label, labels,
-        y, class, target or targets.
     """
+
+    block = LabelOptions
 
     title = "an Arrow IPC file"
     suffixes = (".arrow", ".feather")
     damage = DAMAGE
-
-    def __init__(self, url: str, storage_options: fs.Options = None, label: str = "") -> None:
-        super().__init__(url, storage_options, label=label)
+    write_options = ("block_bytes", "compression", "class_names", "table_facts")
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:

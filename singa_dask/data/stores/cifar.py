@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import posixpath
-from collections.abc import Sequence
 
 import numpy as np
 
+from singa_dask.conf.model import Field as KeyField
+from singa_dask.conf.model import Many, Size
 from singa_dask.data import fs
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.column import Column, ColumnStore
-from singa_dask.data.stores.store import STORES
+from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Field
 from singa_dask.errors import DataError
 
 # file of class names, by the number of label bytes
 NAME_FILES = {1: "batches.meta.txt", 2: "fine_label_names.txt"}
+
+
+class CifarOptions(StoreOptions):
+    """Options of CIFAR's files."""
+
+    label_bytes: Size = 1
+    """1 in CIFAR-10, 2 in CIFAR-100. The last of them is the label."""
+    shape: Many[Size] = KeyField(default=[3, 32, 32])
+    """Shape of an image."""
 
 
 @STORES.register("cifar")
@@ -26,24 +37,11 @@ class CifarStore(ColumnStore):
     ----------
     url : str
         Class names are read from ``batches.meta.txt`` (CIFAR-100: ``fine_label_names.txt``) in the same directory.
-    storage_options : mapping, optional
-    label_bytes : int
-        1 in CIFAR-10, 2 in CIFAR-100. The last of them is the label.
-    shape : sequence of int
-        Shape of an image.
     """
 
+    block = CifarOptions
     title = "a batch of CIFAR"
     gzipped = True
-
-    def __init__(
-        self,
-        url: str,
-        storage_options: fs.Options = None,
-        label_bytes: int = 1,
-        shape: Sequence[int] = (3, 32, 32),
-    ) -> None:
-        super().__init__(url, storage_options, label_bytes=label_bytes, shape=tuple(shape))
 
     def _names(self) -> tuple[str, ...]:
         """Return the class names in the file next to the batches."""
@@ -56,12 +54,12 @@ class CifarStore(ColumnStore):
     def open_columns(self) -> tuple[dict[str, Column], int]:
         source = self.open_source()
         self.class_names = self._names()
-        labels, byte = self.options["label_bytes"], np.dtype(np.uint8)
-        stride = labels + int(np.prod(self.options["shape"], dtype=np.int64))
+        labels, shape, byte = self.options["label_bytes"], tuple(self.options["shape"]), np.dtype(np.uint8)
+        stride = labels + math.prod(shape)
         if not source.size or source.size % stride:
             raise DataError(f"{self.url}: {source.size} bytes, expected CIFAR records of {stride} bytes.")
         columns = {
-            "pixel": Column(source, byte, Field(byte, self.options["shape"]), labels, stride),
+            "pixel": Column(source, byte, Field(byte, shape), labels, stride),
             "label": Column(source, byte, Field(np.dtype(np.int32)), labels - 1, stride),
         }
         return columns, source.size // stride

@@ -59,17 +59,6 @@ class HDF5Store(ArrayStore):
     ``class_names`` are all labels, sorted. Otherwise they are in an attribute ``class_names``, classes or names of
     the labels or of the file, or in an array of this name.
 
-    Parameters
-    ----------
-    url : str
-    storage_options : mapping, optional
-    features : str
-        Name of the array of images or data, e.g. ``train/images``. By default the only one of images, image, pixel,
-        pixels, data, x or features, in upper or lower case.
-    label : str
-        Name of the array of labels. By default the only one beside it called label, labels, y, class, target or
-        targets.
-
     Raises
     ------
     DataError

@@ -9,11 +9,19 @@ import numpy as np
 from singa_dask.data import fs
 from singa_dask.data.fs.byte_source import Bytes
 from singa_dask.data.stores.column import Column, ColumnStore
-from singa_dask.data.stores.store import STORES
+from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Field
 from singa_dask.errors import DataError
 
 BYTE_MAGIC = b"\0\0\x08"
+
+
+class IdxOptions(StoreOptions):
+    """Options of idx files."""
+
+    labels: str = ""
+    """URL of the labels. By default the name of the images with ``labels-idx1`` instead of ``images-idx3``, or
+    ``labels`` instead of ``images``, if that file exists."""
 
 
 @STORES.register("idx")
@@ -24,10 +32,6 @@ class IdxStore(ColumnStore):
     ----------
     url : str
         The images, e.g. ``train-images-idx3-ubyte.gz``.
-    storage_options : mapping, optional
-    labels : str
-        URL of the labels. By default the name of the images with ``labels-idx1`` instead of ``images-idx3``, or
-        ``labels`` instead of ``images``, if that file exists.
 
     Raises
     ------
@@ -35,12 +39,10 @@ class IdxStore(ColumnStore):
         A header or a length is wrong, or the number of labels is not that of images.
     """
 
+    block = IdxOptions
     title = "an idx file"
     gzipped = True
     suffixes = (".idx", ".idx.gz", "-ubyte", "-ubyte.gz")
-
-    def __init__(self, url: str, storage_options: fs.Options = None, labels: str = "") -> None:
-        super().__init__(url, storage_options, labels=labels)
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:

@@ -9,20 +9,21 @@ import codecs
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json
 
-from singa_dask.data import fs
+from singa_dask.conf.model import Field as KeyField
+from singa_dask.conf.model import Many, Size
 from singa_dask.data.codecs.labels import find_wrong_label, label_field
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES, cut_lines
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES
+from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 
@@ -277,30 +278,28 @@ def _parse(text: memoryview | bytes, schema: pa.Schema) -> pa.Table | None:
         return None
 
 
+class JsonLinesOptions(LabelOptions):
+    """Options of JSON lines."""
+
+    features: Many[str] = KeyField(default=[])
+    """Key of a list of numbers, nested for records of several dimensions; or keys of numbers. By default features,
+    data, x, pixel, pixels, image or images, or else all keys if they are of numbers."""
+    dtype: Literal["", "uint8", "float32"] = ""
+    """By default uint8 for the keys pixel, pixels, image and images if the first line has integers from 0 to 255, and
+    float32 otherwise."""
+    classes: Many[str] = KeyField(default=[])
+    """Names of the classes, by label, if labels are text. By default the file is searched for them at opening, unless a
+    manifest lists them."""
+    block_bytes: Size = BLOCK_BYTES
+    """Approximate length of a block."""
+
+
 @STORES.register("jsonl")
 class JsonLinesStore(RangeStore):
     """Records of a file of JSON lines, gzipped or not.
 
     All lines have the same keys as the first. Values become ``data`` (float32), or ``pixel`` (uint8). Labels are
     integers, or text: then the ``class_names`` are all labels of the file, sorted.
-
-    Parameters
-    ----------
-    url : str
-    storage_options : mapping, optional
-    features : str or sequence of str
-        Key of a list of numbers, nested for records of several dimensions; or keys of numbers. By default features,
-        data, x, pixel, pixels, image or images, or else all keys if they are of numbers.
-    label : str
-        Key of the label; by default the only one of label, labels, y, class, target or targets.
-    dtype : {"uint8", "float32"}
-        By default uint8 for the keys pixel, pixels, image and images if the first line has integers from 0 to 255,
-        and float32 otherwise.
-    classes : sequence of str
-        Names of the classes, by label, if labels are text. By default the file is searched for them at opening, unless
-        a manifest lists them.
-    block_bytes : int
-        Approximate length of a block.
 
     Raises
     ------
@@ -309,35 +308,13 @@ class JsonLinesStore(RangeStore):
         record.
     """
 
+    block = JsonLinesOptions
     title = "a file of JSON lines"
     suffixes = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
     gzipped = True
     block_options = ("block_bytes",)
     decodes_ahead = True
     rounds_data = True
-
-    def __init__(
-        self,
-        url: str,
-        storage_options: fs.Options = None,
-        features: str | Sequence[str] = (),
-        label: str = "",
-        dtype: str = "",
-        classes: Sequence[str] = (),
-        block_bytes: int = BLOCK_BYTES,
-    ) -> None:
-        features = (features,) if isinstance(features, str) and features else tuple(features)
-        if dtype not in ("", "uint8", "float32"):
-            raise DataError(f"{url}: dtype {dtype!r}, expected uint8 or float32.")
-        super().__init__(
-            url,
-            storage_options,
-            features=features,
-            label=label,
-            dtype=dtype,
-            classes=tuple(classes),
-            block_bytes=block_bytes,
-        )
 
     def index(self) -> None:
         source, options = self.open_source(), self.options
@@ -358,7 +335,7 @@ class JsonLinesStore(RangeStore):
             self.set_table_facts(TableFacts(self._records.keys).to_dict())
         if self._records.text:
             stored = self.manifest.class_names if self.manifest else ()
-            self.class_names = options["classes"] or stored or self._find_classes()
+            self.class_names = tuple(options["classes"]) or stored or self._find_classes()
             self._records = replace(self._records, classes=self.class_names)
 
     def widen(self) -> None:

@@ -33,7 +33,7 @@ from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores.block_sizes import Rechunker, cut_blocks, rows_per_block
 from singa_dask.data.stores.manifest import CachedIndex
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES
+from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Arrays, Records
 from singa_dask.errors import DataError
 
@@ -253,16 +253,16 @@ def write_pairs(url: str, pairs: Iterator[tuple[str, bytes]], storage_options: f
             writer.write(key, value)
 
 
+class KVFileOptions(StoreOptions):
+    """Options of key-value files."""
+
+    truncated: bool = False
+    """Open a file whose last pair is incomplete, without that pair."""
+
+
 @STORES.register("kvfile")
 class KVFileStore(RangeStore):
     """Records of a key-value file in SINGA's format.
-
-    Parameters
-    ----------
-    url : str
-    storage_options : mapping, optional
-    truncated : bool
-        Open a file whose last pair is incomplete, without that pair, and set ``truncation``.
 
     Raises
     ------
@@ -271,13 +271,12 @@ class KVFileStore(RangeStore):
         the rest is longer than a record can be.
     """
 
+    block = KVFileOptions
+    write_options = ("keys",)
     title = "a key-value file"
     suffixes = (".bin", ".dat", ".kvfile")
     directory_files = (SHARD,)
     accepts_truncated = True
-
-    def __init__(self, url: str, storage_options: fs.Options = None, truncated: bool = False) -> None:
-        super().__init__(url, storage_options, truncated=truncated)
 
     def index(self) -> None:
         source = self.open_source(file_url(self.url, self.storage_options))

@@ -7,15 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data import fs
+from singa_dask.conf.model import Size
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES, NEWLINE, cut_lines
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES
+from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 
 # maximum size of a block whose lines are padded to the longest
 MAX_PADDED_BYTES = 1 << 28
+
+
+class LineOptions(StoreOptions):
+    """Options of lines of text."""
+
+    block_bytes: Size = BLOCK_BYTES
+    """Approximate length of a block."""
 
 
 @STORES.register("lines")
@@ -24,21 +31,13 @@ class LineStore(RangeStore):
 
     Blanks and empty lines at the end of the file are ignored. Lines of very different lengths are refused if a block
     would need more than 256 MiB.
-
-    Parameters
-    ----------
-    url : str
-    storage_options : mapping, optional
-    block_bytes : int
-        Approximate length of a block.
     """
+
+    block = LineOptions
 
     # its records are for parsers of a user's own
     is_source = False
     block_options = ("block_bytes",)
-
-    def __init__(self, url: str, storage_options: fs.Options = None, block_bytes: int = BLOCK_BYTES) -> None:
-        super().__init__(url, storage_options, block_bytes=block_bytes)
 
     def index(self) -> None:
         source = self.open_source()

@@ -32,7 +32,7 @@ from singa_dask.data.fs.range_reader import version
 from singa_dask.data.stores.block_sizes import Rechunker, rows_per_block
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.manifest import find_manifest
-from singa_dask.data.stores.store import STORES, Store
+from singa_dask.data.stores.store import STORES, Store, StoreOptions
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
 
@@ -56,11 +56,13 @@ class LMDBStore(Store):
         The file is missing, truncated, larger than the limit of the cache, or its values are not records.
     """
 
+    block = StoreOptions
+    write_options = ("records_per_value", "class_names")
     suffixes = (".lmdb", ".mdb")
     directory_files = (DATA_FILE,)
 
-    def __init__(self, url: str, storage_options: fs.Options = None) -> None:
-        super().__init__(url, storage_options)
+    def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
+        super().__init__(url, storage_options, **options)
         self._file: LMDBFile | None = None
         self._cached: CachedFile | None = None
         self._decoder: Decoder | None = None

@@ -19,7 +19,7 @@ from singa_dask.data import fs
 from singa_dask.data.codecs.labels import is_numeric, value_name
 from singa_dask.data.fs.byte_source import Bytes, Memory
 from singa_dask.data.stores.column import Column, ColumnStore
-from singa_dask.data.stores.store import STORES
+from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Field
 from singa_dask.errors import DataError
 
@@ -136,6 +136,14 @@ def decode_npy(data: bytes | bytearray | memoryview) -> npt.NDArray[Any]:
     return array
 
 
+class NpyOptions(StoreOptions):
+    """Options of npy files."""
+
+    labels: str = ""
+    """URL of the labels. By default the file beside it with ``y`` in place of the word ``X`` or ``x``, or with
+    ``labels`` in place of ``images``, ``features`` or ``data``, if it exists."""
+
+
 @STORES.register("npy")
 class NpyStore(ColumnStore):
     """Records of an npy file; the first axis is that of records. Local files are memory-mapped.
@@ -148,10 +156,6 @@ class NpyStore(ColumnStore):
     ----------
     url : str
         The images or data, e.g. ``X_train.npy``.
-    storage_options : mapping, optional
-    labels : str
-        URL of the labels. By default the file beside it with ``y`` in place of the word ``X`` or ``x``, or with
-        ``labels`` in place of ``images``, ``features`` or ``data``, if it exists.
 
     Raises
     ------
@@ -159,12 +163,10 @@ class NpyStore(ColumnStore):
         A file is damaged or truncated, has no numbers, or the number of labels is not that of records.
     """
 
+    block = NpyOptions
     title = "an npy file"
     gzipped = True
     suffixes = (".npy",)
-
-    def __init__(self, url: str, storage_options: fs.Options = None, labels: str = "") -> None:
-        super().__init__(url, storage_options, labels=labels)
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:

@@ -23,7 +23,7 @@ from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.column import Column, ColumnStore
 from singa_dask.data.stores.npy import NPY_DAMAGE, NpyArray, decode_npy, locate_npy, npy_columns
 from singa_dask.data.stores.range_store import describe
-from singa_dask.data.stores.store import STORES
+from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Records
 from singa_dask.errors import DataError
 
@@ -60,8 +60,6 @@ class NpzStore(ColumnStore):
     ----------
     url : str
     storage_options : mapping, optional
-    label : str
-        Name of the array of labels. By default the only one called label, labels, y, class, target or targets.
 
     Notes
     -----
@@ -69,12 +67,11 @@ class NpzStore(ColumnStore):
     opened; those of others by `check_whole`.
     """
 
+    block = LabelOptions
     title = "an npz file"
     suffixes = (".npz",)
     damage = DAMAGE
-
-    def __init__(self, url: str, storage_options: fs.Options = None, label: str = "") -> None:
-        super().__init__(url, storage_options, label=label)
+    write_options = ("class_names",)
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:

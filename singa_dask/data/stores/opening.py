@@ -106,7 +106,13 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     found = STORES.find(backend)
     if not found.accepts_truncated:
         options.pop("truncated", None)
-    return _checked_cache(found(url, storage_options, **options))
+    try:
+        return _checked_cache(found(url, storage_options, **options))
+    except TypeError as error:
+        # of a class that declares no options
+        if found.block or "unexpected keyword" not in str(error):
+            raise
+        raise DataError(f"{url}: {error}") from error
 
 
 def _checked_cache(store: Store) -> Store:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.image import decode_images, image_columns
+from singa_dask.data.codecs.image import ImageOptions, decode_images, image_columns
 from singa_dask.data.codecs.labels import as_values
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.codecs.table_columns import check_label_type
@@ -26,12 +26,20 @@ from singa_dask.data.stores.block_sizes import BLOCK_BYTES, Rechunker
 from singa_dask.data.stores.class_names import hugging_face_names, parse_names
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.row_groups import RowGroups
-from singa_dask.data.stores.store import STORES
+from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
 
 MAGIC = b"PAR1"
 VALUE_NAMES = ("image", "images", "img", "pixel", "data", "x")
+
+
+class ParquetOptions(LabelOptions, ImageOptions):
+    """Options of Parquet files of arrays or images."""
+
+    features: str = ""
+    """Column of arrays, or of images. By default the only one, or the only one called image, images, img, pixel, data
+    or x."""
 
 
 @STORES.register("parquet")
@@ -41,37 +49,15 @@ class ParquetStore(RangeStore):
     A column of fixed-size binary holds arrays described in the metadata, as our converters write it, or flat uint8. A
     column of lists of uint8 is ``pixel``, one of lists of other numbers ``data``. If there are no arrays, a column of
     Hugging Face's images is decoded.
-
-    Parameters
-    ----------
-    url : str
-    storage_options : mapping, optional
-    features : str
-        Column of arrays, or of images. By default the only one, or the only one called image, images, img, pixel, data
-        or x.
-    label : str
-        Column of integers with the labels. By default the only one called label, labels, y, class, target or targets.
-    resize, channels
-        See `image.decode_image`, for images.
     """
 
+    block = ParquetOptions
+    write_options = ("block_bytes", "compression", "class_names", "table_facts")
     title: ClassVar[str] = "a Parquet file"
     table_format = "parquet"
     decodes_ahead = True
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
     damage: ClassVar[tuple[type[Exception], ...]] = (pa.ArrowException, KeyError, OSError, TypeError, ValueError)
-
-    def __init__(
-        self,
-        url: str,
-        storage_options: fs.Options = None,
-        features: str = "",
-        label: str = "",
-        resize: Sequence[int] | None = None,
-        channels: int = 3,
-    ) -> None:
-        resize = resize and tuple(resize)
-        super().__init__(url, storage_options, features=features, label=label, resize=resize, channels=channels)
 
     def index(self) -> None:
         self._images = ""
@@ -270,10 +256,7 @@ class ParquetStore(RangeStore):
 
 @STORES.register("image-parquet")
 class ImageParquetStore(ParquetStore):
-    """Encoded images in a Parquet file, as Hugging Face's datasets write them: a column of structs of bytes and path.
-
-    Its parameters are those of `ParquetStore`.
-    """
+    """Encoded images in a Parquet file, as Hugging Face's datasets write them: structs of bytes and path."""
 
     holds = "images"
     table_format = ""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
+from singa_dask.conf.model import Field as KeyField
+from singa_dask.conf.model import Finding, Many, Size, raw_value
 from singa_dask.data import fs
 from singa_dask.data.codecs.table_encoder import TableEncoder
 from singa_dask.data.codecs.table_facts import TableFacts
@@ -15,7 +17,7 @@ from singa_dask.data.stores.block_sizes import BLOCK_BYTES
 from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of
 from singa_dask.data.stores.range_store import RangeStore, rest_of
 from singa_dask.data.stores.row_groups import ParquetPart
-from singa_dask.data.stores.store import STORES
+from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_index import GROUP_BYTES, TableIndex, TableScan, find_index, index_url, keep_index
 from singa_dask.data.stores.table_part import OpenParts, Part, TableReader, format_of, table_files
@@ -41,6 +43,63 @@ def open_part(
     return ParquetPart(url, storage_options, source)
 
 
+class NamedColumns(StoreOptions):
+    """Which columns of a table become records, and how CSV is read."""
+
+    separator: str = KeyField(default=",", min_length=1)
+    """Characters that separate the values of a CSV line, each of them; of a table with named columns one. Excel's first
+    line ``sep=;`` counts more."""
+    has_label: bool = True
+    """Whether a CSV line starts with its label; of a table with named columns, whether label, target and weight are
+    read."""
+    features: Many[str] = KeyField(default=[])
+    """Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By default all
+    columns of numbers but label, target and weight."""
+    label: Many[str] = KeyField(default=[])
+    """Column of a table with the label: integers, or strings, which become the names of the classes. Several columns
+    are several labels of a record, each with its own classes, for LabelInput layers. If neither features, label nor
+    target are given, the only one called label, labels, y, class, target or targets."""
+    target: Many[str] = KeyField(default=[])
+    """Columns of a table with numbers to predict, the values of a TargetInput layer."""
+    weight: str = ""
+    """Column of a table with the weight of each record in training, the values of a WeightInput layer: numbers from 0
+    on."""
+    missing: float | str = "error"
+    """Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error, skip (leave the
+    record out), mean (replace those of features by their mean in the training data), or a number that replaces those of
+    features."""
+    categories: dict[str, list[str]] = KeyField(default={})
+    """Columns of a table whose values are names, and these names in order; if there are none, those of the training
+    data, sorted. A name ``''`` stands for missing values."""
+    encoding: Literal["one_hot", "index"] = "one_hot"
+    """A feature among categories becomes one value for each name, 0 or 1; or the index of its name."""
+    header: bool | None = None
+    """Whether a CSV file begins with a line of column names; detected if not given. If it is false, the columns of a
+    table are called 1, 2, ... by their positions."""
+    charset: str = "utf-8"
+    """Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Refuse an unknown word for missing values."""
+        missing = raw_value(data, "missing", str, "error")
+        if missing not in ("error", "skip", "mean"):
+            yield ("missing",), f"expected error, skip, mean or a number, got {missing!r}."
+
+
+class TableOptions(NamedColumns):
+    """Options of tables with named columns."""
+
+    format: Literal["", "csv", "parquet", "whole"] = ""
+    """``whole``: a JSON array of objects, or a sheet of Excel, held in memory. Detected by suffix or first bytes."""
+    facts: dict[str, Any] | None = None
+    """What is known of the training data, `TableFacts.to_dict`, to read other data in the same way."""
+    block_bytes: Size = BLOCK_BYTES
+    """Approximate length of a block of CSV."""
+    tolerant: bool = False
+    """Whether wrong records are to be skipped by a loader: opening then learns from the others."""
+
+
 @STORES.register("table")
 class TableStore(RangeStore):
     """Records of a table with named columns.
@@ -53,42 +112,6 @@ class TableStore(RangeStore):
     url : str
         A CSV file with a header, a Parquet file, a pattern, or a directory of such files. Directories ``key=value`` in
         it are columns.
-    storage_options : mapping, optional
-    features : sequence of str
-        Names of columns, or patterns (``pixel*``). By default all columns of numbers but label and target.
-    label : str, or sequence of str
-        Column of integers, or of strings, which become ``class_names``. Several columns are several labels of a record,
-        (labels,) int32; ``table_facts.labels`` has their classes. If neither features, label nor target are given, the
-        only one called label, labels, y, class, target or targets.
-    target : sequence of str
-        Columns of numbers to predict.
-    missing : {"error", "skip", "mean"} or float
-        A record with a missing value is an error or left out, or a feature gets the mean of the training data or a
-        number. Missing are nulls, NaN, and in CSV empty fields and pandas' names for them (``NA``, ``null``, ...).
-    categories : mapping of str to sequence of str
-        Features, or the label, whose values are names, with these names in order. If there are none they are learned
-        from the training data, and sorted. A name ``''`` stands for missing values.
-    encoding : {"one_hot", "index"}
-        A feature of ``categories`` becomes a value for each name, or the index of its name.
-    separator : str
-        Character between the fields of CSV. Excel's first line ``sep=;`` counts more.
-    has_label : bool
-        Whether to read label, target and weight.
-    format : {"csv", "parquet", "whole"}, optional
-        ``whole``: an array of objects in JSON, or a sheet of Excel, held in memory. Detected by suffix or first bytes.
-    facts : mapping, optional
-        `TableFacts.to_dict` of the training data, to read other data in the same way.
-    block_bytes : int
-        Approximate length of a block of CSV.
-    tolerant : bool
-        Whether wrong records are to be skipped by a loader: opening then learns from the others.
-    weight : str
-        Column with the weight of each record in training.
-    header : bool, optional
-        Whether CSV begins with a line of column names. By default it has to, and names that are all numbers are an
-        error. If it does not, columns are called ``1``, ``2``, ... by their positions.
-    charset : str
-        Python's name of the encoding of CSV, such as ``latin-1``; one that has ASCII as it is.
 
     Raises
     ------
@@ -96,44 +119,23 @@ class TableStore(RangeStore):
         A column is missing or cannot be read as the options say. `read_block` names the place of a wrong value.
     """
 
+    block = TableOptions
     block_options = ("features", "label", "target", "categories", "has_label", "block_bytes", "weight")
     suffixes = WHOLE_SUFFIXES
     lists_files = True
     rounds_data = True
 
-    def __init__(
-        self,
-        url: str,
-        storage_options: fs.Options = None,
-        features: Sequence[str] = (),
-        label: str | Sequence[str] = (),
-        target: Sequence[str] = (),
-        missing: str | float = "error",
-        categories: Mapping[str, Sequence[str]] | None = None,
-        encoding: str = "one_hot",
-        separator: str = ",",
-        has_label: bool = True,
-        format: str = "",
-        facts: Mapping[str, Any] | None = None,
-        block_bytes: int = BLOCK_BYTES,
-        tolerant: bool = False,
-        weight: str = "",
-        header: bool | None = None,
-        charset: str = "utf-8",
-    ) -> None:
-        names = {name: tuple(known) for name, known in (categories or {}).items()}
-        labels = tuple(name for name in ([label] if isinstance(label, str) else label) if name)
-        spec = TableSpec(tuple(features), labels, tuple(target), missing, names, encoding)
+    @classmethod
+    def checked_options(cls, url: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        checked = super().checked_options(url, options)
         # one label is a string, as in the keys of indices that were kept before there could be several
-        said = {"label": labels if len(labels) > 1 else "".join(labels), "has_label": has_label}
-        options = {**vars(spec), **said, "separator": separator, "format": format, "facts": facts}
-        del options["weight"]
+        labels = [name for name in checked["label"] if name]
+        checked["label"] = labels if len(labels) > 1 else "".join(labels)
         # not among the options of other openings, so that kept indices are found
-        more: dict[str, Any] = {"tolerant": tolerant} if tolerant else {}
-        more |= {"weight": weight} if weight else {}
-        more |= {} if header is None else {"header": header}
-        more |= {} if charset == "utf-8" else {"charset": charset}
-        super().__init__(url, storage_options, **options, block_bytes=block_bytes, **more)
+        for name in ("tolerant", "weight", "header", "charset"):
+            if checked[name] == TableOptions.model_fields[name].default:
+                del checked[name]
+        return checked
 
     def index(self) -> None:
         self._part, options = OpenParts(self._open_part), self.options

@@ -16,18 +16,39 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
+from singa_dask.conf.model import Field as KeyField
+from singa_dask.conf.model import Many, Size
 from singa_dask.data import fs
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.text_lines import LineParser
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES, Rechunker, cut_lines, rows_per_block
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES
+from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Arrays, Field, Records, TableColumn
 from singa_dask.errors import DataError
 
 HEAD_BYTES = 1 << 14
 BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
+
+
+class TextOptions(StoreOptions):
+    """Options of lines of numbers."""
+
+    separator: str = KeyField(default=",", min_length=1)
+    """Characters that separate two numbers, each of them; see `text_lines.LineParser`."""
+    has_label: bool = True
+    """Whether the first number of a line is its label, an integer."""
+    shape: Many[Size] = KeyField(default=[])
+    """Shape of one record; flat by default, with as many numbers as the first line."""
+    header: bool | None = None
+    """Whether the first line has the names of the columns. Detected if not given: a header has no numbers, or numbers
+    that count the columns next to a name (``label,0,1,2``)."""
+    block_bytes: Size = BLOCK_BYTES
+    """Approximate length of a block."""
+    truncated: bool = False
+    """Open a file that ends within a line, without that line. A line in which only the last number is truncated looks
+    complete."""
 
 
 @STORES.register("csv", "textfile")
@@ -36,25 +57,6 @@ class TextStore(RangeStore):
 
     ``table_facts`` has the names, so that files with other columns, or in another order, are not taken for the same.
 
-    Parameters
-    ----------
-    url : str
-    storage_options : mapping, optional
-    separator : str
-        Any of these characters separates two numbers; see `text_lines.LineParser`.
-    has_label : bool
-        Whether the first number of a line is its label, an integer.
-    shape : sequence of int
-        Shape of one record; flat by default, with as many numbers as the first line.
-    header : bool, optional
-        Whether the first line has the names of the columns. Detected if not given: a header has no numbers, or numbers
-        that count the columns next to a name (``label,0,1,2``).
-    block_bytes : int
-        Approximate length of a block.
-    truncated : bool
-        Open a file that ends within a line, without that line, and set ``truncation``. A line in which only the last
-        number is truncated looks complete.
-
     Raises
     ------
     DataError
@@ -62,6 +64,8 @@ class TextStore(RangeStore):
         invalid record.
     """
 
+    block = TextOptions
+    write_options = ("separator",)
     holds = "text"
     table_format = "csv"
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".txt", ".tsv")
@@ -70,28 +74,6 @@ class TextStore(RangeStore):
     block_options = ("block_bytes",)
     # offset of the first record
     _start = 0
-
-    def __init__(
-        self,
-        url: str,
-        storage_options: fs.Options = None,
-        separator: str = ",",
-        has_label: bool = True,
-        shape: Sequence[int] = (),
-        header: bool | None = None,
-        block_bytes: int = BLOCK_BYTES,
-        truncated: bool = False,
-    ) -> None:
-        super().__init__(
-            url,
-            storage_options,
-            separator=separator,
-            has_label=has_label,
-            shape=shape,
-            header=header,
-            block_bytes=block_bytes,
-            truncated=truncated,
-        )
 
     def index(self) -> None:
         options = self.options

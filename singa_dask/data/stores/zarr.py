@@ -65,13 +65,6 @@ class ZarrStore(ArrayStore):
     ----------
     url : str
         A group, or an array, which has no labels.
-    storage_options : mapping, optional
-    features : str
-        Name of the array of images or data, e.g. ``train/images``. By default the only one of images, image, pixel,
-        pixels, data, x or features, in upper or lower case.
-    label : str
-        Name of the array of labels. By default the only one beside it called label, labels, y, class, target or
-        targets.
 
     Raises
     ------
