@@ -12,8 +12,8 @@ from singa_dask.cli.init_columns import head_lines, separator_of
 from singa_dask.cli.init_records import Options, Records, Text
 from singa_dask.cli.init_tables import survey_table
 from singa_dask.data import detect, fs
-from singa_dask.data.codecs.csv_records import is_number
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES
+from singa_dask.data.codecs.table_columns import is_number
 from singa_dask.data.codecs.vocabulary import decode_text, vocabulary_of
 from singa_dask.data.stores.opening import is_pattern, shard_urls
 from singa_dask.data.stores.store import backends_holding

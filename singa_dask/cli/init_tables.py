@@ -16,9 +16,8 @@ from singa_dask.cli.init_columns import Column, Table, read_table, with_lags
 from singa_dask.cli.init_records import MIN_BYTE_RANGE, Options, Output, Records, Rows, UnsureError, listed
 from singa_dask.cli.init_split import MIN_SPLIT, stratify, with_split
 from singa_dask.data import open_store
-from singa_dask.data.codecs.csv_records import is_number
 from singa_dask.data.codecs.labels import is_point, labels_among
-from singa_dask.data.codecs.table_columns import as_texts, missing_of
+from singa_dask.data.codecs.table_columns import as_texts, is_number, missing_of
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest

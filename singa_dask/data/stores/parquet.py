@@ -6,7 +6,9 @@ Lists of numbers are about 15 times slower to read than fixed-size binary, which
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,16 +21,173 @@ from singa_dask.data.codecs.image import ImageOptions, decode_images, image_colu
 from singa_dask.data.codecs.labels import as_values
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.codecs.table_columns import check_label_type
-from singa_dask.data.fs.byte_source import Range
+from singa_dask.data.fs.byte_source import Bytes, Range
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
+from singa_dask.data.fs.range_file import RangeFile
 from singa_dask.data.stores.arrow import METADATA, check_described, column_array, schema_for
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES, Rechunker
 from singa_dask.data.stores.class_names import hugging_face_names, parse_names
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.row_groups import RowGroups
 from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
+
+# ranges that are closer than this are read as one: the bytes between them take less time than another request
+MAX_GAP_BYTES = 1 << 17
+
+
+class RowGroups:
+    """The row groups of a Parquet file. Any thread may call `read`, several at the same time.
+
+    Parameters
+    ----------
+    source : Bytes
+        The file. The footer is read from it, and what is decoded without having been fetched.
+
+    Attributes
+    ----------
+    source : Bytes
+    metadata : pyarrow.parquet.FileMetaData
+    schema : pyarrow.Schema
+
+    Raises
+    ------
+    pyarrow.ArrowException, OSError, ValueError
+        The file is damaged; so do the methods.
+    """
+
+    def __init__(self, source: Bytes) -> None:
+        self.source = source
+        self._checked = set[int]()
+        first = GroupReader(source, self._checked)
+        self.metadata, self.schema = first.metadata, first.schema
+        # making one takes longer than decoding a small row group
+        self._free = deque([first])
+
+    def ranges(self, group: int, columns: Sequence[str]) -> tuple[Range, ...]:
+        """Return the ranges of the file that hold some columns of a row group, merged where they are close."""
+        parts = self.metadata.row_group(group)
+        chunks = map(parts.column, range(parts.num_columns))
+        wanted = sorted(_extent(chunk) for chunk in chunks if _is_of(chunk.path_in_schema, columns))
+        merged: list[list[int]] = []
+        for start, stop in wanted:
+            if merged and start - merged[-1][1] <= MAX_GAP_BYTES:
+                merged[-1][1] = max(merged[-1][1], stop)
+            else:
+                merged.append([start, stop])
+        return tuple(Range(self.source, start, stop - start) for start, stop in merged)
+
+    def reader(self) -> GroupReader:
+        """Return a reader for one thread at a time."""
+        return GroupReader(self.source, self._checked, self.metadata)
+
+    def read(
+        self,
+        group: int,
+        columns: Sequence[str],
+        ranges: Sequence[Range] = (),
+        data: Sequence[memoryview] = (),
+        is_checked: bool = False,
+    ) -> pa.Table:
+        """Decode columns of a row group from the bytes of some ranges; what is not in these is read from the source.
+
+        ``is_checked`` if its bytes have been compared with a checksum.
+        """
+        try:
+            reader = self._free.pop()
+        except IndexError:
+            reader = self.reader()
+        try:
+            with reader.fetched(ranges, data):
+                return reader.read(group, columns, is_checked)
+        finally:
+            self._free.append(reader)
+
+    def batches(self, columns: Sequence[str], n: int) -> Iterator[pa.RecordBatch]:
+        """Yield columns of all row groups, ``n`` rows at a time."""
+        yield from self.reader().batches(columns, n)
+
+
+class GroupReader:
+    """Decodes row groups of a Parquet file. Must be used by one thread at a time.
+
+    Parameters
+    ----------
+    source : Bytes
+    checked : set of int
+        The row groups whose checksums have been verified; others are added.
+    metadata : pyarrow.parquet.FileMetaData, optional
+        The footer, if it has been read.
+    """
+
+    def __init__(self, source: Bytes, checked: set[int], metadata: Any = None) -> None:
+        self._window, self._checked = _Window(source), checked
+        self._file = pq.ParquetFile(self._window, metadata=metadata, pre_buffer=False)
+        self.metadata, self.schema = self._file.metadata, self._file.schema_arrow
+        self._checking = pq.ParquetFile(
+            self._window, metadata=self.metadata, pre_buffer=False, page_checksum_verification=True
+        )
+
+    @contextmanager
+    def fetched(self, ranges: Sequence[Range], data: Sequence[memoryview]) -> Iterator[None]:
+        """Take bytes from some ranges, not from the source."""
+        self._window.fetched = tuple((each.offset, part) for each, part in zip(ranges, data, strict=True))
+        try:
+            yield
+        finally:
+            self._window.fetched = ()
+
+    def read(self, group: int, columns: Sequence[str], is_checked: bool) -> pa.Table:
+        """Decode columns of a row group; ``is_checked`` if its bytes have been compared with a checksum."""
+        # checksums of pages take several times as long as reading: a row group is verified once per process
+        file = self._file if is_checked or group in self._checked else self._checking
+        table = file.read_row_group(group, columns=list(columns), use_threads=False)
+        self._checked.add(group)
+        return table
+
+    def batches(self, columns: Sequence[str], n: int, group: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield columns of a row group, or of all, ``n`` rows at a time."""
+        groups = None if group is None else [group]
+        yield from self._checking.iter_batches(n, groups, list(columns), use_threads=False)
+
+
+class _Window(RangeFile):
+    """A file object that takes what it can from fetched ranges, and reads the rest from the source.
+
+    Attributes
+    ----------
+    fetched : sequence of (int, memoryview)
+        Offset and bytes of each range.
+    """
+
+    fetched: Sequence[tuple[int, memoryview]] = ()
+
+    def read_buffer(self, length: int) -> bytes | memoryview:
+        """Return the next bytes without a copy: pyarrow calls this where it exists."""
+        return self._next(length)
+
+    def _next(self, length: int) -> bytes | memoryview:
+        for start, data in self.fetched:
+            at = self._at - start
+            if 0 <= at <= at + length <= len(data):
+                self._at += length
+                return data[at : at + length]
+        return super()._next(length)
+
+
+def _is_of(path: str, columns: Sequence[str]) -> bool:
+    """Return whether a leaf of the schema belongs to one of some columns."""
+    return any(path == column or path.startswith(f"{column}.") for column in columns)
+
+
+def _extent(chunk: Any) -> tuple[int, int]:
+    """Return where the pages of a column begin and end."""
+    start = int(chunk.data_page_offset)
+    dictionary = chunk.dictionary_page_offset
+    if dictionary is not None and 0 < dictionary < start:
+        start = int(dictionary)
+    return start, start + int(chunk.total_compressed_size)
+
 
 MAGIC = b"PAR1"
 VALUE_NAMES = ("image", "images", "img", "pixel", "data", "x")
