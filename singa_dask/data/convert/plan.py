@@ -24,17 +24,16 @@ import numpy.typing as npt
 from singa_dask.data import fs
 from singa_dask.data.codecs.record import schema_of
 from singa_dask.data.codecs.vocabulary import read_text, read_words
-from singa_dask.data.fs.byte_source import Bytes, open_bytes
 from singa_dask.data.fs.range_reader import versions
 from singa_dask.data.order.shuffle import permutation
-from singa_dask.data.stores.block_sizes import rows_per_block
+from singa_dask.data.stores.block_sizes import even_blocks, rows_per_block
 from singa_dask.data.stores.class_names import has_several_labels
-from singa_dask.data.stores.column import idx_shape
+from singa_dask.data.stores.column import read_idx
 from singa_dask.data.stores.opening import ShardedStore, is_pattern, shard_url, shard_urls
 from singa_dask.data.stores.store import STORES, Store, StoreOptions
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.stores.table_part import table_files
-from singa_dask.data.types import Arrays, Block, Field
+from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.registry import suggest
 
@@ -190,95 +189,19 @@ def kind_options(kind: str) -> list[str]:
     return (READERS[kind] if kind in READERS else STORES.find(kind)).option_names()
 
 
-class _Files(Store):
-    """Records of several files, given by their URLs."""
+class _FilesInMemory(Store):
+    """Records of several files, made by ``read``, in memory."""
 
-    block = StoreOptions
+    block: ClassVar[type[StoreOptions]] = StoreOptions
+    read: ClassVar[Callable[..., Arrays]]
 
     def __init__(self, urls: Sequence[str], storage_options: fs.Options = None, **options: Any) -> None:
         super().__init__(", ".join(urls), storage_options, **options)
         self._urls = tuple(urls)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        reopen, (cls, _, *others) = super().__reduce__()
-        return reopen, (cls, self._urls, *others)
-
-
-class IdxFiles(_Files):
-    """Files of images and of labels in MNIST's idx format, gzipped or not.
-
-    Parameters
-    ----------
-    urls : sequence of str
-        In any order: images and labels are distinguished by their headers. Several files of images, or of labels, are
-        concatenated in the given order.
-
-    Raises
-    ------
-    DataError
-        A header or a length is wrong, or the number of labels is not that of images.
-    """
-
-    def __init__(self, urls: Sequence[str], storage_options: fs.Options = None, **options: Any) -> None:
-        super().__init__(urls, storage_options, **options)
-        # of each block the file, and its offset there
-        self._images: list[tuple[Bytes, int]] = []
-        labels: list[npt.NDArray[np.int32]] = []
-        shapes: list[tuple[int, ...]] = []
-        blocks: list[Block] = []
-        for url in urls:
-            source = open_bytes(url, storage_options)
-            shape = idx_shape(source)
-            if len(shape) == 1:
-                labels.append(np.frombuffer(source.read(8, shape[0]), np.uint8).astype(np.int32))
-                continue
-            shapes.append(shape[1:])
-            size = int(np.prod(shape[1:], dtype=np.int64))
-            n, start = rows_per_block(size), 4 + 4 * len(shape)
-            for first in range(0, shape[0], n):
-                self._images.append((source, start + first * size))
-                rows = min(n, shape[0] - first)
-                blocks.append(Block(len(blocks), rows, url, start + first * size, rows * size))
-        if len(set(shapes)) > 1:
-            raise DataError(f"{self.url}: records of different shapes: {shapes}.")
-        if not blocks:
-            raise DataError(f"{self.url}: no file of images. Expected an idx header of 3 or more dimensions.")
-        self.blocks = tuple(blocks)
-        self.schema = {"pixel": Field(np.dtype(np.uint8), shapes[0])}
-        self._labels = np.concatenate(labels) if labels else None
-        if self._labels is not None:
-            self.schema["label"] = Field(np.dtype(np.int32))
-            if len(self._labels) != self.count:
-                raise DataError(f"{self.url}: {self.count} images but {len(self._labels)} labels.")
-
-    def read_block(self, block_id: int) -> Arrays:
-        block, (source, start) = self.blocks[block_id], self._images[block_id]
-        pixels = np.frombuffer(source.read(start, block.length), np.uint8)
-        records: Arrays = {"pixel": pixels.reshape(block.n, *self.schema["pixel"].shape)}
-        if self._labels is not None:
-            records["label"] = self._labels[int(self.starts[block_id]) :][: block.n]
-        return records
-
-    def close(self) -> None:
-        for source, _ in self._images:
-            source.close()
-
-
-class _InMemory(_Files):
-    """Records made from texts by ``read``, in memory."""
-
-    read: ClassVar[Callable[..., Arrays]]
-
-    def __init__(self, urls: Sequence[str], storage_options: fs.Options = None, **options: Any) -> None:
-        super().__init__(urls, storage_options, **options)
         self._records = self.read(urls, storage_options, **self.options)
         self.schema = schema_of(self._records)
-        size = self.record_bytes
-        count, n = len(next(iter(self._records.values()))), rows_per_block(size)
-        self.blocks = tuple(
-            Block(i, min(n, count - first), self.url, first * size, min(n, count - first) * size)
-            for i, first in enumerate(range(0, count, n))
-        )
+        count, size = len(next(iter(self._records.values()))), self.record_bytes
+        self.blocks = even_blocks(self.url, count, rows_per_block(size), size)
 
     def read_block(self, block_id: int) -> Arrays:
         first, n = int(self.starts[block_id]), self.blocks[block_id].n
@@ -286,6 +209,16 @@ class _InMemory(_Files):
 
     def close(self) -> None:
         self._records = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        reopen, (cls, _, *others) = super().__reduce__()
+        return reopen, (cls, self._urls, *others)
+
+
+class IdxFiles(_FilesInMemory):
+    """Files of images and of labels in MNIST's idx format; see `column.read_idx`."""
+
+    read = staticmethod(read_idx)
 
 
 class VocabularyOptions(StoreOptions):
@@ -309,14 +242,14 @@ class WordOptions(VocabularyOptions):
     """Number of classes."""
 
 
-class TextWindows(_InMemory):
+class TextWindows(_FilesInMemory):
     """Windows of characters; see `vocabulary.read_text`."""
 
     block = WindowOptions
     read = staticmethod(read_text)
 
 
-class Words(_InMemory):
+class Words(_FilesInMemory):
     """Words; see `vocabulary.read_words`."""
 
     block = WordOptions

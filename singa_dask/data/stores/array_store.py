@@ -16,7 +16,7 @@ from singa_dask.data.codecs.labels import as_labels, as_values, is_rounded, valu
 from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES, rows_per_block
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES, even_blocks, rows_per_block
 from singa_dask.data.stores.class_names import parse_names, show_names
 from singa_dask.data.stores.npy import check_array
 from singa_dask.data.stores.range_store import RangeStore
@@ -165,11 +165,7 @@ class ArrayStore(RangeStore):
         if count > n * MAX_BLOCKS:
             raise DataError(f"{self.url}: an array of shape {self._values.shape} in chunks of {n} records: damaged.")
         check_decompressed(f"{self.url}, block 0", min(n, count) * size, limit_of(self.storage_options))
-        firsts = range(0, count, n)
-        return tuple(
-            Block(i, min(n, count - first), self.url, first * size, min(n, count - first) * size)
-            for i, first in enumerate(firsts)
-        )
+        return even_blocks(self.url, count, n, size)
 
     def _compare_labels(self) -> None:
         """Compare the labels, which are in no block, with the manifest."""

@@ -21,12 +21,12 @@ from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Many, Size
 from singa_dask.data import fs
 from singa_dask.data.codecs.labels import as_labels, as_values, is_rounded
-from singa_dask.data.fs.byte_source import Bytes, Range
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES
+from singa_dask.data.fs.byte_source import Bytes, Range, open_bytes
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES, even_blocks
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, StoreOptions
-from singa_dask.data.types import Arrays, Block, Field
+from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 
 
@@ -88,12 +88,8 @@ class ColumnStore(RangeStore):
             type(each) is FieldColumn and each.kind == each.field.dtype for each in kept
         )
         first = next(iter(self.columns.values()))
-        stride, start = first.stride, first.offset
-        n = max(1, BLOCK_BYTES // max(stride, 1))
-        self.blocks = tuple(
-            Block(i, min(n, count - first), self.url, start + first * stride, min(n, count - first) * stride)
-            for i, first in enumerate(range(0, count, n))
-        )
+        n = max(1, BLOCK_BYTES // max(first.stride, 1))
+        self.blocks = even_blocks(self.url, count, n, first.stride, first.offset)
         # columns that are one range of a block, in lists
         self._groups: list[list[FieldColumn]] = []
         for column in self.columns.values():
@@ -165,13 +161,10 @@ class IdxStore(ColumnStore):
     """
 
     block = IdxOptions
+    magic = BYTE_MAGIC
     title = "an idx file"
     gzipped = True
     suffixes = (".idx", ".idx.gz", "-ubyte", "-ubyte.gz")
-
-    @classmethod
-    def matches(cls, url: str, head: bytes) -> bool:
-        return head.startswith(BYTE_MAGIC) or super().matches(url, head)
 
     def open_columns(self) -> tuple[dict[str, FieldColumn], int]:
         images = self.open_source()
@@ -218,6 +211,37 @@ def idx_shape(source: Bytes) -> tuple[int, ...]:
     if body != np.prod(shape, dtype=np.int64):
         raise DataError(f"{url}: {body} bytes after the header, expected those of the shape {shape}.")
     return shape
+
+
+def read_idx(urls: Sequence[str], storage_options: fs.Options = None) -> Arrays:
+    """Read files of images and of labels in any order: they are distinguished by their headers.
+
+    Several files of images, or of labels, are concatenated in the given order.
+
+    Raises
+    ------
+    DataError
+        A header or a length is wrong, or the number of labels is not that of images.
+    """
+    where, images, labels = ", ".join(urls), list[npt.NDArray[Any]](), list[npt.NDArray[Any]]()
+    for url in urls:
+        source = open_bytes(url, storage_options)
+        shape = idx_shape(source)
+        start = 4 + 4 * len(shape)
+        values = np.frombuffer(source.read(start, source.size - start), np.uint8).reshape(shape)
+        (images if len(shape) > 1 else labels).append(values)
+    if len({each.shape[1:] for each in images}) > 1:
+        raise DataError(f"{where}: records of different shapes: {[each.shape[1:] for each in images]}.")
+    if not any(map(len, images)):
+        raise DataError(f"{where}: no file of images. Expected an idx header of 3 or more dimensions.")
+    # of one file the array is a view of the map
+    pixels = np.concatenate(images) if len(images) > 1 else images[0]
+    if not labels:
+        return {"pixel": pixels}
+    kinds = np.concatenate(labels).astype(np.int32)
+    if len(kinds) != len(pixels):
+        raise DataError(f"{where}: {len(pixels)} images but {len(kinds)} labels.")
+    return {"pixel": pixels, "label": kinds}
 
 
 def _idx_column(source: Bytes, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> FieldColumn:

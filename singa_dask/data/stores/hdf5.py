@@ -199,13 +199,10 @@ class HDF5Store(ArrayStore):
         The file is damaged, chunks of an array are missing, or its values are not numbers of a standard type.
     """
 
+    magic = MAGIC
     title = "an HDF5 file"
     suffixes = (".h5", ".hdf5")
     damage = DAMAGE
-
-    @classmethod
-    def matches(cls, url: str, head: bytes) -> bool:
-        return head.startswith(MAGIC) or super().matches(url, head)
 
     def open_group(self) -> ArrayGroup:
         return _Group(self.open_source(), limit_of(self.storage_options))

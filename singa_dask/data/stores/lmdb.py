@@ -27,6 +27,8 @@ from singa_dask.data.codecs.record import (
     decode_datums,
     decode_records,
     decode_values,
+    describe_fields,
+    fields_of,
     salvage_values,
     schema_of,
 )
@@ -38,7 +40,7 @@ from singa_dask.data.stores.block_sizes import Rechunker, rows_per_block
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.manifest import find_manifest
 from singa_dask.data.stores.store import STORES, Store, StoreOptions
-from singa_dask.data.types import Arrays, Block, Field, Records
+from singa_dask.data.types import Arrays, Block, Records
 from singa_dask.errors import DataError
 
 MAGIC = struct.pack("<I", 0xBEEFC0DE)
@@ -350,10 +352,7 @@ class LMDBStore(Store):
         """Set the schema from our converters' description; return the number of records, and of those per value."""
         try:
             described = json.loads(info)
-            self.schema = {
-                name: Field(np.dtype(field["dtype"]), tuple(field["shape"]))
-                for name, field in described["fields"].items()
-            }
+            self.schema = fields_of(described["fields"])
             self.class_names = parse_names(described.get("class_names"))
             count, n = int(described["count"]), int(described["records_per_value"])
             n_bytes = count * self.record_bytes
@@ -525,8 +524,8 @@ def _raw_pairs(rows: Rechunker, n: int, class_names: Sequence[str]) -> Iterator[
     """Yield a pair for each ``n`` records, and finally their description."""
     for first, block in zip(itertools.count(0, n), rows.chunks(n), strict=False):
         yield KEY % first, b"".join(block[name].tobytes() for name in rows.schema)
-    fields = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in rows.schema.items()}
-    info: dict[str, Any] = {"version": 1, "count": rows.taken, "records_per_value": n, "fields": fields}
+    info: dict[str, Any] = {"version": 1, "count": rows.taken, "records_per_value": n}
+    info["fields"] = describe_fields(rows.schema)
     if class_names:
         info["class_names"] = list(class_names)
     yield INFO_KEY, json.dumps(info).encode()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.record import show_schema
+from singa_dask.data.codecs.record import fields_of, show_schema
 from singa_dask.data.fs.cache import key_of, open_cache
+from singa_dask.data.fs.io_threads import io_threads, map_ahead
 from singa_dask.data.fs.range_reader import version
 from singa_dask.data.stores.class_names import parse_names, show_names
 from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, Store
@@ -31,7 +33,7 @@ VERSION = 1
 MAX_NAMED = 3
 LOG = logging.getLogger(__name__)
 
-# the index of a shorter file is not cached
+# the index of shorter files is not kept: it is made again faster than it is read from a remote file system
 MIN_INDEXED_BYTES = 1 << 24
 
 
@@ -204,7 +206,7 @@ def find_manifest(
             Block(i, each["n"], file, each["offset"], each["length"], crc=each["crc32c"])
             for i, each in enumerate(found["blocks"])
         )
-        schema = {name: Field(np.dtype(each["dtype"]), tuple(each["shape"])) for name, each in found["schema"].items()}
+        schema = fields_of(found["schema"])
         files = tuple(FileSum(str(name), int(n), int(crc)) for name, n, crc in found.get("files", []))
         options = dict(found.get("options", {}))
         stated = (found["version"], found["backend"], opening["bytes"])
@@ -217,38 +219,65 @@ def find_manifest(
     return Manifest(target, blocks, opening, parse_names(found.get("class_names")), schema, options, files)
 
 
-class CachedIndex:
-    """The index of a file, as JSON; never found, and not kept, if the file is local, short, or its version is unknown.
+class KeptIndex:
+    """What a scan of files has found, kept as JSON for the next opening: at a URL beside them, or in the cache.
+
+    It is not kept of short files, nor if the version of one is unknown; in the cache only of remote files.
 
     Parameters
     ----------
-    url : str
-    n_bytes : int
-        Length of the file.
+    files : sequence of str
+        URLs of the files.
     storage_options : mapping, optional
-    parts
-        What else the index depends on.
+    url : str
+        Where it is kept; in the cache if empty.
+    about
+        What else an index in the cache depends on.
     """
 
-    def __init__(self, url: str, n_bytes: int, storage_options: fs.Options, *parts: Any) -> None:
-        remote = n_bytes > MIN_INDEXED_BYTES and fs.local_path(url) is None
-        current = version(url, storage_options) if remote else ""
-        self._key = key_of("index", url, current, *parts) if current else ""
-        self._url, self._settings = url, (storage_options or {}).get(fs.CACHE)
+    def __init__(self, files: Sequence[str], storage_options: fs.Options, url: str = "", about: Any = None) -> None:
+        self._files, self._options, self._url, self._about = files, storage_options, url, about
+        self._cached = not url and fs.local_path(files[0]) is None
 
-    def find(self) -> Any:
-        """Return the index, or None."""
-        if not self._key:
-            return None
+    @cached_property
+    def _versions(self) -> list[list[str]]:
+        """Name and version of each file; empty if a version is not known."""
+        threads = io_threads(self._files[0])
+        found = map_ahead(lambda each: version(each, self._options), self._files, threads, threads.n)
+        versions = [[posixpath.basename(each), known] for each, known in zip(self._files, found, strict=True)]
+        return versions if all(known for _, known in versions) else []
+
+    @property
+    def _key(self) -> str:
+        return key_of("index", self._files[0], self._versions[0][1], self._about)
+
+    def find(self, n_bytes: int = MIN_INDEXED_BYTES, parse: Callable[[Any], Any] = dict) -> Any:
+        """Return what ``parse`` makes of the index; None if there is none, or the files, of ``n_bytes``, have changed."""
         try:
-            found = open_cache(self._settings).find(self._key)
-        except DataError as error:
-            LOG.warning("%s: the index is not cached: %s", self._url, error)
-            self._key = ""
+            if self._cached and n_bytes >= MIN_INDEXED_BYTES and self._versions:
+                data = open_cache((self._options or {}).get(fs.CACHE)).find(self._key)
+                return None if data is None else parse(json.loads(bytes(data)))
+            if not self._url or not fs.exists(self._url, self._options):
+                return None
+            found = json.loads(fs.read_bytes(self._url, storage_options=self._options))
+            return parse(found) if (found["version"], found["files"]) == (VERSION, self._versions) else None
+        except (DataError, KeyError, TypeError, ValueError) as error:
+            what = "is not cached" if self._cached else "is ignored"
+            LOG.warning("%s: the index %s: %s: %s", self._url or self._files[0], what, type(error).__name__, error)
+            self._cached = False
             return None
-        return json.loads(bytes(found)) if found is not None else None
 
-    def keep(self, make: Callable[[], Any]) -> None:
-        """Store the index that ``make`` returns, unless it is there."""
-        if self._key and open_cache(self._settings).find(self._key) is None:
-            open_cache(self._settings).keep(self._key, json.dumps(make()).encode())
+    def keep(self, make: Callable[[], dict[str, Any]], n_bytes: int) -> None:
+        """Keep the index that ``make`` returns, of files of ``n_bytes``."""
+        if n_bytes < MIN_INDEXED_BYTES or not (self._url or self._cached) or not self._versions:
+            return
+        try:
+            if self._url:
+                content = {"version": VERSION, "files": self._versions, **make()}
+                text = json.dumps(content, separators=(",", ":")).encode()
+                fs.write_atomic(self._url, text + b"\n", self._options)
+            else:
+                open_cache((self._options or {}).get(fs.CACHE)).keep(self._key, json.dumps(make()).encode())
+        except DataError as error:
+            where = self._url or self._files[0]
+            LOG.warning("%s: not written, so each process reads the files when it opens them: %s", where, error)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from singa_dask.data import fs
+from singa_dask.data.codecs.record import describe_fields
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.manifest import VERSION, manifest_url, plain
@@ -124,7 +125,7 @@ def _facts(store: Store, class_names: Sequence[str], files: Sequence[FileSum]) -
         **({"class_names": list(class_names)} if class_names else {}),
         "version": VERSION,
         "backend": store.backend_name(),
-        "schema": {name: {"dtype": each.dtype.str, "shape": each.shape} for name, each in store.schema.items()},
+        "schema": describe_fields(store.schema),
         "fingerprint": store.fingerprint,
         "options": plain(store.options),
         "opening": store.manifest_info(),

@@ -174,13 +174,10 @@ class NpyStore(ColumnStore):
     """
 
     block = NpyOptions
+    magic = NPY_MAGIC
     title = "an npy file"
     gzipped = True
     suffixes = (".npy",)
-
-    @classmethod
-    def matches(cls, url: str, head: bytes) -> bool:
-        return head.startswith(NPY_MAGIC) or super().matches(url, head)
 
     def open_columns(self) -> tuple[dict[str, FieldColumn], int]:
         arrays = {"values": self._open(self.url)}

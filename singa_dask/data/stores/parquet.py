@@ -9,7 +9,7 @@ import json
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from singa_dask.data import fs
 from singa_dask.data.codecs.image import ImageOptions, decode_images, image_columns
 from singa_dask.data.codecs.labels import as_values
-from singa_dask.data.codecs.record import salvage_rows
+from singa_dask.data.codecs.record import fields_of, salvage_rows
 from singa_dask.data.codecs.table_columns import check_label_type
 from singa_dask.data.fs.byte_source import Bytes, Range
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
@@ -212,11 +212,12 @@ class ParquetStore(RangeStore):
 
     block = ParquetOptions
     write_options = ("block_bytes", "compression", "class_names", "table_facts")
-    title: ClassVar[str] = "a Parquet file"
+    magic = MAGIC
+    title = "a Parquet file"
     table_format = "parquet"
     decodes_ahead = True
-    suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
-    damage: ClassVar[tuple[type[Exception], ...]] = (pa.ArrowException, KeyError, OSError, TypeError, ValueError)
+    suffixes = (".parquet", ".pq")
+    damage = (pa.ArrowException, KeyError, OSError, TypeError, ValueError)
 
     def index(self) -> None:
         self._images = ""
@@ -242,10 +243,6 @@ class ParquetStore(RangeStore):
         for block, n_bytes in zip(self.blocks, group_bytes, strict=True):
             where = f"{self.url}, block {block.id}"
             check_decompressed(where, max(n_bytes, block.n * self.record_bytes), limit_of(self.storage_options))
-
-    @classmethod
-    def matches(cls, url: str, head: bytes) -> bool:
-        return head.startswith(MAGIC) or super().matches(url, head)
 
     def ranges(self, block_id: int) -> tuple[Range, ...]:
         return self._ranges[block_id]
@@ -310,7 +307,7 @@ class ParquetStore(RangeStore):
         described = json.loads((schema.metadata or {}).get(METADATA, b"{}")).get("fields", {})
         if described:
             self._columns = {name: name for name in described}
-            fields = {name: Field(np.dtype(each["dtype"]), tuple(each["shape"])) for name, each in described.items()}
+            fields = fields_of(described)
             check_described(self.url, schema, fields)
             return fields
         found = {column.name: known for column in schema if (known := self._field(column))}
@@ -421,15 +418,12 @@ class ImageParquetStore(ParquetStore):
     table_format = ""
     # files of records are written by its base class
     suffixes = ()
+    magic = b""
 
     def index(self) -> None:
         super().index()
         if self.count and not self._images:
             raise DataError(f"{self.url}: no column of encoded images, structs of bytes and path. Leave backend out.")
-
-    @classmethod
-    def matches(cls, url: str, head: bytes) -> bool:
-        return False
 
 
 def _sizes(group: Any) -> list[int]:

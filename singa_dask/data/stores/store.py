@@ -51,7 +51,7 @@ class Store(ABC):
 
     A subclass sets ``blocks`` and ``schema`` in its ``__init__``, which begins with ``super().__init__(...)``, and
     implements ``read_block`` and ``close``. It declares its options as ``block``, a class that extends `StoreOptions`.
-    It defines ``suffixes`` or ``matches`` to be detected by a file's name or first bytes, and ``write`` and
+    It defines ``suffixes``, ``magic`` or ``matches`` to be detected by a file's name or first bytes, and ``write`` and
     ``write_options`` if records can be converted to it.
 
     Parameters
@@ -94,6 +94,8 @@ class Store(ABC):
 
     block: ClassVar[type[Conf] | None] = None
     suffixes: ClassVar[tuple[str, ...]] = ()
+    magic: ClassVar[bytes] = b""
+    """First bytes of each file of this format, if it has some of its own."""
     holds: ClassVar[str] = "arrays"
     """What records are in the files: "arrays"; "images", encoded, which the options resize and channels scale; or
     "text", lines of numbers."""
@@ -145,7 +147,7 @@ class Store(ABC):
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
         """Return whether a file that begins with ``head`` is of this format."""
-        return url.lower().endswith(cls.suffixes) if cls.suffixes else False
+        return bool(cls.magic and head.startswith(cls.magic)) or url.lower().endswith(cls.suffixes)
 
     @classmethod
     def write(cls, url: str, records: Records, storage_options: fs.Options = None, *_: Any, **options: Any) -> None:

@@ -26,7 +26,7 @@ from singa_dask.data.fs.byte_source import Bytes, ReadAhead
 from singa_dask.data.fs.range_file import RangeFile
 from singa_dask.data.stores.block_sizes import cut_blocks
 from singa_dask.data.stores.class_names import show_names
-from singa_dask.data.stores.manifest import CachedIndex
+from singa_dask.data.stores.manifest import KeptIndex
 from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, StoreOptions
@@ -227,8 +227,8 @@ class TarStore(RangeStore):
     def _open_index(self, source: Bytes) -> TarIndex:
         """Return the index from the manifest or the cache, or else scan the headers."""
         n_bytes = fs.size(self.url, self.storage_options)
-        cached = CachedIndex(self.url, n_bytes, self.storage_options, self._suffixes)
-        found = self.manifest.opening if self.manifest is not None else cached.find()
+        kept = KeptIndex([self.url], self.storage_options, about=self._suffixes)
+        found = self.manifest.opening if self.manifest is not None else kept.find(n_bytes)
         try:
             if found is not None and self._suffixes.items() <= found.items():
                 return TarIndex.from_dict(found)
@@ -237,7 +237,8 @@ class TarStore(RangeStore):
         index = scan_tar(source, (*VALUE_SUFFIXES, self._label_suffix))
         if left_out := {name: n for name, n in index.others.items() if name not in TEXT_SUFFIXES}:
             LOG.warning("%s: %d files are left out.%s", self.url, sum(left_out.values()), index.found_suffixes())
-        cached.keep(lambda: self._index_info(index))
+        if self.manifest is None:
+            kept.keep(lambda: self._index_info(index), n_bytes)
         return index
 
     @property

@@ -17,9 +17,9 @@ import pytest
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.stores import manifest, table_part
 from singa_dask.data.stores import table as table_module
-from singa_dask.data.stores import table_part
-from singa_dask.data.stores.table import TableScan, TableStore
+from singa_dask.data.stores.table import TableStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all
@@ -312,11 +312,11 @@ def test_files_of_other_types_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_index_of_a_large_table_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_module, "MIN_BYTES", 1)
+    monkeypatch.setattr(manifest, "MIN_INDEXED_BYTES", 1)
     path = tmp_path / "t.csv"
     with table_of(path, FRUIT, label="kind", missing="mean") as store:
         expected = read_all(store)
-    monkeypatch.setattr(TableScan, "index", None)
+    monkeypatch.setattr(TableStore, "_scan", None)
     with TableStore(str(path), label="kind", missing="mean") as store:
         _equal(read_all(store), expected)
     monkeypatch.undo()
