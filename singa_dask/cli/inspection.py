@@ -66,6 +66,8 @@ class Inspection:
     n_files, n_records, n_blocks, n_bytes : int
     record : str
         Fields of a record.
+    label : str
+        Name of the column, key or array that the label is from; empty if it has none.
     block_rows : str
     n_seen : int
         Number of records that were looked at.
@@ -89,6 +91,7 @@ class Inspection:
     n_blocks: int
     n_bytes: int
     record: str
+    label: str
     block_rows: str
     fingerprint: str
     manifest: str
@@ -109,6 +112,7 @@ class Inspection:
             "format": self.format,
             "files": self.n_files,
             "record": self.record,
+            **({"label": self.label} if self.label else {}),
             "records": self.n_records,
             **({"classes": show_names(self.class_names)} if self.class_names else {}),
             "blocks": self.n_blocks,
@@ -158,6 +162,7 @@ def inspect_store(
         len(sizes),
         sum(block.length for block in store.blocks),
         show_schema(store.schema),
+        store.label_name,
         f"{min(sizes)} to {max(sizes)}",
         store.fingerprint,
         _manifest(store),

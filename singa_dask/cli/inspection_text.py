@@ -33,6 +33,7 @@ def inspection_lines(found: Inspection, width: int | None) -> list[str]:
         "bytes": f"{found.n_bytes} ({_short(found.n_bytes)})",
         "version": found.fingerprint,
         "manifest": found.manifest,
+        **({"label from": found.label} if found.label else {}),
         **({"layout": found.layout.text} if found.layout else {}),
         "looked at": seen,
     }

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from singa_dask.data.codecs.labels import is_point, labels_among
+from singa_dask.data.codecs.table_facts import MAX_SHOWN
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
 
-MAX_SHOWN = 20
 # beginnings of Arrow's names of types
 ARRAYS = ("list", "large_list", "fixed_size_list", "fixed_size_binary", "extension")
 

@@ -256,7 +256,7 @@ class Words(_FilesInMemory):
     read = staticmethod(read_words)
 
 
-READERS: Mapping[str, type[Store]] = {"idx": IdxFiles, "text": TextWindows, "words": Words}
+READERS: Mapping[str, type[_FilesInMemory]] = {"idx": IdxFiles, "text": TextWindows, "words": Words}
 
 
 VERSION = 3

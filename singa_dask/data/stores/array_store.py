@@ -202,6 +202,7 @@ class ArrayStore(RangeStore):
         given = str(self.options["label"]).strip("/")
         if given:
             if given in group.names:
+                self.label_name = given
                 return given
             raise DataError(f"{self.url}: no array called {given!r}. Arrays: {show_names(group.names)}.")
         folder = f"{values.rpartition('/')[0]}/".lstrip("/")

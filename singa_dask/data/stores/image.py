@@ -19,7 +19,7 @@ from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES
 from singa_dask.data.stores.class_names import read_classes, show_names
-from singa_dask.data.stores.manifest import find_manifest, name_of, plain
+from singa_dask.data.stores.range_store import find_manifest, name_of, plain
 from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, STORES, Store, StoreOptions
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import DataError

@@ -329,7 +329,7 @@ class JsonLinesStore(RangeStore):
             )
         except ValueError as error:
             raise DataError(f"{self.url}, line 1: {error}.") from None
-        self.schema = self._records.schema
+        self.schema, self.label_name = self._records.schema, self._records.label
         if self._records.is_row:
             # the order of keys is that of the first line
             self.set_table_facts(TableFacts(self._records.keys).to_dict())

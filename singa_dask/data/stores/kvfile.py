@@ -29,8 +29,7 @@ from singa_dask.data.codecs.record import (
 from singa_dask.data.fs.byte_source import Bytes
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores.block_sizes import Rechunker, cut_blocks, rows_per_block
-from singa_dask.data.stores.manifest import KeptIndex
-from singa_dask.data.stores.range_store import RangeStore
+from singa_dask.data.stores.range_store import KeptIndex, RangeStore
 from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Arrays, Records
 from singa_dask.errors import DataError

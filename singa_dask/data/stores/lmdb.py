@@ -38,7 +38,7 @@ from singa_dask.data.fs.mapped_file import note_read
 from singa_dask.data.fs.range_reader import RangeReader, version
 from singa_dask.data.stores.block_sizes import Rechunker, rows_per_block
 from singa_dask.data.stores.class_names import parse_names
-from singa_dask.data.stores.manifest import find_manifest
+from singa_dask.data.stores.range_store import find_manifest
 from singa_dask.data.stores.store import STORES, Store, StoreOptions
 from singa_dask.data.types import Arrays, Block, Records
 from singa_dask.errors import DataError

@@ -9,7 +9,7 @@ import json
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -216,7 +216,7 @@ class ParquetStore(RangeStore):
     title = "a Parquet file"
     table_format = "parquet"
     decodes_ahead = True
-    suffixes = (".parquet", ".pq")
+    suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
     damage = (pa.ArrowException, KeyError, OSError, TypeError, ValueError)
 
     def index(self) -> None:

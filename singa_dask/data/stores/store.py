@@ -77,6 +77,8 @@ class Store(ABC):
         Name of each class, by label; empty if unknown.
     table_columns : tuple of TableColumn
         The columns of a table with named columns, in the order of the file; for people to read.
+    label_name : str
+        Name of the column, key or array with the label, where the format has names.
     other_fields : tuple of str
         Names of columns, keys or arrays that could hold labels, but are not read; for an error.
     table_facts : TableFacts or None
@@ -113,6 +115,7 @@ class Store(ABC):
     labels_apart: bool = False
     class_names: tuple[str, ...] = ()
     table_columns: tuple[TableColumn, ...] = ()
+    label_name: str = ""
     other_fields: tuple[str, ...] = ()
     table_facts: TableFacts | None = None
     rounds_data: bool = False

@@ -25,8 +25,7 @@ from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.fs.host_files import SCHEME
 from singa_dask.data.fs.io_threads import decode_threads, io_threads, map_ahead
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES
-from singa_dask.data.stores.manifest import KeptIndex, Manifest, find_manifest, name_of
-from singa_dask.data.stores.range_store import RangeStore, rest_of
+from singa_dask.data.stores.range_store import KeptIndex, Manifest, RangeStore, find_manifest, name_of, rest_of
 from singa_dask.data.stores.store import MANIFEST_DIR, STORES, StoreOptions
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_part import (
@@ -249,7 +248,7 @@ class TableStore(RangeStore):
     def _use(self, index: TableIndex) -> None:
         self._index, self.table_facts = index, index.facts
         self.class_names = index.facts.classes_of(self._spec.label[0]) if len(self._spec.label) == 1 else ()
-        self._encoder = TableEncoder(self._spec, index.facts)
+        self._encoder, self.label_name = TableEncoder(self._spec, index.facts), ", ".join(self._spec.label)
         self.schema = self._encoder.schema
         self._pieces = [piece for piece in index.pieces if piece.kept]
         if not self._pieces:

@@ -26,9 +26,8 @@ from singa_dask.data.fs.byte_source import Bytes, ReadAhead
 from singa_dask.data.fs.range_file import RangeFile
 from singa_dask.data.stores.block_sizes import cut_blocks
 from singa_dask.data.stores.class_names import show_names
-from singa_dask.data.stores.manifest import KeptIndex
 from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
-from singa_dask.data.stores.range_store import RangeStore
+from singa_dask.data.stores.range_store import KeptIndex, RangeStore
 from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError

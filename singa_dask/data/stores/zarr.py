@@ -20,7 +20,7 @@ from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores.array_store import ArrayGroup, ArrayStore, StoredArray
-from singa_dask.data.stores.manifest import name_of
+from singa_dask.data.stores.range_store import name_of
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import FileSum
 from singa_dask.errors import DataError

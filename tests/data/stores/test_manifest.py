@@ -15,7 +15,7 @@ from singa_dask.data.codecs.record import encode_record
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores import npy
 from singa_dask.data.stores.kvfile import KVFile, write_pairs
-from singa_dask.data.stores.manifest import manifest_url
+from singa_dask.data.stores.range_store import manifest_url
 from singa_dask.errors import DataError
 from tests.contracts.foreign import shape_of, write_foreign
 from tests.contracts.records import assert_same, floats, pixels, read_all, written
