@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import inspect
 import json
 import posixpath
 from collections import Counter
@@ -25,9 +24,9 @@ from singa_dask.cli.init_records import (
 )
 from singa_dask.cli.init_tables import count_test, head_lines, separator_of, survey_table
 from singa_dask.data import STORES, Store, detect, fs, open_store
-from singa_dask.data.codecs.csv_records import is_number
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES, image_size
 from singa_dask.data.codecs.labels import LABEL_NAMES, is_point, labels_among
+from singa_dask.data.codecs.table_columns import is_number
 from singa_dask.data.codecs.vocabulary import decode_text, vocabulary_of
 from singa_dask.data.stores.class_names import has_several_labels, show_names
 from singa_dask.data.stores.opening import is_pattern, shard_urls
@@ -226,7 +225,7 @@ def _reading_of(place: str, backend: str, label: str) -> tuple[str, dict[str, An
 
 def _named(backend: str, label: str) -> dict[str, Any]:
     """Return the keys that name the label, if it has a name."""
-    if label and "label" not in inspect.signature(STORES.find(backend)).parameters:
+    if label and "label" not in STORES.find(backend).option_names():
         raise DataError(f"--label {label}: records of {backend} have at most one label, which has no name.")
     return {"user_conf": {"label": label}} if label else {}
 

@@ -30,14 +30,15 @@ from singa_dask.cli.init_records import (
     with_split,
 )
 from singa_dask.data import fs, open_store
-from singa_dask.data.codecs.csv_records import Run, check_charset, is_number, record_starts
+from singa_dask.data.codecs.csv_records import check_charset, record_starts
 from singa_dask.data.codecs.labels import is_point, labels_among
-from singa_dask.data.codecs.table_columns import as_floats, as_texts, missing_of, whole
+from singa_dask.data.codecs.table_columns import as_floats, as_texts, is_number, missing_of, whole
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.fs.byte_source import open_bytes
 from singa_dask.data.stores.table import open_part
 from singa_dask.data.stores.table_part import OpenParts, TableReader, format_of, table_files
+from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
 
@@ -114,7 +115,7 @@ class TableSurvey:
     n: int
     reader: TableReader
     kinds: Mapping[str, str]
-    runs: Sequence[tuple[int, Run]] = field(repr=False)
+    runs: Sequence[tuple[int, RecordRun]] = field(repr=False)
 
     @cached_property
     def named(self) -> dict[str, ColumnSurvey]:
@@ -234,7 +235,7 @@ def read_table(place: str, options: InitOptions) -> TableSurvey:
         raise
 
 
-def _decoded(reader: TableReader, file: int, run: Run, kinds: Mapping[str, str]) -> pa.Table:
+def _decoded(reader: TableReader, file: int, run: RecordRun, kinds: Mapping[str, str]) -> pa.Table:
     return reader.decode(file, run, kinds, reader.parts(file).fetch(run, reader.in_file(file, kinds)))
 
 
@@ -246,7 +247,7 @@ def _looked_at(
         wanted = {name: kind if kind in read else "string" for name, kind in kinds.items() if name}
     else:
         wanted = {name: kind for name, kind in kinds.items() if name and kind in (*read, *DATES)}
-    runs, tables, n_bytes = list[tuple[int, Run]](), list[pa.Table](), 0
+    runs, tables, n_bytes = list[tuple[int, RecordRun]](), list[pa.Table](), 0
     for file in range(len(reader.files)):
         for run in reader.parts(file).runs(BLOCK_BYTES, 4 * len(kinds)):
             runs.append((file, run))

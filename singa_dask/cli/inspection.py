@@ -75,6 +75,7 @@ def inspect_store(
         "format": next(name for name in STORES.names() if STORES.find(name) is type(store)),
         "files": _n_files(store),
         "record": show_schema(store.schema),
+        **({"label": store.label_name} if store.label_name else {}),
         "records": store.count,
         **({"classes": show_names(store.class_names)} if store.class_names else {}),
         "blocks": len(sizes),
@@ -242,6 +243,7 @@ def inspection_lines(facts: Mapping[str, Any], width: int | None) -> list[str]:
         "bytes": f"{facts['bytes']} ({_short(facts['bytes'])})",
         "version": facts["fingerprint"],
         "manifest": facts["manifest"],
+        **({"label from": facts["label"]} if facts.get("label") else {}),
         **({"layout": facts["layout"]["text"]} if facts["layout"] else {}),
         "looked at": seen,
     }

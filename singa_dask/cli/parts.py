@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import shutil
 import textwrap
@@ -125,7 +124,6 @@ def schema(paths: tuple[str, ...]) -> None:
 INDENT = "  "
 # columns of text beyond which lines are hard to read
 MAX_COLUMNS = 120
-OF_ALL_STORES = ("url", "storage_options", "truncated")
 
 
 def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, Part]]:
@@ -170,12 +168,11 @@ def _described(kind: str, part: Part) -> dict[str, Any]:
         **(_wiring(part.cls) if issubclass(part.cls, Layer) else {}),
         "reads": list(getattr(part.cls, "reads", ())),
     }
-    if issubclass(part.cls, data.Store):
-        described["options"] = [name for name in inspect.signature(part.cls).parameters if name not in OF_ALL_STORES]
     block = getattr(part.cls, "block", None)
     if block is not None:
         keys = [key._asdict() for key in keys_of(block)]
-        described["block"] = {"name": block.block_key, "description": docs_of(block)[0][1], "keys": keys}
+        name = "store_conf" if issubclass(part.cls, data.Store) else block.block_key
+        described["block"] = {"name": name, "description": docs_of(block)[0][1], "keys": keys}
     return described
 
 
@@ -243,8 +240,6 @@ def _facts(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "partition_dim", ", ".join(map(str, part["partition_dim"]))
     if part.get("metrics"):
         yield "Metrics", ", ".join(part["metrics"])
-    if part.get("options"):
-        yield "Options", f"{', '.join(part['options'])}; in user_conf, or keys of store_conf"
     if part.get("reads") and part["kind"] != "layer":
         yield "Also reads", ", ".join(part["reads"])
 
