@@ -21,8 +21,7 @@ from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.checkpoints.lookup import load_manifest, load_values
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 from singa_dask.runtime.inference.job import classifier, inference_job, output_layer
-from singa_dask.runtime.inference.net import load_modules
-from singa_dask.runtime.inference.trained_net import Trained, TrainedNet
+from singa_dask.runtime.inference.net import Trained, TrainedNet, load_modules
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import find_ops
 

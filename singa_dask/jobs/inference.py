@@ -19,8 +19,7 @@ from singa_dask.jobs.clusters import find_cluster
 from singa_dask.jobs.datasets.hosts import placed_job
 from singa_dask.runtime.inference.job import inference_job, with_data
 from singa_dask.runtime.inference.net import build
-from singa_dask.runtime.inference.part import Part, PartResult
-from singa_dask.runtime.inference.plan import Facts, inspect_net, plan_parts
+from singa_dask.runtime.inference.tasks import Facts, Part, PartResult, inspect_net, plan_parts
 
 Computation = Callable[[Sequence[Part]], Iterator[PartResult]]
 

@@ -28,10 +28,9 @@ from singa_dask.layers.records import StoreConf
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.inference.job import has_classes, label_layer, predicted_layer
-from singa_dask.runtime.inference.net import Measured, load_modules
+from singa_dask.runtime.inference.net import Measured, Trained, TrainedNet, load_modules
 from singa_dask.runtime.inference.predictions import labels_of
 from singa_dask.runtime.inference.results import merge_metrics
-from singa_dask.runtime.inference.trained_net import Trained, TrainedNet
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import build_net, find_ops
 

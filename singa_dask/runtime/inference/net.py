@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,15 +17,21 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data import Arrays
+from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import ConfigError, SingaError, UnitError
+from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.metrics import Totals
+from singa_dask.layers.output import Writer
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
+from singa_dask.runtime.planning.devices import explain_memory_errors
 from singa_dask.runtime.planning.nets import build_net
+from singa_dask.runtime.planning.passes import is_sequential, with_batchsize
+from singa_dask.runtime.planning.resources import ThreadPools, n_threads
 from singa_dask.training import ALGORITHMS, Algorithm
-from singa_dask.training.pass_metrics import State
+from singa_dask.training.pass_metrics import PassMetrics, State
 
 SharedValues = dict[str, tuple[Array, int]]
 """Values and version of params, by name."""
@@ -176,3 +186,185 @@ def locate_errors(where: Callable[[], str]) -> Iterator[None]:
             raise
         shown = traceback.format_exc().rstrip()
         raise UnitError(f"{where()}: {type(error).__name__}: {error}\n{shown}") from None
+
+
+# nets of other batch sizes than the job's: the last batch of an array, arrays of a few records
+MAX_SIZES = 8
+
+
+@dataclass
+class Trained:
+    """What all nets of a checkpoint share.
+
+    Attributes
+    ----------
+    initial : InitialValues
+    ops : Ops
+        Kernels that compute the nets.
+    shared : SharedValues
+        Filled by the nets.
+    """
+
+    initial: InitialValues
+    ops: Ops
+    shared: SharedValues = field(default_factory=dict)
+
+    @cached_property
+    def class_names(self) -> ClassNames:
+        """Class names and facts of tables in the checkpoint."""
+        return ClassNames(self.initial.learned())
+
+
+class _Sized(NamedTuple):
+    """A net for batches of one size."""
+
+    net: NeuralNet
+    algorithm: Algorithm
+
+
+class TrainedNet:
+    """The net of a phase with the values of a checkpoint, computed on records in memory. Used by one thread at a time.
+
+    There is a net for each size of batch; the last few are kept. All of them share their values.
+
+    Parameters
+    ----------
+    job : JobConf
+        Of `inference_job`.
+    phase : Phase
+    trained : Trained
+    layers : sequence of str
+        Layers whose values are wanted: only those that they need are computed. If empty, all layers, for the metrics,
+        but those that write files.
+
+    Attributes
+    ----------
+    shapes : NeuralNet
+        Shapes only.
+    inputs : dict of str to StoreInput
+        Input layers by name, of ``shapes``.
+    batchsize : int
+        Of the job.
+    sequential : str
+        A layer that needs all batches in order; empty if there is none.
+
+    Raises
+    ------
+    ConfigError
+        The net cannot be built, or reads something other than records of stores.
+    """
+
+    def __init__(self, job: JobConf, phase: Phase, trained: Trained, layers: Sequence[str] = ()) -> None:
+        self._job, self._phase, self._trained, self._layers = job, phase, trained, tuple(layers)
+        self._sized: OrderedDict[int, _Sized] = OrderedDict()
+        self._pools, self._n_threads = ThreadPools(), n_threads(job, 1)
+        self.shapes = self._build(job)
+        self.shapes.context.class_names = trained.class_names
+        inputs = [layer for layer in self.shapes.layers if layer.traits.is_input]
+        self.inputs = {layer.conf_name: layer for layer in inputs if isinstance(layer, StoreInput)}
+        if len(self.inputs) < len(inputs):
+            others = [f"{each.conf_name!r}, a {each.conf.type}" for each in inputs if not isinstance(each, StoreInput)]
+            found = ", ".join(others) or "copies of an input layer"
+            raise ConfigError(f"the net reads {found}. Expected layers that read stores, to feed them with arrays.")
+        sizes = {layer.batch_size for layer in self.inputs.values()}
+        if len(sizes) != 1:
+            raise ConfigError(f"the input layers have batches of {sorted(sizes)} records. Expected one size.")
+        self.batchsize = sizes.pop()
+        self.sequential = next((layer.conf_name for layer in self.shapes.layers if is_sequential(layer)), "")
+
+    def layer(self, name: str) -> Layer:
+        """Return a layer, for its shapes; one of its copies in an unrolled net."""
+        return next(each for each in self.shapes.layers if each.conf_name == name)
+
+    def batches(self, n: int) -> Iterator[tuple[int, int]]:
+        """Yield first and last record, plus 1, of the batches that ``n`` records make: those of the command line.
+
+        Raises
+        ------
+        ConfigError
+            A layer needs whole batches, and there is a rest.
+        """
+        if self.sequential and n % self.batchsize:
+            raise ConfigError(
+                f"layer {self.sequential!r} takes batches of {self.batchsize} only, and there are {n} records."
+            )
+        return ((first, min(first + self.batchsize, n)) for first in range(0, n, self.batchsize))
+
+    def compute(
+        self, arrays: Mapping[str, Arrays], n: int, first: int, of_pass: PassMetrics | None = None
+    ) -> tuple[dict[str, Arrays], Totals]:
+        """Compute a batch.
+
+        Parameters
+        ----------
+        arrays : mapping of str to dict of ndarray
+            For each input layer the fields of the records.
+        n, first : int
+            Number of records, and index of the first one; 0 begins a new stream of records.
+        of_pass : PassMetrics, optional
+            To add the batch to.
+
+        Returns
+        -------
+        dict of str to dict of ndarray
+            ``data`` of each of the layers.
+        Totals
+        """
+        net, algorithm = self._net(n)
+        with self._computing(net), locate_errors(lambda: f"layer {algorithm.layer.name if algorithm.layer else '?'}"):
+            if not first:
+                net.context.states.clear()
+            for layer in net.layers:
+                if isinstance(layer, StoreInput):
+                    layer.feed(arrays[layer.conf_name], first)
+            algorithm.test_one_batch(self._phase)
+            if of_pass is not None:
+                of_pass.add(net)
+            kept = {name: keep_outputs(net, name, False, 0) for name in self._layers}
+            return kept, net.take_metrics(n / self.batchsize)
+
+    def pass_metrics(self, names: Sequence[str] | None = None) -> PassMetrics:
+        """Return metrics by name, by default those of the job, to add batches to."""
+        return PassMetrics(self.shapes, self._job.metrics if names is None else names)
+
+    def close(self) -> None:
+        """Close all nets."""
+        for sized in self._sized.values():
+            sized.net.close()
+        self._sized.clear()
+
+    def _net(self, n: int) -> _Sized:
+        """Return the net for batches of ``n`` records."""
+        if n not in self._sized:
+            if len(self._sized) == MAX_SIZES:
+                _, oldest = self._sized.popitem(last=False)
+                oldest.net.close()
+            self._sized[n] = self._make(n)
+        self._sized.move_to_end(n)
+        return self._sized[n]
+
+    def _make(self, n: int) -> _Sized:
+        net = self._build(with_batchsize(self._job, n), self._trained.ops)
+        net.context.class_names = self._trained.class_names
+        with self._computing(net), locate_errors(lambda: "the net"):
+            for layer in net.layers:
+                if isinstance(layer, StoreInput):
+                    layer.read_statistics()
+            algorithm = prepare_net(net, self._job, self._trained.initial, self._trained.shared)
+        self._trained.initial.release()
+        # a layer may have loaded others
+        self._pools = ThreadPools()
+        return _Sized(net, algorithm)
+
+    def _build(self, job: JobConf, ops: Ops | None = None) -> NeuralNet:
+        net = build(job, self._phase, self._layers, labels=not self._layers, ops=ops)
+        net.leave_out([layer for layer in net.layers if isinstance(layer, Writer)])
+        return net
+
+    @contextmanager
+    def _computing(self, net: NeuralNet) -> Iterator[None]:
+        with ExitStack() as stack:
+            stack.enter_context(self._pools.limit(self._n_threads))
+            stack.enter_context(explain_memory_errors(lambda: [net]))
+            stack.enter_context(self._trained.ops.activate())
+            yield

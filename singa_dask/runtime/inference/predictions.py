@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.errors import ConfigError
-from singa_dask.runtime.inference.part import PartResult
+from singa_dask.runtime.inference.tasks import PartResult
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from singa_dask.data.stores.class_names import write_options
 from singa_dask.errors import ConfigError, NumericError
 from singa_dask.layers.metrics import add_totals
 from singa_dask.runtime.inference.net import Measured
-from singa_dask.runtime.inference.part import PartResult
+from singa_dask.runtime.inference.tasks import PartResult
 from singa_dask.training.pass_metrics import PassMetrics
 
 

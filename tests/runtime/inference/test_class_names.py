@@ -16,9 +16,8 @@ from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.inference.job import inference_job, with_data
-from singa_dask.runtime.inference.part import Part
-from singa_dask.runtime.inference.plan import inspect_net, plan_parts
 from singa_dask.runtime.inference.results import write_records
+from singa_dask.runtime.inference.tasks import Part, inspect_net, plan_parts
 from singa_dask.runtime.job.checks import prepare
 from tests.contracts.foreign import example, frame, png
 from tests.data.stores.test_class_names import picture_folder

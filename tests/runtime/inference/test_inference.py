@@ -20,9 +20,8 @@ from singa_dask.runtime import local_cluster, on_dask
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.inference.job import PhaseJob, classifier, inference_job, with_data
 from singa_dask.runtime.inference.net import build
-from singa_dask.runtime.inference.part import Part, PartResult
-from singa_dask.runtime.inference.plan import Facts, inspect_net, plan_parts
 from singa_dask.runtime.inference.results import merge_metrics
+from singa_dask.runtime.inference.tasks import Facts, Part, PartResult, inspect_net, plan_parts
 from singa_dask.runtime.job import tasks
 from singa_dask.runtime.job.cluster import present_workers
 from tests.runtime.harness import Outcome, mlp

@@ -15,9 +15,8 @@ from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.inference.job import inference_job, label_layer, with_data
-from singa_dask.runtime.inference.part import Part
-from singa_dask.runtime.inference.plan import inspect_net, plan_parts
 from singa_dask.runtime.inference.predictions import Predicted, prediction_rows
+from singa_dask.runtime.inference.tasks import Part, inspect_net, plan_parts
 from singa_dask.runtime.job.checks import prepare
 from singa_dask.runtime.planning.nets import build_nets
 from tests.runtime.harness import Outcome
