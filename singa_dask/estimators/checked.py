@@ -1,11 +1,8 @@
-"""Checks of what estimators are given: values in memory by scikit-learn, collections of Dask by their types.
-
-What a fit needs to know of them before it trains; numbers for the texts and categories of frames of pandas.
-"""
+"""Sparse matrices of SciPy as records: rows become dense as they are asked for, a batch or a block at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,16 +10,66 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 from dask.base import compute, is_dask_collection
+from dask.delayed import delayed
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import check_array, check_X_y, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.sparsefuncs import count_nonzero, mean_variance_axis, min_max_axis
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from singa_dask.data.codecs.labels import find_wrong_weight
-from singa_dask.data.codecs.scaling import Moments
-from singa_dask.estimators.sparse_records import is_sparse
+from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.jobs.datasets.partitions import array_of, map_parts, parts_of, rows_together
 from singa_dask.registry import suggest
+
+Array = npt.NDArray[Any]
+
+BLOCK = 1 << 22
+"""Values of a dense block."""
+ROWS = 200
+
+
+def is_sparse(x: Any) -> bool:
+    """Return whether an array is a sparse matrix."""
+    return hasattr(x, "toarray")
+
+
+def scaling_of_sparse(x: Any) -> Scaling:
+    """Return the scaling of the columns of a sparse matrix, which leaves zeros what they are: nothing is subtracted."""
+    mean, variance = mean_variance_axis(x.astype(np.float64), axis=0)
+    low, high = min_max_axis(x, axis=0)
+    moments = Moments(x.shape[0], mean, variance * x.shape[0], low, high, count_nonzero(x, axis=0))
+    scaling = Scaling.of(moments)
+    return Scaling(np.zeros_like(mean), scaling.std)
+
+
+class SparseRecords:
+    """The rows of a sparse matrix (n, features), CSR, scaled; ``records`` makes of dense rows what the net reads."""
+
+    def __init__(self, x: Any, scaling: Scaling | None, records: Callable[[Array], Array]) -> None:
+        self.shape = x.shape
+        self._x, self._records = x, records
+        if scaling is not None and not scaling.mean.any():
+            # only what is not 0 has to be scaled
+            self._x = x.astype(np.float32)
+            self._x.data[...] = x.data / scaling.divisor[x.indices]
+            self._records = np.asarray
+
+    def __getitem__(self, rows: Any) -> Array:
+        return self._records(self._x[rows].toarray())
+
+    def slices(self) -> list[slice]:
+        """Return the rows of each block."""
+        n = max(1, BLOCK // self.shape[1] // ROWS) * ROWS
+        return [slice(first, min(first + n, self.shape[0])) for first in range(0, self.shape[0], n)]
+
+    def to_dask(self) -> Any:
+        """Return an array of Dask of its blocks."""
+        first, rows = self[:1], delayed(self.__getitem__)
+        return da.concatenate(  # type: ignore[no-untyped-call]
+            [da.from_delayed(rows(of), (of.stop - of.start, *first.shape[1:]), first.dtype) for of in self.slices()]  # type: ignore[no-untyped-call]
+        )
+
 
 Array = npt.NDArray[Any]
 Parts = list[Any]

@@ -19,6 +19,8 @@ from singa_dask.layers import Layer, StoreInput
 Converter: TypeAlias = Callable[..., Any]
 C = TypeVar("C", bound=Converter)
 
+# STanh is SCALE tanh(SLOPE x).
+SCALE, SLOPE = 1.7159047, 0.66666667
 # What a subclass may override without changing what the layer computes in a test.
 OF_TRAINING = ("backward", "compute_gradient")
 

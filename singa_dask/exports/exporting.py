@@ -18,8 +18,8 @@ from singa_dask.errors import ConfigError
 from singa_dask.exports import onnx_layers, torch_layers
 from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS
 from singa_dask.exports.exported_net import ExportedNet, convert, input_facts, net_of_params
-from singa_dask.exports.onnx_graph import OnnxGraph
-from singa_dask.exports.torch_module import TorchModule
+from singa_dask.exports.onnx_layers import OnnxGraph
+from singa_dask.exports.torch_layers import TorchModule
 from singa_dask.exports.weights import encode_npz, encode_safetensors
 from singa_dask.runtime.checkpoints import lookup, singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint

@@ -1,38 +1,161 @@
-"""Model: a trained net as a value, which predicts from arrays, tables and pictures in memory, without Dask."""
+"""ModelSource: the job and the checkpoint of a model, as plain values that any process can load it from."""
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.conf import Phase
-from singa_dask.data import Arrays
+from singa_dask import modules
+from singa_dask.api import REGISTRIES
+from singa_dask.conf import JobFile, Phase, loads
+from singa_dask.data import Arrays, fs
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.errors import ConfigError, DataError
-from singa_dask.jobs.job import Job
-from singa_dask.jobs.model_labels import LabelReader
-from singa_dask.jobs.model_records import Given, as_records
-from singa_dask.jobs.model_source import ModelSource, find_source
+from singa_dask.errors import CheckpointError, ConfigError, DataError
+from singa_dask.jobs.job import Job, load
+from singa_dask.jobs.model_records import Given, LabelReader, as_records
 from singa_dask.jobs.pages import model_page
 from singa_dask.jobs.run import Run
 from singa_dask.layers import StoreInput
 from singa_dask.layers.records import StoreConf
+from singa_dask.observe.stored_run import StoredRun
 from singa_dask.redaction import redact
+from singa_dask.runtime.checkpoints import singa_checkpoint
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.inference.job import has_classes, label_layer, predicted_layer
-from singa_dask.runtime.inference.net import Measured, Trained, TrainedNet, load_modules
+from singa_dask.runtime.checkpoints.lookup import find_steps, find_values
+from singa_dask.runtime.inference.job import PhaseJob, has_classes, inference_job, label_layer, predicted_layer
+from singa_dask.runtime.inference.net import MetricSums, Trained, TrainedNet, load_modules
 from singa_dask.runtime.inference.predictions import labels_of
-from singa_dask.runtime.inference.results import merge_metrics
+from singa_dask.runtime.inference.tasks import merge_metrics
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import build_net, find_ops
+
+ON_CPU = ("gpu=[]", "ops=auto")
+
+
+class Version(NamedTuple):
+    """Which values a checkpoint had: its step, and the checksum of its manifest."""
+
+    step: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """What a model is loaded from.
+
+    Attributes
+    ----------
+    url : str
+        As the user knows it, for messages.
+    job : str
+        Text of the job, with every default.
+    checkpoint : str
+        URL of a step, or of a file of SINGA's.
+    version : Version
+    sources : tuple of Source
+        The user's own modules.
+    """
+
+    url: str
+    job: str
+    checkpoint: str
+    version: Version
+    sources: tuple[modules.Source, ...] = ()
+
+    def job_file(self) -> JobFile:
+        """Return the job."""
+        return loads(self.job, f"{self.url}: job", registries=REGISTRIES, with_lines=False)
+
+    def phase_job(self, exposed: bool) -> PhaseJob:
+        """Return the job with the layers of the test net; see `inference_job`."""
+        read = self.job_file()
+        try:
+            return inference_job(read.job, Phase.TEST, in_order=True, exposed=exposed)
+        except ConfigError as error:
+            raise read.locate(error) from None
+
+    def check(self) -> None:
+        """Check that the checkpoint is there, and has the values that it had.
+
+        Raises
+        ------
+        CheckpointError
+        """
+        try:
+            found = _version_of(self.checkpoint)
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{error} A model that is sent to another process is loaded there from its URL. Every host has to be "
+                "able to read it."
+            ) from error
+        if found != self.version:
+            raise CheckpointError(
+                f"{self.checkpoint}: has other values now than when the model was loaded. Load it again."
+            )
+
+
+def find_source(
+    url: str,
+    step: int | None = None,
+    job: Job | str | os.PathLike[str] | None = None,
+    cpu: bool = False,
+    threads: int | None = None,
+) -> ModelSource:
+    """Find the job and the checkpoint of a model; see `load_model`."""
+    url = fs.absolute(url)
+    if job is None:
+        run = _run_of(url)
+        resolved = fs.join(run, "resolved.yaml")
+        text = fs.read_bytes(resolved).decode()
+    else:
+        found = job if isinstance(job, Job) else load(job)
+        resolved, text = found.name, found.file.resolved()
+    sets = (*(ON_CPU if cpu else ()), *(() if threads is None else (f"threads={threads}",)))
+    read = loads(text, resolved, sets, registries=REGISTRIES, with_lines=False)
+    checkpoint = find_values(url if step is None else _of_step(url, step))
+    sources = tuple(modules.read(read.job.modules))
+    return ModelSource(url, read.resolved(), checkpoint, _version_of(checkpoint), sources)
+
+
+def _run_of(url: str) -> str:
+    """Return the run directory that a URL is, or is in."""
+    parent, _, name = url.rpartition("/")
+    if re.fullmatch(r"step-\d+", name):
+        url = parent.removesuffix("/checkpoint")
+    elif name == "checkpoint":
+        url = parent
+    try:
+        return StoredRun(url).url
+    except ConfigError as error:
+        raise ConfigError(f"{error} For a checkpoint without a run give its job: job=.") from None
+
+
+def _of_step(url: str, step: int) -> str:
+    steps = find_steps(url)
+    if step not in steps:
+        known = ", ".join(map(str, sorted(steps))) or "none"
+        raise CheckpointError(f"{url}: no checkpoint of step {step}. Steps: {known}.")
+    return steps[step]
+
+
+def _version_of(checkpoint: str) -> Version:
+    place = singa_checkpoint.parse(checkpoint)
+    if place and not fs.is_dir(checkpoint):
+        return Version(place[1], str(fs.size(checkpoint)))
+    found = Checkpoint(checkpoint)
+    return Version(found.step, str(found.manifest.get("sha256", "")))
+
 
 Array = npt.NDArray[Any]
 
@@ -210,13 +333,13 @@ class Model:
         """
         return self.merge([self.measure(x, y, metrics)], metrics)
 
-    def merge(self, measured: Sequence[Measured], metrics: Sequence[str] | None = None) -> dict[str, Any]:
+    def merge(self, measured: Sequence[MetricSums], metrics: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the metrics of what `measure` has returned."""
         with self._lock:
             of_pass = self._net("").pass_metrics(metrics)
         return {**merge_metrics(measured, of_pass), **of_pass.matrices()}
 
-    def measure(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> Measured:
+    def measure(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> MetricSums:
         """Return what `test` measures of records, to `merge` it."""
         with self._lock:
             net = self._net("")
@@ -227,7 +350,7 @@ class Model:
             for first, stop in net.batches(n):
                 arrays = {name: each.read(first, stop) for name, each in given.items()}
                 found.append(net.compute(labels.arrays(arrays, first, stop), stop - first, first, of_pass)[1])
-            return Measured(found, of_pass.state())
+            return MetricSums(found, of_pass.state())
 
     # -- in two parts ----------------------------------------------------------------------------------------
 

@@ -18,11 +18,9 @@ from distributed import Client
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.jobs.clusters import check_client
-from singa_dask.jobs.inference import Records, use_workers
-from singa_dask.jobs.model import Model, load_model
-from singa_dask.jobs.model_source import find_source
+from singa_dask.jobs.model import Model, find_source, load_model
 from singa_dask.jobs.run import Run
-from singa_dask.jobs.stored import PHASES, StoredNet
+from singa_dask.jobs.stored import PHASES, StoredNet, StoredRecords, use_workers
 from singa_dask.runtime.inference.job import has_classes, predicted_layer
 from singa_dask.runtime.inference.predictions import labels_of
 
@@ -46,7 +44,7 @@ def predict(
     model : Model, Run, str or path
         A model; or a run, of which the newest checkpoint is loaded.
     data : ndarray, Table, DataFrame, sequence of pictures, dask.array or dask.dataframe; or str or path
-        Records; or the URL of stored ones, which need no labels: a store, a folder of pictures, or one picture.
+        StoredRecords; or the URL of stored ones, which need no labels: a store, a folder of pictures, or one picture.
     layer : str, optional
         See `Model.predict`.
     proba : bool
@@ -72,7 +70,7 @@ def predict(
     """
     if _is_path(data):
         stored, url = _stored(model, client, "sd.predict, model, data")
-        return _predict_stored(stored, url, Records(os.fspath(data), backend), layer, proba)
+        return _predict_stored(stored, url, StoredRecords(os.fspath(data), backend), layer, proba)
     _refuse_stored(backend=backend, client=client)
     found = _model(model)
     name = layer or found.output
@@ -114,7 +112,7 @@ def extract(
     """
     if data is None or _is_path(data):
         stored, _ = _stored(model, client, "sd.extract, model, data, layer")
-        records = None if data is None else Records(os.fspath(data), backend)
+        records = None if data is None else StoredRecords(os.fspath(data), backend)
         if out is None:
             return stored.values([layer], [records] if records else []).array()
         [written] = stored.write(os.fspath(out), [layer], to=to, overwrite=overwrite, records=records)
@@ -162,7 +160,7 @@ def test(
         stored, _ = _stored(model, client, "sd.test, model")
         if phase not in ("test", "val"):
             raise ConfigError(f"phase: {phase!r}, expected 'test' or 'val'.")
-        records = None if data is None else Records(os.fspath(data), backend, outputs=True)
+        records = None if data is None else StoredRecords(os.fspath(data), backend, outputs=True)
         tested = stored.test(PHASES[phase], steps, records, metrics)
         return {**tested.metrics, **tested.matrices}
     _refuse_stored(backend=backend, client=client, steps=steps, phase=None if phase == "test" else phase)
@@ -197,7 +195,9 @@ def _stored(model: Trained, client: Client | str | None, call: str) -> tuple[Sto
     return StoredNet(source.job_file(), (source.checkpoint,), workers, source.sources), source.url
 
 
-def _predict_stored(net: StoredNet, url: str, records: Records, layer: str | None, proba: bool) -> npt.NDArray[Any]:
+def _predict_stored(
+    net: StoredNet, url: str, records: StoredRecords, layer: str | None, proba: bool
+) -> npt.NDArray[Any]:
     layer = layer or predicted_layer(net.read.job, Phase.TEST)
     classes = has_classes(net.read.job, layer)
     if proba and not classes:

@@ -1,30 +1,134 @@
-"""Test, predict and extract for records in stores, computed by any number of workers."""
+"""Test, predict and extract for records in stores: their batches are divided among any number of workers."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import posixpath
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from distributed import Client
 
+from singa_dask import modules, runtime
 from singa_dask.conf import JobFile, Phase
-from singa_dask.data import fs
+from singa_dask.data import STORES, Arrays, Store, fs, open_store
 from singa_dask.data.convert import backend_of
-from singa_dask.errors import ConfigError
-from singa_dask.jobs.inference import Computation, Inference, Records, Workers
-from singa_dask.modules import Source
+from singa_dask.data.convert.tasks import report
+from singa_dask.data.stores.class_names import write_options
+from singa_dask.errors import ConfigError, DataError, Problem, SingaError
+from singa_dask.jobs.clusters import find_cluster
+from singa_dask.jobs.datasets.hosts import placed_job
 from singa_dask.net import NeuralNet
-from singa_dask.runtime.inference.job import LOSSES, classifier, has_values, label_layer, predicted_layer, target_names
+from singa_dask.runtime.inference.job import (
+    LOSSES,
+    classifier,
+    has_values,
+    inference_job,
+    label_layer,
+    predicted_layer,
+    target_names,
+    with_data,
+)
+from singa_dask.runtime.inference.net import build
 from singa_dask.runtime.inference.predictions import Predicted, label_rows, prediction_rows
-from singa_dask.runtime.inference.results import check_writes, folder_beside, merge_metrics, url_of_layer, write_records
+from singa_dask.runtime.inference.tasks import (
+    InferenceTask,
+    NetFacts,
+    TaskResult,
+    inspect_net,
+    merge_metrics,
+    plan_tasks,
+)
 from singa_dask.training.pass_metrics import PassMetrics
+
+Computation = Callable[[Sequence[InferenceTask]], Iterator[TaskResult]]
 
 PHASES = {"train": Phase.TRAIN, "val": Phase.VALIDATION, "test": Phase.TEST}
 """By the names that people give them."""
+
+
+class Workers(NamedTuple):
+    """A runner of tasks, how many run at the same time, how many of these on one host, and the client of a cluster.
+
+    Where there is a client, the datasets that are published on its cluster can be read.
+    """
+
+    run: runtime.Runner
+    n: int
+    n_beside: int
+    client: Client | None = None
+
+
+HERE = Workers(runtime.run_here, 1, 1)
+"""This thread."""
+
+
+def workers_of(client: Client, patience: runtime.Patience | None = None, published: bool = True) -> Workers:
+    """Return the workers of a cluster, on which datasets may be ``published``.
+
+    Raises
+    ------
+    ClusterError
+        It has none.
+    """
+    beside = (patience or runtime.Patience()).until(lambda: runtime.threads_by_host(client))
+    return Workers(runtime.on_dask(client), beside.total(), max(beside.values()), client if published else None)
+
+
+@contextlib.contextmanager
+def use_workers(client: Client | str | None) -> Iterator[Workers]:
+    """Provide the workers of a cluster, given by its client or the address of its scheduler; or this thread."""
+    if client is None:
+        yield HERE
+        return
+    with find_cluster(client) as found:
+        yield workers_of(found)
+
+
+class StoredRecords(NamedTuple):
+    """Records that a net reads in place of the job's own.
+
+    Attributes
+    ----------
+    url : str
+    backend : str or None
+        Their format; detected if None.
+    outputs : bool
+        Whether labels and targets are read, too.
+    named : str
+        What errors call the records; the URL if empty.
+    """
+
+    url: str
+    backend: str | None = None
+    outputs: bool = False
+    named: str = ""
+
+    def renamed(self, error: ConfigError | DataError, layers: Sequence[int]) -> SingaError | None:
+        """Return an error that names the records, None if it is about the job or a checkpoint.
+
+        ``layers`` are the indices of those that read the records.
+        """
+        if isinstance(error, DataError):
+            return DataError(self._named(str(error))) if fs.absolute(self.url) in str(error) else None
+        places = [("neuralnet", "layer", index, "store_conf") for index in layers]
+        if not error.problems or any(problem.path[:4] not in places for problem in error.problems):
+            return None
+        return ConfigError([Problem((), self._named(problem.message)) for problem in error.problems])
+
+    def _named(self, message: str) -> str:
+        what, hint, _ = message.partition(" Set missing:")
+        if hint and not self.outputs:
+            message = f"{what} Leave the record out, or set missing: in the job to what the value is to be."
+        named, rest = self.named or self.url, message.removeprefix(fs.absolute(self.url))
+        # a message of text files goes on with ", line 3: "
+        return f"{named}{rest}" if rest != message and rest[:1] in ":," else f"{named}: {message}"
 
 
 class Tested(NamedTuple):
@@ -54,7 +158,7 @@ class Tested(NamedTuple):
     class_names: tuple[tuple[str, ...], ...]
 
 
-class Values(NamedTuple):
+class LayerValues(NamedTuple):
     """What layers make of the records of some stores.
 
     Attributes
@@ -62,8 +166,8 @@ class Values(NamedTuple):
     layers : tuple of str
     topk : int
         Number of the highest values that were kept of each record; 0 for all.
-    found : list of Predicted
-        For each store.
+    stores : list of Predicted
+        What was computed for each store.
     class_names : tuple of tuple of str
         For each layer; empty where classes, or labels, have none.
     net : NeuralNet
@@ -72,19 +176,19 @@ class Values(NamedTuple):
 
     layers: tuple[str, ...]
     topk: int
-    found: list[Predicted]
+    stores: list[Predicted]
     class_names: tuple[tuple[str, ...], ...]
     net: NeuralNet
 
     def rows(self) -> Iterator[list[str]]:
         """Yield the predictions as a table; see `prediction_rows`, and `label_rows` for all values."""
         if not self.topk:
-            return label_rows(self.found, self.class_names, self.layers)
-        return prediction_rows(self.found, self.topk, self.class_names, self.layers)
+            return label_rows(self.stores, self.class_names, self.layers)
+        return prediction_rows(self.stores, self.topk, self.class_names, self.layers)
 
     def array(self) -> npt.NDArray[np.float32]:
         """Return the values of the first layer, (n, *shape), for the first store."""
-        return np.concatenate([done.arrays[0]["data"] for done in self.found[0].parts])
+        return np.concatenate([done.arrays[0]["data"] for done in self.stores[0].parts])
 
 
 class Written(NamedTuple):
@@ -92,6 +196,120 @@ class Written(NamedTuple):
 
     url: str
     n: int
+
+
+class _Inference:
+    """An inference on the job's own records of a phase, or on others.
+
+    Parameters
+    ----------
+    read : JobFile
+    init_from, sources
+        See `StoredNet`.
+    phase : Phase
+    records : StoredRecords, optional
+        They are read by the only input layer that the wanted values need; with labels and targets, by all.
+    in_order, exposed : bool
+        See `inference_job`.
+    **kept
+        Of `InferenceTask`: ``layers``, ``labels``, ``topk``, ``folder``, ...
+
+    Attributes
+    ----------
+    net : NeuralNet
+        Shapes only, of the job with its own records.
+    checkpoints : list of str
+        URLs of the checkpoints that the values come from.
+
+    Raises
+    ------
+    ConfigError
+        The net cannot be built; or it has several input layers, or none, or one that reads no store.
+    """
+
+    def __init__(
+        self,
+        read: JobFile,
+        init_from: Sequence[str],
+        sources: Sequence[modules.Source] | None,
+        phase: Phase,
+        records: StoredRecords | None = None,
+        *,
+        in_order: bool = True,
+        exposed: bool = True,
+        **kept: Any,
+    ) -> None:
+        self._read = read
+        self._records: StoredRecords | None = None
+        self._readers: tuple[int, ...] = ()
+        try:
+            self._wanted = inference_job(read.job, phase, in_order=in_order, exposed=exposed)
+        except ConfigError as error:
+            raise read.locate(error) from None
+        initial = tuple(map(fs.absolute, init_from))
+        self.checkpoints = list(initial or self._wanted.job.checkpoint_path)
+        self._task = InferenceTask(
+            self._wanted.job.model_dump_json(),
+            int(self._wanted.phase),
+            initial,
+            sources=tuple(modules.read(read.job.modules) if sources is None else sources),
+            **kept,
+        )
+        with self._located():
+            task = self._task
+            self.net = build(self._wanted.job, self._wanted.phase, task.layers, task.labels, task.topk)
+        if records is not None:
+            self._read_from(records)
+
+    def _read_from(self, records: StoredRecords) -> None:
+        """Let the input layers read other records."""
+        inputs = [layer.conf_name for layer in self.net.layers if layer.traits.is_input]
+        if not inputs or (len(inputs) > 1 and not records.outputs):
+            known = ", ".join(inputs) or "none"
+            raise ConfigError(f"the net needs the input layers {known}, expected one, to read {records.url}.")
+        job = with_data(self._wanted.job, inputs, fs.absolute(records.url), records.backend, records.outputs)
+        names = [layer.name for layer in job.neuralnet.layer]
+        numbered = zip(self._wanted.indices, self._wanted.job.neuralnet.layer, strict=True)
+        indices = tuple(i for i, layer in numbered if layer.name in names)
+        self._records, self._readers = records, tuple(map(names.index, inputs))
+        self._wanted = replace(self._wanted, job=job, indices=indices)
+        self._task = replace(self._task, job=job.model_dump_json())
+
+    def compute(
+        self, workers: Workers, steps: int, show: Callable[[Computation], Computation]
+    ) -> tuple[NetFacts, list[TaskResult]]:
+        """Compute so many batches, or all records if ``steps`` is 0; return the results in the order of the records."""
+        with self._located(), self._with_datasets(workers) as (task, run):
+            (facts,) = run([functools.partial(inspect_net, task)])
+            n_threads = runtime.n_threads(self._wanted.job, workers.n_beside)
+            tasks = plan_tasks(replace(task, n_threads=n_threads), facts, steps, workers.n)
+
+            def compute(tasks: Sequence[InferenceTask]) -> Iterator[TaskResult]:
+                return run(tasks)
+
+            done = list(show(compute)(tasks))
+        return facts, sorted(done, key=lambda result: result.task.index)
+
+    @contextlib.contextmanager
+    def _with_datasets(self, workers: Workers) -> Iterator[tuple[InferenceTask, runtime.Runner]]:
+        """Place the datasets that the job reads, ``dask://NAME``, if it runs on a cluster where they may be."""
+        if workers.client is None:
+            yield self._task, workers.run
+            return
+        with placed_job(self._wanted.job, workers.client) as (job, messages):
+            yield replace(self._task, job=job.model_dump_json()), runtime.on_dask(workers.client, messages)
+
+    @contextlib.contextmanager
+    def _located(self) -> Iterator[None]:
+        """Locate errors in the job in its file, and those in given records by what they are called."""
+        try:
+            yield
+        except (ConfigError, DataError) as error:
+            if self._records is not None and (renamed := self._records.renamed(error, self._readers)) is not None:
+                raise renamed from None
+            if isinstance(error, DataError) or not any(problem.path for problem in error.problems):
+                raise
+            raise self._read.locate(self._wanted.locate(error)) from None
 
 
 @dataclass(frozen=True)
@@ -116,7 +334,7 @@ class StoredNet:
     read: JobFile
     init_from: Sequence[str]
     workers: Callable[[], AbstractContextManager[Workers]]
-    sources: Sequence[Source] | None = None
+    sources: Sequence[modules.Source] | None = None
     show: Callable[[Computation], Computation] = lambda compute: compute
     show_written: Callable[[int], AbstractContextManager[Any]] = nullcontext
 
@@ -124,7 +342,7 @@ class StoredNet:
         self,
         phase: Phase = Phase.TEST,
         steps: int | None = None,
-        records: Records | None = None,
+        records: StoredRecords | None = None,
         metrics: Sequence[str] | None = None,
     ) -> Tested:
         """Measure the net on the job's records of a phase, or on others.
@@ -134,7 +352,7 @@ class StoredNet:
         phase : Phase
         steps : int, optional
             Number of batches, 0 for every record once. By default those of the job for its own records, 0 for others.
-        records : Records, optional
+        records : StoredRecords, optional
         metrics : sequence of str, optional
             Names of metrics, in the place of those of the job; see `PassMetrics`.
 
@@ -150,16 +368,16 @@ class StoredNet:
         losses = [layer.name for layer in conf.neuralnet.layer if layer.in_phase(phase) and layer.type in LOSSES]
         labels = tuple(label_layer(conf, phase, loss) for loss in losses)
         inference = self._inference(
-            phase, records, in_order=not steps, opened=False, metric_names=names, label_layers=labels
+            phase, records, in_order=not steps, exposed=False, metric_names=names, label_layers=labels
         )
         merged = PassMetrics(inference.net, names)
         with self.workers() as workers:
-            facts, parts = inference.compute(workers, steps, self.show)
+            facts, results = inference.compute(workers, steps, self.show)
         return Tested(
-            merge_metrics(parts, merged),
-            sum(done.part.n_batches for done in parts),
-            sum(done.part.n_records for done in parts),
-            sum(done.bad_records for done in parts),
+            merge_metrics(results, merged),
+            sum(done.task.n_batches for done in results),
+            sum(done.task.n_records for done in results),
+            sum(done.bad_records for done in results),
             inference.checkpoints,
             inference.net,
             merged.matrices(),
@@ -169,19 +387,19 @@ class StoredNet:
     def values(
         self,
         layers: Sequence[str] = (),
-        stores: Sequence[Records] = (),
+        stores: Sequence[StoredRecords] = (),
         *,
         topk: int = 0,
         phase: Phase = Phase.TEST,
         steps: int = 0,
-    ) -> Values:
+    ) -> LayerValues:
         """Return what layers make of the records of stores, or the likeliest classes.
 
         Parameters
         ----------
         layers : sequence of str
             By default the only one with what the net predicts: probabilities of classes or labels, or values.
-        stores : sequence of Records
+        stores : sequence of StoredRecords
             By default the job's own records of the phase.
         topk : int
             Number of classes; 0 for all values, as always of layers with labels or targets.
@@ -197,30 +415,32 @@ class StoredNet:
         are_values = topk > 0 and self._have_values(layers, topk, phase)
         topk = 0 if are_values else topk
         kept = self._kept(layers, phase)
-        whole = self._inference(phase, **kept, labels=False, topk=topk, files=bool(stores))
-        inferences = [(each.url, whole.of_records(each)) for each in stores] or [("", whole)]
-        found = []
+        inferences = [
+            self._inference(phase, records, **kept, labels=False, topk=topk, files=bool(stores))
+            for records in stores or [None]
+        ]
+        predicted = []
         with self.workers() as workers:
-            for url, inference in inferences:
-                facts, parts = inference.compute(workers, steps, self.show)
-                found.append(Predicted(url, parts))
+            for records, inference in zip(stores or [None], inferences, strict=True):
+                facts, results = inference.compute(workers, steps, self.show)
+                predicted.append(Predicted(records.url if records else "", results))
         names = facts.class_names
         if are_values:
             names = tuple(target_names(self.read.job, phase, layer) for layer in layers)
-        return Values(layers, topk, found, names, whole.net)
+        return LayerValues(layers, topk, predicted, names, inferences[0].net)
 
     def _have_values(self, layers: Sequence[str], topk: int, phase: Phase) -> bool:
         """Return whether layers have values, or probabilities of labels, instead of classes."""
-        found = [layer for layer in layers if has_values(self.read.job, phase, layer)]
-        if found and len(found) < len(layers):
+        valued = [layer for layer in layers if has_values(self.read.job, phase, layer)]
+        if valued and len(valued) < len(layers):
             raise ConfigError(
-                f"layers {', '.join(layers)}: some have classes, {found[0]!r} labels or values. Predict them apart."
+                f"layers {', '.join(layers)}: some have classes, {valued[0]!r} labels or values. Predict them apart."
             )
-        if found and topk > 1:
+        if valued and topk > 1:
             raise ConfigError(
-                f"topk: {topk}, but layer {found[0]!r} has labels or values, all of which are written. Leave it out."
+                f"topk: {topk}, but layer {valued[0]!r} has labels or values, all of which are written. Leave it out."
             )
-        return bool(found)
+        return bool(valued)
 
     def write(
         self,
@@ -233,7 +453,7 @@ class StoredNet:
         predictions: bool = False,
         phase: Phase = Phase.TEST,
         steps: int = 0,
-        records: Records | None = None,
+        records: StoredRecords | None = None,
     ) -> Iterator[Written]:
         """Write what layers make of records as stores; yield each when it is written.
 
@@ -254,7 +474,7 @@ class StoredNet:
         phase : Phase
         steps : int
             Number of batches, 0 for every record once.
-        records : Records, optional
+        records : StoredRecords, optional
             By default those of the job.
 
         Raises
@@ -262,28 +482,100 @@ class StoredNet:
         SingaError
         """
         backend = to or backend_of(out)
-        check_writes(backend)
+        _check_writes(backend)
         layers = tuple(layers) or (classifier(self.read.job, phase),)
         out = fs.absolute(out)
-        urls = [url_of_layer(out, layer, len(layers) > 1) for layer in layers]
+        urls = [_url_of_layer(out, layer, len(layers) > 1) for layer in layers]
         for url in urls:
             if fs.exists(url) and not overwrite:
                 raise ConfigError(f"{url}: exists already. Expected a new file. Give {overwrite_by} to replace it.")
         with contextlib.ExitStack() as stack:
             # a few values a record travel with the answers
-            folder = "" if predictions else stack.enter_context(folder_beside(out))
+            folder = "" if predictions else stack.enter_context(_folder_beside(out))
             kept = self._kept(layers, phase)
             inference = self._inference(phase, records, **kept, topk=int(predictions), folder=folder)
             with self.workers() as workers:
-                facts, parts = inference.compute(workers, steps, self.show)
+                facts, results = inference.compute(workers, steps, self.show)
             for i, url in enumerate(urls):
-                with self.show_written(sum(each.part.n_records for each in parts)):
-                    n = write_records(parts, i, url, backend, facts.class_names[i])
+                with self.show_written(sum(done.task.n_records for done in results)):
+                    n = write_records(results, i, url, backend, facts.class_names[i])
                 yield Written(url, n)
 
     def _kept(self, layers: Sequence[str], phase: Phase) -> dict[str, Any]:
         return {"layers": layers, "label_layers": tuple(label_layer(self.read.job, phase, each) for each in layers)}
 
-    def _inference(self, phase: Phase, records: Records | None = None, **given: Any) -> Inference:
-        inference = Inference(self.read, phase, self.init_from, sources=self.sources, **given)
-        return inference if records is None else inference.of_records(records)
+    def _inference(self, phase: Phase, records: StoredRecords | None = None, **options: Any) -> _Inference:
+        return _Inference(self.read, self.init_from, self.sources, phase, records, **options)
+
+
+# -- stores that are written -----------------------------------------------------------------------------------
+
+
+def _check_writes(backend: str) -> None:
+    """Check that records can be written in a format.
+
+    Raises
+    ------
+    ConfigError
+        They cannot be.
+    """
+    # a class that cannot write inherits the method of the base class
+    base = Store.write.__func__  # type: ignore[attr-defined]
+    if getattr(STORES.find(backend).write, "__func__", None) is base:
+        known = [name for name in STORES.names() if getattr(STORES.find(name).write, "__func__", None) is not base]
+        raise ConfigError(f"records cannot be written as {backend}. Known: {', '.join(known)}.")
+
+
+def _url_of_layer(url: str, layer: str, several: bool) -> str:
+    """Return the URL for the values of a layer: ``{layer}`` is replaced by its name, which else precedes the suffix."""
+    if "{layer}" in url or not several:
+        return url.replace("{layer}", layer)
+    stem, suffix = posixpath.splitext(url)
+    return f"{stem}-{layer}{suffix}"
+
+
+@contextlib.contextmanager
+def _folder_beside(url: str) -> Iterator[str]:
+    """Provide a directory for parts of the file at ``url``; it is removed when the context ends.
+
+    Directories that a killed process has left are removed too.
+    """
+    parent, name = posixpath.split(url)
+    fs.makedirs(parent)
+    for left in fs.ls(parent):
+        if left.startswith(f".{name}.parts-"):
+            fs.remove_tree(fs.join(parent, left))
+    # a random name, as a task of an earlier call may still be about to write
+    folder = fs.join(parent, f".{name}.parts-{secrets.token_hex(4)}")
+    try:
+        yield folder
+    finally:
+        fs.remove_tree(folder)
+
+
+def write_records(
+    parts: Sequence[TaskResult], layer: int, url: str, backend: str, class_names: Sequence[str] = ()
+) -> int:
+    """Write the outputs of a layer from all parts, in order, as one store; return the number of records."""
+    counts = []
+
+    def records() -> Iterator[Arrays]:
+        for done in parts:
+            for arrays in _arrays(done, layer):
+                counts.append(len(arrays["data"]))
+                yield arrays
+                report(counts[-1])
+
+    target = STORES.find(backend)
+    target.write(url, records(), **write_options(target, class_names))
+    return sum(counts)
+
+
+def _arrays(done: TaskResult, layer: int) -> Iterator[Arrays]:
+    """Yield the outputs of a layer that a part has kept."""
+    if done.arrays:
+        yield done.arrays[layer]
+        return
+    with open_store(done.task.url(done.task.layers[layer]), "arrow") as store:
+        for block in store.blocks:
+            yield store.read_block(block.id)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from singa_dask.lazy import lazy_names, require
 
 if TYPE_CHECKING:
-    from singa_dask.serving.limits import Limits
+    from singa_dask.serving.bodies import Limits
     from singa_dask.serving.server import Server
 
 __all__ = ["Limits", "Server"]

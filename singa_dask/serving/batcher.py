@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from singa_dask.data import Arrays
 from singa_dask.jobs import Model
-from singa_dask.serving.limits import Limits
+from singa_dask.serving.bodies import Limits
 
 Array = npt.NDArray[Any]
 

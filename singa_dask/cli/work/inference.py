@@ -20,8 +20,7 @@ from singa_dask.conf import Phase
 from singa_dask.conf.watched import CONFUSION
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError
-from singa_dask.jobs.inference import HERE, Computation, Records, Workers, workers_of
-from singa_dask.jobs.stored import PHASES, StoredNet
+from singa_dask.jobs.stored import HERE, PHASES, Computation, StoredNet, StoredRecords, Workers, workers_of
 from singa_dask.observe import show_metrics, to_json
 from singa_dask.observe.figure import draw_confusion
 from singa_dask.runtime.inference.predictions import csv_lines
@@ -70,7 +69,7 @@ def predict(
 ) -> None:
     """Predict the classes, labels or targets of new records."""
     net = _stored_net(quiet=quiet, **given)
-    records = [Records(url, backend, named=f"--data {url}") for url in urls]
+    records = [StoredRecords(url, backend, named=f"--data {url}") for url in urls]
     with _ends_at_once():
         values = net.values(layers, records, topk=topk)
     delimiter = "\t" if out and out.lower().endswith(".tsv") else ","
@@ -81,7 +80,7 @@ def predict(
         return
     fs.write_atomic(fs.absolute(out), "".join(lines).encode())
     if not quiet:
-        echo(f"{out}: {sum(each.count for each in values.found)} records", err=True)
+        echo(f"{out}: {sum(each.count for each in values.stores)} records", err=True)
 
 
 def test(
@@ -165,7 +164,7 @@ def _stored_net(
             yield HERE if found is None else workers_of(*found, published=not workers)
 
     def show(compute: Computation) -> Computation:
-        run_shown = shown(compute, lambda each: each.part.index, quiet)
+        run_shown = shown(compute, lambda result: result.task.index, quiet)
         return lambda parts: iter(run_shown(parts))
 
     return StoredNet(read, init_from, found_workers, show=show, show_written=partial(reported, "written", quiet=quiet))

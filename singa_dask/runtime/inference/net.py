@@ -1,4 +1,4 @@
-"""Build the nets of inference, only as far as needed, and load the values of checkpoints."""
+"""Nets of inference: built only as far as needed, with the values of checkpoints, computed batch by batch."""
 
 from __future__ import annotations
 
@@ -105,8 +105,19 @@ def fill(net: NeuralNet, initial: InitialValues, shared: SharedValues | None = N
     return max((known[name][1] for name in owners), default=0)
 
 
-def prepare_net(net: NeuralNet, job: JobConf, initial: InitialValues, shared: SharedValues | None = None) -> Algorithm:
-    """Give a net memory and the values of checkpoints; return the algorithm that computes it.
+class ReadyNet:
+    """A net with memory and the values of checkpoints, which computes one batch of records after the other.
+
+    Its input layers read the records themselves, or are fed with them before each batch.
+
+    Parameters
+    ----------
+    net : NeuralNet
+        Of `build`.
+    job : JobConf
+    initial : InitialValues
+    shared : SharedValues, optional
+        See `fill`.
 
     Raises
     ------
@@ -115,14 +126,26 @@ def prepare_net(net: NeuralNet, job: JobConf, initial: InitialValues, shared: Sh
     NumericError
         A param is not finite.
     """
-    for each in net.layers:
-        each.allocate()
-    # the random numbers are those of a test at the step of the checkpoint
-    net.context.step = fill(net, initial, shared)
-    conf = job.train_one_batch
-    algorithm: Algorithm = ALGORITHMS.find(conf.alg)(net, _no_server, _no_server, conf)
-    algorithm.check_params()
-    return algorithm
+
+    def __init__(
+        self, net: NeuralNet, job: JobConf, initial: InitialValues, shared: SharedValues | None = None
+    ) -> None:
+        self.net = net
+        for layer in net.layers:
+            layer.allocate()
+        # the random numbers are those of a test at the step of the checkpoint
+        net.context.step = fill(net, initial, shared)
+        conf = job.train_one_batch
+        self._algorithm: Algorithm = ALGORITHMS.find(conf.alg)(net, _no_server, _no_server, conf)
+        self._algorithm.check_params()
+
+    def compute(self, phase: Phase, of_pass: PassMetrics | None, weight: float) -> Totals:
+        """Compute the next batch, and add it to the metrics of a pass; return its own, means times ``weight``."""
+        with locate_errors(lambda: f"layer {self._algorithm.layer.name if self._algorithm.layer else '?'}"):
+            self._algorithm.test_one_batch(phase)
+        if of_pass is not None:
+            of_pass.add(self.net)
+        return self.net.take_metrics(weight)
 
 
 def _no_server(*_: object) -> None:
@@ -160,7 +183,7 @@ def _top(scores: Any, n: int) -> Any:
     return pairs.reshape(len(scores), -1)
 
 
-class Measured(NamedTuple):
+class MetricSums(NamedTuple):
     """What some batches have measured: metrics of each batch, and the state of a `PassMetrics` of all of them."""
 
     metrics: list[Totals]
@@ -215,13 +238,6 @@ class Trained:
         return ClassNames(self.initial.learned())
 
 
-class _Sized(NamedTuple):
-    """A net for batches of one size."""
-
-    net: NeuralNet
-    algorithm: Algorithm
-
-
 class TrainedNet:
     """The net of a phase with the values of a checkpoint, computed on records in memory. Used by one thread at a time.
 
@@ -256,7 +272,7 @@ class TrainedNet:
 
     def __init__(self, job: JobConf, phase: Phase, trained: Trained, layers: Sequence[str] = ()) -> None:
         self._job, self._phase, self._trained, self._layers = job, phase, trained, tuple(layers)
-        self._sized: OrderedDict[int, _Sized] = OrderedDict()
+        self._sized: OrderedDict[int, ReadyNet] = OrderedDict()
         self._pools, self._n_threads = ThreadPools(), n_threads(job, 1)
         self.shapes = self._build(job)
         self.shapes.context.class_names = trained.class_names
@@ -310,18 +326,15 @@ class TrainedNet:
             ``data`` of each of the layers.
         Totals
         """
-        net, algorithm = self._net(n)
-        with self._computing(net), locate_errors(lambda: f"layer {algorithm.layer.name if algorithm.layer else '?'}"):
+        ready = self._net(n)
+        with self._computing(ready.net):
             if not first:
-                net.context.states.clear()
-            for layer in net.layers:
+                ready.net.context.states.clear()
+            for layer in ready.net.layers:
                 if isinstance(layer, StoreInput):
                     layer.feed(arrays[layer.conf_name], first)
-            algorithm.test_one_batch(self._phase)
-            if of_pass is not None:
-                of_pass.add(net)
-            kept = {name: keep_outputs(net, name, False, 0) for name in self._layers}
-            return kept, net.take_metrics(n / self.batchsize)
+            metrics = ready.compute(self._phase, of_pass, n / self.batchsize)
+            return {name: keep_outputs(ready.net, name, False, 0) for name in self._layers}, metrics
 
     def pass_metrics(self, names: Sequence[str] | None = None) -> PassMetrics:
         """Return metrics by name, by default those of the job, to add batches to."""
@@ -329,11 +342,11 @@ class TrainedNet:
 
     def close(self) -> None:
         """Close all nets."""
-        for sized in self._sized.values():
-            sized.net.close()
+        for ready in self._sized.values():
+            ready.net.close()
         self._sized.clear()
 
-    def _net(self, n: int) -> _Sized:
+    def _net(self, n: int) -> ReadyNet:
         """Return the net for batches of ``n`` records."""
         if n not in self._sized:
             if len(self._sized) == MAX_SIZES:
@@ -343,18 +356,18 @@ class TrainedNet:
         self._sized.move_to_end(n)
         return self._sized[n]
 
-    def _make(self, n: int) -> _Sized:
+    def _make(self, n: int) -> ReadyNet:
         net = self._build(with_batchsize(self._job, n), self._trained.ops)
         net.context.class_names = self._trained.class_names
         with self._computing(net), locate_errors(lambda: "the net"):
             for layer in net.layers:
                 if isinstance(layer, StoreInput):
                     layer.read_statistics()
-            algorithm = prepare_net(net, self._job, self._trained.initial, self._trained.shared)
+            ready = ReadyNet(net, self._job, self._trained.initial, self._trained.shared)
         self._trained.initial.release()
         # a layer may have loaded others
         self._pools = ThreadPools()
-        return _Sized(net, algorithm)
+        return ready
 
     def _build(self, job: JobConf, ops: Ops | None = None) -> NeuralNet:
         net = build(job, self._phase, self._layers, labels=not self._layers, ops=ops)

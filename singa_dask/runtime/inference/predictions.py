@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.errors import ConfigError
-from singa_dask.runtime.inference.tasks import PartResult
+from singa_dask.runtime.inference.tasks import TaskResult
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Predicted:
     ----------
     url : str
         As given by the user.
-    parts : sequence of PartResult
+    parts : sequence of TaskResult
         In order. For each time step, records have pairs of class and probability, the most likely first.
     """
 
     url: str
-    parts: Sequence[PartResult]
+    parts: Sequence[TaskResult]
 
     @property
     def count(self) -> int:

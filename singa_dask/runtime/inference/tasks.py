@@ -1,13 +1,14 @@
-"""Parts of an inference: some whole batches of records, which any process can compute.
+"""Tasks of an inference: some whole batches of records, which any process can compute.
 
 The records of a batch do not depend on which process computes it, so metrics, features and predictions are the same for
 any number of workers. If each record is used once, batches have the size of the job, in file order; the remaining
-records are a smaller batch in a part of its own.
+records are a smaller batch in a task of its own.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -21,38 +22,37 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data import STORES, Arrays, fs
 from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores.class_names import ClassNames
-from singa_dask.errors import Aborted, ConfigError
+from singa_dask.errors import Aborted, ConfigError, NumericError
 from singa_dask.layers import StoreInput
-from singa_dask.layers.metrics import Totals
+from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.inference.net import build, keep_outputs, load_modules, locate_errors, prepare_net
+from singa_dask.runtime.inference.net import MetricSums, ReadyNet, build, keep_outputs, load_modules, locate_errors
 from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
 from singa_dask.runtime.planning.nets import find_ops
 from singa_dask.runtime.planning.passes import divide, is_sequential, with_batchsize
 from singa_dask.runtime.planning.resources import limit_process, limit_thread
-from singa_dask.training import Algorithm
 from singa_dask.training.pass_metrics import PassMetrics, State
 
 
-class PartResult(NamedTuple):
-    """Result of a part.
+class TaskResult(NamedTuple):
+    """Result of a task.
 
     Attributes
     ----------
-    part : Part
+    task : InferenceTask
     metrics : list of dict
-        (sum, count) of each metric, for each batch; of means times ``weight`` of the part.
+        (sum, count) of each metric, for each batch; of means times ``weight`` of the task.
     arrays : list of dict of str to ndarray
         Outputs of each layer, if they are not written to a folder.
     bad_records : int
     files : list of str
-        URL of the file of each record, if the part keeps them and each record has its own file.
+        URL of the file of each record, if the task keeps them and each record has its own file.
     state : State
-        Of the `PassMetrics` of the part.
+        Of the `PassMetrics` of the task.
     """
 
-    part: Part
+    task: InferenceTask
     metrics: list[Totals]
     arrays: list[Arrays]
     bad_records: int
@@ -61,7 +61,7 @@ class PartResult(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class InferenceTask:
     """Some batches to compute with a net; call it to compute them. Holds only text and numbers.
 
     Attributes
@@ -88,7 +88,7 @@ class Part:
         The user's own modules.
     n_threads : int
     index, first, n_batches, batchsize : int
-        Index among the parts; number of records before the first batch; number of batches, and records of each.
+        Index among the tasks; number of records before the first batch; number of batches, and records of each.
     weight : float
         Records of a batch by those of a whole one.
     metric_names : tuple of str
@@ -126,8 +126,8 @@ class Part:
         """``label_layers``, if not empty."""
         return self.label_layers or ("",) * len(self.layers)
 
-    def __call__(self) -> PartResult:
-        """Compute the part.
+    def __call__(self) -> TaskResult:
+        """Compute the task.
 
         Raises
         ------
@@ -144,50 +144,37 @@ class Part:
             stack.enter_context(explain_memory_errors(lambda: [net]))
             stack.enter_context(ops.activate())
             stack.callback(net.close)
-            return _compute(self, net)
+            return _compute(self, job, net)
 
     def url(self, layer: str) -> str:
         """Return the URL that the outputs of a layer are written to."""
         return fs.join(self.folder, f"{self.layers.index(layer)}-{self.index:05d}.arrow")
 
 
-def _compute(part: Part, net: NeuralNet) -> PartResult:
-    """Compute a part with a net that has no memory yet."""
-    algorithm = _prepare(part, net)
-    metrics: list[Totals] = []
-    of_pass = PassMetrics(net, part.metric_names)
-    kept: list[list[Arrays]] = [[] for _ in part.layers]
-    for _ in range(part.n_batches):
-        check_wanted()
-        with locate_errors(lambda: f"layer {algorithm.layer.name if algorithm.layer else '?'}"):
-            algorithm.test_one_batch(Phase(part.phase))
-        of_pass.add(net)
-        metrics.append(net.take_metrics(part.weight))
-        for name, labels, arrays in zip(part.layers, part.labels_of_layers, kept, strict=False):
-            arrays.append(keep_outputs(net, name, part.labels, part.topk, labels))
-        report(part.batchsize)
-    joined = [{key: np.concatenate([each[key] for each in arrays]) for key in arrays[0]} for arrays in kept]
-    inputs = _inputs(net)
-    bad = len(set().union(*(layer.reader.bad_ids() for layer in inputs)))
-    files = inputs[0].reader.record_files(part.first, part.first + part.n_records) if part.files else []
-    for name, values in zip(part.layers, joined, strict=True) if part.folder else ():
-        STORES.find("arrow").write(part.url(name), values)
-    return PartResult(part, metrics, [] if part.folder else joined, bad, files, of_pass.state())
-
-
-def _prepare(part: Part, net: NeuralNet) -> Algorithm:
-    """Give a net memory, the values of checkpoints, and the first records of a part; return its algorithm."""
-    job = JobConf.from_json(part.job, REGISTRIES)
-    initial = InitialValues(job, part.init_from)
+def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
+    """Compute a task with a net that has no memory yet."""
+    initial = InitialValues(job, task.init_from)
     net.context.class_names = ClassNames(initial.learned())
-    for layer in _inputs(net):
-        layer.passed = part.first
+    inputs = [layer for layer in net.layers if isinstance(layer, StoreInput)]
+    for layer in inputs:
+        layer.passed = task.first
         layer.reader.read_ahead()
-    return prepare_net(net, job, initial)
-
-
-def _inputs(net: NeuralNet) -> list[StoreInput]:
-    return [layer for layer in net.layers if isinstance(layer, StoreInput)]
+    ready = ReadyNet(net, job, initial)
+    of_pass = PassMetrics(net, task.metric_names)
+    metrics: list[Totals] = []
+    batches: list[list[Arrays]] = [[] for _ in task.layers]
+    for _ in range(task.n_batches):
+        check_wanted()
+        metrics.append(ready.compute(Phase(task.phase), of_pass, task.weight))
+        for name, label_layer, arrays in zip(task.layers, task.labels_of_layers, batches, strict=False):
+            arrays.append(keep_outputs(net, name, task.labels, task.topk, label_layer))
+        report(task.batchsize)
+    joined = [{key: np.concatenate([batch[key] for batch in arrays]) for key in arrays[0]} for arrays in batches]
+    bad = len(set().union(*(layer.reader.bad_ids() for layer in inputs)))
+    files = inputs[0].reader.record_files(task.first, task.first + task.n_records) if task.files else []
+    for name, values in zip(task.layers, joined, strict=True) if task.folder else ():
+        STORES.find("arrow").write(task.url(name), values)
+    return TaskResult(task, metrics, [] if task.folder else joined, bad, files, of_pass.state())
 
 
 def check_wanted() -> None:
@@ -207,13 +194,13 @@ def check_wanted() -> None:
         raise Aborted("the task was cancelled")
 
 
-PART_BYTES = 64 << 20
+TASK_BYTES = 64 << 20
 # several, to show progress and to balance the load
-PARTS_PER_WORKER = 4
+TASKS_PER_WORKER = 4
 
 
-class Facts(NamedTuple):
-    """Facts of a net and its records that decide how to divide them into parts.
+class NetFacts(NamedTuple):
+    """NetFacts of a net and its records that decide how to divide them into tasks.
 
     Attributes
     ----------
@@ -225,7 +212,7 @@ class Facts(NamedTuple):
     record_bytes : int
         Bytes of outputs for one record.
     class_names : tuple of tuple of str
-        For each layer of the part: names of its classes by label; empty if the checkpoint has none.
+        For each layer of the task: names of its classes by label; empty if the checkpoint has none.
     """
 
     n_records: int | None
@@ -235,14 +222,14 @@ class Facts(NamedTuple):
     class_names: tuple[tuple[str, ...], ...] = ()
 
 
-def inspect_net(part: Part) -> Facts:
-    """Return the facts of the net of a part and of its records."""
+def inspect_net(task: InferenceTask) -> NetFacts:
+    """Return the facts of the net of a task and of its records."""
     with locate_errors(lambda: "the net"):
-        load_modules(part.sources)
-        job = JobConf.from_json(part.job, REGISTRIES)
-        find_ops(job, device_of_part(job, part.index))  # raises an error if they are not available
-        net = build(job, Phase(part.phase), part.layers, part.labels)
-        net.context.class_names = ClassNames(InitialValues(job, part.init_from).learned())
+        load_modules(task.sources)
+        job = JobConf.from_json(task.job, REGISTRIES)
+        find_ops(job, device_of_part(job, task.index))  # raises an error if they are not available
+        net = build(job, Phase(task.phase), task.layers, task.labels)
+        net.context.class_names = ClassNames(InitialValues(job, task.init_from).learned())
         net.check_sources()
         inputs = [layer for layer in net.layers if layer.traits.is_input]
         stores = [layer for layer in inputs if isinstance(layer, StoreInput)]
@@ -254,29 +241,29 @@ def inspect_net(part: Part) -> Facts:
             layer.conf_name for layer in net.layers if is_sequential(layer) or (len(sizes) > 1 and layer in stores)
         ]
         n_bytes = sum(
-            4 * layer.features[0].size * layer.site.n_steps for layer in net.layers if layer.conf_name in part.layers
+            4 * layer.features[0].size * layer.site.n_steps for layer in net.layers if layer.conf_name in task.layers
         )
-        return Facts(
+        return NetFacts(
             n_records=counts.pop() if same else None,
             batchsize=sizes.pop() if same else max((layer.features[0].shape[0] for layer in inputs), default=1),
             sequential=sequential[0] if sequential else "",
-            record_bytes=1 if part.topk else n_bytes,
-            class_names=tuple(map(net.context.class_names.known_for, part.labels_of_layers)),
+            record_bytes=1 if task.topk else n_bytes,
+            class_names=tuple(map(net.context.class_names.known_for, task.labels_of_layers)),
         )
 
 
-def plan_parts(part: Part, facts: Facts, steps: int, n_workers: int) -> list[Part]:
-    """Divide batches into parts.
+def plan_tasks(task: InferenceTask, facts: NetFacts, steps: int, n_workers: int) -> list[InferenceTask]:
+    """Divide batches into tasks.
 
     Parameters
     ----------
-    part : Part
-        With the fields that all parts have in common.
-    facts : Facts
+    task : InferenceTask
+        With the fields that all tasks have in common.
+    facts : NetFacts
     steps : int
         Number of batches; 0 for all records, each once.
     n_workers : int
-        Number of parts that can be computed at the same time.
+        Number of tasks that can be computed at the same time.
 
     Raises
     ------
@@ -295,15 +282,35 @@ def plan_parts(part: Part, facts: Facts, steps: int, n_workers: int) -> list[Par
             f"layer {facts.sequential!r} takes batches of {size} only, and {facts.n_records} records leave {rest}. "
             "Give the number of batches, steps."
         )
-    most = max(1, PART_BYTES // max(1, facts.record_bytes * size))
-    each = n if facts.sequential else min(most, math.ceil(n / (PARTS_PER_WORKER * n_workers)))
+    most = max(1, TASK_BYTES // max(1, facts.record_bytes * size))
+    each = n if facts.sequential else min(most, math.ceil(n / (TASKS_PER_WORKER * n_workers)))
     cuts = [(first, min(each, n - first)) for first in range(0, n, max(each, 1))]
-    parts = [
-        replace(part, index=i, first=first * size, n_batches=n_batches, batchsize=size)
+    tasks = [
+        replace(task, index=i, first=first * size, n_batches=n_batches, batchsize=size)
         for i, (first, n_batches) in enumerate(cuts)
     ]
     if rest:
-        job = with_batchsize(JobConf.from_json(part.job, REGISTRIES), rest).model_dump_json()
-        last = replace(part, job=job, index=len(parts), first=n * size, n_batches=1, batchsize=rest, weight=rest / size)
-        parts.append(last)
-    return parts
+        job = with_batchsize(JobConf.from_json(task.job, REGISTRIES), rest).model_dump_json()
+        last = replace(task, job=job, index=len(tasks), first=n * size, n_batches=1, batchsize=rest, weight=rest / size)
+        tasks.append(last)
+    return tasks
+
+
+def merge_metrics(tasks: Sequence[TaskResult | MetricSums], of_pass: PassMetrics | None = None) -> dict[str, float]:
+    """Return the mean of each metric over the batches of all tasks, and those of the pass.
+
+    Raises
+    ------
+    NumericError
+        A mean is not finite.
+    """
+    totals = add_totals(each for done in tasks for each in done.metrics)
+    means = {name: total / count for name, (total, count) in totals.items() if count}
+    for name, mean in means.items():
+        if not math.isfinite(mean):
+            raise NumericError(f"{name} is not finite. Check the checkpoint and the data.")
+    if of_pass:
+        for done in tasks:
+            of_pass.merge(done.state)
+        means |= of_pass.values()
+    return means
