@@ -14,7 +14,6 @@ from typing import Any, ClassVar, TypeVar
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 from dask.base import is_dask_collection
 from distributed import Client
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -27,7 +26,7 @@ from singa_dask.data import fs
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError
 from singa_dask.estimators.checked import (
-    Records,
+    FitRecords,
     SparseRecords,
     checked_features,
     checked_records,
@@ -53,10 +52,10 @@ from singa_dask.estimators.parameters import (
 )
 from singa_dask.exports.importing import import_into
 from singa_dask.jobs import Job, train
+from singa_dask.ops.contract import Array
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.lookup import find_steps
 
-Array = npt.NDArray[Any]
 E = TypeVar("E", bound="SingaEstimator")
 
 
@@ -97,30 +96,9 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         run_dir: str | None = None,
         verbose: bool = False,
     ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.job = job
-        self.solver = solver
-        self.momentum = momentum
-        self.updater = updater
-        self.learning_rate_init = learning_rate_init
-        self.alpha = alpha
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.handle_unknown = handle_unknown
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.init_from = init_from
-        self.cluster = cluster
-        self.client = client
-        self.run_dir = run_dir
-        self.verbose = verbose
+        # scikit-learn wants each parameter as an attribute of its name, as it was given
+        given = locals()
+        self.__dict__ |= {name: given[name] for name in SingaEstimator._get_param_names()}
 
     def fit(self: E, X: Any, y: Any, sample_weight: Any = None) -> E:
         """Train a net: a new one, or with ``warm_start`` the fitted one.
@@ -133,7 +111,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         y : (n,), (n, labels) or (n, targets) array, series or frame
             The class of each record, 0 or 1 for each label, or the numbers to predict.
         sample_weight : (n,) array or series, optional
-            Weight of each record in the loss, from 0 on; by default 1. Records of weight 0 are left out. With X of Dask
+            Weight of each record in the loss, from 0 on; by default 1. FitRecords of weight 0 are left out. With X of Dask
             of the same partitions. A ``job`` needs a WeightInput for it.
 
         Returns
@@ -253,7 +231,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             warnings.warn(f"early_stopping: better values than those of step {best} were not kept.", stacklevel=4)
         return curve, len(scores) or math.ceil(job.conf.train_steps / job.conf.disp_freq)
 
-    def _split(self, records: Records, n_held_out: int) -> tuple[Any, Any]:
+    def _split(self, records: FitRecords, n_held_out: int) -> tuple[Any, Any]:
         """Return the records to train with, and those to hold out: row numbers, or which they are by arrays of Dask."""
         n = len(records.y)
         if not 2 <= n_held_out < n:
@@ -272,7 +250,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         )
         return np.sort(train_rows), np.sort(held_out)
 
-    def _scorer(self, fit: LocalFit, x: Any, records: Records, rows: Array) -> Callable[[], float]:
+    def _scorer(self, fit: LocalFit, x: Any, records: FitRecords, rows: Array) -> Callable[[], float]:
         """Return a function that computes the score of a fit on some records."""
         x, y = x[rows], records.y[rows]
         weights = None if records.weights is None else records.weights[rows]
@@ -314,7 +292,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         given = (y, self.predict(X), sample_weight)
         return self._score(*(each.compute() if is_dask_collection(each) else each for each in given))
 
-    def _targets(self, records: Records, goes_on: bool, classes: Any) -> tuple[Any, int]:
+    def _targets(self, records: FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
         """Return what the net learns, labels (N,) int32 or targets (N, K) float32, and the number of its outputs."""
         raise NotImplementedError
 
@@ -387,9 +365,6 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-Array = npt.NDArray[Any]
-
-
 @documented
 class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
     """Classifier: by default a multi-layer perceptron with a SoftmaxLoss, else the net of a job.
@@ -444,7 +419,7 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
     def _loss(self) -> str:
         return "SigmoidCrossEntropyLoss" if self._is_multilabel else "SoftmaxLoss"
 
-    def _targets(self, records: Records, goes_on: bool, classes: Any) -> tuple[Any, int]:
+    def _targets(self, records: FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
         y = records.y
         is_multilabel = y.ndim == 2
         if is_multilabel and not set(records.y_facts.distinct.tolist()) <= {0, 1}:
@@ -519,9 +494,6 @@ def _shown(classes: Iterable[Any]) -> str:
     return ", ".join(sorted(map(str, classes)))
 
 
-Array = npt.NDArray[Any]
-
-
 @documented
 class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
     """Regressor: by default a multi-layer perceptron with a EuclideanLoss, else the net of a job.
@@ -547,7 +519,7 @@ class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
     def _loss(self) -> str:
         return "EuclideanLoss"
 
-    def _targets(self, records: Records, goes_on: bool, classes: Any) -> tuple[Any, int]:
+    def _targets(self, records: FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
         y, moments = records.y, records.y_facts.moments
         targets = y.reshape(len(y), -1)
         if not goes_on:

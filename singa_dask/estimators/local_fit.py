@@ -13,7 +13,6 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from dask.base import is_dask_collection
 
 from singa_dask import modules
@@ -27,6 +26,7 @@ from singa_dask.jobs.datasets.hosts import local_parts
 from singa_dask.jobs.datasets.making import as_datasets
 from singa_dask.layers import Param, StoreInput
 from singa_dask.net import NeuralNet
+from singa_dask.ops.contract import Array
 from singa_dask.runtime import missing_gpus
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.checkpoints.lookup import load_manifest, load_values
@@ -37,8 +37,6 @@ from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import build_net, find_ops
 from singa_dask.runtime.planning.resources import ThreadPools
 from singa_dask.training import ALGORITHMS, UPDATERS, Algorithm, initial_values
-
-Array = npt.NDArray[Any]
 
 MAX_BATCHES, MAX_VALUES = 10, 1 << 20
 """Batches of flat records that are computed together, and their values."""
@@ -135,8 +133,6 @@ def _read(text: str, *state: Any) -> FittedNet:
     load_modules(sources)
     return FittedNet(JobConf.from_json(text, REGISTRIES), *state)
 
-
-Array = npt.NDArray[Any]
 
 OTHER_NET = (
     "the fitted values are those of another net. Expected the layers of the fit before. Call fit with "

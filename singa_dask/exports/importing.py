@@ -28,7 +28,7 @@ from singa_dask.runtime.checkpoints.manifest import MANIFEST, write_manifest
 KEYS = ("param", "rows", "transpose")
 
 
-class Entry(NamedTuple):
+class MapEntry(NamedTuple):
     """What becomes of an array.
 
     Attributes
@@ -111,7 +111,7 @@ def import_into(
     params = {name: kept.owner for name, kept in net_of_params(job).logical.items()}
     problems: list[str] = []
     if map is None:
-        entries = [Entry(name, name) for name in arrays if name in params]
+        entries = [MapEntry(name, name) for name in arrays if name in params]
         unused = [name for name in arrays if name not in params]
     else:
         entries = list(_entries(map, arrays, params, problems))
@@ -143,7 +143,7 @@ def read_map(map: Mapping[str, Any] | str | os.PathLike[str] | None) -> Mapping[
 
 def _entries(
     map: Mapping[str, Any], arrays: Mapping[str, np.ndarray], params: Mapping[str, Param], problems: list[str]
-) -> Iterator[Entry]:
+) -> Iterator[MapEntry]:
     """Yield what a map says, as far as it is right."""
     taken: set[str] = set()
     for name, said in map.items():
@@ -153,7 +153,7 @@ def _entries(
         for each in said if isinstance(said, list) else [] if said is None else [said]:
             given = {"param": each} if isinstance(each, str) else each
             try:
-                entry = Entry(name, **_checked(given))
+                entry = MapEntry(name, **_checked(given))
             except ConfigError as error:
                 problems.append(f"map: {name}: {error}")
                 continue
@@ -167,7 +167,7 @@ def _entries(
 
 
 def _checked(given: Any) -> dict[str, Any]:
-    """Return one entry of a map, as `Entry` takes it."""
+    """Return one entry of a map, as `MapEntry` takes it."""
     if not isinstance(given, dict) or not isinstance(given.get("param"), str):
         raise ConfigError(f"expected the name of a param, or a map with the key param, got {given!r}.")
     for key in given:
@@ -182,7 +182,7 @@ def _checked(given: Any) -> dict[str, Any]:
 
 
 def _values(
-    entries: Sequence[Entry], arrays: Mapping[str, np.ndarray], params: Mapping[str, Param], problems: list[str]
+    entries: Sequence[MapEntry], arrays: Mapping[str, np.ndarray], params: Mapping[str, Param], problems: list[str]
 ) -> dict[str, np.ndarray]:
     """Return the values of params, as far as arrays fit."""
     made = {}
@@ -222,7 +222,7 @@ def _proposal(arrays: Mapping[str, np.ndarray], params: Mapping[str, Param], tak
     free = sorted((name for name in arrays if name not in taken), key=_natural)
     made: dict[str, Any] = {name: name for name in arrays if name in taken}
     for param in (name for name in params if name not in taken):
-        for entry in (Entry(name, param, transpose) for transpose in (False, True) for name in free):
+        for entry in (MapEntry(name, param, transpose) for transpose in (False, True) for name in free):
             if _fit(entry.values(arrays[entry.name]), params[param].whole_shape) is not None:
                 made[entry.name] = {"param": param, "transpose": True} if entry.transpose else param
                 free.remove(entry.name)

@@ -14,7 +14,7 @@ from singa_dask.conf import load as load_file
 from singa_dask.conf.yaml_text import dump
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.checking import check, complete, warnings_on
-from singa_dask.jobs.pages import Nets, job_page
+from singa_dask.jobs.pages import JobNets, job_page
 
 HERE = "job"
 
@@ -106,7 +106,7 @@ class Job:
         ------
         ConfigError, CheckpointError, DataError
         """
-        return Nets(check(complete(self._file)))
+        return JobNets(check(complete(self._file)))
 
     def warnings(self) -> list[str]:
         """Return what is valid in the job, and probably not meant."""

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
@@ -28,6 +27,7 @@ from singa_dask.jobs.run import Run
 from singa_dask.layers import StoreInput
 from singa_dask.layers.records import StoreConf
 from singa_dask.observe.stored_run import StoredRun
+from singa_dask.ops.contract import Array
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints import singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
@@ -43,7 +43,7 @@ from singa_dask.runtime.planning.nets import build_net, find_ops
 ON_CPU = ("gpu=[]", "ops=auto")
 
 
-class Version(NamedTuple):
+class CheckpointVersion(NamedTuple):
     """Which values a checkpoint had: its step, and the checksum of its manifest."""
 
     step: int
@@ -62,7 +62,7 @@ class ModelSource:
         Text of the job, with every default.
     checkpoint : str
         URL of a step, or of a file of SINGA's.
-    version : Version
+    version : CheckpointVersion
     sources : tuple of Source
         The user's own modules.
     """
@@ -70,7 +70,7 @@ class ModelSource:
     url: str
     job: str
     checkpoint: str
-    version: Version
+    version: CheckpointVersion
     sources: tuple[modules.Source, ...] = ()
 
     def job_file(self) -> JobFile:
@@ -149,15 +149,13 @@ def _of_step(url: str, step: int) -> str:
     return steps[step]
 
 
-def _version_of(checkpoint: str) -> Version:
+def _version_of(checkpoint: str) -> CheckpointVersion:
     place = singa_checkpoint.parse(checkpoint)
     if place and not fs.is_dir(checkpoint):
-        return Version(place[1], str(fs.size(checkpoint)))
+        return CheckpointVersion(place[1], str(fs.size(checkpoint)))
     found = Checkpoint(checkpoint)
-    return Version(found.step, str(found.manifest.get("sha256", "")))
+    return CheckpointVersion(found.step, str(found.manifest.get("sha256", "")))
 
-
-Array = npt.NDArray[Any]
 
 # models that a process keeps which were sent to it, so that their values are read once
 MAX_RECEIVED = 2

@@ -23,6 +23,7 @@ from singa_dask.errors import DataError
 from singa_dask.layers import StoreInput
 from singa_dask.layers.records import StoreConf, check_shape
 from singa_dask.layers.table_input import LabelInput, TargetInput, WeightInput
+from singa_dask.ops.contract import Array
 from singa_dask.runtime.inference.net import TrainedNet
 
 # rows of a frame that are looked through at a time
@@ -92,19 +93,34 @@ def as_records(
 
 def _as_table(x: Any, name: str) -> Any:
     """Return a dict of columns, or dicts of values by column, as a table; other data as they are."""
-    is_rows = isinstance(x, (list, tuple)) and len(x) > 0 and isinstance(x[0], Mapping)
-    if not is_rows and not isinstance(x, Mapping):
+    if isinstance(x, (list, tuple)) and len(x) and isinstance(x[0], Mapping):
+        x = _columns_of_rows(x, name)
+    elif not isinstance(x, Mapping):
         return x
+    columns = {}
+    for column, values in x.items():
+        try:
+            columns[str(column)] = pa.array(values)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            raise DataError(f"{name}, column {str(column)!r}: expected values of one type: {error}.") from None
     try:
-        if not is_rows:
-            return pa.table({str(column): pa.array(values) for column, values in x.items()})
-        # a name that is wrong must not become a missing value
-        row = next((i for i, each in enumerate(x) if each.keys() != x[0].keys()), None)
-        if row is not None:
-            raise DataError(f"{name}, row {row}: columns {', '.join(x[row])}, but {', '.join(x[0])} in the first one.")
-        return pa.Table.from_pylist(list(x))
-    except (pa.ArrowException, AttributeError, TypeError, ValueError) as error:
-        raise DataError(f"{name}: expected a list of values for each column: {error}.") from None
+        return pa.table(columns)
+    except (pa.ArrowException, ValueError) as error:
+        raise DataError(f"{name}: expected as many values in each column: {error}.") from None
+
+
+def _columns_of_rows(rows: Sequence[Any], name: str) -> dict[str, list[Any]]:
+    """Return the columns of records with a value for each column; a wrong name must not become a missing value."""
+    first = rows[0].keys()
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise DataError(f"{name}, row {number}: not an object, as the first one is.")
+        if row.keys() != first:
+            column = min(row.keys() ^ first, key=str)
+            what = "a key that the first object lacks" if column in row else "lacks this key of the first object"
+            where = f"{name}, row {number}, {str(column)[:40]!r}"
+            raise DataError(f"{where}: {what}. Say null, or None, for a missing value.")
+    return {column: [row[column] for row in rows] for column in first}
 
 
 # -- arrays --------------------------------------------------------------------------------------------------
@@ -154,12 +170,12 @@ class _Rows(Given):
         return {"data": data}
 
 
-def _one(values: npt.NDArray[Any], shape: tuple[int, ...]) -> str:
+def _one(values: Array, shape: tuple[int, ...]) -> str:
     """Return a hint about an array that is one record."""
     return " This is the shape of one record: give x[None]." if values.shape == shape else ""
 
 
-def _numbers_of(x: Any, name: str) -> npt.NDArray[Any]:
+def _numbers_of(x: Any, name: str) -> Array:
     """Return a frame of numbers as an array, for a net that was trained on records without names."""
     table = _table(x, name)
     for column in table.schema:
@@ -385,7 +401,7 @@ class LabelReader:
             found[self._features.conf_name] = {"label": self._numbered(values, self._features)}
         return found
 
-    def _pick(self, columns: Mapping[str, Any] | None, y: Any, names: list[str]) -> npt.NDArray[Any]:
+    def _pick(self, columns: Mapping[str, Any] | None, y: Any, names: list[str]) -> Array:
         """Return the columns of these names, or ``y`` itself if that is all."""
         wanted = len(self._wanted())
         if columns is None or (len(columns) == 1 and wanted == 1):
@@ -403,7 +419,7 @@ class LabelReader:
             raise DataError(f"y: {n} for {self._n} records. Expected one for each.")
         return values
 
-    def _numbers(self, values: npt.NDArray[Any], n_targets: int) -> npt.NDArray[np.float32]:
+    def _numbers(self, values: Array, n_targets: int) -> npt.NDArray[np.float32]:
         if values.dtype.kind not in "biuf" or values.size != self._n * n_targets:
             raise DataError(f"y: {values.dtype} {values.shape}, expected numbers {(self._n, n_targets)}.")
         found = values.reshape(self._n, n_targets).astype(np.float32)
@@ -411,7 +427,7 @@ class LabelReader:
             raise DataError(f"y, row {int((~np.isfinite(found)).any(axis=1).argmax())}: a target is not finite.")
         return found
 
-    def _numbered(self, values: npt.NDArray[Any], layer: StoreInput) -> npt.NDArray[np.int32]:
+    def _numbered(self, values: Array, layer: StoreInput) -> npt.NDArray[np.int32]:
         """Return the numbers of classes."""
         if values.size != self._n:
             raise DataError(f"y: shape {values.shape}, expected {(self._n,)}: a label for each record.")

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from dask.base import compute
 from dask.delayed import delayed
 from distributed import Client
@@ -21,6 +20,7 @@ from singa_dask.jobs.clusters import check_client
 from singa_dask.jobs.model import Model, find_source, load_model
 from singa_dask.jobs.run import Run
 from singa_dask.jobs.stored import PHASES, StoredNet, StoredRecords, use_workers
+from singa_dask.ops.contract import Array
 from singa_dask.runtime.inference.job import has_classes, predicted_layer
 from singa_dask.runtime.inference.predictions import labels_of
 
@@ -195,9 +195,7 @@ def _stored(model: Trained, client: Client | str | None, call: str) -> tuple[Sto
     return StoredNet(source.job_file(), (source.checkpoint,), workers, source.sources), source.url
 
 
-def _predict_stored(
-    net: StoredNet, url: str, records: StoredRecords, layer: str | None, proba: bool
-) -> npt.NDArray[Any]:
+def _predict_stored(net: StoredNet, url: str, records: StoredRecords, layer: str | None, proba: bool) -> Array:
     layer = layer or predicted_layer(net.read.job, Phase.TEST)
     classes = has_classes(net.read.job, layer)
     if proba and not classes:
@@ -235,7 +233,7 @@ def _is_dask(data: Any) -> bool:
     return _is_of(data, "dask.array", "Array") or _is_of(data, "dask.dataframe", "DataFrame", "Series")
 
 
-def _map(function: Callable[[Any], npt.NDArray[Any]], data: Any, names: tuple[str, ...] = ()) -> Any:
+def _map(function: Callable[[Any], Array], data: Any, names: tuple[str, ...] = ()) -> Any:
     """Return what a function of some records makes of all data."""
     if _is_of(data, "dask.array", "Array"):
         return _map_blocks(function, data)
@@ -246,7 +244,7 @@ def _map(function: Callable[[Any], npt.NDArray[Any]], data: Any, names: tuple[st
     return _on_frame(function, names, data) if _is_of(data, "pandas", "DataFrame") else function(data)
 
 
-def _map_blocks(function: Callable[[Any], npt.NDArray[Any]], data: Any) -> Any:
+def _map_blocks(function: Callable[[Any], Array], data: Any) -> Any:
     whole = data.rechunk(dict.fromkeys(range(1, data.ndim), -1))
     one = function(np.empty((0, *whole.shape[1:]), whole.dtype))
     return whole.map_blocks(
@@ -259,7 +257,7 @@ def _map_blocks(function: Callable[[Any], npt.NDArray[Any]], data: Any) -> Any:
     )
 
 
-def _on_block(function: Callable[[Any], npt.NDArray[Any]], block: Any, block_info: Any = None) -> npt.NDArray[Any]:
+def _on_block(function: Callable[[Any], Array], block: Any, block_info: Any = None) -> Array:
     try:
         return function(block)
     except DataError as error:
@@ -267,7 +265,7 @@ def _on_block(function: Callable[[Any], npt.NDArray[Any]], block: Any, block_inf
 
 
 def _on_partition(
-    function: Callable[[Any], npt.NDArray[Any]], names: tuple[str, ...], frame: Any, partition_info: Any = None
+    function: Callable[[Any], Array], names: tuple[str, ...], frame: Any, partition_info: Any = None
 ) -> Any:
     try:
         return _on_frame(function, names, frame)
@@ -275,7 +273,7 @@ def _on_partition(
         raise DataError(f"partition {partition_info['number']}: {error}") from error
 
 
-def _on_frame(function: Callable[[Any], npt.NDArray[Any]], names: tuple[str, ...], frame: Any) -> Any:
+def _on_frame(function: Callable[[Any], Array], names: tuple[str, ...], frame: Any) -> Any:
     """Return what a function makes of a frame of pandas, with its index."""
     pandas = sys.modules["pandas"]
     values = function(frame)

@@ -15,7 +15,7 @@ from singa_dask.conf.explain import suggest_key
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.checking import warnings_on
 from singa_dask.jobs.clusters import check_client, cluster_of
-from singa_dask.jobs.datasets.binding import check_names, check_shapes, check_weights, fit_to_data
+from singa_dask.jobs.datasets.binding import check_data, fit_to_data
 from singa_dask.jobs.datasets.hosts import local_parts, placed
 from singa_dask.jobs.datasets.making import as_datasets
 from singa_dask.jobs.job import Job
@@ -105,9 +105,7 @@ def start(
     if queue and not elsewhere:
         raise ConfigError("queue needs a cluster that is there without this program. Give its client.")
     datasets = as_datasets(data, client if isinstance(client, Client) else None)
-    check_names(job.file, datasets, needed=not elsewhere)
-    check_shapes(job.file, datasets)
-    check_weights(job.file, datasets)
+    check_data(job.file, datasets, needed=not elsewhere)
     try:
         conf, datasets = fit_to_data(job.conf, datasets)
     except ConfigError as error:

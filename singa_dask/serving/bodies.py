@@ -1,4 +1,4 @@
-"""Limits of a server: sizes of requests and batches, and how long a request may take."""
+"""Bodies of requests and answers, JSON, arrays of NumPy and pictures, and the limits on them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from singa_dask.data.codecs.image import image_size
 from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
 from singa_dask.errors import DataError
+from singa_dask.ops.contract import Array
 
 # bodies of the greatest size that are in memory at a time
 MAX_BODIES = 8
@@ -72,8 +71,6 @@ class Refused(Exception):
         self.status, self.headers = status, headers
 
 
-Array = npt.NDArray[Any]
-
 JSON, NPY = "application/json", "application/x-npy"
 PICTURES = tuple(f"image/{kind}" for kind in ("png", "jpeg", "webp", "bmp", "gif", "tiff"))
 OPTIONS = ("layer", "proba")
@@ -81,13 +78,12 @@ OPTIONS = ("layer", "proba")
 MAX_PIXELS = (1 << 30) // 12
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """A request for predictions.
 
     Attributes
     ----------
-    records : ndarray, Table, list of bytes, or list
+    records : ndarray, list of bytes, or list
         As `Model.encode` takes them.
     n : int
         Number of records.
@@ -131,7 +127,6 @@ def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: 
             raise Refused(400, 'records: expected a list, as in {"records": [[0.5, 1], [2, 3]]}.')
         # before they become arrays, which takes memory
         n = _checked(len(records), limits)
-        records = _table(records) if isinstance(records[0], dict) else records
     elif kind == NPY:
         records = _npy(body)
         n = _checked(len(records), limits)
@@ -174,26 +169,6 @@ def _json(body: bytes) -> dict[str, Any]:
     if unknown is not None:
         raise Refused(400, f"{unknown[:40]}: unknown key. Known: {', '.join(known)}.")
     return given
-
-
-def _table(records: list[Any]) -> pa.Table:
-    """Return objects with the same keys as a table."""
-    names = records[0].keys()
-    for row, record in enumerate(records):
-        if not isinstance(record, dict):
-            raise Refused(400, f"records, row {row}: not an object, as the first one is.")
-        # a wrong name must not become a missing value
-        if record.keys() != names:
-            name = min(record.keys() ^ names)
-            found = "a key that the first object lacks" if name in record else "lacks this key of the first object"
-            raise Refused(400, f"records, row {row}, {name[:40]!r}: {found}. Say null for a missing value.")
-    columns: dict[str, pa.Array] = {}
-    for name in names:
-        try:
-            columns[name] = pa.array([record[name] for record in records])
-        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-            raise Refused(400, f"records, column {name!r}: values of several types: {error}.") from None
-    return pa.table(columns)
 
 
 def _npy(body: bytes) -> Array:

@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -26,11 +25,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from singa_dask.errors import ConfigError, DataError, SingaError
 from singa_dask.jobs import Model
+from singa_dask.ops.contract import Array
 from singa_dask.redaction import redact
 from singa_dask.serving.batcher import Batcher
 from singa_dask.serving.bodies import JSON, NPY, Asked, Limits, Refused, read_body, to_npy
 
-Array = npt.NDArray[Any]
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -285,7 +284,7 @@ ENDS_WITHIN_S = 2.0
 TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class Server:
+class ModelServer:
     """Serves a model, by threads of its own, from `start` until `stop`.
 
     Parameters
@@ -359,7 +358,7 @@ class Server:
         if self._error is not None:
             raise self._error
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> ModelServer:
         self.start()
         return self
 

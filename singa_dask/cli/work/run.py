@@ -18,7 +18,7 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError, NumericError
 from singa_dask.jobs.clusters import cluster_of
 from singa_dask.jobs.datasets.hosts import placed
-from singa_dask.jobs.preparing import Place, changes_of, prepare_run
+from singa_dask.jobs.preparing import RunPlace, changes_of, prepare_run
 from singa_dask.observe import join_if_fits, short_url, start_progress, to_json
 from singa_dask.runtime import Driver, JobRun, Patience, Result, connect, plan_processes, remote_hosts, wait_for_room
 from singa_dask.runtime import detach as detach_job
@@ -121,7 +121,7 @@ def sets_of_listen(listen: str | None) -> tuple[str, ...]:
     return tuple(f"cluster.listen.{key}='{value}'" for key, value in values.items() if value)
 
 
-def tell_start(conf: JobConf, place: Place) -> None:
+def tell_start(conf: JobConf, place: RunPlace) -> None:
     """Print where the run is written, and where its initial values come from."""
     echo(f"run directory: {short_url(place.url)}", err=True)
     for url in () if place.checkpoint else place.init_from or conf.checkpoint_path:

@@ -31,7 +31,7 @@ def serve(
 ) -> None:
     """Answer requests for predictions until a signal comes."""
     # the package that it needs is looked for before the net is read
-    server_type = serving.Server
+    server_type = serving.ModelServer
     model = load_model(run, step, job=job_file, cpu=cpu, threads=threads)
     max_bytes = int(max_mb * (1 << 20))
     limits = serving.Limits(
