@@ -111,7 +111,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         y : (n,), (n, labels) or (n, targets) array, series or frame
             The class of each record, 0 or 1 for each label, or the numbers to predict.
         sample_weight : (n,) array or series, optional
-            Weight of each record in the loss, from 0 on; by default 1. FitRecords of weight 0 are left out. With X of Dask
+            Weight of each record in the loss, from 0 on; by default 1. Records of weight 0 are left out. With X of Dask
             of the same partitions. A ``job`` needs a WeightInput for it.
 
         Returns

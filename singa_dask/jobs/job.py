@@ -99,7 +99,7 @@ class Job:
         """
         return Job.of(loads(self.to_yaml(), HERE, _changes(set), cluster, REGISTRIES, with_lines=False))
 
-    def nets(self) -> Nets:
+    def nets(self) -> JobNets:
         """Build the nets of the job and check all that can be checked here; nothing is started.
 
         Raises

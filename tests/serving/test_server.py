@@ -123,8 +123,9 @@ def test_it_answers_what_has_arrived_and_ends(model: sd.Model) -> None:
 
 
 def test_a_port_in_use(model: sd.Model) -> None:
-    with ModelServer(model, Limits(4)) as server, pytest.raises(ConfigError, match=r"cannot listen there: Address already"):
-        ModelServer(model, Limits(4), port=int(server.url.rpartition(":")[2]))
+    with ModelServer(model, Limits(4)) as server:
+        with pytest.raises(ConfigError, match=r"cannot listen there: Address already"):
+            ModelServer(model, Limits(4), port=int(server.url.rpartition(":")[2]))
     with pytest.raises(ConfigError, match=r"cannot listen there: .*not known"):
         ModelServer(model, Limits(4), "no.such.host.invalid")
 
