@@ -116,16 +116,17 @@ def with_data(job: JobConf, layers: Sequence[str], url: str, backend: str | None
     ConfigError
         A layer does not read a store, or they read several.
     """
-    readers = [each for each in job.neuralnet.layer if each.name in layers]
-    for each in readers:
-        if not issubclass(LAYERS.find(each.type), StoreInput):
-            raise ConfigError(f"layer {each.name!r}, a {each.type}, reads no store, so it cannot read {url}.")
-    paths = dict.fromkeys(each.block(StoreConf).path for each in readers)
+    readers = [layer for layer in job.neuralnet.layer if layer.name in layers]
+    for reader in readers:
+        if not issubclass(LAYERS.find(reader.type), StoreInput):
+            raise ConfigError(f"layer {reader.name!r}, a {reader.type}, reads no store, so it cannot read {url}.")
+    paths = dict.fromkeys(reader.block(StoreConf).path for reader in readers)
     if len(paths) > 1:
         raise ConfigError(f"the net reads {' and '.join(paths)}, expected one store, to read {url}.")
     kept = [each for each in job.neuralnet.layer if outputs or each.type not in BESIDE_FEATURES or each in readers]
-    made = [_reading(each, url, backend, outputs) if each in readers else each for each in _without_outputs(kept)]
-    return job.with_layers(made)
+    while len(fed := [each for each in kept if {other.name for other in kept}.issuperset(each.srclayers)]) < len(kept):
+        kept = fed
+    return job.with_layers([_reading(each, url, backend, outputs) if each in readers else each for each in kept])
 
 
 def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> LayerConf:
@@ -138,8 +139,8 @@ def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> 
         if conf.missing == "skip":
             # results would not be those of the records in their order
             changes["missing"] = "error"
-    found = STORES.find(backend) if backend else None
-    if found is not None and backend != "table" and not found.table_format:
+    store = STORES.find(backend) if backend else None
+    if store is not None and backend != "table" and not store.table_format:
         # records that were converted from a table are its features
         changes |= {"features": [], "label": [], "target": [], "weight": "", "missing": "error", "categories": {}}
     if backend and backend != conf.backend and backend in STORES.names():
@@ -147,21 +148,14 @@ def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> 
         known = inspect.signature(STORES.find(backend)).parameters
         changes["user_conf"] = {name: value for name, value in conf.user_conf.items() if name in known}
     channels, *size = conf.shape if len(conf.shape) == 3 else [1, *conf.shape]
-    has_images = found is not None and found.holds == "images"
+    has_images = store is not None and store.holds == "images"
     if has_images and not conf.resize and len(size) == 2 and channels in (1, 3):
         changes |= {"resize": size, "channels": channels}
     if has_images:
         changes["layout"] = "NCHW"
-    is_text = found.holds == "text" if found else url.lower().endswith(STORES.find("csv").suffixes)
+    is_text = store.holds == "text" if store else url.lower().endswith(STORES.find("csv").suffixes)
     kind = {"type": "CSVInput" if is_text else "RecordInput"} if layer.type in ("CSVInput", "RecordInput") else {}
     return layer.with_block(conf.model_copy(update=changes)).model_copy(update=kind)
-
-
-def _without_outputs(layers: list[LayerConf]) -> list[LayerConf]:
-    """Return the layers whose sources are there."""
-    names = {each.name for each in layers}
-    kept = [each for each in layers if names.issuperset(each.srclayers)]
-    return kept if len(kept) == len(layers) else _without_outputs(kept)
 
 
 def _format(url: str, conf: StoreConf) -> str:
@@ -180,6 +174,17 @@ def _format(url: str, conf: StoreConf) -> str:
         return ""
 
 
+def _layers_of(job: JobConf, phase: Phase) -> dict[str, LayerConf]:
+    """Return the layers of the net of a phase by name."""
+    return {layer.name: layer for layer in job.neuralnet.layer if layer.in_phase(phase)}
+
+
+def _only(names: Sequence[str], what: str) -> str:
+    if len(names) == 1:
+        return names[0]
+    raise ConfigError(f"expected one layer with {what}, found: {', '.join(names) or 'none'}. Say which layer.")
+
+
 def classifier(job: JobConf, phase: Phase) -> str:
     """Return the layer with the class probabilities in a phase: the only SoftmaxLoss, or the only Softmax.
 
@@ -188,12 +193,9 @@ def classifier(job: JobConf, phase: Phase) -> str:
     ConfigError
         There is none, or there are several.
     """
-    for kinds in (LOSSES, SOFTMAXES):
-        names = [layer.name for layer in job.neuralnet.layer if layer.in_phase(phase) and layer.type in kinds]
-        if len(names) == 1:
-            return names[0]
-    found = ", ".join(names) or "none"
-    raise ConfigError(f"expected one layer with the probabilities of classes, found: {found}. Say which layer.")
+    types = {name: layer.type for name, layer in _layers_of(job, phase).items()}
+    losses, softmaxes = ([name for name in types if types[name] in kinds] for kinds in (LOSSES, SOFTMAXES))
+    return _only(losses if len(losses) == 1 else softmaxes, "the probabilities of classes")
 
 
 def output_layers(job: JobConf, phase: Phase) -> list[str]:
@@ -202,15 +204,15 @@ def output_layers(job: JobConf, phase: Phase) -> list[str]:
     They are the losses that compute probabilities, and what other losses compare; without a loss, the layers that no
     other one reads.
     """
-    layers = {each.name: each for each in job.neuralnet.layer if each.in_phase(phase)}
+    layers = _layers_of(job, phase)
     traits = {name: LAYERS.find(each.type).traits for name, each in layers.items()}
     losses = sorted((each for name, each in layers.items() if traits[name].is_loss), key=_compares)
     if losses:
-        found = [
-            next((source for source in each.srclayers if _compares(each) and not traits[source].is_input), each.name)
-            for each in losses
-        ]
-        return list(dict.fromkeys(found))
+        compared = (
+            next((source for source in loss.srclayers if _compares(loss) and not traits[source].is_input), loss.name)
+            for loss in losses
+        )
+        return list(dict.fromkeys(compared))
     # those that sort scores, count and write files are for people
     ends = [name for name in layers if not (traits[name].is_input or traits[name].is_output)]
     return [name for name in ends if not any(name in layers[other].srclayers for other in ends)]
@@ -229,12 +231,7 @@ def output_layer(job: JobConf, phase: Phase) -> str:
     ConfigError
         There is none, or there are several `output_layers`.
     """
-    names = output_layers(job, phase)
-    if len(names) == 1:
-        return names[0]
-    raise ConfigError(
-        f"expected one layer with the values to predict, found: {', '.join(names) or 'none'}. Say which layer."
-    )
+    return _only(output_layers(job, phase), "the values to predict")
 
 
 def predicted_layer(job: JobConf, phase: Phase) -> str:
@@ -245,7 +242,7 @@ def predicted_layer(job: JobConf, phase: Phase) -> str:
     ConfigError
         There is none, or there are several.
     """
-    if any(each.type in SOFTMAXES and each.in_phase(phase) for each in job.neuralnet.layer):
+    if any(layer.type in SOFTMAXES for layer in _layers_of(job, phase).values()):
         return classifier(job, phase)
     return output_layer(job, phase)
 
@@ -267,13 +264,13 @@ def has_values(job: JobConf, phase: Phase, layer: str) -> bool:
 
 def _compared_by(job: JobConf, phase: Phase, layer: str) -> str:
     """Return the first loss that compares the values of a layer with targets; empty if there is none."""
-    losses = (each for each in job.neuralnet.layer if each.in_phase(phase) and LAYERS.find(each.type).traits.is_loss)
-    return next((each.name for each in losses if _compares(each) and layer in each.srclayers[:1]), "")
+    losses = (each for each in _layers_of(job, phase).values() if LAYERS.find(each.type).traits.is_loss)
+    return next((loss.name for loss in losses if _compares(loss) and layer in loss.srclayers[:1]), "")
 
 
 def target_names(job: JobConf, phase: Phase, layer: str) -> tuple[str, ...]:
     """Return the columns that a loss compares the values of a layer of a net with; empty if they have no names."""
-    layers = {each.name: each for each in job.neuralnet.layer if each.in_phase(phase)}
+    layers = _layers_of(job, phase)
     loss = layers.get(_compared_by(job, phase, layer) or layer)
     targets = layers.get(loss.srclayers[1]) if loss and len(loss.srclayers) > 1 else None
     store = targets.given_block(StoreConf) if targets else None
@@ -285,21 +282,16 @@ def label_layer(job: JobConf, phase: Phase, layer: str) -> str:
 
     ``layer`` is a SoftmaxLoss, or has the scores of one or their probabilities.
     """
-    layers = {each.name: each for each in job.neuralnet.layer if each.in_phase(phase)}
+    layers = _layers_of(job, phase)
     scores = {layer, *(layers[layer].srclayers[:1] if layer in layers and layers[layer].type in SOFTMAXES else ())}
     for loss in layers.values():
-        if (
-            loss.type not in LOSSES
-            or len(loss.srclayers) < 2
-            or (loss.name != layer and loss.srclayers[0] not in scores)
-        ):
-            continue
-        name = loss.srclayers[1]
-        for _ in layers:
-            # layers between pass labels on
-            sources = layers[name].srclayers if name in layers else []
-            name = sources[0] if sources else name
-        return name
+        if loss.type in LOSSES and len(loss.srclayers) > 1 and (loss.name == layer or loss.srclayers[0] in scores):
+            name = loss.srclayers[1]
+            for _ in layers:
+                # layers between pass labels on
+                sources = layers[name].srclayers if name in layers else []
+                name = sources[0] if sources else name
+            return name
     return ""
 
 
