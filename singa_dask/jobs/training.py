@@ -149,8 +149,8 @@ def start(
     except KeyboardInterrupt:
         training.stop()
         raise
-    if training.error is not None:
-        raise training.error
+    if training.ended.done():
+        training.ended.result()  # raises the error of a job that could not be started
     return Run(run.run_url, training)
 
 
