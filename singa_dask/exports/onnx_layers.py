@@ -9,9 +9,11 @@ import numpy as np
 
 from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import (
+    ACTIVATIONS,
     ONNX_CONVERTERS,
     SCALE,
     SLOPE,
+    activation_of,
     input_dtype,
     refuse_carried,
     refuse_cut_batch,
@@ -20,7 +22,7 @@ from singa_dask.exports.converters import (
 )
 from singa_dask.exports.weights import metadata_texts
 from singa_dask.layers import Feature, Layer, Param
-from singa_dask.layers.activation import GELU, GELUConf, LeakyReLU, LeakyReLUConf, SiLU
+from singa_dask.layers.activation import GELU, GELUConf, SiLU
 from singa_dask.layers.cells import GRU, LSTM, RNN, RNNConf
 from singa_dask.layers.combine import Add, Multiply
 from singa_dask.layers.connection import Concate, Slice, Split
@@ -32,15 +34,9 @@ from singa_dask.layers.layer_norm import LayerNorm
 from singa_dask.layers.multi_head_attention import MultiHeadAttention
 from singa_dask.layers.neuron import (
     Activation,
-    ActivationConf,
     Dropout,
     InnerProduct,
-    ReLU,
-    ReLUConf,
-    Sigmoid,
     Softmax,
-    STanh,
-    Tanh,
 )
 from singa_dask.layers.norm import LRN, BatchNorm, GroupNorm
 from singa_dask.layers.output import ArgSort
@@ -212,6 +208,7 @@ class OnnxGraph:
 register = ONNX_CONVERTERS.register
 
 FLOAT = np.dtype(np.float32)
+FUNCTIONS = {"TANH": "Tanh", "RELU": "Relu", "SIGMOID": "Sigmoid"}
 
 
 @register(StoreInput, RecordInput, CSVInput)
@@ -230,39 +227,13 @@ def _inner_product(graph: OnnxGraph, layer: InnerProduct, x: str) -> str:
     return graph.add("Gemm", graph.rows(x, layer.sources[0]), *params, transB=int(not layer.transpose))
 
 
-@register(ReLU)
-def _relu(graph: OnnxGraph, layer: ReLU, x: str) -> str:
-    slope = layer.conf.block(ReLUConf).negative_slope
-    return graph.add("LeakyRelu", x, alpha=slope) if slope else graph.add("Relu", x)
-
-
-@register(LeakyReLU)
-def _leaky_relu(graph: OnnxGraph, layer: LeakyReLU, x: str) -> str:
-    return graph.add("LeakyRelu", x, alpha=layer.conf.block(LeakyReLUConf).negative_slope)
-
-
-@register(Sigmoid)
-def _sigmoid(graph: OnnxGraph, layer: Sigmoid, x: str) -> str:
-    return graph.add("Sigmoid", x)
-
-
-@register(Tanh)
-def _tanh(graph: OnnxGraph, layer: Tanh, x: str) -> str:
-    return graph.add("Tanh", x)
-
-
-@register(STanh)
-def _stanh(graph: OnnxGraph, layer: Activation, x: str) -> str:
-    inner = graph.add("Tanh", graph.add("Mul", x, graph.constant(SLOPE)))
-    return graph.add("Mul", inner, graph.constant(SCALE))
-
-
-@register(Activation)
+@register(*ACTIVATIONS, Activation)
 def _activation(graph: OnnxGraph, layer: Activation, x: str) -> str:
-    kind = layer.conf.block(ActivationConf).type
+    kind, slope = activation_of(layer)
     if kind == "STANH":
-        return _stanh(graph, layer, x)
-    return graph.add({"RELU": "Relu", "SIGMOID": "Sigmoid", "TANH": "Tanh"}[kind], x)
+        inner = graph.add("Tanh", graph.add("Mul", x, graph.constant(SLOPE)))
+        return graph.add("Mul", inner, graph.constant(SCALE))
+    return graph.add("LeakyRelu", x, alpha=slope) if slope else graph.add(FUNCTIONS[kind], x)
 
 
 @register(SiLU)
@@ -433,7 +404,6 @@ def like_source(graph: OnnxGraph, layer: LRN | BatchNorm | GroupNorm, images: st
 
 # Places of ONNX's gates among ours: GRU z, r, h of z, r, c; LSTM i, o, f, c of i, f, g, o.
 GATES = {"GRU": (0, 1, 2), "LSTM": (0, 3, 1, 2), "RNN": (0,)}
-FUNCTIONS = {"TANH": "Tanh", "RELU": "Relu", "SIGMOID": "Sigmoid"}
 
 
 @register(CharRNN)

@@ -14,9 +14,11 @@ import numpy.typing as npt
 
 from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import (
+    ACTIVATIONS,
     SCALE,
     SLOPE,
     TORCH_CONVERTERS,
+    activation_of,
     input_dtype,
     refuse_carried,
     refuse_cut_batch,
@@ -25,7 +27,7 @@ from singa_dask.exports.converters import (
 )
 from singa_dask.exports.weights import encode_safetensors
 from singa_dask.layers import Feature, Layer, Param
-from singa_dask.layers.activation import GELU, GELUConf, LeakyReLU, LeakyReLUConf, SiLU
+from singa_dask.layers.activation import GELU, GELUConf, SiLU
 from singa_dask.layers.cells import GRU, LSTM, RNN, RNNConf
 from singa_dask.layers.combine import Add, Multiply
 from singa_dask.layers.connection import Concate, Slice, Split
@@ -37,16 +39,10 @@ from singa_dask.layers.layer_norm import LayerNorm
 from singa_dask.layers.multi_head_attention import MultiHeadAttention
 from singa_dask.layers.neuron import (
     Activation,
-    ActivationConf,
     Dropout,
     DropoutConf,
     InnerProduct,
-    ReLU,
-    ReLUConf,
-    Sigmoid,
     Softmax,
-    STanh,
-    Tanh,
 )
 from singa_dask.layers.norm import LRN, BatchNorm, GroupNorm
 from singa_dask.layers.output import ArgSort
@@ -277,6 +273,8 @@ def _identifier(name: str) -> str:
 
 register = TORCH_CONVERTERS.register
 
+FUNCTIONS = {"TANH": "torch.tanh", "RELU": "F.relu", "SIGMOID": "torch.sigmoid"}
+
 
 @register(StoreInput, RecordInput, CSVInput)
 def _store_input(module: TorchModule, layer: StoreInput) -> str:
@@ -296,36 +294,12 @@ def _inner_product(module: TorchModule, layer: InnerProduct, x: str) -> str:
     return f"{module.add(f'nn.Linear({n_in}, {n_out}{more})', values)}({module.rows(x, layer.sources[0])})"
 
 
-@register(ReLU)
-def _relu(module: TorchModule, layer: ReLU, x: str) -> str:
-    slope = layer.conf.block(ReLUConf).negative_slope
-    return f"F.leaky_relu({x}, {slope!r})" if slope else f"F.relu({x})"
-
-
-@register(LeakyReLU)
-def _leaky_relu(module: TorchModule, layer: LeakyReLU, x: str) -> str:
-    return f"F.leaky_relu({x}, {layer.conf.block(LeakyReLUConf).negative_slope!r})"
-
-
-@register(Sigmoid)
-def _sigmoid(module: TorchModule, layer: Sigmoid, x: str) -> str:
-    return f"torch.sigmoid({x})"
-
-
-@register(Tanh)
-def _tanh(module: TorchModule, layer: Tanh, x: str) -> str:
-    return f"torch.tanh({x})"
-
-
-@register(STanh)
-def _stanh(module: TorchModule, layer: Activation, x: str) -> str:
-    return f"{SCALE} * torch.tanh({SLOPE} * {x})"
-
-
-@register(Activation)
+@register(*ACTIVATIONS, Activation)
 def _activation(module: TorchModule, layer: Activation, x: str) -> str:
-    kind = layer.conf.block(ActivationConf).type
-    return _stanh(module, layer, x) if kind == "STANH" else f"torch.{kind.lower()}({x})"
+    kind, slope = activation_of(layer)
+    if kind == "STANH":
+        return f"{SCALE} * torch.tanh({SLOPE} * {x})"
+    return f"F.leaky_relu({x}, {slope!r})" if slope else f"{FUNCTIONS[kind]}({x})"
 
 
 @register(SiLU)
