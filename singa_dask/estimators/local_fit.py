@@ -20,6 +20,8 @@ from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.learned import Learned
 from singa_dask.errors import ConfigError, NumericError
+from singa_dask.inference.job import classifier, inference_job, output_layer
+from singa_dask.inference.net import Trained, TrainedNet, load_modules
 from singa_dask.jobs import Job
 from singa_dask.jobs.datasets.binding import fit_to_data, readers, with_urls
 from singa_dask.jobs.datasets.hosts import local_parts
@@ -31,8 +33,6 @@ from singa_dask.runtime import missing_gpus
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.checkpoints.lookup import load_manifest, load_values
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
-from singa_dask.runtime.inference.job import classifier, inference_job, output_layer
-from singa_dask.runtime.inference.net import Trained, TrainedNet, load_modules
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import build_net, find_ops
 from singa_dask.runtime.planning.resources import ThreadPools

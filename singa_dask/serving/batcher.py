@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.data import Arrays
-from singa_dask.jobs import Model
+from singa_dask.inference import Model
 from singa_dask.ops.contract import Array
 from singa_dask.serving.bodies import Limits
 

@@ -24,7 +24,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from singa_dask.errors import ConfigError, DataError, SingaError
-from singa_dask.jobs import Model
+from singa_dask.inference import Model
 from singa_dask.ops.contract import Array
 from singa_dask.redaction import redact
 from singa_dask.serving.batcher import Batcher

@@ -20,10 +20,18 @@ from singa_dask.conf import Phase
 from singa_dask.conf.watched import CONFUSION
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError
-from singa_dask.jobs.stored import HERE, PHASES, Computation, StoredNet, StoredRecords, Workers, workers_of
+from singa_dask.inference.stored import (
+    HERE,
+    PHASES,
+    Computation,
+    StoredNet,
+    StoredRecords,
+    Workers,
+    csv_lines,
+    workers_of,
+)
 from singa_dask.observe import show_metrics, to_json
 from singa_dask.observe.figure import draw_confusion
-from singa_dask.runtime.inference.predictions import csv_lines
 
 NAMES = {Phase.TEST: "test", Phase.VALIDATION: "validation"}
 

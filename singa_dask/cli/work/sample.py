@@ -11,9 +11,9 @@ from singa_dask.cli import job
 from singa_dask.cli.sample import LENGTH
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError
+from singa_dask.inference.sampling import sample as write_sample
+from singa_dask.inference.sampling import sampling_job, writes
 from singa_dask.jobs.checking import check
-from singa_dask.runtime.inference.sampling import sample as write_sample
-from singa_dask.runtime.inference.sampling import sampling_job, writes
 
 
 def sample(

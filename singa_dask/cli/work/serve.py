@@ -9,7 +9,7 @@ import signal
 from singa_dask import serving
 from singa_dask.cli.echo import echo
 from singa_dask.cli.signals import Signals
-from singa_dask.jobs import load_model
+from singa_dask.inference import load_model
 
 
 def serve(

@@ -14,8 +14,7 @@ from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.layers import StoreInput
 from singa_dask.layers.records import StoreConf
 from singa_dask.layers.standardise import Measured, measure, scaling_of
-from singa_dask.runtime.inference.tasks import check_wanted
-from singa_dask.runtime.job.tasks import Runner
+from singa_dask.runtime.job.tasks import Runner, check_wanted
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units.initial_state import InitialState
 

@@ -9,10 +9,10 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from distributed import Client, Future, KilledWorker
+from distributed import Client, Future, KilledWorker, get_worker
 from distributed.client import FutureCancelledError
 
-from singa_dask.errors import LostUnitError
+from singa_dask.errors import Aborted, LostUnitError
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.part_files import reading
 
@@ -99,3 +99,20 @@ def _lost(why: str) -> LostUnitError:
 def _call(task: Callable[[], T], datasets: Sequence[Sequence[Any]]) -> T:
     with reading(datasets):
         return task()
+
+
+def check_wanted() -> None:
+    """Raise an error if Dask does not need the result of this task any more.
+
+    Raises
+    ------
+    Aborted
+        The task was cancelled.
+    """
+    try:
+        worker = get_worker()
+    except ValueError:
+        return
+    task = worker.state.tasks.get(worker.get_current_task())
+    if task is None or task.state != "executing":
+        raise Aborted("the task was cancelled")

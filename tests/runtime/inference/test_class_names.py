@@ -14,10 +14,10 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data import fs, open_store
 from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError
-from singa_dask.jobs.stored import write_records
+from singa_dask.inference.job import inference_job, with_data
+from singa_dask.inference.stored import write_records
+from singa_dask.inference.tasks import InferenceTask, inspect_net, plan_tasks
 from singa_dask.runtime.checkpoints import lookup
-from singa_dask.runtime.inference.job import inference_job, with_data
-from singa_dask.runtime.inference.tasks import InferenceTask, inspect_net, plan_tasks
 from singa_dask.runtime.job.checks import prepare
 from tests.contracts.foreign import example, frame, png
 from tests.data.stores.test_class_names import picture_folder

@@ -15,12 +15,9 @@ from singa_dask import modules
 from singa_dask.conf import JobConf, LayerConf, ParamConf, Phase
 from singa_dask.data import open_store
 from singa_dask.errors import CheckpointError, ConfigError, DataError, LostUnitError, NumericError, UnitError
-from singa_dask.layers.records import StoreConf
-from singa_dask.runtime import local_cluster, on_dask
-from singa_dask.runtime.checkpoints.lookup import load_values
-from singa_dask.runtime.inference.job import PhaseJob, classifier, inference_job, with_data
-from singa_dask.runtime.inference.net import build
-from singa_dask.runtime.inference.tasks import (
+from singa_dask.inference.job import PhaseJob, classifier, inference_job, with_data
+from singa_dask.inference.net import build
+from singa_dask.inference.tasks import (
     InferenceTask,
     NetFacts,
     TaskResult,
@@ -28,6 +25,9 @@ from singa_dask.runtime.inference.tasks import (
     merge_metrics,
     plan_tasks,
 )
+from singa_dask.layers.records import StoreConf
+from singa_dask.runtime import local_cluster, on_dask
+from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job import tasks
 from singa_dask.runtime.job.cluster import present_workers
 from tests.runtime.harness import Outcome, mlp

@@ -1,4 +1,4 @@
-"""Records for a trained net from arrays, tables and pictures in memory, encoded as in training, batch by batch."""
+"""Records for a trained net from arrays, tables and pictures in memory, encoded as in training, and their labels."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from singa_dask.data.codecs.table_encoder import TableEncoder
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.errors import DataError
+from singa_dask.inference.net import TrainedNet
 from singa_dask.layers import StoreInput
 from singa_dask.layers.records import StoreConf, check_shape
 from singa_dask.layers.table_input import LabelInput, TargetInput, WeightInput
 from singa_dask.ops.contract import Array
-from singa_dask.runtime.inference.net import TrainedNet
 
 # rows of a frame that are looked through at a time
 CHUNK_ROWS = 1 << 16

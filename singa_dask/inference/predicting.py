@@ -16,13 +16,12 @@ from distributed import Client
 
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, DataError
+from singa_dask.inference.job import has_classes, predicted_layer
+from singa_dask.inference.model import Model, find_source, load_model
+from singa_dask.inference.stored import PHASES, StoredNet, StoredRecords, labels_of, use_workers
 from singa_dask.jobs.clusters import check_client
-from singa_dask.jobs.model import Model, find_source, load_model
 from singa_dask.jobs.run import Run
-from singa_dask.jobs.stored import PHASES, StoredNet, StoredRecords, use_workers
 from singa_dask.ops.contract import Array
-from singa_dask.runtime.inference.job import has_classes, predicted_layer
-from singa_dask.runtime.inference.predictions import labels_of
 
 AnyPath = str | os.PathLike[str]
 Trained = Model | Run | AnyPath

@@ -1,4 +1,4 @@
-"""ModelSource: the job and the checkpoint of a model, as plain values that any process can load it from."""
+"""Model: a trained net as a value, which predicts from arrays, tables and pictures in memory, without Dask."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ from singa_dask.conf import JobFile, Phase, loads
 from singa_dask.data import Arrays, fs
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.errors import CheckpointError, ConfigError, DataError
+from singa_dask.inference.job import PhaseJob, has_classes, inference_job, label_layer, predicted_layer
+from singa_dask.inference.net import MetricSums, Trained, TrainedNet, load_modules
+from singa_dask.inference.records import Given, LabelReader, as_records
+from singa_dask.inference.stored import labels_of
+from singa_dask.inference.tasks import merge_metrics
 from singa_dask.jobs.job import Job, load
-from singa_dask.jobs.model_records import Given, LabelReader, as_records
 from singa_dask.jobs.pages import model_page
 from singa_dask.jobs.run import Run
 from singa_dask.layers import StoreInput
@@ -33,10 +37,6 @@ from singa_dask.runtime.checkpoints import singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
 from singa_dask.runtime.checkpoints.lookup import find_steps, find_values
-from singa_dask.runtime.inference.job import PhaseJob, has_classes, inference_job, label_layer, predicted_layer
-from singa_dask.runtime.inference.net import MetricSums, Trained, TrainedNet, load_modules
-from singa_dask.runtime.inference.predictions import labels_of
-from singa_dask.runtime.inference.tasks import merge_metrics
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import build_net, find_ops
 

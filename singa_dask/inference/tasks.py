@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from distributed import get_worker
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
@@ -22,12 +21,13 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data import STORES, Arrays, fs
 from singa_dask.data.convert.tasks import report
 from singa_dask.data.stores.class_names import ClassNames
-from singa_dask.errors import Aborted, ConfigError, NumericError
+from singa_dask.errors import ConfigError, NumericError
+from singa_dask.inference.net import MetricSums, ReadyNet, build, keep_outputs, load_modules, locate_errors
 from singa_dask.layers import StoreInput
 from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.inference.net import MetricSums, ReadyNet, build, keep_outputs, load_modules, locate_errors
+from singa_dask.runtime.job.tasks import check_wanted
 from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
 from singa_dask.runtime.planning.nets import find_ops
 from singa_dask.runtime.planning.passes import divide, is_sequential, with_batchsize
@@ -175,23 +175,6 @@ def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
     for name, values in zip(task.layers, joined, strict=True) if task.folder else ():
         STORES.find("arrow").write(task.url(name), values)
     return TaskResult(task, metrics, [] if task.folder else joined, bad, files, of_pass.state())
-
-
-def check_wanted() -> None:
-    """Raise an error if Dask does not need the result of this task any more.
-
-    Raises
-    ------
-    Aborted
-        The task was cancelled.
-    """
-    try:
-        worker = get_worker()
-    except ValueError:
-        return
-    task = worker.state.tasks.get(worker.get_current_task())
-    if task is None or task.state != "executing":
-        raise Aborted("the task was cancelled")
 
 
 TASK_BYTES = 64 << 20
