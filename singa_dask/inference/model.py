@@ -80,10 +80,8 @@ class ModelSource:
     def phase_job(self, exposed: bool) -> PhaseJob:
         """Return the job with the layers of the test net; see `inference_job`."""
         read = self.job_file()
-        try:
+        with read.located():
             return inference_job(read.job, Phase.TEST, in_order=True, exposed=exposed)
-        except ConfigError as error:
-            raise read.locate(error) from None
 
     def check(self) -> None:
         """Check that the checkpoint is there, and has the values that it had.

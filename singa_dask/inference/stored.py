@@ -381,10 +381,8 @@ class _Inference:
         self._read = read
         self._records: StoredRecords | None = None
         self._readers: tuple[int, ...] = ()
-        try:
+        with read.located():
             self._wanted = inference_job(read.job, phase, in_order=in_order, exposed=exposed)
-        except ConfigError as error:
-            raise read.locate(error) from None
         initial = tuple(map(fs.absolute, init_from))
         self.checkpoints = list(initial or self._wanted.job.checkpoint_path)
         self._task = InferenceTask(

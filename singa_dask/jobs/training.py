@@ -106,10 +106,8 @@ def start(
         raise ConfigError("queue needs a cluster that is there without this program. Give its client.")
     datasets = as_datasets(data, client if isinstance(client, Client) else None)
     check_data(job.file, datasets, needed=not elsewhere)
-    try:
+    with job.file.located():
         conf, datasets = fit_to_data(job.conf, datasets)
-    except ConfigError as error:
-        raise job.file.locate(error) from None
     with contextlib.ExitStack() as stack:
         prepared = prepare_run(
             replace(job.file, job=conf),
