@@ -77,12 +77,6 @@ class ModelSource:
         """Return the job."""
         return loads(self.job, f"{self.url}: job", registries=REGISTRIES, with_lines=False)
 
-    def phase_job(self, exposed: bool) -> PhaseJob:
-        """Return the job with the layers of the test net; see `inference_job`."""
-        read = self.job_file()
-        with read.located():
-            return inference_job(read.job, Phase.TEST, in_order=True, exposed=exposed)
-
     def check(self) -> None:
         """Check that the checkpoint is there, and has the values that it had.
 
@@ -113,7 +107,7 @@ def find_source(
     """Find the job and the checkpoint of a model; see `load_model`."""
     url = fs.absolute(url)
     if job is None:
-        run = _run_of(url)
+        run = run_of(url)
         resolved = fs.join(run, "resolved.yaml")
         text = fs.read_bytes(resolved).decode()
     else:
@@ -126,8 +120,14 @@ def find_source(
     return ModelSource(url, read.resolved(), checkpoint, _version_of(checkpoint), sources)
 
 
-def _run_of(url: str) -> str:
-    """Return the run directory that a URL is, or is in."""
+def run_of(url: str) -> str:
+    """Return the run directory that a URL is, or is in.
+
+    Raises
+    ------
+    ConfigError
+        There is none.
+    """
     parent, _, name = url.rpartition("/")
     if re.fullmatch(r"step-\d+", name):
         url = parent.removesuffix("/checkpoint")
@@ -136,7 +136,7 @@ def _run_of(url: str) -> str:
     try:
         return StoredRun(url).url
     except ConfigError as error:
-        raise ConfigError(f"{error} For a checkpoint without a run give its job: job=.") from None
+        raise ConfigError(f"{error} For a checkpoint without a run give its job: job=, or --job.") from None
 
 
 def _of_step(url: str, step: int) -> str:
@@ -177,7 +177,7 @@ class Model:
         self.url, self.step = source.url, source.version.step
         load_modules(source.sources)
         self._job = source.job_file()
-        self._exposed = source.phase_job(exposed=True)
+        self._exposed = self._phase_job(exposed=True)
         job = self._exposed.job
         ops = find_ops(job, device_of_part(job, 0))
         self._trained = Trained(InitialValues(job, (source.checkpoint,)), ops)
@@ -427,12 +427,17 @@ class Model:
             return self._nets[layer]
         with self._lock:
             if layer not in self._nets:
-                job = self._exposed if layer else self._source.phase_job(exposed=False)
+                job = self._exposed if layer else self._phase_job(exposed=False)
                 try:
                     self._nets[layer] = TrainedNet(job.job, job.phase, self._trained, (layer,) if layer else ())
                 except ConfigError as error:
                     raise self._job.locate(job.locate(error)) from None
             return self._nets[layer]
+
+    def _phase_job(self, exposed: bool) -> PhaseJob:
+        """Return the job with the layers of the test net; see `inference_job`."""
+        with self._job.located():
+            return inference_job(self._job.job, Phase.TEST, in_order=True, exposed=exposed)
 
     def _features(self, net: TrainedNet) -> StoreInput:
         """Return the input layer that reads the features."""

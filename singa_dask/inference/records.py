@@ -332,13 +332,15 @@ class LabelReader:
 
     def __init__(self, net: TrainedNet, features: Sequence[StoreInput], n: int, y: Any) -> None:
         self._net, self._n = net, n
-        labelled = [each for each in features if any("labels" in found.consumed_as for found in each.features)]
+        labelled = [layer for layer in features if any("labels" in each.consumed_as for each in layer.features)]
+        labels, targets, self._weights = (
+            [layer for layer in net.inputs.values() if isinstance(layer, kind)]
+            for kind in (LabelInput, TargetInput, WeightInput)
+        )
         self._features = (labelled or features)[0]
-        self._targets = [each for each in net.inputs.values() if isinstance(each, TargetInput)]
-        self._labels = [each for each in net.inputs.values() if isinstance(each, LabelInput)]
-        self._weights = [each for each in net.inputs.values() if isinstance(each, WeightInput)]
-        self._has_label = bool(labelled) and not self._labels
-        self._given = self._read(y) if y is not None else None
+        own = [self._features] if labelled and not labels else []
+        self._fields = dict.fromkeys([*own, *labels], "label") | dict.fromkeys(targets, "target")
+        self._given = {layer: self._read(y, layer) for layer in self._fields} if y is not None else None
 
     def arrays(self, given: Mapping[str, Arrays], first: int, stop: int) -> dict[str, Arrays]:
         """Return the records of each input layer, given those of ``x`` by layer.
@@ -348,65 +350,40 @@ class LabelReader:
         DataError
             The net needs labels or targets, and there are none.
         """
+        records: dict[str, Arrays] = {name: {} for name in self._net.inputs}
+        for name, arrays in given.items():
+            records[name] = {key: arrays[key] for key in ("data", "pixel") if key in arrays}
         arrays = given[self._features.conf_name]
-        if self._given is not None:
-            own = {
-                name: {key: value[first:stop] for key, value in found.items()} for name, found in self._given.items()
-            }
-        else:
-            own = {name: found for name in self._net.inputs if (found := self._own(name, arrays))}
+        for layer, field in self._fields.items():
+            values = arrays.get(field) if self._given is None else self._given[layer][first:stop]
+            if values is None:
+                what = "targets" if "target" in self._fields.values() else "labels"
+                raise DataError(f"y: the net needs {what}, for layer {layer.conf_name!r}. Give y.")
+            if self._given is None and isinstance(layer, LabelInput) and values.ndim > 1:
+                values = values[:, layer.store_conf.label_columns.index(layer.label_column)]
+            records[layer.conf_name][field] = values
         for layer in self._weights:
             weights = arrays.get("weight") if self._given is None else None
-            own[layer.conf_name] = {"weight": np.ones(stop - first, np.float32) if weights is None else weights}
-        missing = [name for name in self._wanted() if name not in own]
-        if missing:
-            what = "targets" if self._targets else "labels"
-            raise DataError(f"y: the net needs {what}, for layer {missing[0]!r}. Give y.")
-        fields: dict[str, Arrays] = {
-            name: {key: each[key] for key in ("data", "pixel") if key in each} for name, each in given.items()
-        }
-        return {name: {**fields.get(name, {}), **own.get(name, {})} for name in self._net.inputs}
-
-    def _wanted(self) -> list[str]:
-        """Return the input layers that need labels or targets."""
-        own = [self._features.conf_name] if self._has_label else []
-        return [*own, *(each.conf_name for each in (*self._labels, *self._targets))]
-
-    def _own(self, name: str, arrays: Arrays) -> Arrays:
-        """Return labels or targets that a layer finds among the fields of records."""
-        layer = self._net.inputs[name]
-        if isinstance(layer, TargetInput):
-            return {"target": arrays["target"]} if "target" in arrays else {}
-        if "label" not in arrays:
-            return {}
-        labels = arrays["label"]
-        if isinstance(layer, LabelInput):
-            at = layer.store_conf.label_columns.index(layer.label_column) if labels.ndim > 1 else None
-            return {"label": labels if at is None else labels[:, at]}
-        return {"label": labels} if self._has_label else {}
+            records[layer.conf_name]["weight"] = np.ones(stop - first, np.float32) if weights is None else weights
+        return records
 
     # -- y ---------------------------------------------------------------------------------------------------
 
-    def _read(self, y: Any) -> dict[str, Arrays]:
+    def _read(self, y: Any, layer: StoreInput) -> Array:
+        """Return what a layer reads of ``y``."""
         columns = _columns(y)
-        found: dict[str, Arrays] = {}
-        for layer in self._targets:
+        if self._fields[layer] == "target":
             names = layer.store_conf.target
-            found[layer.conf_name] = {"target": self._numbers(self._pick(columns, y, names), len(names))}
-        for each in self._labels:
-            values = self._pick(columns, y, [each.label_column])
-            found[each.conf_name] = {"label": self._numbered(values, each)}
-        if self._has_label:
-            values = self._pick(columns, y, self._features.store_conf.label_columns[:1])
-            found[self._features.conf_name] = {"label": self._numbered(values, self._features)}
-        return found
+            return self._numbers(self._pick(columns, y, names), len(names))
+        names = [layer.label_column] if isinstance(layer, LabelInput) else layer.store_conf.label_columns[:1]
+        return self._numbered(self._pick(columns, y, names), layer)
 
     def _pick(self, columns: Mapping[str, Any] | None, y: Any, names: list[str]) -> Array:
         """Return the columns of these names, or ``y`` itself if that is all."""
-        wanted = len(self._wanted())
-        if columns is None or (len(columns) == 1 and wanted == 1):
-            if wanted > 1:
-                raise DataError(f"y: the net needs several, for {', '.join(self._wanted())}. Give a dict by column.")
+        if columns is None or (len(columns) == 1 and len(self._fields) == 1):
+            if len(self._fields) > 1:
+                wanted = ", ".join(layer.conf_name for layer in self._fields)
+                raise DataError(f"y: the net needs several, for {wanted}. Give a dict by column.")
             values = np.asarray(y if columns is None else next(iter(columns.values())))
         else:
             unknown = [name for name in names if name not in columns]
