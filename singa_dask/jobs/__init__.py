@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from singa_dask.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from singa_dask.jobs.job import Job, load
-    from singa_dask.jobs.net import Net, layer
+    from singa_dask.jobs.job import Job, Net, layer, load
     from singa_dask.jobs.rates import RateCurve, find_rate
     from singa_dask.jobs.run import Run, open_run
     from singa_dask.jobs.training import start, train
@@ -32,8 +31,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "job": ["Job", "load"],
-        "net": ["Net", "layer"],
+        "job": ["Job", "Net", "layer", "load"],
         "rates": ["RateCurve", "find_rate"],
         "run": ["Run", "open_run"],
         "training": ["start", "train"],
