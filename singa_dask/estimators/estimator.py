@@ -10,6 +10,7 @@ import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import dask.array as da
@@ -51,6 +52,7 @@ from singa_dask.estimators.parameters import (
     tested_job,
 )
 from singa_dask.exports.importing import import_into
+from singa_dask.inference.predicting import map_blocks
 from singa_dask.jobs import Job, train
 from singa_dask.ops.contract import Array
 from singa_dask.registry import suggest
@@ -336,16 +338,10 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         x = checked_features(self, x, several_axes=self.job is not None)
         if not is_dask_collection(x):
             return self._predicted(x, proba)
-        sample = self._predicted(np.zeros((1, *x.shape[1:])), proba)
-        if hasattr(x, "to_dask_array"):
-            x = x.to_dask_array()
-        x = x.rechunk(dict.fromkeys(range(1, x.ndim), -1))
-        shape: dict[str, Any] = {"drop_axis": list(range(1, x.ndim))}
-        if sample.ndim == 2:
-            shape = {"chunks": (x.chunks[0], sample.shape[1:]), "drop_axis": list(range(2, x.ndim))}
-        return x.map_blocks(self._predicted_block, proba, dtype=sample.dtype, meta=sample[:0], **shape)
+        x = x.to_dask_array() if hasattr(x, "to_dask_array") else x
+        return map_blocks(partial(self._predicted_block, proba), x, self._predicted(np.zeros((1, *x.shape[1:])), proba))
 
-    def _predicted_block(self, x: Array, proba: bool) -> Array:
+    def _predicted_block(self, proba: bool, x: Array) -> Array:
         assert_all_finite(x, input_name="X")
         return self._predicted(x, proba)
 

@@ -20,6 +20,7 @@ from singa_dask.inference.job import has_classes, predicted_layer
 from singa_dask.inference.model import Model, find_source, load_model
 from singa_dask.inference.stored import PHASES, StoredNet, StoredRecords, labels_of, use_workers
 from singa_dask.jobs.clusters import check_client
+from singa_dask.jobs.datasets.partitions import parts_of, rows_together
 from singa_dask.jobs.run import Run
 from singa_dask.ops.contract import Array
 
@@ -235,7 +236,7 @@ def _is_dask(data: Any) -> bool:
 def _map(function: Callable[[Any], Array], data: Any, names: tuple[str, ...] = ()) -> Any:
     """Return what a function of some records makes of all data."""
     if _is_of(data, "dask.array", "Array"):
-        return _map_blocks(function, data)
+        return map_blocks(function, data, function(np.empty((0, *data.shape[1:]), data.dtype)))
     if _is_of(data, "dask.dataframe", "DataFrame"):
         return data.map_partitions(
             functools.partial(_on_partition, function, names), meta=_on_frame(function, names, data._meta)
@@ -243,16 +244,16 @@ def _map(function: Callable[[Any], Array], data: Any, names: tuple[str, ...] = (
     return _on_frame(function, names, data) if _is_of(data, "pandas", "DataFrame") else function(data)
 
 
-def _map_blocks(function: Callable[[Any], Array], data: Any) -> Any:
+def map_blocks(function: Callable[[Any], Array], data: Any, sample: Array) -> Any:
+    """Return lazily what a function of records makes of an array of Dask; ``sample`` is what it makes of some."""
     whole = data.rechunk(dict.fromkeys(range(1, data.ndim), -1))
-    one = function(np.empty((0, *whole.shape[1:]), whole.dtype))
     return whole.map_blocks(
         functools.partial(_on_block, function),
-        chunks=(whole.chunks[0], *((n,) for n in one.shape[1:])),
+        chunks=(whole.chunks[0], *((n,) for n in sample.shape[1:])),
         drop_axis=list(range(1, whole.ndim)),
-        new_axis=list(range(1, one.ndim)) or None,
-        dtype=one.dtype,
-        meta=np.empty((0,) * one.ndim, one.dtype),
+        new_axis=list(range(1, sample.ndim)) or None,
+        dtype=sample.dtype,
+        meta=np.empty((0,) * sample.ndim, sample.dtype),
     )
 
 
@@ -285,6 +286,4 @@ def _on_frame(function: Callable[[Any], Array], names: tuple[str, ...], frame: A
 
 def _parts(data: Any) -> list[Any]:
     """Return the partitions of a collection, each as a delayed value."""
-    if _is_of(data, "dask.array", "Array"):
-        return list(data.rechunk(dict.fromkeys(range(1, data.ndim), -1)).to_delayed().ravel())
-    return list(data.to_delayed())
+    return parts_of(rows_together(data) if _is_of(data, "dask.array", "Array") else data)
