@@ -94,8 +94,8 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
         return {**reading, "batchsize": [sum(store.batchsize)] if store.batchsize else []}
 
     never = {"train_steps": 0, "test_freq": 0, "validate_freq": 0, "early_stopping": None, "keep_checkpoints": None}
-    made = with_stores(job.with_layers(layers), for_one).model_copy(update={"cluster": ClusterConf(), **never})
-    return PhaseJob(absolute_paths(made), Phase.TEST if phase == Phase.TRAIN else phase, tuple(indices))
+    derived = with_stores(job.with_layers(layers), for_one).model_copy(update={"cluster": ClusterConf(), **never})
+    return PhaseJob(absolute_paths(derived), Phase.TEST if phase == Phase.TRAIN else phase, tuple(indices))
 
 
 def with_data(job: JobConf, layers: Sequence[str], url: str, backend: str | None, outputs: bool = False) -> JobConf:
@@ -167,8 +167,8 @@ def _format(url: str, conf: StoreConf) -> str:
         # looks like any other text
         return conf.backend
     try:
-        found = detect(url, conf.storage_options)
-        return found or ("" if fs.is_dir(url, conf.storage_options) else conf.backend)
+        backend = detect(url, conf.storage_options)
+        return backend or ("" if fs.is_dir(url, conf.storage_options) else conf.backend)
     except DataError:
         # the file may exist only on the workers
         return ""

@@ -22,7 +22,7 @@ from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.errors import CheckpointError, ConfigError, DataError
 from singa_dask.inference.job import PhaseJob, has_classes, inference_job, label_layer, predicted_layer
 from singa_dask.inference.net import MetricSums, Trained, TrainedNet, load_modules
-from singa_dask.inference.records import Given, LabelReader, as_records
+from singa_dask.inference.records import LabelReader, MemoryRecords, as_records
 from singa_dask.inference.stored import labels_of
 from singa_dask.inference.tasks import merge_metrics
 from singa_dask.jobs.job import Job, load
@@ -85,13 +85,13 @@ class ModelSource:
         CheckpointError
         """
         try:
-            found = _version_of(self.checkpoint)
+            version = _version_of(self.checkpoint)
         except CheckpointError as error:
             raise CheckpointError(
                 f"{error} A model that is sent to another process is loaded there from its URL. Every host has to be "
                 "able to read it."
             ) from error
-        if found != self.version:
+        if version != self.version:
             raise CheckpointError(
                 f"{self.checkpoint}: has other values now than when the model was loaded. Load it again."
             )
@@ -111,8 +111,8 @@ def find_source(
         resolved = fs.join(run, "resolved.yaml")
         text = fs.read_bytes(resolved).decode()
     else:
-        found = job if isinstance(job, Job) else load(job)
-        resolved, text = found.name, found.file.resolved()
+        given_job = job if isinstance(job, Job) else load(job)
+        resolved, text = given_job.name, given_job.file.resolved()
     sets = (*(ON_CPU if cpu else ()), *(() if threads is None else (f"threads={threads}",)))
     read = loads(text, resolved, sets, registries=REGISTRIES, with_lines=False)
     checkpoint = find_values(url if step is None else _of_step(url, step))
@@ -151,8 +151,8 @@ def _version_of(checkpoint: str) -> CheckpointVersion:
     place = singa_checkpoint.parse(checkpoint)
     if place and not fs.is_dir(checkpoint):
         return CheckpointVersion(place[1], str(fs.size(checkpoint)))
-    found = Checkpoint(checkpoint)
-    return CheckpointVersion(found.step, str(found.manifest.get("sha256", "")))
+    stored = Checkpoint(checkpoint)
+    return CheckpointVersion(stored.step, str(stored.manifest.get("sha256", "")))
 
 
 # models that a process keeps which were sent to it, so that their values are read once
@@ -339,14 +339,14 @@ class Model:
         """Return what `test` measures of records, to `merge` it."""
         with self._lock:
             net = self._net("")
-            given = self._given(net, x, outputs=y is None, skips=True)
-            n = next(iter(given.values())).n
-            labels = LabelReader(net, [net.inputs[name] for name in given], n, y)
-            found, of_pass = [], net.pass_metrics(metrics)
+            records = self._records_of(net, x, outputs=y is None, skips=True)
+            n = next(iter(records.values())).n
+            labels = LabelReader(net, [net.inputs[name] for name in records], n, y)
+            totals, of_pass = [], net.pass_metrics(metrics)
             for first, stop in net.batches(n):
-                arrays = {name: each.read(first, stop) for name, each in given.items()}
-                found.append(net.compute(labels.arrays(arrays, first, stop), stop - first, first, of_pass)[1])
-            return MetricSums(found, of_pass.state())
+                arrays = {name: each.read(first, stop) for name, each in records.items()}
+                totals.append(net.compute(labels.arrays(arrays, first, stop), stop - first, first, of_pass)[1])
+            return MetricSums(totals, of_pass.state())
 
     # -- in two parts ----------------------------------------------------------------------------------------
 
@@ -356,8 +356,8 @@ class Model:
         ``x`` and errors are those of `predict`; ``name`` is what they call ``x``.
         """
         features = self._features(self._net(layer))
-        given = as_records(x, features.store_conf, self._facts_of(features), name=name)
-        return given.read(0, given.n)
+        records = as_records(x, features.store_conf, self._facts_of(features), name=name)
+        return records.read(0, records.n)
 
     def compute(self, arrays: Arrays, layer: str) -> Array:
         """Return the values of a layer for a batch of records of `encode`, (n, *shape) float32.
@@ -388,9 +388,11 @@ class Model:
     def _values(self, x: Any, layer: str) -> Array:
         with self._lock:
             net = self._net(layer)
-            return self._computed(net, layer, self._given(net, x))
+            return self._computed(net, layer, self._records_of(net, x))
 
-    def _given(self, net: TrainedNet, x: Any, outputs: bool = False, skips: bool = False) -> dict[str, Given]:
+    def _records_of(
+        self, net: TrainedNet, x: Any, outputs: bool = False, skips: bool = False
+    ) -> dict[str, MemoryRecords]:
         """Return the records of each input layer that reads features; see `as_records`."""
         inputs = {name: each for name, each in net.inputs.items() if not each.reads_outputs}
         if not isinstance(x, Mapping) or (len(inputs) == 1 and x.keys() != inputs.keys()):
@@ -402,23 +404,23 @@ class Model:
             }
         if x.keys() != inputs.keys():
             raise DataError(f"x: records of {', '.join(map(str, x)) or 'none'}. Expected those of {', '.join(inputs)}.")
-        given = {
+        records = {
             name: as_records(x[name], each.store_conf, self._facts_of(each), outputs=outputs, name=f"x[{name!r}]")
             for name, each in inputs.items()
         }
-        if len({each.n for each in given.values()}) > 1:
-            counts = ", ".join(f"{each.n} of {name}" for name, each in given.items())
+        if len({each.n for each in records.values()}) > 1:
+            counts = ", ".join(f"{each.n} of {name}" for name, each in records.items())
             raise DataError(f"x: records: {counts}. Expected as many of each.")
-        return given
+        return records
 
-    def _computed(self, net: TrainedNet, layer: str, given: Mapping[str, Given]) -> Array:
+    def _computed(self, net: TrainedNet, layer: str, records: Mapping[str, MemoryRecords]) -> Array:
         shape = self.layers[layer] or (1,)
-        n = next(iter(given.values())).n
+        n = next(iter(records.values())).n
         values = np.empty((n, *shape), np.float32)
         for first, stop in net.batches(n):
-            arrays = {name: each.read(first, stop) for name, each in given.items()}
-            found, _ = net.compute(arrays, stop - first, first)
-            values[first:stop] = found[layer]["data"]
+            arrays = {name: each.read(first, stop) for name, each in records.items()}
+            outputs, _ = net.compute(arrays, stop - first, first)
+            values[first:stop] = outputs[layer]["data"]
         return values
 
     def _net(self, layer: str) -> TrainedNet:
@@ -441,14 +443,14 @@ class Model:
 
     def _features(self, net: TrainedNet) -> StoreInput:
         """Return the input layer that reads the features."""
-        found = [each for each in net.inputs.values() if not each.reads_outputs]
-        if len(found) != 1:
-            names = ", ".join(each.conf_name for each in found) or "none"
+        readers = [each for each in net.inputs.values() if not each.reads_outputs]
+        if len(readers) != 1:
+            names = ", ".join(each.conf_name for each in readers) or "none"
             raise ConfigError(
                 f"{self.url}: the net has the input layers {names}. Expected one, to feed it with records; of several, "
                 "give predict, extract and test a dict of the records of each."
             )
-        return found[0]
+        return readers[0]
 
     def _facts_of(self, layer: StoreInput) -> TableFacts | None:
         return self._trained.class_names.table_of(layer.conf_name, learns=False)

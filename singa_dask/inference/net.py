@@ -169,10 +169,10 @@ def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int, label_layer
         values = _top(values.reshape(len(values), len(steps), -1), topk)
     arrays: Arrays = {"data": np.array(values.reshape(len(values), *(values.shape[1:] or (1,))), np.float32, order="C")}
     inputs = [layer for layer in net.layers if layer.traits.is_input and labels]
-    given = [layer.features[0].labels for layer in sorted(inputs, key=lambda each: each.conf_name != label_layer)]
-    found = next((each for each in given if each is not None and np.shape(each) == (len(values),)), None)
-    if found is not None:
-        arrays["label"] = np.array(found, np.int32)
+    candidates = [layer.features[0].labels for layer in sorted(inputs, key=lambda each: each.conf_name != label_layer)]
+    own_labels = next((each for each in candidates if each is not None and np.shape(each) == (len(values),)), None)
+    if own_labels is not None:
+        arrays["label"] = np.array(own_labels, np.int32)
     return arrays
 
 
@@ -202,13 +202,13 @@ def locate_errors(where: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found = modules.blame(error)
-        if found is not None:
-            raise UnitError(f"{found.place}: {found.text} ({where()})\n{found.traceback.rstrip()}") from None
+        blamed = modules.blame(error)
+        if blamed is not None:
+            raise UnitError(f"{blamed.place}: {blamed.text} ({where()})\n{blamed.traceback.rstrip()}") from None
         if isinstance(error, SingaError):
             raise
-        shown = traceback.format_exc().rstrip()
-        raise UnitError(f"{where()}: {type(error).__name__}: {error}\n{shown}") from None
+        trace = traceback.format_exc().rstrip()
+        raise UnitError(f"{where()}: {type(error).__name__}: {error}\n{trace}") from None
 
 
 # nets of other batch sizes than the job's: the last batch of an array, arrays of a few records

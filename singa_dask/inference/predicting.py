@@ -72,11 +72,11 @@ def predict(
         stored, url = _stored(model, client, "sd.predict, model, data")
         return _predict_stored(stored, url, StoredRecords(os.fspath(data), backend), layer, proba)
     _refuse_stored(backend=backend, client=client)
-    found = _model(model)
-    name = layer or found.output
+    trained = _model(model)
+    name = layer or trained.output
     if proba:
-        return _map(functools.partial(found.predict_proba, layer=name), data, found.class_names_of(name))
-    return _map(functools.partial(found.predict, layer=name), data, found.targets)
+        return _map(functools.partial(trained.predict_proba, layer=name), data, trained.class_names_of(name))
+    return _map(functools.partial(trained.predict, layer=name), data, trained.targets)
 
 
 def extract(
@@ -164,16 +164,16 @@ def test(
         tested = stored.test(PHASES[phase], steps, records, metrics)
         return {**tested.metrics, **tested.matrices}
     _refuse_stored(backend=backend, client=client, steps=steps, phase=None if phase == "test" else phase)
-    found = _model(model)
+    trained = _model(model)
     if not _is_dask(data):
-        return found.test(data, y, metrics)
+        return trained.test(data, y, metrics)
     parts = _parts(data)
     labels = [None] * len(parts) if y is None else _parts(y) if _is_dask(y) else []
     if len(labels) != len(parts):
         raise DataError(f"y: {len(labels) or 'no'} partitions of Dask, expected {len(parts)}, as the data has.")
-    tasks = [delayed(found.measure, pure=False)(*part, metrics) for part in zip(parts, labels, strict=True)]
+    tasks = [delayed(trained.measure, pure=False)(*part, metrics) for part in zip(parts, labels, strict=True)]
     measured = compute(*tasks)  # type: ignore[no-untyped-call]
-    return found.merge(measured, metrics)
+    return trained.merge(measured, metrics)
 
 
 def _model(model: Trained) -> Model:
@@ -200,22 +200,22 @@ def _predict_stored(net: StoredNet, url: str, records: StoredRecords, layer: str
     classes = has_classes(net.read.job, layer)
     if proba and not classes:
         raise ConfigError(f"{url}: layer {layer!r} has no probabilities of classes. Say predict or extract.")
-    found = net.values([layer], [records], topk=int(classes and not proba))
-    values = found.array()
+    outputs = net.values([layer], [records], topk=int(classes and not proba))
+    values = outputs.array()
     if not classes:
         return values.reshape(-1) if values.shape[1:] == (1,) else values
-    shaped = next(each for each in found.net.layers if each.conf_name == layer)
+    shaped = next(each for each in outputs.net.layers if each.conf_name == layer)
     steps = (shaped.site.n_steps,) if shaped.site.n_steps > 1 else ()
     n_classes = math.prod(shaped.features[0].shape[1:])
     if proba:
         return values.reshape(len(values), *steps, n_classes)
     numbers = values.reshape(len(values), *steps, 2)[..., 0].astype(np.int64)
-    return labels_of(numbers, found.class_names[0], n_classes)
+    return labels_of(numbers, outputs.class_names[0], n_classes)
 
 
-def _refuse_stored(**given: Any) -> None:
+def _refuse_stored(**arguments: Any) -> None:
     """Refuse arguments that are for stored records only."""
-    for name, value in given.items():
+    for name, value in arguments.items():
         if value is not None:
             raise ConfigError(f"{name}: only for stored records, given by their URL. Leave it out for these in memory.")
 

@@ -30,7 +30,7 @@ from singa_dask.ops.contract import Array
 CHUNK_ROWS = 1 << 16
 
 
-class Given(ABC):
+class MemoryRecords(ABC):
     """Records in memory.
 
     Attributes
@@ -59,7 +59,7 @@ def is_pandas(x: Any) -> bool:
 
 def as_records(
     x: Any, conf: StoreConf, facts: TableFacts | None, *, outputs: bool = False, skips: bool = False, name: str = "x"
-) -> Given:
+) -> MemoryRecords:
     """Return the records that data consists of.
 
     Parameters
@@ -126,7 +126,7 @@ def _columns_of_rows(rows: Sequence[Any], name: str) -> dict[str, list[Any]]:
 # -- arrays --------------------------------------------------------------------------------------------------
 
 
-class _Rows(Given):
+class _Rows(MemoryRecords):
     """The rows of an array."""
 
     def __init__(self, x: Any, conf: StoreConf, facts: TableFacts | None, name: str) -> None:
@@ -203,7 +203,7 @@ def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
     return TableSpec(facts.features, labels, target, missing, known, facts.encoding, weight)
 
 
-class _Frame(Given):
+class _Frame(MemoryRecords):
     """The rows of a frame, with the columns encoded."""
 
     def __init__(self, x: Any, spec: TableSpec, facts: TableFacts, name: str, skips: bool, is_wide: bool) -> None:
@@ -241,11 +241,11 @@ class _Frame(Given):
 
     def _present(self) -> npt.NDArray[np.int64]:
         """Return the rows without missing values."""
-        found = [
+        rows = [
             first + np.flatnonzero(~missing_rows(self._slice(first, min(first + CHUNK_ROWS, self.n)), self._columns))
             for first in range(0, self.n, CHUNK_ROWS)
         ]
-        return np.concatenate([np.empty(0, np.int64), *found])
+        return np.concatenate([np.empty(0, np.int64), *rows])
 
     def read(self, first: int, stop: int) -> Arrays:
         table = self._slice(first, stop)
@@ -286,7 +286,7 @@ def _is_pictures(x: Any) -> bool:
     return len(x) > 0 and (isinstance(x[0], (bytes, bytearray, memoryview)) or hasattr(x[0], "convert"))
 
 
-class _Pictures(Given):
+class _Pictures(MemoryRecords):
     """Pictures: encoded, e.g. as PNG, or of Pillow."""
 
     def __init__(self, pictures: Sequence[Any], conf: StoreConf, name: str) -> None:
@@ -342,7 +342,7 @@ class LabelReader:
         self._fields = dict.fromkeys([*own, *labels], "label") | dict.fromkeys(targets, "target")
         self._given = {layer: self._read(y, layer) for layer in self._fields} if y is not None else None
 
-    def arrays(self, given: Mapping[str, Arrays], first: int, stop: int) -> dict[str, Arrays]:
+    def arrays(self, features: Mapping[str, Arrays], first: int, stop: int) -> dict[str, Arrays]:
         """Return the records of each input layer, given those of ``x`` by layer.
 
         Raises
@@ -351,9 +351,9 @@ class LabelReader:
             The net needs labels or targets, and there are none.
         """
         records: dict[str, Arrays] = {name: {} for name in self._net.inputs}
-        for name, arrays in given.items():
+        for name, arrays in features.items():
             records[name] = {key: arrays[key] for key in ("data", "pixel") if key in arrays}
-        arrays = given[self._features.conf_name]
+        arrays = features[self._features.conf_name]
         for layer, field in self._fields.items():
             values = arrays.get(field) if self._given is None else self._given[layer][first:stop]
             if values is None:
@@ -399,10 +399,10 @@ class LabelReader:
     def _numbers(self, values: Array, n_targets: int) -> npt.NDArray[np.float32]:
         if values.dtype.kind not in "biuf" or values.size != self._n * n_targets:
             raise DataError(f"y: {values.dtype} {values.shape}, expected numbers {(self._n, n_targets)}.")
-        found = values.reshape(self._n, n_targets).astype(np.float32)
-        if not np.isfinite(found).all():
-            raise DataError(f"y, row {int((~np.isfinite(found)).any(axis=1).argmax())}: a target is not finite.")
-        return found
+        targets = values.reshape(self._n, n_targets).astype(np.float32)
+        if not np.isfinite(targets).all():
+            raise DataError(f"y, row {int((~np.isfinite(targets)).any(axis=1).argmax())}: a target is not finite.")
+        return targets
 
     def _numbered(self, values: Array, layer: StoreInput) -> npt.NDArray[np.int32]:
         """Return the numbers of classes."""

@@ -111,23 +111,23 @@ class _Writer:
         self.recent: deque[Array] = deque(maxlen=self.window // 2)
         self.n_read = 0
 
-    def read(self, given: Any = None) -> None:
+    def read(self, value: Any = None) -> None:
         """Read a character: the one that was written last, unless it is given."""
-        self._run(self.reading, given)
+        self._run(self.reading, value)
 
-    def write(self, given: Any = None) -> None:
+    def write(self, value: Any = None) -> None:
         """Read a character, and write the next one."""
-        self._run(self.net.layers, given)
+        self._run(self.net.layers, value)
 
-    def _run(self, layers: Sequence[Layer], given: Any) -> None:
+    def _run(self, layers: Sequence[Layer], value: Any) -> None:
         start = self.start
         if start is not None and self.n_read == self.window > 0:
             self.net.context.states.clear()
             self.n_read = 0
             for values in list(self.recent):
                 self.read(values)
-        if start is not None and given is not None:
-            start.feed(given)
+        if start is not None and value is not None:
+            start.feed(value)
         for layer in layers:
             self.net.forward(layer, Phase.TEST | Phase.FORWARD)
         if start is not None and self.window:

@@ -80,7 +80,7 @@ class Predicted:
 
 
 def prediction_rows(
-    found: Sequence[Predicted], topk: int, names: Sequence[Sequence[str]] = ((),), layers: Sequence[str] = ("",)
+    predicted: Sequence[Predicted], topk: int, names: Sequence[Sequence[str]] = ((),), layers: Sequence[str] = ("",)
 ) -> Iterator[list[str]]:
     """Yield the names of the columns, then a row for each record, or for each time step of a record.
 
@@ -91,7 +91,7 @@ def prediction_rows(
 
     Parameters
     ----------
-    found : sequence of Predicted
+    predicted : sequence of Predicted
     topk : int
         Number of classes for each record.
     names : sequence of sequence of str
@@ -104,18 +104,20 @@ def prediction_rows(
     ConfigError
         The layers differ in their time steps.
     """
-    counts = {arrays["data"][0].size // (2 * topk) for each in found for done in each.parts for arrays in done.arrays}
+    counts = {
+        arrays["data"][0].size // (2 * topk) for each in predicted for done in each.parts for arrays in done.arrays
+    }
     if len(counts) > 1:
         raise ConfigError(f"layers {', '.join(layers)} have different time steps. Predict them one by one.")
     n_steps = counts.pop()
-    header = [*_place_names(found), *["step"] * (n_steps > 1)]
+    header = [*_place_names(predicted), *["step"] * (n_steps > 1)]
     for layer in layers:
         prefix = f"{layer}." if len(layers) > 1 else ""
         for rank in range(1, topk + 1):
             suffix = f"_{rank}" if rank > 1 else ""
             header += [f"{prefix}{name}{suffix}" for name in ("class", "number", "probability")]
     yield header
-    for place, arrays in _records(found):
+    for place, arrays in _records(predicted):
         best = [row.reshape(-1, topk, 2) for row in arrays]
         for step in range(n_steps):
             pairs = [(pair, known) for one, known in zip(best, names, strict=True) for pair in one[step]]
@@ -124,7 +126,7 @@ def prediction_rows(
 
 
 def label_rows(
-    found: Sequence[Predicted], names: Sequence[Sequence[str]], layers: Sequence[str]
+    predicted: Sequence[Predicted], names: Sequence[Sequence[str]], layers: Sequence[str]
 ) -> Iterator[list[str]]:
     """Yield the names of the columns, then a row for each record: the probability of each of its labels.
 
@@ -133,33 +135,33 @@ def label_rows(
 
     Parameters
     ----------
-    found : sequence of Predicted
+    predicted : sequence of Predicted
         All values of each record.
     names : sequence of sequence of str
         For each layer, names of its labels; empty if they have none.
     layers : sequence of str
         Names of the layers.
     """
-    header = _place_names(found)
-    for layer, known, values in zip(layers, names, found[0].parts[0].arrays, strict=True):
+    header = _place_names(predicted)
+    for layer, known, values in zip(layers, names, predicted[0].parts[0].arrays, strict=True):
         prefix = f"{layer}." if len(layers) > 1 else ""
         n = values["data"][0].size
         header += [f"{prefix}{name}" for name in (known if len(known) == n else map(str, range(n)))]
     yield header
-    for place, arrays in _records(found):
+    for place, arrays in _records(predicted):
         yield [*place, *(f"{value:.7g}" for row in arrays for value in row.reshape(-1))]
 
 
-def _place_names(found: Sequence[Predicted]) -> list[str]:
+def _place_names(predicted: Sequence[Predicted]) -> list[str]:
     """Return the names of the columns that say which record a row is of."""
-    files = [each.files for each in found]
-    return ["file"] * (len(found) > 1 or any(files)) + ["record"] * (not all(files))
+    files = [each.files for each in predicted]
+    return ["file"] * (len(predicted) > 1 or any(files)) + ["record"] * (not all(files))
 
 
-def _records(found: Sequence[Predicted]) -> Iterator[tuple[list[str], list[npt.NDArray[Any]]]]:
+def _records(predicted: Sequence[Predicted]) -> Iterator[tuple[list[str], list[npt.NDArray[Any]]]]:
     """Yield each record: the columns that say which it is, and the values of each layer."""
-    names = _place_names(found)
-    for each in found:
+    names = _place_names(predicted)
+    for each in predicted:
         own = each.files
         arrays = (rows for done in each.parts for rows in zip(*(one["data"] for one in done.arrays), strict=True))
         for number, rows in enumerate(arrays):
@@ -226,8 +228,8 @@ def use_workers(client: Client | str | None) -> Iterator[Workers]:
     if client is None:
         yield HERE
         return
-    with find_cluster(client) as found:
-        yield workers_of(found)
+    with find_cluster(client) as cluster:
+        yield workers_of(cluster)
 
 
 class StoredRecords(NamedTuple):

@@ -78,7 +78,7 @@ OPTIONS = ("layer", "proba")
 MAX_PIXELS = (1 << 30) // 12
 
 
-class Asked(NamedTuple):
+class PredictRequest(NamedTuple):
     """A request for predictions.
 
     Attributes
@@ -99,7 +99,7 @@ class Asked(NamedTuple):
     proba: bool
 
 
-def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: Limits) -> Asked:
+def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: Limits) -> PredictRequest:
     """Read the records of a request, and what is asked.
 
     Parameters
@@ -140,7 +140,7 @@ def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: 
         raise Refused(400, f"layer: {json.dumps(layer)[:40]}, expected the name of a layer.")
     if not isinstance(proba, bool):
         raise Refused(400, f"proba: {json.dumps(proba)[:40]}, expected true or false.")
-    return Asked(records, n, layer, proba)
+    return PredictRequest(records, n, layer, proba)
 
 
 def _from_query(key: str, value: str) -> Any:

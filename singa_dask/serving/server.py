@@ -28,7 +28,7 @@ from singa_dask.inference import Model
 from singa_dask.ops.contract import Array
 from singa_dask.redaction import redact
 from singa_dask.serving.batcher import Batcher
-from singa_dask.serving.bodies import JSON, NPY, Asked, Limits, Refused, read_body, to_npy
+from singa_dask.serving.bodies import JSON, NPY, Limits, PredictRequest, Refused, read_body, to_npy
 
 T = TypeVar("T")
 
@@ -208,7 +208,7 @@ class App:
             return function(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
 
-    def _read(self, body: bytes, kind: str, query: dict[str, str]) -> tuple[Any, Asked, str]:
+    def _read(self, body: bytes, kind: str, query: dict[str, str]) -> tuple[Any, PredictRequest, str]:
         asked = read_body(body, kind, query, self._limits)
         layer = asked.layer if asked.layer is not None else self._layer
         if layer is None:
@@ -227,7 +227,7 @@ class App:
             known = ", ".join(self._model.layers)
             raise ConfigError(f"layer: no layer {layer[:80]!r} to predict from. Layers: {known}.")
 
-    def _written(self, values: Array, asked: Asked, layer: str, wants_npy: bool) -> Response:
+    def _written(self, values: Array, asked: PredictRequest, layer: str, wants_npy: bool) -> Response:
         finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
         if not finite.all():
             raise Refused(500, f"row {int(finite.argmin())}: layer {layer!r} computed a value that is not finite.")
