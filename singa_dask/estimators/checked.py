@@ -184,8 +184,8 @@ def _with_weights(x: Any, x_parts: Parts, y_parts: Parts, weights: Any) -> tuple
     parts = parts_of(weights)
     counts = {len(x_parts), len(y_parts), len(parts)}
     if len(counts) > 1:
-        found = f"X has {len(x_parts)} partitions, y {len(y_parts)} and sample_weight {len(parts)}"
-        raise ValueError(f"{found}. Expected the same of all.")
+        counted = f"X has {len(x_parts)} partitions, y {len(y_parts)} and sample_weight {len(parts)}"
+        raise ValueError(f"{counted}. Expected the same of all.")
     return (map_parts(_kept, x_parts, parts), map_parts(_kept, y_parts, parts)), map_parts(_kept, parts, parts)
 
 
@@ -306,11 +306,11 @@ def facts_of_parts(x: list[Any], y: list[Any], moments: bool, distinct: bool) ->
 
     ``moments`` are those of the features, ``distinct`` the values of the targets, of which else the moments are known.
     """
-    found: tuple[ArrayFacts, ArrayFacts] = compute(  # type: ignore[no-untyped-call]
+    facts: tuple[ArrayFacts, ArrayFacts] = compute(  # type: ignore[no-untyped-call]
         _reduced(map_parts(partial(_facts_of, moments=moments, distinct=False), x)),
         _reduced(map_parts(partial(_facts_of, moments=not distinct, distinct=distinct), y)),
     )
-    return found
+    return facts
 
 
 def _facts_of(part: Any, moments: bool, distinct: bool) -> ArrayFacts:

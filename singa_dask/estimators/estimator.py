@@ -99,8 +99,8 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         verbose: bool = False,
     ) -> None:
         # scikit-learn wants each parameter as an attribute of its name, as it was given
-        given = locals()
-        self.__dict__ |= {name: given[name] for name in SingaEstimator._get_param_names()}
+        arguments = locals()
+        self.__dict__ |= {name: arguments[name] for name in SingaEstimator._get_param_names()}
 
     def fit(self: E, X: Any, y: Any, sample_weight: Any = None) -> E:
         """Train a net: a new one, or with ``warm_start`` the fitted one.
@@ -227,7 +227,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             steps = find_steps(run.url)
             best = max(sorted(scores.keys() & steps), key=scores.__getitem__, default=-1)
             self._net = FittedNet.of(job, steps.get(best, run.url), self._has_classes)
-        curve, stopping.scores = ([found[step] for step in sorted(found)] for found in (losses, scores))
+        curve, stopping.scores = ([values[step] for step in sorted(values)] for values in (losses, scores))
         stopping.best_loss, stopping.best_score = min(curve, default=np.inf), scores.get(best, -np.inf)
         if stopping.best_score < max(stopping.scores, default=-np.inf):
             warnings.warn(f"early_stopping: better values than those of step {best} were not kept.", stacklevel=4)
@@ -291,8 +291,8 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         X, y, sample_weight
             As in `fit`; of Dask they are predicted a partition at a time.
         """
-        given = (y, self.predict(X), sample_weight)
-        return self._score(*(each.compute() if is_dask_collection(each) else each for each in given))
+        arguments = (y, self.predict(X), sample_weight)
+        return self._score(*(each.compute() if is_dask_collection(each) else each for each in arguments))
 
     def _targets(self, records: FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
         """Return what the net learns, labels (N,) int32 or targets (N, K) float32, and the number of its outputs."""

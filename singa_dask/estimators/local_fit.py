@@ -93,8 +93,8 @@ class FittedNet:
     def outputs(self, x: Array) -> Array:
         """Return the probabilities of classes for records (N, ...), or else the predicted values: (N, outputs)."""
         with self._lock:
-            found = list(self._outputs(x))
-        return np.concatenate(found).reshape(len(x), -1)
+            batches = list(self._outputs(x))
+        return np.concatenate(batches).reshape(len(x), -1)
 
     def _outputs(self, x: Array) -> Iterator[Array]:
         field = "pixel" if x.dtype == np.uint8 else "data"
@@ -354,9 +354,9 @@ class LocalFit:
 
 def _loss_of_last(layer: Any, n: int) -> float:
     """Return the mean loss of the last records of a batch."""
-    found, weights = layer.features[0].data[-n:], None if layer.weights is None else layer.weights[-n:]
+    outputs, weights = layer.features[0].data[-n:], None if layer.weights is None else layer.weights[-n:]
     if layer.conf.type == "SoftmaxLoss":
-        return float(layer.ops.cross_entropy(found, layer.labels_of(1)[-n:], weights=weights))
+        return float(layer.ops.cross_entropy(outputs, layer.labels_of(1)[-n:], weights=weights))
     if layer.conf.type == "EuclideanLoss":
-        return float(layer.ops.sum_squares(found, weights)) / n
-    return float(layer.ops.binary_cross_entropy(layer.rows(0)[-n:], layer.rows(1)[-n:], weights) / found.size)
+        return float(layer.ops.sum_squares(outputs, weights)) / n
+    return float(layer.ops.binary_cross_entropy(layer.rows(0)[-n:], layer.rows(1)[-n:], weights) / outputs.size)

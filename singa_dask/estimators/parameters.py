@@ -103,10 +103,10 @@ def documented(cls: C) -> C:
     """Add what the estimators share to the docstring of one, and to the signature of its own ``__init__``."""
     cls.__doc__ = f"{cls.__doc__}{PARAMETERS}"
     if "__init__" in vars(cls):
-        made: Any = cls
-        shared, own = (signature(each).parameters for each in (super(made, made).__init__, made.__init__))
+        typed: Any = cls
+        shared, own = (signature(each).parameters for each in (super(typed, typed).__init__, typed.__init__))
         known = {**shared, **{name: each for name, each in own.items() if each.kind != Parameter.VAR_KEYWORD}}
-        made.__init__.__signature__ = Signature(list(known.values()))
+        typed.__init__.__signature__ = Signature(list(known.values()))
     return cls
 
 
@@ -124,8 +124,8 @@ def updater_of(estimator: Any) -> Any:
 
 def check_parameters(estimator: Any, max_iter: int | None, partial: bool) -> None:
     """Check parameters that no job checks; ConfigError if one is wrong or excludes others."""
-    given = {name: getattr(estimator, name) for name in ("batch_size", "n_jobs", "n_iter_no_change")}
-    for name, value in {**given, "max_iter": max_iter}.items():
+    counts = {name: getattr(estimator, name) for name in ("batch_size", "n_jobs", "n_iter_no_change")}
+    for name, value in {**counts, "max_iter": max_iter}.items():
         if value is not None and (isinstance(value, str) or value < 1) and not (name == "n_jobs" and value == -1):
             raise ConfigError(f"{name}: {value}. Expected an integer from 1 on, or None.")
     for name in ("learning_rate_init", "alpha", "weight_decay", "momentum", "tol"):
@@ -237,13 +237,13 @@ def _size(sizes: Sequence[Any]) -> int:
 
 def given_job(estimator: Any, n: int, max_iter: int | None, seed: int | None) -> Job:
     """Return the user's job with all input layers reading the ``n`` records of the estimator; see `default_job`."""
-    made = estimator.job if isinstance(estimator.job, Job) else load(estimator.job)
-    names = _stores(made)
-    if not names or not made.conf.trains:
-        raise ConfigError(f"job {made.name!r}: expected a job to train, with an input layer that has a store_conf.")
+    job = estimator.job if isinstance(estimator.job, Job) else load(estimator.job)
+    names = _stores(job)
+    if not names or not job.conf.trains:
+        raise ConfigError(f"job {job.name!r}: expected a job to train, with an input layer that has a store_conf.")
     # there are no records but those to train with
     changes: dict[str, Any] = {"test_freq": 0, "validate_freq": 0}
-    types = {each.name: each.type for each in made.conf.neuralnet.layer}
+    types = {each.name: each.type for each in job.conf.neuralnet.layer}
     for name in names:
         if types[name] == "CSVInput":  # the data are no file, and have no columns of such names
             changes[f"neuralnet.layer[{name}].type"] = "RecordInput"
@@ -253,13 +253,13 @@ def given_job(estimator: Any, n: int, max_iter: int | None, seed: int | None) ->
         if estimator.batch_size:
             changes[f"neuralnet.layer[{name}].store_conf.batchsize"] = estimator.batch_size
     batch_size = estimator.batch_size or max(1, *(sum(store.batchsize) for store in names.values()))
-    updater = made.conf.updater.model_dump(exclude_unset=True)
+    updater = job.conf.updater.model_dump(exclude_unset=True)
     if (new := _updater(estimator, updater, estimator.weight_decay)) != updater:
         changes["updater"] = new
-    if max_iter is None and made.conf.epochs is not None:
-        changes["train_steps"] = math.ceil(made.conf.epochs * n / batch_size)
+    if max_iter is None and job.conf.epochs is not None:
+        changes["train_steps"] = math.ceil(job.conf.epochs * n / batch_size)
     cluster = None if isinstance(estimator.cluster, Mapping) else estimator.cluster
-    return made.replace(changes | _changes(estimator, n, batch_size, max_iter, seed), cluster)
+    return job.replace(changes | _changes(estimator, n, batch_size, max_iter, seed), cluster)
 
 
 def tested_job(job: Job, estimator: Any, loss: str, is_weighted: bool) -> Job:
@@ -275,13 +275,13 @@ def tested_job(job: Job, estimator: Any, loss: str, is_weighted: bool) -> Job:
         raise ConfigError(f"early_stopping: workers compute no score with {wrong[0]}. Leave one of the two out.")
     layers: list[dict[str, Any]] = []
     for each in job.conf.neuralnet.layer:
-        made = each.model_dump(exclude_unset=True)
+        block = each.model_dump(exclude_unset=True)
         if each.in_phase(PHASES["test"]) and issubclass(LAYERS.find(each.type), StoreInput):
             if phases := [name for name in ("train", "val") if each.in_phase(PHASES[name])]:
-                layers.append({**made, "include": phases, "exclude": []})
-            store = {**made["store_conf"], "path": f"dask://{HELD_OUT}"}
-            made |= {"include": ["test"], "exclude": [], "store_conf": store}
-        layers.append(made)
+                layers.append({**block, "include": phases, "exclude": []})
+            store = {**block["store_conf"], "path": f"dask://{HELD_OUT}"}
+            block |= {"include": ["test"], "exclude": [], "store_conf": store}
+        layers.append(block)
     epoch, watched = job.conf.disp_freq, {"metric": f"test.{metric}"}
     patience = {"patience": estimator.n_iter_no_change + 1, "min_delta": estimator.tol, "every_best": True}
     keys = job.conf.model_dump(exclude_unset=True)
@@ -304,12 +304,12 @@ def _stores(job: Job) -> dict[str, StoreConf]:
 
 def _updater(estimator: Any, block: Mapping[str, Any], weight_decay: float | None) -> dict[str, Any]:
     """Return the block of an updater with the parameters of an estimator."""
-    made, given = dict(block), updater_of(estimator)
-    if given is not None:
-        made = {"learning_rate": block["learning_rate"], **({"type": given} if isinstance(given, str) else given)}
+    changed, chosen = dict(block), updater_of(estimator)
+    if chosen is not None:
+        changed = {"learning_rate": block["learning_rate"], **({"type": chosen} if isinstance(chosen, str) else chosen)}
     if estimator.learning_rate_init is not None:
-        made["learning_rate"] = {**made["learning_rate"], "base_lr": estimator.learning_rate_init}
-    return made if weight_decay is None else {**made, "weight_decay": weight_decay}
+        changed["learning_rate"] = {**changed["learning_rate"], "base_lr": estimator.learning_rate_init}
+    return changed if weight_decay is None else {**changed, "weight_decay": weight_decay}
 
 
 def _changes(estimator: Any, n: int, batch_size: int, max_iter: int | None, seed: int | None) -> dict[str, Any]:

@@ -142,12 +142,12 @@ def refuse_single_steps(layer: Any) -> None:
 
 def unique_name(name: str, names: set[str]) -> str:
     """Return a name that is not taken, with a number if need be, and add it to those that are."""
-    made, number = name, 1
-    while made in names:
+    free_name, number = name, 1
+    while free_name in names:
         number += 1
-        made = f"{name}_{number}"
-    names.add(made)
-    return made
+        free_name = f"{name}_{number}"
+    names.add(free_name)
+    return free_name
 
 
 def input_dtype(layer: StoreInput) -> np.dtype[Any]:

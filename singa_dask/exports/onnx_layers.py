@@ -103,15 +103,15 @@ class OnnxGraph:
 
     def add_several(self, operator: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
         """Add a node with several outputs; return their names."""
-        made = [unique_name(f"{self._prefix}/{operator}", self._names) for _ in range(outputs)]
-        self._nodes.append(self.helper.make_node(operator, list(inputs), made, name=made[0], **attributes))
-        return made
+        names = [unique_name(f"{self._prefix}/{operator}", self._names) for _ in range(outputs)]
+        self._nodes.append(self.helper.make_node(operator, list(inputs), names, name=names[0], **attributes))
+        return names
 
     def constant(self, values: Any, dtype: Any = np.float32, name: str = "constant") -> str:
         """Add a constant; return its name."""
-        made = unique_name(f"{self._prefix}/{name}", self._names)
-        self._constants[made] = np.array(values, dtype, order="C")
-        return made
+        key = unique_name(f"{self._prefix}/{name}", self._names)
+        self._constants[key] = np.array(values, dtype, order="C")
+        return key
 
     def integers(self, values: Sequence[int]) -> str:
         """Add a list of integers, as shapes and axes are; return its name."""
@@ -158,13 +158,13 @@ class OnnxGraph:
         rest, n_steps = feature.shape[1:], feature.n_steps
         if len(values) > 1:
             n_steps = len(values)
-            made = self.add("Concat", *(self.add("Unsqueeze", x, self.integers([1])) for x in values), axis=1)
+            joined = self.add("Concat", *(self.add("Unsqueeze", x, self.integers([1])) for x in values), axis=1)
         elif n_steps > 1:
             steps = self.reshape(values[0], n_steps, -1, *rest)
-            made = self.add("Transpose", steps, perm=[1, 0, *range(2, 2 + len(rest))])
+            joined = self.add("Transpose", steps, perm=[1, 0, *range(2, 2 + len(rest))])
         else:
-            made = values[0]
-        self._add_output(name, made, [BATCH, *((n_steps,) if n_steps > 1 else ()), *rest])
+            joined = values[0]
+        self._add_output(name, joined, [BATCH, *((n_steps,) if n_steps > 1 else ()), *rest])
 
     def _add_output(self, name: str, x: str, shape: Sequence[int | str]) -> None:
         self._nodes.append(self.helper.make_node("Identity", [x], [name], name=f"{name}/Identity"))
@@ -282,10 +282,10 @@ def _add(graph: OnnxGraph, layer: Add, *xs: str) -> str:
 
 @register(Multiply)
 def _multiply(graph: OnnxGraph, layer: Multiply, *xs: str) -> str:
-    made, *others = xs
+    product, *others = xs
     for x in others:
-        made = graph.add("Mul", made, x)
-    return made
+        product = graph.add("Mul", product, x)
+    return product
 
 
 @register(Split)
@@ -356,8 +356,8 @@ def _global_pooling(graph: OnnxGraph, layer: GlobalPooling, x: str) -> str:
 def _lrn(graph: OnnxGraph, layer: LRN, x: str) -> str:
     size, alpha, beta, knorm = layer.how
     images = graph.images(x, layer.sources[0])
-    made = graph.add("LRN", images, size=size, alpha=alpha, beta=beta, bias=knorm)
-    return like_source(graph, layer, made)
+    normal = graph.add("LRN", images, size=size, alpha=alpha, beta=beta, bias=knorm)
+    return like_source(graph, layer, normal)
 
 
 @register(BatchNorm)
@@ -516,7 +516,7 @@ def recurrent(graph: OnnxGraph, layer: Recurrent, operator: str, x: str, state: 
     inputs = [steps, *weights, biases, "", *firsts]
     while not inputs[-1]:
         inputs.pop()
-    made, *lasts = graph.add_several(operator, *inputs, outputs=1 + len(carried), hidden_size=dim, **attributes)
+    states, *lasts = graph.add_several(operator, *inputs, outputs=1 + len(carried), hidden_size=dim, **attributes)
     for name, last in zip(carried, lasts, strict=True):
         graph.next_state(f"{layer.conf_name}.next_{name}", graph.reshape(last, -1, dim), dim)
-    return graph.reshape(made, -1, dim)
+    return graph.reshape(states, -1, dim)

@@ -155,12 +155,12 @@ class TorchModule:
         array = np.asarray(values)
         if array.ndim == 0:
             return repr(float(array))
-        made = unique_name(_identifier(f"{self._layer}_{name}"), self._attributes)
+        buffer = unique_name(_identifier(f"{self._layer}_{name}"), self._attributes)
         array = np.array(array, dtype, order="C")
         kind = ", dtype=torch.float64" if array.dtype == np.float64 else ""
-        self._init.append(f'self.register_buffer("{made}", torch.empty({_shape(array)}{kind}))')
-        self._values[made] = array
-        return f"self.{made}"
+        self._init.append(f'self.register_buffer("{buffer}", torch.empty({_shape(array)}{kind}))')
+        self._values[buffer] = array
+        return f"self.{buffer}"
 
     def finish(self, values: list[str]) -> list[str]:
         """Name what a layer gives after it."""
@@ -170,21 +170,21 @@ class TorchModule:
         """Give the value of an expression a name, if it has none; return that."""
         if expression.isidentifier():
             return expression
-        made = unique_name(_identifier(f"{self._layer}_{name}" if name else self._layer), self._names)
-        self._forward.append(f"{made} = {expression}")
-        return made
+        variable = unique_name(_identifier(f"{self._layer}_{name}" if name else self._layer), self._names)
+        self._forward.append(f"{variable} = {expression}")
+        return variable
 
     def let_several(self, expression: str, n: int) -> list[str]:
         """Give each of the values of an expression a name; return these."""
-        made = [unique_name(_identifier(f"{self._layer}_{k}"), self._names) for k in range(n)]
-        self._forward.append(f"{', '.join(made)} = {expression}")
-        return made
+        variables = [unique_name(_identifier(f"{self._layer}_{k}"), self._names) for k in range(n)]
+        self._forward.append(f"{', '.join(variables)} = {expression}")
+        return variables
 
     def input(self, name: str) -> str:
         """Add an argument of the module; return its name."""
-        made = unique_name(_identifier(name), self._names)
-        self._inputs.append(made)
-        return made
+        argument = unique_name(_identifier(name), self._names)
+        self._inputs.append(argument)
+        return argument
 
     @staticmethod
     def rows(x: str, feature: Feature) -> str:
@@ -267,8 +267,8 @@ def _shape(values: np.ndarray) -> str:
 
 
 def _identifier(name: str) -> str:
-    made = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "x"
-    return f"x{made}" if made[0].isdigit() or keyword.iskeyword(made) else made
+    identifier = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "x"
+    return f"x{identifier}" if identifier[0].isdigit() or keyword.iskeyword(identifier) else identifier
 
 
 register = TORCH_CONVERTERS.register
@@ -420,8 +420,8 @@ def _global_pooling(module: TorchModule, layer: GlobalPooling, x: str) -> str:
 def _lrn(module: TorchModule, layer: LRN, x: str) -> str:
     size, alpha, beta, knorm = layer.how
     images = module.images(x, layer.sources[0])
-    made = f"F.local_response_norm({images}, {size}, alpha={alpha}, beta={beta}, k={knorm})"
-    return like_source(layer, made)
+    normal = f"F.local_response_norm({images}, {size}, alpha={alpha}, beta={beta}, k={knorm})"
+    return like_source(layer, normal)
 
 
 @register(BatchNorm)
@@ -439,8 +439,8 @@ def _batch_norm(module: TorchModule, layer: BatchNorm, x: str) -> str:
 @register(GroupNorm)
 def _group_norm(module: TorchModule, layer: GroupNorm, x: str) -> str:
     values = {"weight": layer.scale.data, "bias": layer.shift.data}
-    made = f"nn.GroupNorm({layer.mean.shape[1]}, {layer.scale.shape[0]}, eps={layer.epsilon})"
-    return like_source(layer, f"{module.add(made, values)}({module.images(x, layer.sources[0])})")
+    norm = f"nn.GroupNorm({layer.mean.shape[1]}, {layer.scale.shape[0]}, eps={layer.epsilon})"
+    return like_source(layer, f"{module.add(norm, values)}({module.images(x, layer.sources[0])})")
 
 
 @register(ImagePreprocess)

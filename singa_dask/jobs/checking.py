@@ -74,8 +74,8 @@ def refuse_missing_gpus(job_file: JobFile) -> None:
     ConfigError
         It does not; with the place in the file.
     """
-    if found := missing_gpus(job_file.job):
-        raise ConfigError(job_file.in_order(found))
+    if problems := missing_gpus(job_file.job):
+        raise ConfigError(job_file.in_order(problems))
 
 
 def warnings_on(
@@ -96,7 +96,7 @@ def warnings_on(
     more : iterable of Problem
         Others, that are to be among them.
     """
-    found = [*find_warnings(job_file.job, REGISTRIES, training=nets is not None), *net_warnings(nets or {})]
+    problems = [*find_warnings(job_file.job, REGISTRIES, training=nets is not None), *net_warnings(nets or {})]
     if embedded:
-        found += [*worker_warnings(job_file.job), *missing_gpus(job_file.job)]
-    return job_file.in_order([*found, *more])
+        problems += [*worker_warnings(job_file.job), *missing_gpus(job_file.job)]
+    return job_file.in_order([*problems, *more])

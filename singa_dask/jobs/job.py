@@ -48,17 +48,17 @@ def layer(
     {'type': 'InnerProduct', 'innerproduct_conf': {'num_output': 10}}
     """
     cls = _class_of(type) if isinstance(type, str) else type
-    made: dict[str, Any] = {"type": type if isinstance(type, str) else _name_of(type)}
+    values: dict[str, Any] = {"type": type if isinstance(type, str) else _name_of(type)}
     if name:
-        made["name"] = name
+        values["name"] = name
     if srclayers is not None:
-        made["srclayers"] = [srclayers] if isinstance(srclayers, str) else list(srclayers)
+        values["srclayers"] = [srclayers] if isinstance(srclayers, str) else list(srclayers)
     block = cls.block if cls else None
     fields = set(block.model_fields) - set(LayerConf.model_fields) if block else set()
     own = {key: keys.pop(key) for key in list(keys) if key in fields}
     if block and own:
-        made[block.block_key] = {**keys.pop(block.block_key, {}), **own}
-    return {**made, **keys}
+        values[block.block_key] = {**keys.pop(block.block_key, {}), **own}
+    return {**values, **keys}
 
 
 def _class_of(type: str) -> type[Layer] | None:
@@ -118,21 +118,21 @@ def _wired(layers: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     before = ""
     for each in layers:
         name = each.get("name") or _free_name(str(each["type"]).rpartition(".")[2].lower(), taken)
-        made = {"name": name, **each}
-        cls = _class_of(made["type"])
-        if "srclayers" not in made and not (cls and cls.traits.is_input) and before:
-            made["srclayers"] = [before]
+        wired = {"name": name, **each}
+        cls = _class_of(wired["type"])
+        if "srclayers" not in wired and not (cls and cls.traits.is_input) and before:
+            wired["srclayers"] = [before]
         before = name
-        yield made
+        yield wired
 
 
 def _free_name(name: str, taken: Counter[str]) -> str:
-    number, found = 1, name
-    while found in taken:
+    number, free_name = 1, name
+    while free_name in taken:
         number += 1
-        found = f"{name}{number}"
-    taken[found] += 1
-    return found
+        free_name = f"{name}{number}"
+    taken[free_name] += 1
+    return free_name
 
 
 HERE = "job"
@@ -180,9 +180,9 @@ class Job:
     @classmethod
     def of(cls, job_file: JobFile) -> Job:
         """Return the job of a file that has been read."""
-        made = cls.__new__(cls)
-        made._file = job_file
-        return made
+        job = cls.__new__(cls)
+        job._file = job_file
+        return job
 
     @property
     def conf(self) -> JobConf:

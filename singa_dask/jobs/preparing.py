@@ -52,8 +52,8 @@ class RunPlace(NamedTuple):
         """Return the first step of each worker group of a resumed run."""
         if self.checkpoint is None or not self.goes_on:
             return {}
-        found = Checkpoint(self.checkpoint)
-        return {0: found.step} | {group: int(facts["step"]) for group, facts in found.groups.items()}
+        checkpoint = Checkpoint(self.checkpoint)
+        return {0: checkpoint.step} | {group: int(facts["step"]) for group, facts in checkpoint.groups.items()}
 
 
 def choose_place(
@@ -192,20 +192,20 @@ def prepare_run(
         raise read.locate(ConfigError(Problem((), message)))
     place = choose_place(read.job, run_dir, resume, overwrite, init_from)
     read = complete(read, place.init_from)
-    given = {"resume": place.checkpoint, "init_from": place.init_from}
+    starting = {"resume": place.checkpoint, "init_from": place.init_from}
     if not elsewhere:
         refuse_missing_gpus(read)
     if not readers(read.job):
-        nets = check(read, **given, check_sources=not elsewhere)
+        nets = check(read, **starting, check_sources=not elsewhere)
         read = read if elsewhere else count_steps(read, nets, place.checkpoint)
         return Prepared(read, read, place, nets)
-    nets = check(read, **given, check_sources=False)
+    nets = check(read, **starting, check_sources=False)
     urls = place_data()
     bound = replace(read, job=with_urls(read.job, urls))
     if not elsewhere:
         check_names(read, urls)
         with shown_by_name(urls):
-            nets = check(bound, **given)
+            nets = check(bound, **starting)
         bound = count_steps(bound, nets, place.checkpoint)
         counted = {key: getattr(bound.job, key) for key in ("epochs", "train_steps")}
         read = replace(read, job=read.job.model_copy(update=counted))

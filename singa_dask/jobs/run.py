@@ -102,8 +102,8 @@ class Run:
     @property
     def metrics(self) -> dict[str, dict[str, Any]]:
         """The latest metrics of each phase and their step, of the first group; without disp_freq none of training."""
-        found: dict[str, dict[str, Any]] = facts_of(self._stored())["metrics"]
-        return found
+        metrics: dict[str, dict[str, Any]] = facts_of(self._stored())["metrics"]
+        return metrics
 
     @property
     def history(self) -> Any:

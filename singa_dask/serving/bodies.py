@@ -120,9 +120,9 @@ def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: 
     kind = content_type.partition(";")[0].strip().lower()
     asked: dict[str, Any] = {key: _from_query(key, value) for key, value in query.items()}
     if kind == JSON:
-        given = _json(body)
-        asked |= given
-        records = given.get("records")
+        fields = _json(body)
+        asked |= fields
+        records = fields.get("records")
         if not isinstance(records, list):
             raise Refused(400, 'records: expected a list, as in {"records": [[0.5, 1], [2, 3]]}.')
         # before they become arrays, which takes memory
@@ -159,27 +159,27 @@ def _checked(n: int, limits: Limits) -> int:
 
 def _json(body: bytes) -> dict[str, Any]:
     try:
-        given = json.loads(body)
+        fields = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise Refused(400, f"the body is not JSON: {error}.") from None
-    if not isinstance(given, dict):
+    if not isinstance(fields, dict):
         raise Refused(400, 'the body is not an object. Expected {"records": [...]}.')
     known = ("records", *OPTIONS)
-    unknown = next((key for key in given if key not in known), None)
+    unknown = next((key for key in fields if key not in known), None)
     if unknown is not None:
         raise Refused(400, f"{unknown[:40]}: unknown key. Known: {', '.join(known)}.")
-    return given
+    return fields
 
 
 def _npy(body: bytes) -> Array:
     """Return the array of a file of NumPy, which is not copied."""
     try:
-        found = decode_npy(body)
-        if not found.ndim:
+        array = decode_npy(body)
+        if not array.ndim:
             raise ValueError("an array without axes, expected records along the first one")
     except NPY_DAMAGE as error:
         raise Refused(400, f"the body is not an array as np.save writes it: {error}.") from None
-    return found
+    return array
 
 
 def _picture(body: bytes) -> bytes:

@@ -233,8 +233,8 @@ class App:
             raise Refused(500, f"row {int(finite.argmin())}: layer {layer!r} computed a value that is not finite.")
         model = self._model
         if wants_npy:
-            found = model.probabilities_of(values, layer) if asked.proba else model.predictions_of(values, layer)
-            return Response(to_npy(found), media_type=NPY)
+            predictions = model.probabilities_of(values, layer) if asked.proba else model.predictions_of(values, layer)
+            return Response(to_npy(predictions), media_type=NPY)
         answer = {"predictions": model.predictions_of(values, layer).tolist()}
         if model.has_classes(layer) and (classes := model.class_names_of(layer)):
             answer["classes"] = classes

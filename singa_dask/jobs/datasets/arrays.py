@@ -120,12 +120,12 @@ def texts_of(values: Array, where: str) -> Array:
     values = values.reshape(-1)
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8", "replace")
-    found = values.astype(object)
+    texts = values.astype(object)
     # as floats and integers among texts do, None and NaN have other types
-    wrong = next((i for i, value in enumerate(found) if not (isinstance(value, str) and value)), None)
+    wrong = next((i for i, value in enumerate(texts) if not (isinstance(value, str) and value)), None)
     if wrong is not None:
-        raise DataError(f"{where}, record {wrong}, y: {found[wrong]!r}, expected the name of a class.")
-    return found
+        raise DataError(f"{where}, record {wrong}, y: {texts[wrong]!r}, expected the name of a class.")
+    return texts
 
 
 @dataclass(frozen=True)
@@ -203,13 +203,13 @@ class ArrayWriter:
             return y.astype(np.int32)
         numbers = {name: i for i, name in enumerate(self.classes)}
         texts = texts_of(y, where)
-        found = np.fromiter((numbers.get(text, -1) for text in texts), np.int32, len(y))
-        if (found < 0).any():
-            row = int(found.argmin())
+        labels = np.fromiter((numbers.get(text, -1) for text in texts), np.int32, len(y))
+        if (labels < 0).any():
+            row = int(labels.argmin())
             raise DataError(
                 f"{where}, record {row}, y: unknown class {texts[row]!r}. Known: {', '.join(self.classes)}."
             )
-        return found
+        return labels
 
     @staticmethod
     def _weights(value: Any, n: int, where: str) -> Array:
@@ -262,10 +262,10 @@ def _labels_of(y: Array, where: str) -> Array:
 def _stored(values: Array, field: Field, where: str, first: int) -> Array:
     """Return values in the type of the records, the nearest 32-bit floats among them."""
     with np.errstate(over="ignore"):
-        found = np.ascontiguousarray(values, field.dtype)
-    if field.dtype.kind != "f" or np.isfinite(found).all():
-        return found
-    place = np.unravel_index(int(np.argmin(np.isfinite(found))), found.shape)
+        stored = np.ascontiguousarray(values, field.dtype)
+    if field.dtype.kind != "f" or np.isfinite(stored).all():
+        return stored
+    place = np.unravel_index(int(np.argmin(np.isfinite(stored))), stored.shape)
     value, row = values[place], first + int(place[0])
     inside = f"[{', '.join(map(str, place[1:]))}]"
     hint = "Replace missing values, or give a frame and say missing: mean in store_conf." if np.isnan(value) else ""

@@ -150,10 +150,10 @@ def _columns_read(store: StoreConf, dataset: Dataset) -> Collection[str]:
     weight = [store.weight] if store.weight else []
     columns, outputs = dataset.columns, (*store.label_columns, *store.target, *weight)
     known = {*columns, *dataset.added}
-    found = [_matching(columns, name) for name in store.features]
-    if not store.features or not all(found) or not known.issuperset(outputs):
+    matches = [_matching(columns, name) for name in store.features]
+    if not store.features or not all(matches) or not known.issuperset(outputs):
         return columns
-    return {*outputs, *(name for names in found for name in names)}
+    return {*outputs, *(name for names in matches for name in names)}
 
 
 def _matching(columns: Collection[str], pattern: str) -> list[str]:
@@ -204,10 +204,10 @@ def find_wrong_columns(job: JobConf, datasets: Mapping[str, Dataset]) -> list[Pr
 def _kinds(dataset: Dataset, where: str) -> dict[str, str]:
     """Return the kind of each column; of those that may hold anything, numbers."""
     meta: Any = dataset.meta
-    found = {each.name: column_kind(each.type) for each in as_table(meta, where).schema}
+    kinds = {each.name: column_kind(each.type) for each in as_table(meta, where).schema}
     if hasattr(meta, "iloc"):
-        found |= {str(name): "number" for name, dtype in meta.dtypes.items() if str(dtype) in ("object", "category")}
-    return {**found, **dict.fromkeys(dataset.added, "number")}
+        kinds |= {str(name): "number" for name, dtype in meta.dtypes.items() if str(dtype) in ("object", "category")}
+    return {**kinds, **dict.fromkeys(dataset.added, "number")}
 
 
 def with_urls(job: JobConf, urls: Mapping[str, str]) -> JobConf:
