@@ -554,13 +554,13 @@ class StoredNet:
         are_values = topk > 0 and self._have_values(layers, topk, phase)
         topk = 0 if are_values else topk
         kept = self._kept(layers, phase)
+        sources: list[StoredRecords | None] = [*stores] or [None]
         inferences = [
-            self._inference(phase, records, **kept, labels=False, topk=topk, files=bool(stores))
-            for records in stores or [None]
+            self._inference(phase, records, **kept, labels=False, topk=topk, files=bool(stores)) for records in sources
         ]
         predicted = []
         with self.workers() as workers:
-            for records, inference in zip(stores or [None], inferences, strict=True):
+            for records, inference in zip(sources, inferences, strict=True):
                 facts, results = inference.compute(workers, steps, self.show)
                 predicted.append(Predicted(records.url if records else "", results))
         names = facts.class_names

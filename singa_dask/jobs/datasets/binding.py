@@ -24,14 +24,14 @@ from singa_dask.runtime.planning.passes import store_of, with_stores
 class _Reader(NamedTuple):
     """An input layer that reads data of Python objects: its index in the job, and the name of the data."""
 
-    index: int
+    layer_index: int
     layer: LayerConf
     store: StoreConf
     name: str
 
     def problem(self, message: str) -> Problem:
         """Return a mistake at its ``path``."""
-        return Problem(("neuralnet", "layer", self.index, "store_conf", "path"), message)
+        return Problem(("neuralnet", "layer", self.layer_index, "store_conf", "path"), message)
 
 
 def _readers(job: JobConf) -> Iterator[_Reader]:
@@ -43,7 +43,7 @@ def _readers(job: JobConf) -> Iterator[_Reader]:
 
 def readers(job: JobConf) -> dict[int, str]:
     """Return the layers that read data of Python objects: name of the data by index of the layer."""
-    return {reader.index: reader.name for reader in _readers(job)}
+    return {reader.layer_index: reader.name for reader in _readers(job)}
 
 
 def check_names(read: JobFile, known: Collection[str], needed: bool = True) -> None:
