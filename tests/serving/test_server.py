@@ -14,7 +14,7 @@ from PIL import Image
 import singa_dask as sd
 from singa_dask.errors import ConfigError
 from singa_dask.serving import Limits, ModelServer
-from tests.jobs.test_model import table, table_run
+from tests.inference.test_model import table, table_run
 from tests.serving.conftest import Slow, ask
 
 NPY = "application/x-npy"
