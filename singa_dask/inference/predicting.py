@@ -18,6 +18,7 @@ from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inference.job import has_classes, predicted_layer
 from singa_dask.inference.model import Model, find_source, load_model
+from singa_dask.inference.records import is_of
 from singa_dask.inference.stored import PHASES, StoredNet, StoredRecords, labels_of, use_workers
 from singa_dask.jobs.clusters import check_client
 from singa_dask.jobs.datasets.partitions import parts_of, rows_together
@@ -25,11 +26,11 @@ from singa_dask.jobs.run import Run
 from singa_dask.ops.contract import Array
 
 AnyPath = str | os.PathLike[str]
-Trained = Model | Run | AnyPath
+AnyModel = Model | Run | AnyPath
 
 
 def predict(
-    model: Trained,
+    model: AnyModel,
     data: Any,
     *,
     layer: str | None = None,
@@ -80,7 +81,7 @@ def predict(
 
 
 def extract(
-    model: Trained,
+    model: AnyModel,
     data: Any,
     layer: str,
     *,
@@ -122,7 +123,7 @@ def extract(
 
 
 def test(
-    model: Trained,
+    model: AnyModel,
     data: Any = None,
     y: Any = None,
     *,
@@ -176,7 +177,7 @@ def test(
     return trained.merge(measured, metrics)
 
 
-def _model(model: Trained) -> Model:
+def _model(model: AnyModel) -> Model:
     return model if isinstance(model, Model) else load_model(model)
 
 
@@ -184,7 +185,7 @@ def _is_path(data: Any) -> bool:
     return isinstance(data, (str, os.PathLike))
 
 
-def _stored(model: Trained, client: Client | str | None, call: str) -> tuple[StoredNet, str]:
+def _stored(model: AnyModel, client: Client | str | None, call: str) -> tuple[StoredNet, str]:
     """Return the net for stored records, and its URL; the values of a run are read only where records are computed."""
     if isinstance(model, Model):
         source = model.source
@@ -223,25 +224,19 @@ def _refuse_stored(**arguments: Any) -> None:
 # -- kinds of data ---------------------------------------------------------------------------------------------
 
 
-def _is_of(data: Any, package: str, *names: str) -> bool:
-    """Return whether data is of a class of a package, which is not imported for it."""
-    module = sys.modules.get(package)
-    return module is not None and isinstance(data, tuple(getattr(module, name) for name in names))
-
-
 def _is_dask(data: Any) -> bool:
-    return _is_of(data, "dask.array", "Array") or _is_of(data, "dask.dataframe", "DataFrame", "Series")
+    return is_of(data, "dask.array", "Array") or is_of(data, "dask.dataframe", "DataFrame", "Series")
 
 
 def _map(function: Callable[[Any], Array], data: Any, names: tuple[str, ...] = ()) -> Any:
     """Return what a function of some records makes of all data."""
-    if _is_of(data, "dask.array", "Array"):
+    if is_of(data, "dask.array", "Array"):
         return map_blocks(function, data, function(np.empty((0, *data.shape[1:]), data.dtype)))
-    if _is_of(data, "dask.dataframe", "DataFrame"):
+    if is_of(data, "dask.dataframe", "DataFrame"):
         return data.map_partitions(
             functools.partial(_on_partition, function, names), meta=_on_frame(function, names, data._meta)
         )
-    return _on_frame(function, names, data) if _is_of(data, "pandas", "DataFrame") else function(data)
+    return _on_frame(function, names, data) if is_of(data, "pandas", "DataFrame") else function(data)
 
 
 def map_blocks(function: Callable[[Any], Array], data: Any, sample: Array) -> Any:
@@ -286,4 +281,4 @@ def _on_frame(function: Callable[[Any], Array], names: tuple[str, ...], frame: A
 
 def _parts(data: Any) -> list[Any]:
     """Return the partitions of a collection, each as a delayed value."""
-    return parts_of(rows_together(data) if _is_of(data, "dask.array", "Array") else data)
+    return parts_of(rows_together(data) if is_of(data, "dask.array", "Array") else data)

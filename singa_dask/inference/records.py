@@ -51,10 +51,15 @@ class MemoryRecords(ABC):
         """
 
 
+def is_of(data: Any, package: str, *names: str) -> bool:
+    """Return whether data is of a class of a package, which is not imported for it."""
+    module = sys.modules.get(package)
+    return module is not None and isinstance(data, tuple(getattr(module, name) for name in names))
+
+
 def is_pandas(x: Any) -> bool:
-    """Return whether data is a DataFrame of pandas, which is not imported for it."""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(x, pandas.DataFrame)
+    """Return whether data is a DataFrame of pandas."""
+    return is_of(x, "pandas", "DataFrame")
 
 
 def as_records(

@@ -104,11 +104,6 @@ def _floats(shape: tuple[int, ...]) -> Field:
     return Field(np.dtype(np.float32), shape)
 
 
-def is_text(dtype: np.dtype[Any]) -> bool:
-    """Return whether labels of this type are names of classes."""
-    return dtype.kind in TEXTS
-
-
 def texts_of(values: Array, where: str) -> Array:
     """Return names of classes as an array of objects, (n,) str.
 

@@ -14,10 +14,10 @@ from singa_dask.data.codecs.labels import is_rounded
 from singa_dask.data.codecs.table_encoder import MAX_CATEGORIES
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.arrays import (
+    TEXTS,
     ArrayWriter,
     check_weight_type,
     feature_field,
-    is_text,
     output_field,
     texts_of,
 )
@@ -37,16 +37,11 @@ TAKEN = (
 
 def as_datasets(data: Any, client: Client | None = None) -> dict[str, Dataset]:
     """Make datasets of values by name, or one named ``train`` of a single value; see `as_dataset`."""
+    if data is None:
+        return {}
     # a dataset of xarray is a mapping, too
-    is_named = isinstance(data, Mapping) and not hasattr(data, "data_vars")
-    return (
-        {}
-        if data is None
-        else {
-            str(name): as_dataset(str(name), value, client)
-            for name, value in (data if is_named else {"train": data}).items()
-        }
-    )
+    named = data if isinstance(data, Mapping) and not hasattr(data, "data_vars") else {"train": data}
+    return {str(name): as_dataset(str(name), value, client) for name, value in named.items()}
 
 
 def as_dataset(name: str, value: Any, client: Client | None = None) -> Dataset:
@@ -131,7 +126,7 @@ def _of_arrays(name: str, x: Any, y: Any, weights: Any, client: Client | None) -
     classes: Sequence[str] = ()
     if y is not None and y.dtype.kind == "b":
         classes = BOOLEANS
-    elif y is not None and is_text(y.dtype):
+    elif y is not None and y.dtype.kind in TEXTS:
         classes = _classes(name, outputs, client)
     parts = _tuples(parts, outputs, of_weights)
     # targets without labels
