@@ -8,7 +8,7 @@ import signal
 
 import click
 
-from singa_dask import jobs, serving
+from singa_dask import serving
 from singa_dask.cli.clusters import Signals
 from singa_dask.cli.output import echo
 
@@ -117,8 +117,8 @@ def serve(
     install 'singa-dask[serve]'.
     """
     # the package that it needs is looked for before the net is read
-    server_type = serving.Server
-    model = jobs.load_model(run, step, job=job_file, cpu=cpu, threads=threads)
+    server_type = serving.ModelServer
+    model = inference.load_model(run, step, job=job_file, cpu=cpu, threads=threads)
     max_bytes = int(max_mb * (1 << 20))
     limits = serving.Limits(
         max_batch, max_wait_ms / 1000, max_queue, max_records, max_bytes, timeout, max_connections=max_connections
