@@ -131,8 +131,7 @@ class ReadyNet:
         self, net: NeuralNet, job: JobConf, initial: InitialValues, shared: SharedValues | None = None
     ) -> None:
         self.net = net
-        for layer in net.layers:
-            layer.allocate()
+        net.allocate()
         # the random numbers are those of a test at the step of the checkpoint
         net.context.step = fill(net, initial, shared)
         conf = job.train_one_batch

@@ -158,7 +158,7 @@ def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
     inputs = [layer for layer in net.layers if isinstance(layer, StoreInput)]
     for layer in inputs:
         layer.passed = task.first
-        layer.reader.read_ahead()
+        layer.read_ahead()
     ready = ReadyNet(net, job, initial)
     of_pass = PassMetrics(net, task.metric_names)
     metrics: list[Totals] = []
@@ -170,8 +170,8 @@ def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
             arrays.append(keep_outputs(net, name, task.labels, task.topk, label_layer))
         report(task.batchsize)
     joined = [{key: np.concatenate([batch[key] for batch in arrays]) for key in arrays[0]} for arrays in batches]
-    bad = len(set().union(*(layer.reader.bad_ids() for layer in inputs)))
-    files = inputs[0].reader.record_files(task.first, task.first + task.n_records) if task.files else []
+    bad = len(set().union(*(layer.bad_ids() for layer in inputs)))
+    files = inputs[0].record_files(task.first, task.first + task.n_records) if task.files else []
     for name, values in zip(task.layers, joined, strict=True) if task.folder else ():
         STORES.find("arrow").write(task.url(name), values)
     return TaskResult(task, metrics, [] if task.folder else joined, bad, files, of_pass.state())
