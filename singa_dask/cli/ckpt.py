@@ -47,11 +47,12 @@ def ckpt(ctx: click.Context, url: str, other: str | None, as_json: bool) -> None
 
 def _describe(url: str) -> dict[str, Any]:
     """Return what is in the newest good checkpoint at a URL, and what is wrong with it and the others."""
+    from singa_dask.data import fs
     from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
     from singa_dask.runtime.checkpoints.lookup import find_steps
 
     steps = find_steps(url)
-    if not steps and not _is_own(url):
+    if not steps and not fs.exists(fs.join(url, "manifest.json")):  # which a step has, complete or not
         return _describe_values(url)
     problems: list[str] = []
     good: Checkpoint | None = None
@@ -77,13 +78,6 @@ def _describe(url: str) -> dict[str, Any]:
         "files": [file["file"] for key in ("parts", "states") for file in good.manifest.get(key, ())],
     }
     return {**facts, "checkpoints": states, "params": params, "problems": problems + _not_finite(good.url, params)}
-
-
-def _is_own(url: str) -> bool:
-    """Return whether a URL is a step, complete or not."""
-    from singa_dask.data import fs
-
-    return fs.exists(fs.join(url, "manifest.json"))
 
 
 def _describe_values(url: str) -> dict[str, Any]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from singa_dask import observe
-from singa_dask.cli.clusters import chosen_cluster
+from singa_dask.cli.clusters import Signals, chosen_cluster
 from singa_dask.cli.options import job_options, json_option, scheduler_options, with_options
 from singa_dask.cli.output import echo
 from singa_dask.errors import ConfigError
@@ -91,7 +89,7 @@ def extract(
     if (predictions and len(layers) > 1) or not (predictions or layers):
         raise click.UsageError("Give --layer NAME, once or more, or --predictions with one --layer at most.")
     net = _stored_net(quiet=quiet, **given)
-    with _ends_at_once():
+    with Signals("stopped"):
         for url, n in net.write(
             out,
             layers,
@@ -152,7 +150,7 @@ def predict(
 
     net = _stored_net(quiet=quiet, **given)
     records = [Records(url, backend, named=f"--data {url}") for url in urls]
-    with _ends_at_once():
+    with Signals("stopped"):
         values = net.values(layers, records, topk=topk)
     delimiter = "\t" if out and out.lower().endswith(".tsv") else ","
     lines = csv_lines(values.rows(), delimiter)
@@ -212,7 +210,7 @@ def test(
     net = _stored_net(quiet=quiet, **given)
     name = {"test": "test", "val": "validation"}[phase]
     names = net.read.job.metrics if metrics is None else [each.strip() for each in metrics.split(",") if each.strip()]
-    with _ends_at_once():
+    with Signals("stopped"):
         tested = net.test(PHASES[phase], steps, metrics=[*names, *([CONFUSION] if confusion else [])])
     if confusion:
         if len(tested.matrices) > 1:
@@ -358,19 +356,3 @@ def _stored_net(
         return lambda parts: iter(run_shown(parts))
 
     return StoredNet(read, init_from, chosen_workers, show=show, show_written=partial(reported, "written", quiet=quiet))
-
-
-@contextlib.contextmanager
-def _ends_at_once() -> Iterator[None]:
-    """End the program at SIGINT or SIGTERM, after cleaning up."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        echo(f"{signal.Signals(number).name}: stopped.", err=True)
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -138,7 +138,7 @@ class TableSurvey:
             return tuple(sorted(found))
 
     def write(self, url: str, rows: Rows) -> None:
-        """Write rows to a file of the same form, CSV record by record as they are; other tables to Parquet."""
+        """Write rows to a file of the same form, CSV record by record as they are; other whole tables to Parquet."""
         fs.write_atomic(url, self._rows(rows))
 
     @property
@@ -150,12 +150,9 @@ class TableSurvey:
         if self.format == "csv":
             return b"".join(self._lines(np.sort(rows)))
         sink = pa.BufferOutputStream()
-        pq.write_table(self._decoded().take(pa.array(np.sort(rows))), sink)
+        read = pa.table({each.name: each.values for each in self.columns if each.name in self.kinds})
+        pq.write_table(read.take(pa.array(np.sort(rows))), sink)
         return bytes(sink.getvalue())
-
-    def _decoded(self) -> pa.Table:
-        tables = [_decoded(self.reader, file, run, self.kinds) for file, run in self.runs]
-        return pa.concat_tables(tables, promote_options="permissive")
 
     def _lines(self, rows: Rows) -> Iterator[bytes]:
         first = self.reader.parts(0)
@@ -168,39 +165,6 @@ class TableSurvey:
                 record = text[starts[row] : starts[row + 1]]
                 yield record if record.endswith(b"\n") else record + b"\n"
             at += run.n
-
-
-class LaggedTable(TableSurvey):
-    """A table with more columns than its file, so that `write` writes all of them to Parquet."""
-
-    def _decoded(self) -> pa.Table:
-        return pa.table({each.name: each.values for each in self.columns if each.name in self.kinds})
-
-
-def with_lags(table: TableSurvey, names: Sequence[str], n: int) -> TableSurvey:
-    """Return a table whose records also have the last values of some columns, ``NAME_lag1`` to ``NAME_lagN``.
-
-    It begins with the first record that has ``n`` records before it.
-
-    Raises
-    ------
-    DataError
-        It is too short, or too large to be looked at as a whole, or has columns of these names.
-    """
-    said = "" if table.is_whole else f"expected a table of at most {MAX_BYTES >> 20} MiB"
-    said = said or (f"it has {table.n} records. Expected more" if table.n <= n else "")
-    if said:
-        raise DataError(f"{table.url}: --lags {n}: {said}.")
-    columns, kinds = [replace(each, values=each.values[n:]) for each in table.columns], dict(table.kinds)
-    for name in names:
-        of = table.named[name]
-        for k in range(1, n + 1):
-            lag = ColumnSurvey(f"{name}_lag{k}", len(columns) + 1, of.kind, of.values[n - k : len(of.values) - k])
-            if lag.name in kinds:
-                raise DataError(f"{table.url}: --lags {n}: it has a column {lag.name!r} already.")
-            kinds[lag.name] = of.kind
-            columns.append(lag)
-    return LaggedTable(table.url, "parquet", {}, columns, table.n - n, table.reader, kinds, table.runs)
 
 
 def read_table(place: str, options: InitOptions) -> TableSurvey:
@@ -386,26 +350,48 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
     if split:
         found = replace(found, backend=table.suffix[1:])
         return with_split(found, folder, table.suffix, (train, test, split), table.write)
-    return replace(found, n_test=_compare(found)) if test_url else found
+    if not test_url:
+        return found
+    with open_store(url, "table", **reading) as store:
+        facts = store.table_facts
+    more = {"facts": facts.to_dict()} if facts is not None else {}
+    return replace(found, n_test=count_test(test_url, "table", {**reading, **more}, facts, url))
 
 
 def _with_lags(table: TableSurvey, options: InitOptions) -> TableSurvey:
-    """Return the table of a time series with the last values of what is predicted."""
+    """Return a time series whose records also have the last values of what is predicted, NAME_lag1 to NAME_lagN.
+
+    It begins with the first record that has N records before it.
+
+    Raises
+    ------
+    DataError
+        Nothing says what is predicted, or the table is not in the order of time, too short, or too large to be
+        looked at as a whole, or has columns of these names.
+    """
     names = [*_resolved(table, options.label, "--label"), *_resolved(table, options.target, "--target")]
-    if not names:
-        raise DataError(f"{table.url}: --lags {options.lags}: expected --target NAME, or --label NAME.")
     dates = [each for each in table.columns if each.kind in ("date", "timestamp")]
-    if dates and not any(_is_sorted(each) for each in dates):
-        raise DataError(f"{table.url}: --lags: its records are not in the order of {dates[0].name}. Sort them by it.")
-    return with_lags(table, names, options.lags)
-
-
-def _compare(found: RecordSurvey) -> int:
-    """Return the number of records of a test set, which has to have the columns of the training set."""
-    with open_store(found.source, "table", **found.reading) as store:
-        facts = store.table_facts
-    more = {"facts": facts.to_dict()} if facts is not None else {}
-    return count_test(found.test_url, "table", {**found.reading, **more}, facts, found.source)
+    fault, n = "", options.lags
+    if not names:
+        fault = f" {n}: expected --target NAME, or --label NAME"
+    elif dates and not any(_is_sorted(each) for each in dates):
+        fault = f": its records are not in the order of {dates[0].name}. Sort them by it"
+    elif not table.is_whole:
+        fault = f" {n}: expected a table of at most {MAX_BYTES >> 20} MiB"
+    elif table.n <= n:
+        fault = f" {n}: it has {table.n} records. Expected more"
+    if fault:
+        raise DataError(f"{table.url}: --lags{fault}.")
+    columns, kinds = [replace(each, values=each.values[n:]) for each in table.columns], dict(table.kinds)
+    for name in names:
+        of = table.named[name]
+        for k in range(1, n + 1):
+            lag = ColumnSurvey(f"{name}_lag{k}", len(columns) + 1, of.kind, of.values[n - k : len(of.values) - k])
+            if lag.name in kinds:
+                raise DataError(f"{table.url}: --lags {n}: it has a column {lag.name!r} already.")
+            kinds[lag.name] = of.kind
+            columns.append(lag)
+    return TableSurvey(table.url, "parquet", {}, columns, table.n - n, table.reader, kinds, table.runs)
 
 
 def count_test(test_url: str, backend: str, reading: Mapping[str, Any], facts: TableFacts | None, url: str) -> int:

@@ -76,35 +76,26 @@ MODULES = {
 """Modules of verbs that share one; others have a module with their own name."""
 
 HABITS = {
-    "cancel": "stop",
-    "curves": "plot",
-    "deploy": "serve",
-    "describe": "show",
-    "draw": "graph",
-    "eval": "test",
-    "evaluate": "test",
-    "fit": "run",
-    "follow": "attach",
-    "generate": "sample",
-    "infer": "predict",
-    "info": "show",
-    "jobs": "list",
-    "log": "logs",
-    "lr-find": "find-rate",
-    "ls": "list",
-    "ps": "list",
-    "py-spy": "stack",
-    "queue": "list",
-    "resume": "run --resume",
-    "save": "checkpoint",
-    "start": "run",
-    "status": "view",
-    "tail": "logs",
-    "terminate": "kill",
-    "train": "run",
-    "watch": "attach",
+    "attach": "follow watch",
+    "checkpoint": "save",
+    "find-rate": "lr-find",
+    "kill": "terminate",
+    "list": "jobs ls ps queue",
+    "logs": "log tail",
+    "plot": "curves",
+    "graph": "draw",
+    "predict": "infer",
+    "run": "fit start train",
+    "run --resume": "resume",
+    "sample": "generate",
+    "serve": "deploy",
+    "show": "describe info",
+    "stack": "py-spy",
+    "stop": "cancel",
+    "test": "eval evaluate",
+    "view": "status",
 }
-"""Verbs of other programs, and ours."""
+"""Verbs of ours, and what other programs call them."""
 STOPPED = "SIGINT: stopped."
 PLACES = {"CHECKPOINT", "DST", "FILE", "JOB.yaml", "RUN", "RUN...", "SRC...", "URL", "[CHECKPOINT]", "[URL]"}
 """What the help calls arguments and options that are paths or URLs."""
@@ -132,8 +123,9 @@ class Verbs(click.Group):
         name = args[0]
         if name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name):
             return super().resolve_command(ctx, args)
-        close = difflib.get_close_matches(name.lower(), [*VERBS, *HABITS], n=1)
-        hint = f"Did you mean {HABITS.get(close[0], close[0])!r}? " if close else ""
+        ours = {theirs: verb for verb, habits in HABITS.items() for theirs in habits.split()}
+        close = difflib.get_close_matches(name.lower(), [*VERBS, *ours], n=1)
+        hint = f"Did you mean {ours.get(close[0], close[0])!r}? " if close else ""
         raise click.UsageError(f"No such command {name!r}. {hint}Known: {', '.join(VERBS)}.", ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -16,8 +16,7 @@ from singa_dask.cli.output import echo
 from singa_dask.errors import ConfigError, NumericError
 
 if TYPE_CHECKING:
-    from singa_dask.conf import JobConf
-    from singa_dask.jobs.preparing import Place
+    pass
 
 
 @click.command()
@@ -111,6 +110,7 @@ def run(
     from singa_dask.jobs.clusters import cluster_of
     from singa_dask.jobs.datasets.hosts import placed
     from singa_dask.jobs.preparing import changes_of, prepare_run
+    from singa_dask.runtime.checkpoints.lookup import find_values
 
     if resume and init_from:
         raise click.UsageError("--resume takes all from one checkpoint, and --init-from only values. Give one of them.")
@@ -154,7 +154,9 @@ def run(
         )
         job_run = stack.enter_context(placed(job_run, client))
         if not quiet:
-            tell_start(conf, place)
+            echo(f"run directory: {observe.short_url(place.url)}", err=True)
+            for url in () if place.checkpoint else place.init_from or conf.checkpoint_path:
+                echo(f"initial values from {find_values(url)}", err=True)
         progress = stack.enter_context(
             observe.start_progress(conf.cluster.nworker_groups, conf.train_steps, quiet, run_url=place.url)
         )
@@ -184,15 +186,6 @@ def sets_of_listen(listen: str | None) -> tuple[str, ...]:
         raise click.UsageError(message)
     values = {"interface": found[1] or found[2], "ports": found[3]}
     return tuple(f"cluster.listen.{key}='{value}'" for key, value in values.items() if value)
-
-
-def tell_start(conf: JobConf, place: Place) -> None:
-    """Print where the run is written, and where its initial values come from."""
-    from singa_dask.runtime.checkpoints.lookup import find_values
-
-    echo(f"run directory: {observe.short_url(place.url)}", err=True)
-    for url in () if place.checkpoint else place.init_from or conf.checkpoint_path:
-        echo(f"initial values from {find_values(url)}", err=True)
 
 
 def tell_end(result: runtime.Result, url: str, quiet: bool) -> None:
@@ -246,15 +239,7 @@ def detach_run(
         if found["state"] == "queued":
             why = f": {found['reason']}" if found["reason"] else ""
             echo(f"in line, place {found['place']}{why}", err=True)
-        tell(run)
+        echo(f"run directory: {observe.short_url(run.run_url)}", err=True)
+        echo(f"progress: singa-dask attach {run.job_id}", err=True)
+        echo(f"to end it with a checkpoint: singa-dask stop {run.job_id}", err=True)
     echo(observe.to_json({"id": run.job_id, "run_url": run.run_url}) if as_json else run.job_id)
-
-
-def tell(run: runtime.JobRun) -> None:
-    """Print how to come back."""
-    for line in (
-        f"run directory: {observe.short_url(run.run_url)}",
-        f"progress: singa-dask attach {run.job_id}",
-        f"to end it with a checkpoint: singa-dask stop {run.job_id}",
-    ):
-        echo(line, err=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import io
 import os
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -111,7 +111,8 @@ def show(url: str, as_json: bool, as_csv: bool) -> None:
         raise click.UsageError("--json describes the run, and --csv prints its metrics. Give one of them.")
     run = StoredRun(url)
     if as_csv:
-        sys.stdout.write(_table(run))
+        names, rows = run.metrics_table()
+        csv.writer(sys.stdout, lineterminator="\n").writerows([names, *rows])
         return
     facts = {**facts_of(run), "checkpoints": find_steps(url)}
     echo(observe.to_json(facts, indent=2) if as_json else "\n".join(_lines(facts)))
@@ -123,11 +124,10 @@ def _result(run: StoredRun) -> dict[str, Any]:
     from singa_dask.observe.stored_run import flatten
 
     phases = {phase: run.summary.get(phase) or {} for phase in ("train", "validation", "test")}
-    found = flatten({**result_of(run), **phases})
-    best = best_metric(run)
-    if best:
-        found |= {f"best {best['metric']}": best["value"], f"best {best['metric']} at step": best["step"]}
-    return {key: value for key, value in found.items() if value != {}}
+    result = flatten({**result_of(run), **phases})
+    if best := best_metric(run):
+        result |= {f"best {best['metric']}": best["value"], f"best {best['metric']} at step": best["step"]}
+    return {key: value for key, value in result.items() if value != {}}
 
 
 SUFFIXES = (".png", ".svg", ".html")
@@ -164,15 +164,6 @@ WORDS = {"compute": "computing, tests, checkpoints", "data": "waiting for data",
 MAX_DEVICES = 8
 
 
-def _table(run: StoredRun) -> str:
-    """Return the metrics as CSV."""
-    names, rows = run.metrics_table()
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerows([names, *rows])
-    return out.getvalue()
-
-
 def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the description."""
     why = ": it has no summary, so it was killed, or runs on another machine" if facts["state"] == "unknown" else ""
@@ -184,8 +175,12 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from columns([(name, text) for name, text in _rows(facts) if text])
     if facts["metrics"]:
+        names = list(dict.fromkeys(name for each in facts["metrics"].values() for name in each if name != "step"))
+        rows = [("last metrics", "step", *names)]
+        for phase, each in facts["metrics"].items():
+            rows.append((f"  {phase}", str(each["step"]), *(_number(each.get(name)) for name in names)))
         yield ""
-        yield from _metrics(facts["metrics"])
+        yield from columns(rows, range(1, len(names) + 2))
     if facts["time"]:
         yield ""
         yield "time of training"
@@ -196,8 +191,12 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
         parts = facts["step_parts"].items()
         yield from columns([(name.removesuffix("_ms"), _number(value)) for name, value in parts], (1,), "  ")
     if facts["layers"]:
+        names = list(dict.fromkeys(name for each in facts["layers"].values() for name in each))
+        rows = [("layer", *(name.replace("_ms", " (ms)") for name in names))]
+        for layer, each in facts["layers"].items():
+            rows.append((f"  {layer}", *(_number(each.get(name)) for name in names)))
         yield ""
-        yield from _layers(facts["layers"])
+        yield from columns(rows, range(1, len(names) + 1))
 
 
 def _rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -209,7 +208,8 @@ def _rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "command", facts["command"]
     yield "version", facts["version"]
     yield "topology", describe_topology(facts["topology"])
-    yield "devices", _devices(facts["devices"])
+    devices = Counter(facts["devices"].values())
+    yield "devices", ", ".join(f"{n} × {name}" for name, n in list(devices.items())[:MAX_DEVICES])
     ahead = f" of {facts['train_steps']}" if facts["state"] != "done" and facts["train_steps"] else ""
     yield "steps", f"{facts['steps']}{ahead} in {facts['seconds']:.1f} s"
     speed = f"{facts['samples_per_s']:.0f} samples/s" if "samples_per_s" in facts else ""
@@ -244,34 +244,11 @@ def describe_topology(topology: Mapping[str, Any]) -> str:
     return f"{', '.join(parts)}{in_processes}"
 
 
-def _devices(devices: Mapping[str, str]) -> str:
-    names = dict.fromkeys(devices.values())
-    counts = {name: list(devices.values()).count(name) for name in names}
-    return ", ".join(f"{n} × {name}" for name, n in list(counts.items())[:MAX_DEVICES])
-
-
 def _checkpoints(found: Mapping[int, str]) -> str:
     """Return the steps of the checkpoints, of many the first and the last ones."""
     steps = [str(step) for step in sorted(found)]
     shown = steps if len(steps) <= 8 else [*steps[:2], "...", *steps[-4:]]
     return f"steps {', '.join(shown)}" if len(steps) != 1 else f"step {steps[0]}"
-
-
-def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a table of the last metrics."""
-    names = list(dict.fromkeys(name for each in metrics.values() for name in each if name != "step"))
-    rows = [("last metrics", "step", *names)]
-    for phase, each in metrics.items():
-        rows.append((f"  {phase}", str(each["step"]), *(_number(each.get(name)) for name in names)))
-    yield from columns(rows, range(1, len(names) + 2))
-
-
-def _layers(layers: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
-    """Yield a table of the time of each layer."""
-    names = list(dict.fromkeys(name for each in layers.values() for name in each))
-    rows = [("layer", *(name.replace("_ms", " (ms)") for name in names))]
-    rows += [(f"  {layer}", *(_number(each.get(name)) for name in names)) for layer, each in layers.items()]
-    yield from columns(rows, range(1, len(names) + 1))
 
 
 def _number(value: float | None) -> str:

@@ -194,45 +194,26 @@ def _row_of(run: StoredRun) -> dict[str, Any]:
     # parsing all of it would take 10 ms a run
     text = fs.read_bytes(fs.join(run.url, "resolved.yaml")).decode(errors="replace")
     name, steps = NAME.search(text), STEPS.search(text)
-    summary, first = run.summary, run.commands[0] if run.commands else {}
-    row = {
+    summary, last = run.summary, run.commands[-1] if run.commands else {}
+    # without a summary, the last metrics say how far it is
+    events = [] if summary else newest_objects(fs.join(run.url, METRICS))
+    event: dict[str, Any] = next((each for each in reversed(events) if each.get("phase") == "train"), {})
+    ended = None if run.state == "running" else event.get("time", float(last.get("time", 0)))
+    if summary:
+        ended = float(last.get("time", 0)) + float(summary.get("seconds", 0)) - float(last.get("seconds_before", 0))
+    metrics = summary.get("train", {}) if summary else layer_metrics(event)
+    return {
         "id": summary.get("id", run.name),
         "name": name[1] if name else "",
-        "owner": first.get("owner", ""),
+        "owner": run.commands[0].get("owner", "") if run.commands else "",
         "run_url": redact(fs.absolute(run.url)),
         "state": run.state if summary or run.state == "running" else "lost",
         "train_steps": int(steps[1]) if steps else 0,
-        "began": first.get("time"),
+        "began": run.commands[0].get("time") if run.commands else None,
         "reason": summary.get("reason", ""),
         "exit_code": summary.get("exit_code"),
+        "step": summary.get("steps", 0) if summary else event.get("step", -1) + 1,
+        "loss": next((metrics[name] for name in sorted(metrics) if name.endswith("loss")), None),
+        "samples_per_s": (summary or event).get("samples_per_s"),
+        "ended": ended,
     }
-    return {**row, **(_end_of(run) if summary else _newest_of(run))}
-
-
-def _end_of(run: StoredRun) -> dict[str, Any]:
-    """Return what the summary of a run says."""
-    summary, last = run.summary, run.commands[-1] if run.commands else {}
-    seconds = float(summary.get("seconds", 0)) - float(last.get("seconds_before", 0))
-    return {
-        "step": summary.get("steps", 0),
-        "loss": _loss_of(summary.get("train", {})),
-        "samples_per_s": summary.get("samples_per_s"),
-        "ended": float(last.get("time", 0)) + seconds,
-    }
-
-
-def _newest_of(run: StoredRun) -> dict[str, Any]:
-    """Return what the last metrics of a run without a summary say."""
-    events = newest_objects(fs.join(run.url, METRICS))
-    event: dict[str, Any] = next((each for each in reversed(events) if each.get("phase") == "train"), {})
-    at = event.get("time", run.commands[-1]["time"] if run.commands else 0.0)
-    return {
-        "step": event.get("step", -1) + 1,
-        "loss": _loss_of(layer_metrics(event)),
-        "samples_per_s": event.get("samples_per_s"),
-        "ended": None if run.state == "running" else at,
-    }
-
-
-def _loss_of(metrics: dict[str, Any]) -> float | None:
-    return next((metrics[name] for name in sorted(metrics) if name.endswith("loss")), None)
