@@ -16,7 +16,7 @@ RESULT = (
     "recomputed_steps", "lost_s", "resumes", "peak_memory", "bad_records", "bytes", "updates",
     "staleness_mean", "step_parts",
 )  # fmt: skip
-METRICS = ("accuracy", "loss")
+BEST_BY = ("accuracy", "loss")
 """What the best step is chosen by, unless the job says it; the first that is measured."""
 
 
@@ -90,7 +90,7 @@ def _candidates(job: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
         metric = str(block.get("metric") or "")
         if split_metric(metric)[0]:
             found.append((*split_metric(metric), bool(is_less_better(metric, block.get("mode", "auto")))))
-    others = [(phase, name, name == "loss") for phase in ("validation", "test") for name in METRICS]
+    others = [(phase, name, name == "loss") for phase in ("validation", "test") for name in BEST_BY]
     return [*found, *others]
 
 
