@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.cli.findings import MAX_SPARSE, FieldStatistics, Ids, label_findings
 from singa_dask.cli.init_records import (
     MIN_BYTE_RANGE,
     InitOptions,
@@ -24,6 +23,7 @@ from singa_dask.cli.init_records import (
     split_store,
 )
 from singa_dask.cli.init_tables import count_test, head_lines, separator_of, survey_table
+from singa_dask.cli.inspection import MAX_SPARSE, FieldStatistics, Ids, label_findings
 from singa_dask.data import STORES, Store, detect, fs, open_store
 from singa_dask.data.codecs.csv_records import is_number
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES, image_size

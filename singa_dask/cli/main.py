@@ -67,10 +67,9 @@ VERBS = {
 MODULES = {
     **dict.fromkeys(("attach", "checkpoint", "kill", "list", "logs", "stack", "stop", "view"), "job_verbs"),
     **dict.fromkeys(("check", "layers", "schema"), "parts"),
-    **dict.fromkeys(("diff", "plot", "show"), "runs"),
-    **dict.fromkeys(("export", "import"), "exports"),
-    **dict.fromkeys(("extract", "predict", "sample", "test"), "inference"),
-    "find-rate": "find_rate",
+    **dict.fromkeys(("ckpt", "diff", "plot", "show"), "runs"),
+    **dict.fromkeys(("export", "extract", "import", "predict", "sample", "serve", "test"), "inference"),
+    "find-rate": "run",
     **dict.fromkeys(("graph", "validate"), "nets"),
 }
 """Modules of verbs that share one; others have a module with their own name."""
