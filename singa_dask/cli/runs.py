@@ -277,7 +277,7 @@ def ckpt(ctx: click.Context, url: str, other: str | None, as_json: bool) -> None
     if as_json:
         echo(observe.to_json(facts, indent=2))
     else:
-        echo("\n".join(_difference_lines(facts) if other else _lines(facts)))
+        echo("\n".join(_difference_lines(facts) if other else _checkpoint_lines(facts)))
         for problem in facts["problems"]:
             echo(problem, err=True)
     ctx.exit(1 if facts["problems"] else 0)
@@ -349,7 +349,7 @@ def _not_finite(url: str, params: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [f"{url}: param {name!r}: {n} values are not finite." for name, n in wrong.items()]
 
 
-def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
+def _checkpoint_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     states = facts["checkpoints"]
     for url, state in sorted(states.items()) if len(states) > 1 else ():
         yield f"{url}: {state}"
