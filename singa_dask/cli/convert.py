@@ -51,6 +51,7 @@ from singa_dask.errors import ConfigError
 @click.pass_context
 def convert(
     ctx: click.Context,
+    /,
     kind: str,
     sources: tuple[str, ...],
     destination: str,

@@ -78,7 +78,7 @@ def extract(
     phase: str,
     steps: int | None,
     quiet: bool,
-    **given: Any,
+    **source: Any,
 ) -> None:
     """Write what layers of a trained net make of records.
 
@@ -91,7 +91,7 @@ def extract(
 
     if (predictions and len(layers) > 1) or not (predictions or layers):
         raise click.UsageError("Give --layer NAME, once or more, or --predictions with one --layer at most.")
-    net = _stored_net(quiet=quiet, **given)
+    net = _stored_net(quiet=quiet, **source)
     with Signals("stopped"):
         for url, n in net.write(
             out,
@@ -137,7 +137,7 @@ def predict(
     out: str | None,
     topk: int,
     quiet: bool,
-    **given: Any,
+    **source: Any,
 ) -> None:
     """Predict the classes, labels or targets of new records.
 
@@ -151,7 +151,7 @@ def predict(
     from singa_dask.jobs.inference import Records
     from singa_dask.runtime.inference.predictions import csv_lines
 
-    net = _stored_net(quiet=quiet, **given)
+    net = _stored_net(quiet=quiet, **source)
     records = [Records(url, backend, named=f"--data {url}") for url in urls]
     with Signals("stopped"):
         values = net.values(layers, records, topk=topk)
@@ -194,7 +194,7 @@ def test(
     confusion: str | None,
     as_json: bool,
     quiet: bool,
-    **given: Any,
+    **source: Any,
 ) -> None:
     """Measure the performance of a checkpoint.
 
@@ -210,7 +210,7 @@ def test(
     started = time.perf_counter()
     if confusion and not confusion.lower().endswith((".csv", ".svg", ".png")):
         raise click.UsageError(f"--confusion {confusion}: expected a file that ends in .csv, .svg or .png.")
-    net = _stored_net(quiet=quiet, **given)
+    net = _stored_net(quiet=quiet, **source)
     name = {"test": "test", "val": "validation"}[phase]
     names = net.read.job.metrics if metrics is None else [each.strip() for each in metrics.split(",") if each.strip()]
     with Signals("stopped"):

@@ -198,7 +198,7 @@ def stratify(labels: npt.NDArray[Any], options: InitOptions) -> Split:
 
 
 def with_split(
-    found: RecordSurvey, folder: str, suffix: str, split: Split, write: Callable[[str, Rows], None]
+    records: RecordSurvey, folder: str, suffix: str, split: Split, write: Callable[[str, Rows], None]
 ) -> RecordSurvey:
     """Return what was found with a test set; ``write`` writes some records to a URL."""
     (train, test, how), names = split, (f"train{suffix}", f"test{suffix}")
@@ -209,8 +209,8 @@ def with_split(
             write(fs.join(place, name), rows)
 
     url, test_url = (fs.join(folder, name) for name in names)
-    found = replace(found, url=url, test_url=test_url, n_records=len(train), n_test=len(test))
-    return replace(found, split=how, write=write_both)
+    records = replace(records, url=url, test_url=test_url, n_records=len(train), n_test=len(test))
+    return replace(records, split=how, write=write_both)
 
 
 def split_store(found: RecordSurvey, closed: Store, given: InitOptions, folder: str) -> RecordSurvey:

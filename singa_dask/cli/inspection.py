@@ -132,42 +132,42 @@ def label_findings(labels: Mapping[int, int], names: Sequence[str], n_records: i
     return [f"no record of class {shown}"]
 
 
-def value_findings(field: str, found: FieldStatistics, names: Mapping[int, str], is_picture: bool) -> list[str]:
+def value_findings(field: str, statistics: FieldStatistics, names: Mapping[int, str], is_picture: bool) -> list[str]:
     """Return what is wrong with the values of a field.
 
     Parameters
     ----------
     field : str
-    found : FieldStatistics
+    statistics : FieldStatistics
     names : mapping of int to str
         Names of features, by index, where they have some.
     is_picture : bool
         Whether values are pixels: some of these may well be constant.
     """
-    said = []
-    if found.n_nan:
-        said.append(f"{field}: {found.n_nan} values are NaN")
-    if found.n_infinite:
-        said.append(f"{field}: {found.n_infinite} values are infinite")
-    empty = np.flatnonzero(found.counts == 0)
+    texts = []
+    if statistics.n_nan:
+        texts.append(f"{field}: {statistics.n_nan} values are NaN")
+    if statistics.n_infinite:
+        texts.append(f"{field}: {statistics.n_infinite} values are infinite")
+    empty = np.flatnonzero(statistics.counts == 0)
     if len(empty):
-        said.append(f"{field}: no numbers in {_features(empty, names)}")
-    constant = np.flatnonzero((found.low == found.high) & (found.counts > 1))
-    if len(constant) == len(found.counts):
-        return [*said, f"{field}: all records are equal"] if found.by_feature else said
-    if is_picture or not found.by_feature:
-        return said
+        texts.append(f"{field}: no numbers in {_features(empty, names)}")
+    constant = np.flatnonzero((statistics.low == statistics.high) & (statistics.counts > 1))
+    if len(constant) == len(statistics.counts):
+        return [*texts, f"{field}: all records are equal"] if statistics.by_feature else texts
+    if is_picture or not statistics.by_feature:
+        return texts
     if len(constant):
-        said.append(f"{field}: constant: {_features(constant, names)}")
-    deviations = np.sqrt(found.variance)
-    varied = np.flatnonzero((deviations > 0) & (found.low < found.high))
+        texts.append(f"{field}: constant: {_features(constant, names)}")
+    deviations = np.sqrt(statistics.variance)
+    varied = np.flatnonzero((deviations > 0) & (statistics.low < statistics.high))
     if len(varied) and deviations[varied].max() > MAX_RATIO * deviations[varied].min():
         least, most = (varied[pick(deviations[varied])] for pick in (np.argmin, np.argmax))
-        said.append(
+        texts.append(
             f"{field}: very different scales: standard deviation {deviations[least]:.3g} of {_name(least, names)}, "
             f"{deviations[most]:.3g} of {_name(most, names)}. Scale features: standardise: true in store_conf"
         )
-    return said
+    return texts
 
 
 def _features(indices: Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int64]], names: Mapping[int, str]) -> str:

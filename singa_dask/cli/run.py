@@ -177,11 +177,11 @@ def sets_of_listen(listen: str | None) -> tuple[str, ...]:
     """Return the values of ``--listen`` as those of ``--set``."""
     if listen is None:
         return ()
-    found = re.fullmatch(r"(?:\[(.+)\]|([^:]*))(?::([^:]*))?", listen)
-    if found is None:
+    match = re.fullmatch(r"(?:\[(.+)\]|([^:]*))(?::([^:]*))?", listen)
+    if match is None:
         message = f"--listen: expected INTERFACE[:PORTS], with an IPv6 address in brackets, got {listen!r}."
         raise click.UsageError(message)
-    values = {"interface": found[1] or found[2], "ports": found[3]}
+    values = {"interface": match[1] or match[2], "ports": match[3]}
     return tuple(f"cluster.listen.{key}='{value}'" for key, value in values.items() if value)
 
 
@@ -225,17 +225,17 @@ def detach_run(
             message += f"on other hosts: {', '.join(hosts)}. If it is not the same disk there, give a URL by --run-dir."
             echo(message, err=True)
         with placed(run, client, leave=True) as run:
-            found = runtime.detach(client, run)
-    failure = found.get("failure")
+            answer = runtime.detach(client, run)
+    failure = answer.get("failure")
     if failure:
         for text in (failure["reason"], failure["error"].rstrip()):
             if text:
                 echo(text, err=True)
         raise SystemExit(failure["exit_code"])
     if not quiet:
-        if found["state"] == "queued":
-            why = f": {found['reason']}" if found["reason"] else ""
-            echo(f"in line, place {found['place']}{why}", err=True)
+        if answer["state"] == "queued":
+            why = f": {answer['reason']}" if answer["reason"] else ""
+            echo(f"in line, place {answer['place']}{why}", err=True)
         echo(f"run directory: {observe.short_url(run.run_url)}", err=True)
         echo(f"progress: singa-dask attach {run.job_id}", err=True)
         echo(f"to end it with a checkpoint: singa-dask stop {run.job_id}", err=True)

@@ -46,8 +46,8 @@ def diff(first: str, second: str, as_json: bool) -> None:
         return
     names = short_names(runs) if runs[0].url != runs[1].url else [first, second]
     sections = []
-    for title, found in (("job", jobs), ("result", results)):
-        rows = [(f"  {key}", *shown_pair(*pair)) for key, pair in found.items()]
+    for title, pairs in (("job", jobs), ("result", results)):
+        rows = [(f"  {key}", *shown_pair(*pair)) for key, pair in pairs.items()]
         sections.append("\n".join(columns([(title, *names), *rows])) if rows else f"{title}: no difference")
     echo("\n\n".join(sections))
 
@@ -85,13 +85,13 @@ def plot(runs: tuple[str, ...], output: str | None, axis: str, terminal: bool) -
         raise click.UsageError(f"-o {output}: the name must end in {', '.join(SUFFIXES)}.")
     if output and terminal:
         raise click.UsageError("-o writes a file, and --terminal draws in the terminal. Give one of them.")
-    found = [StoredRun(url) for url in dict.fromkeys(runs)]
-    names = short_names(found)
-    panels = panels_of(found, axis)
+    stored = [StoredRun(url) for url in dict.fromkeys(runs)]
+    names = short_names(stored)
+    panels = panels_of(stored, axis)
     if not panels:
         raise ConfigError(f"{runs[0]}: no metrics yet. They are written every disp_freq and test_freq steps.")
     if output:
-        _write(output, suffix, found, names, panels, axis)
+        _write(output, suffix, stored, names, panels, axis)
     elif terminal or not sys.stdout.isatty() or not show_window(panels, names, axis):
         width = min(max(shutil.get_terminal_size().columns, WIDTHS[0]), WIDTHS[1])
         colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
@@ -248,9 +248,9 @@ def describe_topology(topology: Mapping[str, Any]) -> str:
     return f"{', '.join(parts)}{in_processes}"
 
 
-def _checkpoints(found: Mapping[int, str]) -> str:
+def _checkpoints(urls: Mapping[int, str]) -> str:
     """Return the steps of the checkpoints, of many the first and the last ones."""
-    steps = [str(step) for step in sorted(found)]
+    steps = [str(step) for step in sorted(urls)]
     shown = steps if len(steps) <= 8 else [*steps[:2], "...", *steps[-4:]]
     return f"steps {', '.join(shown)}" if len(steps) != 1 else f"step {steps[0]}"
 
@@ -300,14 +300,14 @@ def _describe(url: str) -> dict[str, Any]:
     states = {}
     for step_url in [steps[step] for step in sorted(steps, reverse=True)] or [url]:
         try:
-            found = Checkpoint(step_url)
-            found.verify()
+            checkpoint = Checkpoint(step_url)
+            checkpoint.verify()
         except (CheckpointError, DataError) as error:
             problems.append(str(error))
             states[step_url] = "damaged"
             continue
         states[step_url] = "good"
-        good = good or found
+        good = good or checkpoint
     if good is None:
         return {"url": url, "checkpoints": states, "params": {}, "problems": problems}
     params = {name: _facts(good.values(name), good.version(name)) for name in good.params()}

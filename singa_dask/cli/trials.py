@@ -103,7 +103,7 @@ class Topology:
 # -- what is asked for ---------------------------------------------------------------------------------
 
 
-def cluster_files(given: Sequence[str]) -> list[str]:
+def cluster_files(named: Sequence[str]) -> list[str]:
     """Return the cluster files, or names of built-in ones, each with a name of its own.
 
     Raises
@@ -113,7 +113,7 @@ def cluster_files(given: Sequence[str]) -> list[str]:
     ConfigError
         There is neither a file nor a built-in cluster of a name.
     """
-    files = list(given or BUILT_IN)
+    files = list(named or BUILT_IN)
     for file in files:
         if cluster_text(file) is None and not Path(file).is_file():
             raise click.UsageError(f"--clusters {file}: no such file. Write JOB.yaml first, then --clusters.")

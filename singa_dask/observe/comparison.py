@@ -340,8 +340,8 @@ def _curves(comparison: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _curves_of(topology: Mapping[str, Any], metric: str) -> list[np.ndarray]:
-    found = [run["curves"].get(metric, []) for run in topology["runs"] if run["state"] == "done"]
-    return [np.asarray(points, float) for points in found if len(points) > 1]
+    curves = [run["curves"].get(metric, []) for run in topology["runs"] if run["state"] == "done"]
+    return [np.asarray(points, float) for points in curves if len(points) > 1]
 
 
 def _shown_metrics(comparison: Mapping[str, Any]) -> list[str]:

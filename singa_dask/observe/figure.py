@@ -285,7 +285,7 @@ def _add_legend(figure: Any, panels: Sequence[Panel], names: Sequence[str]) -> N
     """Add a legend above the panels: colours of runs, if there are several, and styles of phases."""
     lines = require("matplotlib.lines", "plot", "a picture")
     alone = len(names) == 1
-    found = {curve.kind for panel in panels for curve in panel.curves if curve.kind in STYLES}
+    kinds = {curve.kind for panel in panels for curve in panel.curves if curve.kind in STYLES}
     handles = []
     if not alone:
         handles = [
@@ -293,7 +293,7 @@ def _add_legend(figure: Any, panels: Sequence[Panel], names: Sequence[str]) -> N
             for i, name in enumerate(names)
         ]
     for kind in ("train", "validation", "test"):
-        if kind in found:
+        if kind in kinds:
             curve = PlottedCurve(0, kind, np.empty(0), np.empty(0))
             style = _style(curve, alone) | ({} if alone else {"color": "#444444"})
             marker = {"test": "o", "validation": "s"}.get(kind)

@@ -194,8 +194,8 @@ NOT_METRICS = frozenset(
 
 def layer_metrics(event: Mapping[str, Any]) -> dict[str, float]:
     """Return the metrics of layers, losses first."""
-    found = {name: value for name, value in event.items() if name not in NOT_METRICS}
-    return dict(sorted(found.items(), key=lambda item: (not item[0].endswith("loss"), item[0])))
+    metrics = {name: value for name, value in event.items() if name not in NOT_METRICS}
+    return dict(sorted(metrics.items(), key=lambda item: (not item[0].endswith("loss"), item[0])))
 
 
 def show_metrics(event: Mapping[str, Any]) -> str:

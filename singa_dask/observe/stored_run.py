@@ -50,8 +50,8 @@ class StoredRun:
     def job(self) -> dict[str, Any]:
         """The job with every default."""
         url = fs.join(self.url, "resolved.yaml")
-        found = read_plain(fs.read_bytes(url).decode(errors="replace"), url)
-        return found if isinstance(found, dict) else {}
+        job = read_plain(fs.read_bytes(url).decode(errors="replace"), url)
+        return job if isinstance(job, dict) else {}
 
     @functools.cached_property
     def events(self) -> list[dict[str, Any]]:
@@ -65,10 +65,10 @@ class StoredRun:
 
     def metrics_table(self) -> tuple[list[str], list[list[Any]]]:
         """Return the names of the columns, and a row for each event with metrics; None where it says nothing."""
-        found = [(event, layer_metrics(event)) for event in self.metrics]
+        measured = [(event, layer_metrics(event)) for event in self.metrics]
         # columns of ours come first, should a metric have the name of one
-        names = list(dict.fromkeys(name for _, metrics in found for name in metrics))
-        rows = [[*map(event.get, COLUMNS), *map(metrics.get, names)] for event, metrics in found]
+        names = list(dict.fromkeys(name for _, metrics in measured for name in metrics))
+        rows = [[*map(event.get, COLUMNS), *map(metrics.get, names)] for event, metrics in measured]
         return [*COLUMNS, *names], rows
 
     @functools.cached_property
@@ -79,9 +79,9 @@ class StoredRun:
     @functools.cached_property
     def summary(self) -> dict[str, Any]:
         """The content of ``summary.json``; empty while the run goes on, and if it was killed."""
-        found = read_summary(self.url)
+        summary = read_summary(self.url)
         # that of an earlier life says nothing of a run that was resumed
-        return found if found.get("resumes", len(self.commands) - 1) == len(self.commands) - 1 else {}
+        return summary if summary.get("resumes", len(self.commands) - 1) == len(self.commands) - 1 else {}
 
     @functools.cached_property
     def state(self) -> str:
@@ -125,13 +125,13 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
             for key, each in flatten(inner, f"{path}.{name}" if path else str(name)).items()
         }
     if isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         seen: dict[str, int] = {}
         for i, each in enumerate(value):
             name = str(each.get("name") or i) if isinstance(each, Mapping) else str(i)
             seen[name] = seen.get(name, 0) + 1
-            found |= flatten(each, f"{path}[{name}{f'#{seen[name]}' if seen[name] > 1 else ''}]")
-        return found
+            values |= flatten(each, f"{path}[{name}{f'#{seen[name]}' if seen[name] > 1 else ''}]")
+        return values
     return {path: value}
 
 
