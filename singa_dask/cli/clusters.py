@@ -63,7 +63,7 @@ class Signals:
             signal.signal(number, handler)
 
     def hand_to(self, act: Callable[[str], object]) -> None:
-        """Let a function act on signals from now on; it is called in a signal handler."""
+        """Call a function with each signal from now on, in a signal handler."""
         self._act = act
         # what the handler raises is lost where a destructor or a callback of C runs
         if self._received:

@@ -285,7 +285,7 @@ def sample(
     seed: int | None,
     out: str | None,
 ) -> None:
-    """Let a trained net write text, a character at a time.
+    """Write text with a trained net, a character at a time.
 
     JOB is the one that trained it, from CharRNN to SoftmaxLoss; or one whose net writes, from RNNDummy to
     CharRNNOutput, as SINGA's sample.conf. Every character is read back as the next one, and recurrent layers go on

@@ -42,7 +42,7 @@ def attach(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: 
 @click.command()
 @job_argument
 def checkpoint(job: str, scheduler: str | None, scheduler_file: str | None) -> None:
-    """Have a job on a cluster write a checkpoint now.
+    """Write a checkpoint of a job on a cluster now.
 
     JOB is its id, at least 4 characters of its beginning or end, or its name. Prints the URL of the checkpoint once it
     is complete.

@@ -34,7 +34,7 @@ Shell completion: eval "$(_SINGA_DASK_COMPLETE=bash_source singa-dask)"
 VERBS = {
     "attach": "Follow a job on a cluster, as run shows it.",
     "check": "Examine a layer, updater or store of your own.",
-    "checkpoint": "Have a job on a cluster write a checkpoint now.",
+    "checkpoint": "Write a checkpoint of a job on a cluster now.",
     "ckpt": "List and check the params of a checkpoint, or compare two.",
     "compare": "Run one job under several topologies, and report.",
     "convert": "Make a store of records.",
@@ -53,7 +53,7 @@ VERBS = {
     "plot": "Draw the curves of runs: metrics, learning rate, speed, waits.",
     "predict": "Predict the classes, labels or targets of new records.",
     "run": "Train a net as a job file says.",
-    "sample": "Let a trained net write text, a character at a time.",
+    "sample": "Write text with a trained net, a character at a time.",
     "schema": "Print the JSON schema of a job file.",
     "serve": "Answer requests for predictions over HTTP.",
     "show": "Describe a run: job, result, metrics, time, checkpoints.",

@@ -24,7 +24,7 @@ from singa_dask.errors import ConfigError, NumericError
 @click.option(
     "--listen",
     metavar="INTERFACE[:PORTS]",
-    help="Let the processes of the job take connections from each other here, e.g. eth1:9000-9100, eth1 or "
+    help="Where the processes of the job take connections from each other, e.g. eth1:9000-9100, eth1 or "
     ":9000-9100; same as cluster.listen.interface and cluster.listen.ports.",
 )
 @click.option(

@@ -269,7 +269,7 @@ class Stops:
             self._driver.stop(signal_name)
 
     def follow(self, driver: Driver) -> None:
-        """Let a driver act on signals from now on."""
+        """Pass signals on to a driver from now on."""
         self._driver = driver
         if self.signal_name:
             driver.stop(self.signal_name)

@@ -87,7 +87,7 @@ def panels_of(runs: Sequence[StoredRun], axis: str = "step") -> list[Panel]:
     ----------
     runs : sequence of StoredRun
     axis : str
-        One of `AXES`; times count from the start of a run, without the times between its lives.
+        One of `AXES`; times count from the start of a run, without the times between its stops and resumes.
     """
     recorded = [_records(run, axis) for run in runs]
     names = {name: None for records in recorded for _, _, values in records for name in values}

@@ -80,7 +80,7 @@ class StoredRun:
     def summary(self) -> dict[str, Any]:
         """The content of ``summary.json``; empty while the run goes on, and if it was killed."""
         summary = read_summary(self.url)
-        # that of an earlier life says nothing of a run that was resumed
+        # one from before the run was resumed says nothing of it now
         return summary if summary.get("resumes", len(self.commands) - 1) == len(self.commands) - 1 else {}
 
     @functools.cached_property
