@@ -16,7 +16,7 @@ import click
 
 from singa_dask import jobs, observe, serving
 from singa_dask.cli.clusters import Signals, chosen_cluster
-from singa_dask.cli.options import job_options, json_option, scheduler_options, with_options
+from singa_dask.cli.options import init_from_option, job_options, json_option, scheduler_options, with_options
 from singa_dask.cli.output import echo
 from singa_dask.errors import ConfigError
 
@@ -32,13 +32,7 @@ def _inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--quiet", is_flag=True, help="Say nothing but errors."),
         scheduler_options("Use the Dask cluster of this scheduler; its workers must see all files at the same place."),
         click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Use N processes of this machine."),
-        click.option(
-            "--init-from",
-            metavar="URL",
-            multiple=True,
-            help="Take the values of this checkpoint, by name of param, instead of the job's checkpoint_path: a run "
-            "directory, a step of it, or a file or workspace of SINGA's. Repeatable; later ones win.",
-        ),
+        init_from_option("Take"),
     )
 
 
@@ -251,13 +245,7 @@ LENGTH = 1000
 
 @click.command()
 @job_options
-@click.option(
-    "--init-from",
-    metavar="URL",
-    multiple=True,
-    help="Take the values of this checkpoint instead of the job's checkpoint_path: a run directory, a step of it, or a "
-    "file or workspace of SINGA's. Repeatable; later ones win.",
-)
+@init_from_option("Take")
 @click.option(
     "--length",
     metavar="N",
@@ -435,6 +423,7 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
 )
 @click.option(
     "--timeout",
+    "timeout_s",
     metavar="SECONDS",
     type=POSITIVE,
     default=30.0,
@@ -450,13 +439,9 @@ def serve(
     layer: str | None,
     cpu: bool,
     threads: int | None,
-    max_batch: int,
     max_wait_ms: float,
-    max_queue: int,
-    max_connections: int,
-    max_records: int,
     max_mb: float,
-    timeout: float,
+    **limits: Any,
 ) -> None:
     """Answer requests for predictions over HTTP.
 
@@ -468,11 +453,8 @@ def serve(
     # the package that it needs is looked for before the net is read
     server_type = serving.Server
     model = jobs.load_model(run, step, job=job_file, cpu=cpu, threads=threads)
-    max_bytes = int(max_mb * (1 << 20))
-    limits = serving.Limits(
-        max_batch, max_wait_ms / 1000, max_queue, max_records, max_bytes, timeout, max_connections=max_connections
-    )
-    server = server_type(model, limits, host, port, layer)
+    limits |= {"max_wait_s": max_wait_ms / 1000, "max_bytes": int(max_mb * (1 << 20))}
+    server = server_type(model, serving.Limits(**limits), host, port, layer)
     if not is_loopback(host):
         echo(f"warning: {host} may be reached by others, and there is no authentication.", err=True)
     is_ending = False

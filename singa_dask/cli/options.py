@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,31 +61,14 @@ def job_options(command: Command) -> Command:
     )
 
 
-def observer_options(command: Command) -> Command:
-    """Give a command with `job_options` those that set the keys of observers."""
-
-    @functools.wraps(command)
-    def with_observers(*, sets: tuple[str, ...], tensorboard: bool, mlflow: str | None, **others: Any) -> Any:
-        if tensorboard:
-            sets = (*sets, "tensorboard=true")
-        if mlflow is not None:
-            sets = (*sets, f"mlflow={json.dumps(mlflow)}")
-        return command(sets=sets, **others)
-
-    return with_options(
-        with_observers,
-        click.option(
-            "--mlflow",
-            metavar="URI",
-            help="Send params, metrics and files of the run to this MLflow server, as mlflow: URI in the job does. "
-            "Needs pip install 'singa-dask[mlflow]'.",
-        ),
-        click.option(
-            "--tensorboard",
-            is_flag=True,
-            help="Write event files of TensorBoard to tensorboard/ in the run directory, as tensorboard: true in the "
-            "job does. Needs pip install 'singa-dask[tensorboard]'.",
-        ),
+def init_from_option(use: str) -> Callable[[Command], Command]:
+    """Add ``--init-from``; ``use`` says what becomes of the values."""
+    return click.option(
+        "--init-from",
+        metavar="URL",
+        multiple=True,
+        help=f"{use} the values of this checkpoint, by name of param, instead of the job's checkpoint_path: a run "
+        "directory, a step of it, or a file or workspace of SINGA's. Repeatable; later ones win.",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shlex
 from pathlib import PurePosixPath
@@ -11,7 +12,7 @@ import click
 
 from singa_dask import observe, runtime
 from singa_dask.cli.clusters import Signals, hidden_from_children, patience_of
-from singa_dask.cli.options import LATEST, job_options, json_option, observer_options, scheduler_options
+from singa_dask.cli.options import LATEST, init_from_option, job_options, json_option, scheduler_options
 from singa_dask.cli.output import echo
 from singa_dask.errors import ConfigError, NumericError
 
@@ -41,13 +42,7 @@ from singa_dask.errors import ConfigError, NumericError
     "this job. A run that ended before its first checkpoint starts over. Write it after JOB.yaml.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the run that is in --run-dir: its files are deleted.")
-@click.option(
-    "--init-from",
-    metavar="URL",
-    multiple=True,
-    help="Start with the values of this checkpoint, by name of param, instead of the job's checkpoint_path: a run "
-    "directory, a step of it, or a file or workspace of SINGA's. Repeatable; later ones win.",
-)
+@init_from_option("Start with")
 @click.option(
     "--detach",
     is_flag=True,
@@ -73,7 +68,18 @@ from singa_dask.errors import ConfigError, NumericError
     is_flag=True,
     help="Record what each unit does in a few steps, as trace.json in the run directory, and the time of each layer.",
 )
-@observer_options
+@click.option(
+    "--tensorboard",
+    is_flag=True,
+    help="Write event files of TensorBoard to tensorboard/ in the run directory, as tensorboard: true in the "
+    "job does. Needs pip install 'singa-dask[tensorboard]'.",
+)
+@click.option(
+    "--mlflow",
+    metavar="URI",
+    help="Send params, metrics and files of the run to this MLflow server, as mlflow: URI in the job does. "
+    "Needs pip install 'singa-dask[mlflow]'.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as the last line of stdout.")
 @click.option("--quiet", is_flag=True, help="Say nothing but errors.")
 @click.pass_context
@@ -95,6 +101,8 @@ def run(
     queue: bool,
     priority: int,
     profile: bool,
+    tensorboard: bool,
+    mlflow: str | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -112,6 +120,10 @@ def run(
     if resume and init_from:
         raise click.UsageError("--resume takes all from one checkpoint, and --init-from only values. Give one of them.")
     sets = (*sets, *sets_of_listen(listen))
+    if tensorboard:
+        sets = (*sets, "tensorboard=true")
+    if mlflow is not None:
+        sets = (*sets, f"mlflow={json.dumps(mlflow)}")
     read = job.read(job_file, sets, cluster_file)
     if profile and read.job.profile is None:  # else the job says which steps
         read = job.read(job_file, (*sets, "profile=true"), cluster_file)
