@@ -6,18 +6,17 @@ import dataclasses
 import posixpath
 import shlex
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from singa_dask.cli.init_data import survey
-from singa_dask.cli.init_job import NETS, commands, default_net, hidden_of, training_of, write_job
-from singa_dask.cli.init_records import InitOptions, OutputSurvey, RecordSurvey, TextSurvey, UnsureError, listed
-from singa_dask.cli.init_tables import show_value
 from singa_dask.cli.output import echo
-from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError
 
+if TYPE_CHECKING:
+    from singa_dask.cli.init_records import InitOptions, OutputSurvey, RecordSurvey, TextSurvey, UnsureError
+
+NETS = ("mlp", "convnet", "char-rnn")
 # features and classes that are named
 MAX_FEATURES, MAX_CLASSES = 6, 20
 
@@ -80,6 +79,10 @@ def init(data: str, out: str, overwrite: bool, **others: Any) -> None:
     you are asked. The other columns of numbers are features, and so are those of strings that are categories. Others,
     such as dates, ids and constants, are left out. What will be written is printed before.
     """
+    from singa_dask.cli.init_job import commands, default_net, write_job
+    from singa_dask.cli.init_records import InitOptions, RecordSurvey
+    from singa_dask.data import fs
+
     place, folder = fs.absolute(out), f"{posixpath.splitext(out)[0]}-data"
     if fs.exists(place) and not overwrite:
         raise ConfigError(f"{out}: exists already. Expected a new file. Give --overwrite to replace it.")
@@ -101,6 +104,9 @@ def init(data: str, out: str, overwrite: bool, **others: Any) -> None:
 
 def _surveyed(data: str, options: InitOptions, folder: str) -> tuple[RecordSurvey | TextSurvey, InitOptions]:
     """Look at data; ask what is not clear, on a terminal; return options with the answers."""
+    from singa_dask.cli.init_data import survey
+    from singa_dask.cli.init_records import UnsureError
+
     while True:
         try:
             return survey(data, options, folder), options
@@ -125,6 +131,8 @@ def _ask(error: UnsureError) -> dict[str, Any]:
 
 def _arguments(options: InitOptions) -> list[str]:
     """Return options as they are written on a command line, without those that have their defaults."""
+    from singa_dask.cli.init_records import InitOptions
+
     words = list[str]()
     for name, value in vars(options).items():
         option = f"--{name.replace('_', '-')}"
@@ -140,6 +148,8 @@ def _arguments(options: InitOptions) -> list[str]:
 
 
 def _check_fits(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
+    from singa_dask.cli.init_records import RecordSurvey, TextSurvey
+
     fault = ""
     if isinstance(surveyed, TextSurvey) and net != "char-rnn":
         fault = f"a text. Expected records with labels for --net {net}; a text takes char-rnn."
@@ -152,6 +162,9 @@ def _check_fits(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
 
 def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     """Print what was found, and what will be written."""
+    from singa_dask.cli.init_job import hidden_of, training_of
+    from singa_dask.cli.init_records import TextSurvey, listed
+
     if isinstance(surveyed, TextSurvey):
         echo(f"{surveyed.source}: {surveyed.n_characters} characters, {surveyed.n_distinct} different ones", err=True)
         return
@@ -179,6 +192,9 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
 
 
 def _show(output: OutputSurvey) -> str:
+    from singa_dask.cli.init_records import listed
+    from singa_dask.cli.init_tables import show_value
+
     if not output.is_label:
         return f"target: {output.name}, {output.why}. Mean {output.mean:.6g}, deviation {output.std:.6g}"
     names = output.names or tuple(map(str, range(len(output.counts))))

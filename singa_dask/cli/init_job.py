@@ -11,8 +11,6 @@ import shlex
 from singa_dask.cli.init_records import RecordSurvey, TextSurvey, listed
 from singa_dask.data.stores.store import backends_holding
 
-NETS = ("mlp", "convnet", "char-rnn")
-
 # of few records, and of more than MANY
 BATCH, LARGE_BATCH, MANY, TEST_BATCH = 32, 64, 5000, 100
 # times that each record is read, at least and at most, within these numbers of steps
@@ -64,7 +62,7 @@ def write_job(data: RecordSurvey | TextSurvey, net: str, out: str, command: str)
     ----------
     data : RecordSurvey or TextSurvey
     net : str
-        One of NETS, that fits the data.
+        One of those of ``--net``, that fits the data.
     out : str
         The job file, for the commands in it.
     command : str
