@@ -138,15 +138,15 @@ def _places(run: StoredRun, axis: str) -> list[float]:
     return places
 
 
-def _curves(run: int, kind: str, found: list[tuple[float, Any, Any]], total: bool) -> list[PlottedCurve]:
+def _curves(run: int, kind: str, recorded: list[tuple[float, Any, Any]], total: bool) -> list[PlottedCurve]:
     """Return a curve for the run, and one for each group if there are several: it is their mean, or their sum."""
     groups: dict[int, list[tuple[float, float]]] = {}
-    for place, event, value in found:
+    for place, event, value in recorded:
         groups.setdefault(int(event.get("group", 0)), []).append((place, float(value)))
     if len(groups) < 2:
         return [_curve(run, kind, points) for points in groups.values()]
     by_step: dict[int, list[tuple[float, float]]] = {}
-    for place, event, value in found:
+    for place, event, value in recorded:
         by_step.setdefault(int(event["step"]), []).append((place, float(value)))
     scale = len(groups) if total else 1
     whole = [tuple(np.mean(points, axis=0)) for _, points in sorted(by_step.items())]
