@@ -145,12 +145,12 @@ def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, Part]]:
         return [(kinds[-1], Part(name, [], REGISTRIES[kinds[-1]].find(name)))]
     plain = name[1:] if name[:1] == "k" and name[1:2].isupper() else name
     parts = [(kind, part) for kind in kinds for part in parts_of(REGISTRIES[kind])]
-    found = [(kind, part) for kind, part in parts if plain in (part.name, *part.others)]
-    if not found:
+    matches = [(kind, part) for kind, part in parts if plain in (part.name, *part.others)]
+    if not matches:
         known = [each for _, part in parts for each in (part.name, *part.others)]
         what, habits = (REGISTRIES[kinds[0]].kind, kinds[0]) if len(kinds) == 1 else ("part", "")
         raise ConfigError(f"unknown {what} {name!r}. {suggest_part(habits, plain, known)}")
-    return found
+    return matches
 
 
 def _described(kind: str, part: Part) -> dict[str, Any]:
@@ -259,10 +259,10 @@ def _layer_options(
 ) -> dict[str, Any]:
     """Return the options of `check_layer`; what is not given follows from the traits."""
     try:
-        made = [tuple(int(n) for n in shape.split("x")) for shape in shapes]
+        sizes = [tuple(int(n) for n in shape.split("x")) for shape in shapes]
     except ValueError:
         raise ConfigError(f"--shape: expected sizes like 4x6, got {', '.join(shapes)}.") from None
-    made = made or [(4 * n_steps, 6)] * cls.traits.n_sources[0]
-    labelled = ["labels" in cls.traits.consumed(k) for k in range(len(made))]
-    labels = [i % (classes or made[0][-1]) for i in range(made[0][0])] if any(labelled) else None
-    return {"shapes": made, "labels": labels, "fixed": sum(labelled) if fixed is None else fixed, "n_steps": n_steps}
+    sizes = sizes or [(4 * n_steps, 6)] * cls.traits.n_sources[0]
+    labelled = ["labels" in cls.traits.consumed(k) for k in range(len(sizes))]
+    labels = [i % (classes or sizes[0][-1]) for i in range(sizes[0][0])] if any(labelled) else None
+    return {"shapes": sizes, "labels": labels, "fixed": sum(labelled) if fixed is None else fixed, "n_steps": n_steps}
