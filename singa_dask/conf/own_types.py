@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from singa_dask.conf.tree import Block, Items, Scalar, Tree, step
+from singa_dask.conf.tree import Items, Scalar, Tree, TreeMap, step
 from singa_dask.errors import Problem
 
 Path = tuple[str | int, ...]
@@ -25,7 +25,7 @@ def merge_own_types(root: Tree, problems: Sequence[Problem]) -> list[Problem]:
     paths = {problem.path for problem in problems} & {path for path, name in found.items() if "." not in name}
     if not paths:
         return problems
-    if isinstance(root, Block) and "modules" in root.entries:
+    if isinstance(root, TreeMap) and "modules" in root.entries:
         names = [name for path, name in found.items() if path in paths]
         message = f'{_listed(names)} cannot be found. Say in which of the modules each is: user_type: "module.Class".'
     else:
@@ -57,7 +57,7 @@ def _listed(names: Sequence[str]) -> str:
 def _own_types(node: Tree, path: Path) -> Iterator[tuple[Path, str]]:
     if isinstance(node, OwnType):
         yield path, str(node.value)
-    elif isinstance(node, Block):
+    elif isinstance(node, TreeMap):
         for key, entry in node.entries.items():
             yield from _own_types(entry.node, (*path, key))
     elif isinstance(node, Items):

@@ -18,8 +18,8 @@ from singa_dask.conf.model import Conf, RegisteredName
 from singa_dask.conf.own_types import OwnType
 from singa_dask.conf.part import PartConf, blocks_of
 from singa_dask.conf.singa_rules import DEPRECATED, apply_rules
-from singa_dask.conf.singa_text import Field, Message, Value, Word, parse
-from singa_dask.conf.tree import Block, Entry, Items, Scalar, Tree, show
+from singa_dask.conf.singa_text import TextField, TextMessage, Value, Word, parse
+from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, show
 from singa_dask.errors import Problem
 from singa_dask.registry import Registry
 
@@ -34,7 +34,7 @@ INTERNAL: dict[type[Conf], set[str]] = {
 TRUTH = {"true": True, "True": True, "t": True, "false": False, "False": False, "f": False}
 
 
-def read_job(text: str, file: str, registries: Mapping[str, Registry[Any]]) -> tuple[Block, list[Problem]]:
+def read_job(text: str, file: str, registries: Mapping[str, Registry[Any]]) -> tuple[TreeMap, list[Problem]]:
     """Read a job in SINGA's text format.
 
     Parameters
@@ -47,7 +47,7 @@ def read_job(text: str, file: str, registries: Mapping[str, Registry[Any]]) -> t
 
     Returns
     -------
-    root : Block
+    root : TreeMap
     problems : list of Problem
         What the models cannot find wrong; the rest is left to them.
 
@@ -91,8 +91,8 @@ class _Mapper:
         self.registries = registries
         self.problems: list[Problem] = []
 
-    def block(self, message: Message, model: type[Conf], path: Path) -> Block:
-        block = Block(message.place, {})
+    def block(self, message: TextMessage, model: type[Conf], path: Path) -> TreeMap:
+        block = TreeMap(message.place, {})
         kinds = self.kinds(model)
         # a user_type goes before the type beside it, and an extension into the user_conf that is there
         for key in sorted(message.fields, key=lambda key: key in model.aliases or key.startswith("[")):
@@ -105,11 +105,11 @@ class _Mapper:
                 node = self.known(fields, kind, (*path, name))
                 if key == "user_type" and isinstance(node, Scalar):
                     node = OwnType(node.place, node.value)
-                block.entries[name] = Entry(fields[0].place, node)
+                block.entries[name] = TreeEntry(fields[0].place, node)
             elif key.startswith("[") and "user_conf" in model.model_fields:
                 self.extend(block, key, fields, path)
             else:
-                block.entries[name] = Entry(fields[0].place, _free(fields))
+                block.entries[name] = TreeEntry(fields[0].place, _free(fields))
         return block
 
     def kinds(self, model: type[Conf]) -> dict[str, _Kind]:
@@ -121,7 +121,7 @@ class _Mapper:
             kinds |= {name: _Kind(block, False, False) for name, block in known.items()}
         return kinds
 
-    def known(self, fields: list[Field], kind: _Kind, path: Path) -> Tree:
+    def known(self, fields: list[TextField], kind: _Kind, path: Path) -> Tree:
         """Return the values of a known key."""
         if kind.repeated:
             items = [self.value(each.value, kind, (*path, i)) for i, each in enumerate(fields)]
@@ -132,7 +132,7 @@ class _Mapper:
         return self.value(fields[0].value, kind, path)
 
     def value(self, value: Value, kind: _Kind, path: Path) -> Tree:
-        if isinstance(value, Message):
+        if isinstance(value, TextMessage):
             is_model = isinstance(kind.base, type) and issubclass(kind.base, Conf)
             return self.block(value, kind.base, path) if is_model else _free_block(value)
         given = value.value
@@ -147,16 +147,16 @@ class _Mapper:
             self.problems.append(Problem(path, message, value.place))
         return Scalar(value.place, str(given) if isinstance(given, Word) else given)
 
-    def extend(self, block: Block, key: str, fields: list[Field], path: Path) -> None:
+    def extend(self, block: TreeMap, key: str, fields: list[TextField], path: Path) -> None:
         """Put the fields of an extension, or its one value, into ``user_conf``."""
-        entry = block.entries.setdefault("user_conf", Entry(fields[0].place, Block(fields[0].value.place, {})))
-        found: dict[str, list[Field]] = {}
+        entry = block.entries.setdefault("user_conf", TreeEntry(fields[0].place, TreeMap(fields[0].value.place, {})))
+        found: dict[str, list[TextField]] = {}
         for each in fields:
             name = key.strip("[]").rpartition(".")[2]
-            inner = each.value.fields if isinstance(each.value, Message) else {name: [each]}
+            inner = each.value.fields if isinstance(each.value, TextMessage) else {name: [each]}
             for name, values in inner.items():
                 found.setdefault(name, []).extend(values)
-        if not isinstance(entry.node, Block):
+        if not isinstance(entry.node, TreeMap):
             # the model says so
             return
         for name, values in found.items():
@@ -164,22 +164,22 @@ class _Mapper:
                 message = f"this key is here twice. The first is at line {entry.node.entries[name].place.line}."
                 self.problems.append(Problem((*path, "user_conf", name), message, values[0].place))
             elif values:
-                entry.node.entries[name] = Entry(values[0].place, _free(values))
+                entry.node.entries[name] = TreeEntry(values[0].place, _free(values))
 
 
-def _free(fields: list[Field]) -> Tree:
+def _free(fields: list[TextField]) -> Tree:
     """Return free-form values: one as it is, several as a list."""
     nodes = [_free_value(each.value) for each in fields]
     return nodes[0] if len(nodes) == 1 else Items(fields[0].value.place, nodes)
 
 
 def _free_value(value: Value) -> Tree:
-    if isinstance(value, Message):
+    if isinstance(value, TextMessage):
         return _free_block(value)
     given = value.value
     return Scalar(value.place, TRUTH.get(given, str(given)) if isinstance(given, Word) else given)
 
 
-def _free_block(message: Message) -> Block:
-    found = {key: Entry(fields[0].place, _free(fields)) for key, fields in message.fields.items() if fields}
-    return Block(message.place, found)
+def _free_block(message: TextMessage) -> TreeMap:
+    found = {key: TreeEntry(fields[0].place, _free(fields)) for key, fields in message.fields.items() if fields}
+    return TreeMap(message.place, found)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from singa_dask.conf.explain import MISPLACED_KEY
 from singa_dask.conf.model import Conf, Count, Positive, Size, phase_name, plain_name
-from singa_dask.conf.tree import Block, Entry, Items, Scalar, Tree, locate, plain
+from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, locate, plain
 from singa_dask.errors import Mark, Problem
 
 
@@ -60,7 +60,7 @@ DEPRECATED: dict[str, type[Conf]] = {each.block_key: each for each in (LMDBDataC
 LABEL_READERS = {"SoftmaxLoss", "CudnnSoftmaxLoss", "Accuracy", "CSVOutput", "RecordOutput"}
 
 
-def apply_rules(root: Block) -> list[Problem]:
+def apply_rules(root: TreeMap) -> list[Problem]:
     """Change a job so that it computes what SINGA does.
 
     Returns
@@ -87,25 +87,24 @@ def _node(block: Tree | None, *keys: str) -> Tree | None:
     """Return the node under a path of keys, None if there is none."""
     node = block
     for key in keys:
-        entry = node.entries.get(key) if isinstance(node, Block) else None
+        entry = node.entries.get(key) if isinstance(node, TreeMap) else None
         node = entry.node if entry else None
     return node
 
 
-def _inner(block: Block, key: str) -> Block:
+def _inner(block: TreeMap, key: str) -> TreeMap:
     """Return the block under a key; create an empty one if there is none."""
-    node = block.entries.setdefault(key, Entry(block.place, Block(block.place, {}))).node
-    return node if isinstance(node, Block) else Block(block.place, {})
+    node = block.entries.setdefault(key, TreeEntry(block.place, TreeMap(block.place, {}))).node
+    return node if isinstance(node, TreeMap) else TreeMap(block.place, {})
 
 
-def _items(block: Block, key: str) -> list[Tree]:
+def _items(block: Tree | None, key: str) -> list[Tree]:
     node = _node(block, key)
     return node.items if isinstance(node, Items) else []
 
 
-def _layers(root: Block) -> list[Block]:
-    net = _node(root, "neuralnet")
-    return [layer for layer in _items(net, "layer") if isinstance(layer, Block)] if isinstance(net, Block) else []
+def _layers(root: TreeMap) -> list[TreeMap]:
+    return [layer for layer in _items(_node(root, "neuralnet"), "layer") if isinstance(layer, TreeMap)]
 
 
 def _type(block: Tree | None) -> str:
@@ -113,24 +112,24 @@ def _type(block: Tree | None) -> str:
     return plain_name(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else ""
 
 
-def _name(layer: Block) -> object:
+def _name(layer: TreeMap) -> object:
     node = _node(layer, "name")
     return node.value if isinstance(node, Scalar) else None
 
 
-def _sources(layer: Block) -> Iterator[Scalar]:
+def _sources(layer: TreeMap) -> Iterator[Scalar]:
     return (node for node in _items(layer, "srclayers") if isinstance(node, Scalar))
 
 
-def _put(block: Block, key: str, value: bool | int | float | str | list[int], place: Mark | None = None) -> None:
+def _put(block: TreeMap, key: str, value: bool | int | float | str | list[int], place: Mark | None = None) -> None:
     """Set a key that is not there."""
     at = place or block.place
     node = Items(at, [Scalar(at, each) for each in value]) if isinstance(value, list) else Scalar(at, value)
-    block.entries.setdefault(key, Entry(at, node))
+    block.entries.setdefault(key, TreeEntry(at, node))
 
 
 def _drop(block: Tree | None, *keys: str) -> None:
-    if isinstance(block, Block):
+    if isinstance(block, TreeMap):
         for key in keys:
             block.entries.pop(key, None)
 
@@ -138,22 +137,22 @@ def _drop(block: Tree | None, *keys: str) -> None:
 # -- SINGA's rules where ours are others -------------------------------------------------------------------------
 
 
-def _set_steps(root: Block) -> None:
+def _set_steps(root: TreeMap) -> None:
     """Set SINGA's default of 0 batches for tests and validations."""
     for phase in ("test", "validate"):
         if entry := root.entries.get(f"{phase}_freq"):
             _put(root, f"{phase}_steps", 0, entry.place)
 
 
-def _set_updater(root: Block) -> None:
+def _set_updater(root: TreeMap) -> None:
     """Compute as SINGA's updaters and schedules do; the docstring of each says how."""
     updater = _node(root, "updater")
     rate = _node(updater, "learning_rate")
-    if isinstance(rate, Block) and _type(rate) == "Linear" and "linear_conf" in rate.entries:
+    if isinstance(rate, TreeMap) and _type(rate) == "Linear" and "linear_conf" in rate.entries:
         _put(_inner(rate, "linear_conf"), "clamp", False)
-    if isinstance(rate, Block) and _type(rate) == "Inverse":
+    if isinstance(rate, TreeMap) and _type(rate) == "Inverse":
         _inner(rate, "inverse_conf")
-    if not isinstance(updater, Block):
+    if not isinstance(updater, TreeMap):
         return
     kind = _type(updater)
     if kind in ("Adam", "AdamMax"):
@@ -164,7 +163,7 @@ def _set_updater(root: Block) -> None:
         _drop(updater, "delta")
 
 
-def _set_layer(layer: Block, validates: bool) -> None:
+def _set_layer(layer: TreeMap, validates: bool) -> None:
     """Remove keys that SINGA does not read, and make its implicit behaviour explicit."""
     kind = _type(layer)
     excluded = _node(layer, "exclude")
@@ -190,12 +189,12 @@ def _set_layer(layer: Block, validates: bool) -> None:
     if len(params) > first_bias:
         for name in ("innerproduct_conf", "convolution_conf", "rbm_conf", "gru_conf"):
             _drop(_node(layer, name), "bias_term")
-    elif kind == "GRU" and isinstance(block := _node(layer, "gru_conf"), Block):
+    elif kind == "GRU" and isinstance(block := _node(layer, "gru_conf"), TreeMap):
         _drop(block, "bias_term")
         _put(block, "bias_term", False)
 
 
-def _refuse_hdfsfile(layers: list[Block]) -> list[Problem]:
+def _refuse_hdfsfile(layers: list[TreeMap]) -> list[Problem]:
     """Refuse SINGA's own format of records on HDFS, with advice."""
     problems = []
     for index, layer in enumerate(layers):
@@ -210,12 +209,12 @@ def _refuse_hdfsfile(layers: list[Block]) -> list[Problem]:
     return problems
 
 
-def _runs(root: Block, phase: str) -> bool:
+def _runs(root: TreeMap, phase: str) -> bool:
     """Tell whether SINGA builds the net of tests or validations."""
     return all(isinstance(n := _node(root, f"{phase}_{key}"), Scalar) and n.value for key in ("freq", "steps"))
 
 
-def _part_test_net(root: Block, layers: list[Block]) -> None:
+def _part_test_net(root: TreeMap, layers: list[TreeMap]) -> None:
     """Exclude layers of the training net from a test net that SINGA does not build, if names would clash.
 
     Old jobs give the data layers of training and validation the same name, and ``exclude`` only the other phase.
@@ -230,11 +229,11 @@ def _part_test_net(root: Block, layers: list[Block]) -> None:
             excluded.items.append(Scalar(excluded.place, "test"))
 
 
-def _phases(layer: Block, key: str) -> set[object]:
+def _phases(layer: TreeMap, key: str) -> set[object]:
     return {phase_name(node.value) for node in _items(layer, key) if isinstance(node, Scalar)}
 
 
-def _set_labels(layers: list[Block]) -> None:
+def _set_labels(layers: list[TreeMap]) -> None:
     """Read labels only where a layer uses them: SINGA takes 0 as the label of a record without one."""
     wanted = {
         source.value
@@ -253,14 +252,14 @@ def _set_labels(layers: list[Block]) -> None:
 # -- deprecated input layers -------------------------------------------------------------------------------------
 
 
-def _replace_deprecated(root: Block, layers: list[Block]) -> list[Problem]:
+def _replace_deprecated(root: TreeMap, layers: list[TreeMap]) -> list[Problem]:
     """Replace ShardData, LMDBData, Mnist, RGBImage and Label by current layers.
 
     A Mnist layer scales the pixels of its source, a Label layer gives the labels of its source. Both are removed, and
     their readers read the source.
     """
     problems: list[Problem] = []
-    by_name: dict[object, list[Block]] = {}
+    by_name: dict[object, list[TreeMap]] = {}
     for layer in layers:
         by_name.setdefault(_name(layer), []).append(layer)
     instead: dict[object, object] = {}
@@ -282,7 +281,7 @@ def _replace_deprecated(root: Block, layers: list[Block]) -> list[Problem]:
     return problems
 
 
-def _checked(layer: Block, key: str, model: type[Conf]) -> tuple[Any, list[Problem]]:
+def _checked(layer: TreeMap, key: str, model: type[Conf]) -> tuple[Any, list[Problem]]:
     """Return a block that is about to be replaced as its model, or None and its problems."""
     node = _node(layer, key)
     path = ("neuralnet", "layer", str(_name(layer)), key)
@@ -302,7 +301,7 @@ def _checked(layer: Block, key: str, model: type[Conf]) -> tuple[Any, list[Probl
         ]
 
 
-def _replace_data(layer: Block, sources: list[Block]) -> list[Problem]:
+def _replace_data(layer: TreeMap, sources: list[TreeMap]) -> list[Problem]:
     """Make a RecordInput of ShardData or LMDBData."""
     old, model, backend = {
         "ShardData": ("sharddata_conf", ShardDataConf, "kvfile"),
@@ -312,14 +311,14 @@ def _replace_data(layer: Block, sources: list[Block]) -> list[Problem]:
     entry = layer.entries.pop(old, None)
     store = _inner(layer, "store_conf")
     _put(store, "backend", backend)
-    if conf is not None and entry is not None and isinstance(entry.node, Block):
+    if conf is not None and entry is not None and isinstance(entry.node, TreeMap):
         store.place = entry.node.place
         store.entries.update(entry.node.entries)
     layer.entries["type"].node = Scalar(layer.entries["type"].node.place, "RecordInput")
     return problems
 
 
-def _replace_mnist(layer: Block, sources: list[Block]) -> list[Problem]:
+def _replace_mnist(layer: TreeMap, sources: list[TreeMap]) -> list[Problem]:
     """Let the sources do what Mnist does: x / norm_a - norm_b, of images of 28 x 28."""
     conf, problems = _checked(layer, "mnist_conf", MnistConf)
     for source in sources:
@@ -332,7 +331,7 @@ def _replace_mnist(layer: Block, sources: list[Block]) -> list[Problem]:
     return problems
 
 
-def _replace_rgb(layer: Block, sources: list[Block]) -> list[Problem]:
+def _replace_rgb(layer: TreeMap, sources: list[TreeMap]) -> list[Problem]:
     """Make an ImagePreprocess of RGBImage; its sources subtract the mean."""
     cropped, mean = (_node(layer, "rgbimage_conf", key) for key in ("cropsize", "meanfile"))
     # its records said their shape themselves: 32 x 32 in CIFAR, 256 x 256 in ImageNet
@@ -346,7 +345,7 @@ def _replace_rgb(layer: Block, sources: list[Block]) -> list[Problem]:
     return []
 
 
-REPLACE: dict[str, Callable[[Block, list[Block]], list[Problem]]] = {
+REPLACE: dict[str, Callable[[TreeMap, list[TreeMap]], list[Problem]]] = {
     "ShardData": _replace_data,
     "LMDBData": _replace_data,
     "Mnist": _replace_mnist,

@@ -14,7 +14,7 @@ import click
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
-from singa_dask.conf.describe import Part, docs_of, keys_of, parts_of
+from singa_dask.conf.describe import RegisteredPart, docs_of, keys_of, parts_of
 from singa_dask.conf.explain import suggest_part
 from singa_dask.data import Store
 from singa_dask.errors import ConfigError
@@ -43,7 +43,7 @@ def layers(name: str | None, kind: str | None, paths: Sequence[str], as_json: bo
         click.echo("\n\n".join("\n".join(_page(each)) for each in described))
 
 
-def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, Part]]:
+def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, RegisteredPart]]:
     """Return the parts of a name with their kinds; rarely there are several.
 
     Raises
@@ -63,15 +63,15 @@ def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, Part]]:
     return found
 
 
-def _of_module(name: str, kinds: Sequence[str]) -> tuple[str, Part]:
+def _of_module(name: str, kinds: Sequence[str]) -> tuple[str, RegisteredPart]:
     """Return the class ``module.Class`` with its kind."""
     for kind in kinds[:-1]:
         with contextlib.suppress(ConfigError):
-            return kind, Part(name, [], REGISTRIES[kind].find(name))
-    return kinds[-1], Part(name, [], REGISTRIES[kinds[-1]].find(name))
+            return kind, RegisteredPart(name, [], REGISTRIES[kind].find(name))
+    return kinds[-1], RegisteredPart(name, [], REGISTRIES[kinds[-1]].find(name))
 
 
-def _described(kind: str, part: Part) -> dict[str, Any]:
+def _described(kind: str, part: RegisteredPart) -> dict[str, Any]:
     """Return all that is known of a part."""
     made: dict[str, Any] = {"name": part.name, "kind": kind, "also": part.others}
     if part.cls is None:

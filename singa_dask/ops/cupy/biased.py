@@ -51,7 +51,7 @@ class Matrix(NamedTuple):
     step: int
 
 
-class Algorithm(ctypes.Structure):
+class LtAlgorithm(ctypes.Structure):
     """``cublasLtMatmulHeuristicResult_t``; its address is that of the ``cublasLtMatmulAlgo_t`` in it."""
 
     _fields_ = [
@@ -67,7 +67,7 @@ class BiasedProducts:
     """The products of one thread on one device."""
 
     def __init__(self) -> None:
-        self._plans: dict[Any, tuple[int, list[int], Algorithm] | None] = {}
+        self._plans: dict[Any, tuple[int, list[int], LtAlgorithm] | None] = {}
 
     def enqueue(self, handle: int, matrices: Any, bias: Array, sizes: Any, compute: int, workspace: Array) -> bool:
         """Enqueue ``out = a b + bias``, columns first in memory; returns False if cuBLASLt does not do that.
@@ -121,7 +121,7 @@ def _plan(handle: int, kinds: Any, sizes: Any, compute: int, least: int, bias: i
     set_attribute("MatmulPreference", wish, WORKSPACE_BYTES, ctypes.c_size_t(workspace_bytes))
     for attribute in ALIGNMENTS:
         set_attribute("MatmulPreference", wish, attribute, ctypes.c_uint32(least))
-    best, n_found = Algorithm(), ctypes.c_int(0)
+    best, n_found = LtAlgorithm(), ctypes.c_int(0)
     found = (ctypes.addressof(best), ctypes.addressof(n_found))
     status = function("cublasLtMatmulAlgoGetHeuristic")(handle, product, *layouts, layouts[2], wish, 1, *found)
     return None if status or not n_found.value or best.status else (product, layouts, best)

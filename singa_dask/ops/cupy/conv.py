@@ -30,10 +30,10 @@ from singa_dask.ops.cupy.cudnn import (
     IMAGES,
     OUTPUTS,
     WEIGHTS,
-    Convolution,
     Cudnn,
+    CudnnConvolution,
+    CudnnPlan,
     Missing,
-    Plan,
 )
 from singa_dask.ops.cupy.device import Array, CupyDevice, elapsed
 from singa_dask.ops.cupy.elementwise import CupyElementwise
@@ -63,7 +63,7 @@ WITHIN |= dict.fromkeys([(BFLOAT16, False), (BFLOAT16, True)], 1e-2)
 HOST_SECONDS = 2e-4
 
 # A plan of cuDNN, or None: matrix products over unfolded images.
-Way: TypeAlias = "Plan | None"
+Way: TypeAlias = "CudnnPlan | None"
 
 ADD_TO = cupy.ElementwiseKernel("T x", "P y", "y = y + (P)x", "add_to")
 
@@ -206,14 +206,14 @@ class CupyConv(CupyLinear, CupyElementwise):
         return graph
 
     def _way(self, run: Callable[[Way], Array], *wanted: Any) -> Way:
-        """Return how to compute a `Convolution` of these fields; chosen by the first call, which may run all ways."""
+        """Return how to compute a `CudnnConvolution`; the first call for its fields chooses, and may run all ways."""
         try:
             return self._ways[wanted]
         except KeyError:
-            way = self._ways[wanted] = self._choose(Convolution(*wanted, tf32=self.precision == "tf32"), run)
+            way = self._ways[wanted] = self._choose(CudnnConvolution(*wanted, tf32=self.precision == "tf32"), run)
             return way
 
-    def _choose(self, wanted: Convolution, run: Callable[[Way], Array]) -> Way:
+    def _choose(self, wanted: CudnnConvolution, run: Callable[[Way], Array]) -> Way:
         if not self._looked_for_cudnn:
             self._looked_for_cudnn = True
             self._cudnn = find_cudnn(self.gpu)
@@ -291,7 +291,7 @@ class CupyConv(CupyLinear, CupyElementwise):
         finally:
             self._scratch, self.n_grown = kept, n_grown
 
-    def _run_plan(self, plan: Plan, arrays: dict[int, Array]) -> None:
+    def _run_plan(self, plan: CudnnPlan, arrays: dict[int, Array]) -> None:
         assert self._cudnn is not None
         workspace = self.scratch("conv workspace", (plan.workspace_bytes,), np.uint8)
         addresses = {number: array.data.ptr for number, array in arrays.items()}
