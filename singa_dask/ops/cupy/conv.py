@@ -20,7 +20,8 @@ import cupy
 import numpy as np
 
 from singa_dask.errors import DeviceMemoryError
-from singa_dask.ops.cupy.arrays import THREADS, blocks, is_dense
+from singa_dask.ops.cupy.arrays import THREADS, blocks, is_dense, sum_type
+from singa_dask.ops.cupy.cublas import workspace
 from singa_dask.ops.cupy.cudnn import (
     ALIGNMENT,
     BIAS,
@@ -38,7 +39,7 @@ from singa_dask.ops.cupy.cudnn import (
 from singa_dask.ops.cupy.device import Array, CupyDevice, elapsed
 from singa_dask.ops.cupy.elementwise import CupyElementwise
 from singa_dask.ops.cupy.engines import choices_in, fastest, folder_of
-from singa_dask.ops.cupy.linear import CupyLinear, workspace
+from singa_dask.ops.cupy.linear import CupyLinear
 from singa_dask.ops.numpy.memory import channels_last
 from singa_dask.ops.onednn.library import BFLOAT16
 from singa_dask.ops.types import Pair
@@ -85,15 +86,15 @@ class CupyConv(CupyLinear, CupyElementwise):
     def conv2d(
         self, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair, relu: bool = False
     ) -> None:
-        x, y = self._dense_images("x", x), self._room_for_images("y", out)
-        weights = self._ordered_weights(w, x.dtype)
+        x, y = self._taken("x", x, x.dtype), self._room_for_images("y", out)
+        weights = self._taken("weights", w, x.dtype)
 
         def run(way: Way) -> Array:
             if way is None:
                 for columns, images in self._unfolded(x, y, w.shape[2:], stride, pad):
                     self.linear(columns, rows_of(weights), b, pixels_of(images))
             else:
-                bias = {BIAS: self._taken_bias(b, x.dtype)} if way.fused and b is not None else {}
+                bias = {BIAS: self._taken("bias", b, x.dtype)} if way.fused and b is not None else {}
                 self._run_plan(way, {IMAGES: x, WEIGHTS: weights, OUTPUTS: y} | bias)
                 if way.fused:
                     return y
@@ -108,14 +109,14 @@ class CupyConv(CupyLinear, CupyElementwise):
             self.copy(y, out)
 
     def conv2d_grad_input(self, gy: Array, w: Array, out: Array, stride: Pair, pad: Pair) -> None:
-        gy, gx = self._dense_images("gy", gy), self._room_for_images("gx", out)
-        weights = self._ordered_weights(w, gy.dtype)
+        gy, gx = self._taken("gy", gy, gy.dtype), self._room_for_images("gx", out)
+        weights = self._taken("weights", w, gy.dtype)
 
         def run(way: Way) -> Array:
             if way is not None:
                 self._run_plan(way, {IMAGES: gx, WEIGHTS: weights, OUTPUTS: gy})
                 return gx
-            for columns, images, g in self._pieces_of_columns(gx, gy, w.shape[2:], wide(gy.dtype)):
+            for columns, images, g in self._pieces_of_columns(gx, gy, w.shape[2:], sum_type(gy.dtype)):
                 self.gemm(pixels_of(g), rows_of(weights), columns)
                 self._move_windows("fold", columns, images, g, w.shape[2:], stride, pad)
             return gx
@@ -127,10 +128,10 @@ class CupyConv(CupyLinear, CupyElementwise):
     def conv2d_grad_weight(
         self, x: Array, gy: Array, out: Array, bias: Array | None, stride: Pair, pad: Pair, accumulate: bool = False
     ) -> None:
-        x, gy = self._dense_images("x", x), self._dense_images("gy", gy)
+        x, gy = self._taken("x", x, x.dtype), self._taken("gy", gy, gy.dtype)
 
         def run(way: Way) -> Array:
-            dtype = wide(x.dtype) if way is None else x.dtype
+            dtype = sum_type(x.dtype) if way is None else x.dtype
             if accumulate or out.dtype != dtype or not can_take(out):
                 total = self.scratch("conv weights", out.shape, dtype)
             else:
@@ -154,31 +155,17 @@ class CupyConv(CupyLinear, CupyElementwise):
 
     # -- memory ------------------------------------------------------------------------------------------
 
-    def _dense_images(self, name: str, x: Array) -> Array:
-        """Return images where kernels can take them: ``x``, or a copy in scratch memory."""
-        taken = self._room_for_images(name, x)
-        if taken is not x:
-            self.copy(x, taken)
+    def _taken(self, name: str, x: Array, dtype: Any) -> Array:
+        """Return images, weights or a bias where kernels can take them: ``x``, or a copy in scratch memory."""
+        if x.dtype == dtype and can_take(x):
+            return x
+        taken = self.scratch(f"conv {name}", x.shape, dtype)
+        self.copy(x, taken)
         return taken
 
     def _room_for_images(self, name: str, out: Array) -> Array:
         """Return memory where kernels can put images: ``out``, or scratch memory."""
         return out if can_take(out) else self.scratch(f"conv {name}", out.shape, out.dtype)
-
-    def _ordered_weights(self, w: Array, dtype: Any) -> Array:
-        """Return weights (F, C, kh, kw) that lie as F, kh, kw, C: ``w`` if it has one channel or a kernel of 1 x 1."""
-        if w.dtype == dtype and can_take(w):
-            return w
-        ordered = self.scratch("conv weights", w.shape, dtype)
-        self.copy(w, ordered)
-        return ordered
-
-    def _taken_bias(self, b: Array, dtype: Any) -> Array:
-        if b.dtype == dtype and b.flags.c_contiguous and b.data.ptr % ALIGNMENT == 0:
-            return b
-        taken = self.scratch("conv bias", b.shape, dtype)
-        self.copy(b, taken)
-        return taken
 
     # -- cuDNN -------------------------------------------------------------------------------------------
 
@@ -342,13 +329,8 @@ def log_once(level: int, message: str) -> None:
 
 
 def can_take(images: Array) -> bool:
-    """Tell whether images, or weights, lie as N, H, W, C without gaps, at an address that kernels can take."""
+    """Tell whether images, weights or a bias lie as N, H, W, C without gaps, at an address that kernels can take."""
     return is_dense(images) and images.data.ptr % ALIGNMENT == 0
-
-
-def wide(dtype: Any) -> np.dtype[Any]:
-    """Return the dtype of sums of a dtype."""
-    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
 def rows_of(weights: Array) -> Array:

@@ -44,19 +44,16 @@ class NumpyUpdates(NumpyMemory):
         """
         lists = (x if isinstance(x, ArrayList) else (x,) for x in (w, g, *state))
         for slices in zip(*lists, strict=True):
-            yield from self._pieces_of(prep, *slices)
-
-    def _pieces_of(self, prep: Preparation, w: Array, g: Array, *state: Array) -> Iterator[tuple[Array, ...]]:
-        most = self.update_values
-        work = self.scratch("update", (3, min(most, w.size)), w.dtype)
-        for start in range(0, w.size, most):
-            value, grad, *states = (array[start : start + most] for array in (w, g, *state))
-            # the prepared gradient lies last: a rule called on this very piece uses the first two
-            tmp, tmp2, own = work[:, : value.size]
-            prepared = _prepared(prep, value, grad, own, tmp)
-            if prep.value_factor != 1:
-                value *= prep.value_factor
-            yield (value, prepared, tmp, tmp2, *states)
+            size, most = slices[0].size, self.update_values
+            work = self.scratch("update", (3, min(most, size)), slices[0].dtype)
+            for start in range(0, size, most):
+                value, grad, *states = (array[start : start + most] for array in slices)
+                # the prepared gradient lies last: a rule called on this very piece uses the first two
+                tmp, tmp2, own = work[:, : value.size]
+                prepared = _prepared(prep, value, grad, own, tmp)
+                if prep.value_factor != 1:
+                    value *= prep.value_factor
+                yield (value, prepared, tmp, tmp2, *states)
 
     def shift(self, w: Arrays, g: Arrays, divisor: int) -> None:
         """``w -= g / divisor``: running statistics, ``g`` is the sum of what ``divisor`` sharers find too large."""

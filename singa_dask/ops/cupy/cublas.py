@@ -1,13 +1,14 @@
-"""Matrix products with a bias that is added in the same launch, by cuBLASLt, which CuPy does not bind.
+"""Calls of cuBLAS by CuPy, or by ctypes while a stream is captured, and of cuBLASLt, which CuPy does not bind.
 
-A product's algorithm is what cuBLASLt advises for its shape, types and alignment, looked up once. It is the same in a
-captured step as outside, so the bits are too.
+cuBLASLt adds the bias to a product in the same launch. Its algorithm is what cuBLASLt advises for the shape, types and
+alignment, looked up once. It is the same in a captured step as outside, so the bits are too.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import cupy
@@ -31,16 +32,62 @@ ADD_BIAS = 4
 # The most that cuBLASLt asks of an address.
 MAX_ALIGNMENT = 256
 
-_int, _address, _size = ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
+# The workspace of captured products, as large as cuBLAS advises, from this compute capability on and before; without it
+# each would allocate in the graph. Graphs of a device run one after the other, so they share it.
+LARGE_FROM, LARGE_BYTES, SMALL_BYTES = 90, 1 << 25, 1 << 22
+
+_int, _int64, _address, _size = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_size_t
 TYPES = {
+    "cublasSetStream_v2": (_address, _address),
+    "cublasSetWorkspace_v2": (_address, _address, _size),
+    "cublasGemmEx": (
+        *(_address, _int, _int, _int, _int, _int, _address),
+        *(_address, _int, _int, _address, _int, _int, _address),
+        *(_address, _int, _int, _int, _int),
+    ),
+    "cublasGemmStridedBatchedEx": (
+        *(_address, _int, _int, _int, _int, _int, _address),
+        *(_address, _int, _int, _int64, _address, _int, _int, _int64, _address),
+        *(_address, _int, _int, _int64, _int, _int, _int),
+    ),
     "cublasLtMatmulDescCreate": (_address, _int, _int),
     "cublasLtMatmulDescSetAttribute": (_address, _int, _address, _size),
-    "cublasLtMatrixLayoutCreate": (_address, _int, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int64),
+    "cublasLtMatrixLayoutCreate": (_address, _int, ctypes.c_uint64, ctypes.c_uint64, _int64),
     "cublasLtMatmulPreferenceCreate": (_address,),
     "cublasLtMatmulPreferenceSetAttribute": (_address, _int, _address, _size),
     "cublasLtMatmulAlgoGetHeuristic": (*(_address,) * 7, _int, _address, _address),
     "cublasLtMatmul": (*(_address,) * 14, _size, _address),
 }
+
+
+def gemm_ex(handle: int, *arguments: int) -> None:
+    """Enqueue a product on the current stream; the arguments are those of CuPy's ``gemmEx``."""
+    _enqueue(cublas.gemmEx, "cublasGemmEx", handle, arguments)
+
+
+def gemm_strided_batched_ex(handle: int, *arguments: int) -> None:
+    """Enqueue products on the current stream; the arguments are those of CuPy's ``gemmStridedBatchedEx``."""
+    _enqueue(cublas.gemmStridedBatchedEx, "cublasGemmStridedBatchedEx", handle, arguments)
+
+
+def _enqueue(cupys: Callable[..., None], name: str, handle: int, arguments: Sequence[int]) -> None:
+    """Call a function of cuBLAS, by CuPy unless the current stream is captured."""
+    stream = cupy.cuda.get_current_stream()
+    if not stream.is_capturing():
+        cupys(handle, *arguments)
+        return
+    room = workspace(stream.device_id)
+    call("cublasSetStream_v2", handle, stream.ptr)
+    call("cublasSetWorkspace_v2", handle, room.data.ptr, room.nbytes)
+    # CuPy restores its stream at its next call, and with it its workspace
+    call(name, handle, *arguments)
+
+
+@functools.cache
+def workspace(index: int) -> Any:
+    """Return memory of a device for captured products, for the life of the process; first called outside a capture."""
+    with cupy.cuda.Device(index) as device:
+        return cupy.empty(LARGE_BYTES if int(device.compute_capability) >= LARGE_FROM else SMALL_BYTES, np.uint8)
 
 
 class Matrix(NamedTuple):
@@ -129,25 +176,33 @@ def _plan(handle: int, kinds: Any, sizes: Any, compute: int, least: int, bias: i
 
 @functools.cache
 def function(name: str) -> Any:
-    """Return a function of the library that CuPy's is built on."""
+    """Return a function of the library that CuPy calls."""
+    # through CuPy's module, which is linked to it: several versions may be installed
     found = getattr(ctypes.CDLL(cublas.__file__), name)
     found.argtypes = TYPES[name]
     return found
 
 
+def call(name: str, *arguments: int) -> None:
+    """Call a function.
+
+    Raises
+    ------
+    CUBLASError
+        It failed.
+    """
+    status = function(name)(*arguments)
+    if status:
+        raise cublas.CUBLASError(status)
+
+
 def create(kind: str, *numbers: int) -> int:
     """Return a new descriptor; it stays for the life of the process."""
     made = ctypes.c_void_p()
-    _check(function(f"cublasLt{kind}Create")(ctypes.addressof(made), *numbers))
+    call(f"cublasLt{kind}Create", ctypes.addressof(made), *numbers)
     return int(made.value or 0)
 
 
 def set_attribute(kind: str, descriptor: int, attribute: int, value: Any) -> None:
     """Set an attribute of a descriptor to a number of C."""
-    where = (ctypes.addressof(value), ctypes.sizeof(value))
-    _check(function(f"cublasLt{kind}SetAttribute")(descriptor, attribute, *where))
-
-
-def _check(status: int) -> None:
-    if status:
-        raise cublas.CUBLASError(status)
+    call(f"cublasLt{kind}SetAttribute", descriptor, attribute, ctypes.addressof(value), ctypes.sizeof(value))
