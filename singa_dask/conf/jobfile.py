@@ -19,7 +19,7 @@ from singa_dask.conf import singa_job, yaml_text
 from singa_dask.conf.explain import MISPLACED_KEY
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.model import as_list
-from singa_dask.conf.own_types import list_known_once, merge_own_types
+from singa_dask.conf.singa_job import list_known_once, merge_own_types
 from singa_dask.conf.singa_text import is_singa_text
 from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, locate, named, plain, show
 from singa_dask.errors import ConfigError, Mark, Problem
@@ -261,7 +261,12 @@ def loads(
     ConfigError
         With every mistake, in the order of the text.
     """
-    root, problems = _parse(text, file, registries, with_lines)
+    is_singa = file.endswith(".conf") or is_singa_text(text)
+    root: Tree | None
+    if is_singa:
+        root, problems = singa_job.read_job(text, file, registries or {})
+    else:
+        root, problems = yaml_text.parse(text, file, with_lines)
     if not isinstance(root, TreeMap):
         what = "it is empty" if root is None else "a list or a single value stands at its top"
         raise ConfigError(Problem((), f"expected the keys of a job, such as neuralnet; {what}.", Mark(file, 1, 1)))
@@ -282,11 +287,15 @@ def loads(
     try:
         job = JobConf.model_validate(values, context={"registries": registries})
     except ValidationError as error:
-        problems += merge_own_types(root, [_problem(root, found) for found in error.errors(include_url=False)])
+        mistakes = [
+            Problem(found["loc"], found["msg"], locate(root, found["loc"], at_key=found["type"] == MISPLACED_KEY))
+            for found in error.errors(include_url=False)
+        ]
+        problems += merge_own_types(root, mistakes)
     if problems:
         located = [_locate(root, problem) for problem in problems]
         raise ConfigError(list_known_once(sorted(located, key=lambda problem: _order(problem, file))))
-    return JobFile(job, text, root, _is_singa(text, file))
+    return JobFile(job, text, root, is_singa)
 
 
 def _load_modules(values: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> list[Problem]:
@@ -310,19 +319,6 @@ def _brief(value: Any, key: str = "") -> Any:
     return value
 
 
-def _parse(
-    text: str, file: str, registries: Mapping[str, Registry[Any]] | None, with_lines: bool
-) -> tuple[Tree | None, list[Problem]]:
-    """Read either format."""
-    if _is_singa(text, file):
-        return singa_job.read_job(text, file, registries or {})
-    return yaml_text.parse(text, file, with_lines)
-
-
-def _is_singa(text: str, file: str) -> bool:
-    return file.endswith(".conf") or is_singa_text(text)
-
-
 def _read(file: str) -> str:
     """Return a file's text."""
     try:
@@ -337,11 +333,6 @@ def _read(file: str) -> str:
         head = raw[: error.start]
         place = Mark(file, head.count(b"\n") + 1, len(head) - head.rfind(b"\n"))
         raise ConfigError(Problem((), "expected UTF-8 text; this byte is not.", place)) from None
-
-
-def _problem(root: Tree, found: Mapping[str, Any]) -> Problem:
-    path = found["loc"]
-    return Problem(path, found["msg"], locate(root, path, at_key=found["type"] == MISPLACED_KEY))
 
 
 def _locate(root: Tree, problem: Problem) -> Problem:

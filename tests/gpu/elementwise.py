@@ -37,8 +37,8 @@ def kernels() -> Iterator[Any]:
     import cupy
 
     import singa_dask.ops.cupy as room
+    from singa_dask.ops.cupy.arrays import ValueKernel
     from singa_dask.ops.cupy.elementwise import normalizer
-    from singa_dask.ops.cupy.values import ValueKernel
 
     kinds = ("none", "number", "array")
     of_values = {normalizer(*pair) for pair in itertools.product(kinds, kinds)}

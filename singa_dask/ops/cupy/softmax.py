@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.ops.cupy.arrays import THREADS, WARP, blocks, pack_width, strides_of, sum_type
+from singa_dask.ops.cupy.arrays import THREADS, WARP, ValueKernel, blocks, pack_width, strides_of, sum_type
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.elementwise import CupyElementwise
-from singa_dask.ops.cupy.values import ValueKernel
 
 # The most threads of a block, which has a row.
 ROW_THREADS = 512
