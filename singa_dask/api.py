@@ -28,7 +28,7 @@ from singa_dask import modules
 from singa_dask.conf import Conf, Phase
 from singa_dask.data import STORES, Arrays, Block, Field, Store, open_store
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers import LAYERS, Connection, Feature, InputLayer, Layer, Param, Records, StoreInput, Traits
+from singa_dask.layers import LAYERS, Connection, Feature, InputLayer, Layer, Param, RecordIds, StoreInput, Traits
 from singa_dask.layers.input import CSVInput, RecordInput
 from singa_dask.layers.records import StoreConf
 from singa_dask.ops.philox import generator
@@ -64,8 +64,8 @@ __all__ = [
     "Param",
     "Phase",
     "Problem",
+    "RecordIds",
     "RecordInput",
-    "Records",
     "Schedule",
     "Store",
     "StoreConf",

@@ -198,6 +198,8 @@ class Conf(BaseModel):
     """Other names of keys, as SINGA's job files may use them."""
     block_key: ClassVar[str] = ""
     """Key of such a block in a job, ``innerproduct_conf`` of InnerProductConf unless the class says otherwise."""
+    options_of: ClassVar[str] = ""
+    """Kind of parts whose options stand among the keys of this model, as a key of ``registries``."""
     must_be_given: ClassVar[bool] = False
     """Whether a job has to give such a block although all of its keys have defaults."""
 
@@ -205,6 +207,11 @@ class Conf(BaseModel):
         super().__init_subclass__(**kwargs)
         if "block_key" not in vars(cls):
             cls.block_key = f"{cls.__name__.removesuffix('Conf').lower()}_conf"
+
+    @classmethod
+    def arranged(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the raw values, each under the key that the model has it under."""
+        return data
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
@@ -227,10 +234,7 @@ class Conf(BaseModel):
         problems: list[InitErrorDetails] = []
         added: set[str] = set()
         if isinstance(data, Mapping):
-            given = {**data}
-            for other, key in cls.aliases.items():
-                if other in given:
-                    given[key] = given.pop(other)
+            given = cls.arranged({cls.aliases.get(key, key): value for key, value in data.items()})
             data = {**given}
             registries = (info.context or {}).get("registries") or {}
             found = (*cls.rules(given), *cls.rules_of_types(given, registries))

@@ -71,7 +71,7 @@ def _check_targets(net: Mapping[str, Any], types: Sequence[Any]) -> Iterator[Fin
     blocks = [raw_value(each, "store_conf", object, {}) for each in as_list(raw_value(net, "layer", object, None))]
     nodes = read_wiring(net)
     # layers that read the records of the layer of the features again
-    again = [node for node in nodes if getattr(types[node.index], "reads_outputs", False)]
+    again = [node for node in nodes if types[node.index] is not None and types[node.index].traits.reads_beside]
     for node in again:
         for phase in sorted(node.phases):
             beside = [each for each in nodes if phase in each.phases and each not in again and blocks[each.index]]
@@ -81,8 +81,8 @@ def _check_targets(net: Mapping[str, Any], types: Sequence[Any]) -> Iterator[Fin
                 keys = f": {', '.join(fewest)} differ" if fewest else ""
                 message = (
                     f"no other input layer of the {phase} net has the same store_conf{keys}, so "
-                    f"{types[node.index].field}s and features would be of different records. Give both the same, in "
-                    "YAML with &name and *name."
+                    f"{types[node.index].traits.reads_beside} and features would be of different records. Give both "
+                    "the same, in YAML with &name and *name."
                 )
                 yield (node.index, "store_conf"), message
                 break

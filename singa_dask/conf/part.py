@@ -42,6 +42,21 @@ def required_keys(block: type[Conf]) -> list[str]:
     return [key for key, field in block.model_fields.items() if field.is_required()]
 
 
+def read_options(block: type[Conf], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a block by key, with its defaults.
+
+    Raises
+    ------
+    ConfigError
+        A value is wrong, or a key unknown; all problems at once.
+    """
+    try:
+        return dict(_validated(block, options, {}))
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        raise ConfigError([Problem(each["loc"], each["msg"]) for each in found]) from None
+
+
 class PartConf(Conf):
     """A part of a job: it names a registered class, and holds blocks of keys beside the fields of the model.
 

@@ -254,7 +254,7 @@ def _loss_of_last(layer: Any, n: int) -> float:
     """Return the mean loss of the last records of a batch."""
     found, weights = layer.features[0].data[-n:], None if layer.weights is None else layer.weights[-n:]
     if layer.conf.type == "SoftmaxLoss":
-        return float(layer.ops.cross_entropy(found, layer.labels_of(1)[-n:], weights=weights))
+        return float(layer.ops.cross_entropy(found, layer.labels(1)[-n:], weights=weights))
     if layer.conf.type == "EuclideanLoss":
         return float(layer.ops.sum_squares(found, weights)) / n
     return float(layer.ops.binary_cross_entropy(layer.rows(0)[-n:], layer.rows(1)[-n:], weights) / found.size)

@@ -23,7 +23,7 @@ from singa_dask.jobs.model_records import Given, as_records
 from singa_dask.jobs.model_source import ModelSource, find_source
 from singa_dask.jobs.pages import model_page
 from singa_dask.jobs.run import Run
-from singa_dask.layers import StoreInput
+from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.records import StoreConf
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
@@ -127,7 +127,8 @@ class Model:
         if self.is_classifier:
             return ()
         layers = [each for each in self._job.job.neuralnet.layer if each.in_phase(Phase.TEST)]
-        return tuple(name for each in layers if each.type == "TargetInput" for name in each.block(StoreConf).target)
+        readers = [each for each in layers if LAYERS.find(each.type).traits.reads_beside == "targets"]
+        return tuple(name for each in readers for name in each.block(StoreConf).target)
 
     # -- what it does ----------------------------------------------------------------------------------------
 
@@ -272,7 +273,7 @@ class Model:
 
     def _given(self, net: TrainedNet, x: Any, outputs: bool = False, skips: bool = False) -> dict[str, Given]:
         """Return the records of each input layer that reads features; see `as_records`."""
-        inputs = {name: each for name, each in net.inputs.items() if not each.reads_outputs}
+        inputs = {name: each for name, each in net.inputs.items() if not each.traits.reads_beside}
         if not isinstance(x, Mapping) or (len(inputs) == 1 and x.keys() != inputs.keys()):
             features = self._features(net)
             return {
@@ -316,7 +317,7 @@ class Model:
 
     def _features(self, net: TrainedNet) -> StoreInput:
         """Return the input layer that reads the features."""
-        found = [each for each in net.inputs.values() if not each.reads_outputs]
+        found = [each for each in net.inputs.values() if not each.traits.reads_beside]
         if len(found) != 1:
             names = ", ".join(each.conf_name for each in found) or "none"
             raise ConfigError(

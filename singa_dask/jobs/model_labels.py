@@ -14,7 +14,7 @@ from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.errors import DataError
 from singa_dask.jobs.model_records import is_pandas
 from singa_dask.layers import StoreInput
-from singa_dask.layers.table_input import LabelInput, TargetInput, WeightInput
+from singa_dask.layers.input import LabelInput, TargetInput, WeightInput
 from singa_dask.runtime.inference.trained_net import TrainedNet
 
 MAX_SHOWN = 20

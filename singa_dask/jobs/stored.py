@@ -18,7 +18,14 @@ from singa_dask.errors import ConfigError
 from singa_dask.jobs.inference import Computation, Inference, Records, Workers
 from singa_dask.modules import Source
 from singa_dask.net import NeuralNet
-from singa_dask.runtime.inference.job import LOSSES, classifier, has_values, label_layer, predicted_layer, target_names
+from singa_dask.runtime.inference.job import (
+    classifier,
+    has_values,
+    is_class_loss,
+    label_layer,
+    predicted_layer,
+    target_names,
+)
 from singa_dask.runtime.inference.predictions import Predicted, label_rows, prediction_rows
 from singa_dask.runtime.inference.results import check_writes, folder_beside, merge_metrics, url_of_layer, write_records
 from singa_dask.training.pass_metrics import PassMetrics
@@ -147,7 +154,7 @@ class StoredNet:
         if steps is None:
             own = conf.test_steps if phase == Phase.TEST else conf.validate_steps
             steps = 0 if records is not None else own or 0
-        losses = [layer.name for layer in conf.neuralnet.layer if layer.in_phase(phase) and layer.type in LOSSES]
+        losses = [layer.name for layer in conf.neuralnet.layer if layer.in_phase(phase) and is_class_loss(layer)]
         labels = tuple(label_layer(conf, phase, loss) for loss in losses)
         inference = self._inference(
             phase, records, in_order=not steps, opened=False, metric_names=names, label_layers=labels

@@ -5,15 +5,11 @@ A new layer is a class in any file of this directory: all of them are imported.
 
 from __future__ import annotations
 
-from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.feature import Feature, Raw, Records
-from singa_dask.layers.input import StoreInput
-from singa_dask.layers.input_layer import InputLayer
-from singa_dask.layers.param import Param
+from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite, ShardIndex
+from singa_dask.layers.feature import Connection, Feature, Param, Raw, RecordIds, Span, Traits
+from singa_dask.layers.input import InputLayer, StoreInput
 from singa_dask.layers.rbm import RBMHid
 from singa_dask.layers.records import StoreConf
-from singa_dask.layers.site import Context, Shard, Site, Span
-from singa_dask.layers.traits import Connection, Traits
 from singa_dask.registry import import_members
 
 LAYERS.base = Layer
@@ -25,12 +21,12 @@ __all__ = [
     "Feature",
     "InputLayer",
     "Layer",
+    "LayerSite",
     "Param",
     "RBMHid",
     "Raw",
-    "Records",
-    "Shard",
-    "Site",
+    "RecordIds",
+    "ShardIndex",
     "Span",
     "StoreConf",
     "StoreInput",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Literal
 
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Field
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.neuron import Activation
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.feature import Connection, Traits
+from singa_dask.layers.neuron import Activation, kernels_of
 
 
 class OfSource(Layer):
@@ -19,7 +18,7 @@ class OfSource(Layer):
     traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
-        self.function, self.derivative = self.kernels()
+        self.forward_kernel, self.backward_kernel = self.kernels()
         self.add_output(self.sources[0].shape, overwritable=True)
 
     def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
@@ -27,12 +26,12 @@ class OfSource(Layer):
         raise NotImplementedError
 
     def forward(self, phase: Phase) -> None:
-        self.function(self.sources[0].data, out=self.features[0].data)
+        self.forward_kernel(self.sources[0].data, out=self.features[0].data)
 
     def backward(self, phase: Phase) -> None:
         source = self.sources[0]
         if source.grad is not None:
-            self.derivative(source.data, self.features[0].output_grad, out=source.grad)
+            self.backward_kernel(source.data, self.features[0].output_grad, out=source.grad)
 
 
 @LAYERS.register()
@@ -42,7 +41,7 @@ class SiLU(OfSource):
     traits = OfSource.traits
 
     def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        return self.ops.silu, self.ops.silu_grad
+        return kernels_of(self.ops, "silu")
 
 
 class GELUConf(Conf):
@@ -64,7 +63,7 @@ class GELU(OfSource):
 
     def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
         by_tanh = self.conf.block(GELUConf).approximate == "tanh"
-        return partial(self.ops.gelu, approximate=by_tanh), partial(self.ops.gelu_grad, approximate=by_tanh)
+        return kernels_of(self.ops, "gelu", approximate=by_tanh)
 
 
 class LeakyReLUConf(Conf):
@@ -83,4 +82,4 @@ class LeakyReLU(Activation):
 
     def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
         slope = self.conf.block(LeakyReLUConf).negative_slope
-        return partial(self.ops.relu, negative_slope=slope), partial(self.ops.relu_grad, negative_slope=slope)
+        return kernels_of(self.ops, "relu", negative_slope=slope)

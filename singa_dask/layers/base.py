@@ -1,4 +1,4 @@
-"""Layer: the contract of every layer, and every check of its wiring.
+"""Layer: the contract of every layer, what it knows of its net, its memory, and every check of its wiring.
 
 An author writes `Layer.setup`, `Layer.forward` and `Layer.backward`. He never checks how many sources there are,
 allocates memory or touches a device.
@@ -6,28 +6,242 @@ allocates memory or touches a device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from singa_dask.conf import Conf, InitConf, LayerConf, ParamConf, Phase
+from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.feature import Feature
-from singa_dask.layers.memory import Buffer, Contiguous, Memory, When
+from singa_dask.gate import Gate
+from singa_dask.layers.feature import Connection, Feature, Param, ParamShard, Span, Traits
 from singa_dask.layers.metrics import Metrics
-from singa_dask.layers.param import Param, ParamShard
-from singa_dask.layers.site import Context, Shard, Site, Span
-from singa_dask.layers.subclass import check_setup, define_verbs, inherit_traits
-from singa_dask.layers.traits import Traits
 from singa_dask.ops.contract import Array, DType, Ops, Scalar
 from singa_dask.registry import Registry
+
+
+@dataclass(frozen=True)
+class ShardIndex:
+    """Part ``index`` of ``count`` parts."""
+
+    index: int = 0
+    count: int = 1
+
+
+WHOLE = ShardIndex()
+
+
+@dataclass(frozen=True)
+class LayerSite:
+    """Where one instance of a layer stands in a net. The net makes it; it never changes.
+
+    Attributes
+    ----------
+    name : str
+        Name of the instance, unique in the net. A copy in an unrolled net is called ``<step>#<layer>``.
+    layer : str
+        Name of the layer in the job.
+    batch_shard : ShardIndex
+        Part of the group's batch that the instance computes.
+    feature_shard : ShardIndex
+        Part of the layer's output features that it computes.
+    first_step, n_steps : int
+        Time steps that it computes; the rows of the first step come first.
+    prototype : Layer or None
+        For a later copy in an unrolled net: the copy of step 0, whose params it uses.
+    peer : int
+        For a bridge: the worker at the other end.
+    channel : str
+        For a bridge: what both ends call it.
+    """
+
+    name: str
+    layer: str
+    batch_shard: ShardIndex = WHOLE
+    feature_shard: ShardIndex = WHOLE
+    first_step: int = 0
+    n_steps: int = 1
+    prototype: Layer | None = None
+    peer: int = 0
+    channel: str = ""
+
+
+class Exchange(Protocol):
+    """How the bridges of one worker reach those of the others."""
+
+    def send(self, worker: int, key: str, arrays: Sequence[Array], names: Sequence[str]) -> None:
+        """Hand arrays to another worker of the group; returns at once."""
+
+    def receive(self, key: str) -> dict[str, Array]:
+        """Return the oldest arrays with a key, by name; waits for them."""
+
+    def has(self, key: str) -> bool:
+        """Tell whether `receive` would not wait."""
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until something has arrived that makes a condition true; ``what`` says what, for people."""
+
+
+@dataclass
+class Context:
+    """What all layers of one net share: who computes it, with which seed, and at which step.
+
+    Attributes
+    ----------
+    phase : Phase
+        TRAIN, VALIDATION or TEST: the phase that the net was built for.
+    seed : int
+        The job's seed; every random number is a function of it, of a name and of the step.
+    dtype : dtype
+        Of features and their gradients.
+    worker, n_workers : int
+        Place in the worker group; a batch is split over the group by rows.
+    shares : tuple of int
+        Proportions in which the workers of the group share a batch; empty where the parts are equal.
+    group, n_groups : int
+        The worker group; groups read disjoint shares of the records.
+    step : int
+        Set by whoever runs the net, before each pass.
+    deals : mapping of str to sequence of int
+        By input layer: the order in which blocks are dealt to the workers, where it is given; see `Sampler`.
+    class_names : ClassNames
+        What the labels of the training net's input layers mean.
+    host_names : collection of str
+        What the host of the process is called; bytes that lie there count as local.
+    reader_bytes : int or None
+        Share of each store's reader in the memory of this process, if known; see `MemoryBudget`.
+    states : dict of str to tuple of ndarray
+        What layers, by name, keep from one batch to the next: hidden states, Gibbs chains.
+    exchange : Exchange or None
+        How layers on this worker reach those on other workers of the group, where a net is partitioned so.
+    stream_start : bool
+        Whether the batch begins its stream of records anew, so that a state of the batch before does not belong to it.
+    gate : Gate
+        Where threads wait for versions of the params, and where layers see that the job has ended; of the unit.
+    frozen : bool
+        Whether the params keep their values from the first pass on, so that what a layer has made of them stays good.
+    """
+
+    phase: Phase = Phase.TRAIN
+    seed: int = 0
+    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32))
+    worker: int = 0
+    n_workers: int = 1
+    shares: tuple[int, ...] = ()
+    group: int = 0
+    n_groups: int = 1
+    step: int = 0
+    deals: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    class_names: ClassNames = field(default_factory=ClassNames)
+    host_names: Collection[str] = ()
+    reader_bytes: int | None = None
+    states: dict[str, tuple[Array, ...]] = field(default_factory=dict)
+    stream_start: bool = False
+    exchange: Exchange | None = None
+    gate: Gate = field(default_factory=Gate)
+    frozen: bool = False
+
+    @property
+    def bridges(self) -> Exchange:
+        """`exchange`; RuntimeError where the net is not partitioned over workers."""
+        if self.exchange is None:
+            raise RuntimeError(f"worker {self.worker}: it has no exchange. Expected one in a partitioned net.")
+        return self.exchange
+
+    @property
+    def weight(self) -> float:
+        """How much the mean over this worker's rows counts in the average over the workers of the group."""
+        return self.shares[self.worker] * self.n_workers / sum(self.shares) if self.shares else 1.0
+
+    @property
+    def param_dtype(self) -> np.dtype[Any]:
+        """Type of what has to be exact: params, their gradients, statistics, losses; float32 with bfloat16."""
+        return np.promote_types(self.dtype, np.float32)
+
+
+When: TypeAlias = Literal["always", "training", "backward"]
+
+
+class Allocation(NamedTuple):
+    """Memory that is to be allocated.
+
+    Attributes
+    ----------
+    owner : object
+        What it belongs to. The memory of one owner is allocated once, though several layers may ask for it.
+    shape : tuple of int
+    dtype : dtype
+    allocate : callable
+        Allocates it, unless the owner has it.
+    """
+
+    owner: object
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    allocate: Callable[[], None]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that it takes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+class Buffer:
+    """Memory that a layer keeps between its verbs.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : dtype
+    when : {"always", "training", "backward"}
+        Whether it is needed in every net, in training nets, or where the layer has gradients.
+    make : callable
+        (shape, dtype) returns the memory.
+    data : ndarray
+        The memory; RuntimeError where it is not needed, see `has_data`.
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: DType, when: When, make: Callable[..., Array]) -> None:
+        self.shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+        self.when = when
+        self.make = make
+        self._data: Array | None = None
+
+    def allocate(self) -> None:
+        """Allocate the memory."""
+        self._data = self.make(self.shape, self.dtype)
+
+    @property
+    def data(self) -> Array:
+        if self._data is None:
+            raise RuntimeError(f"buffer {self.shape}: it has no memory, as it is for {self.when}. See Layer.buffer.")
+        return self._data
+
+    @property
+    def data_if_needed(self) -> Array | None:
+        """`data`, None where it is not needed."""
+        return self._data
+
+    @property
+    def has_data(self) -> bool:
+        """Whether there is `data`."""
+        return self._data is not None
+
+
+# SINGA's names of the verbs, which a class may use instead.
+VERBS = {"compute_feature": "forward", "compute_gradient": "backward"}
+
 
 LAYERS: Registry[Layer] = Registry("layer type")
 
 
-class Layer(Contiguous):
+class Layer:
     """One layer of a net.
 
     Attributes
@@ -39,7 +253,9 @@ class Layer(Contiguous):
         The block of the job file that the type reads, if any.
     conf : LayerConf
         The layer as the job describes it.
-    site : Site
+    name, conf_name : str
+        Of this instance in the net, and of the layer in the job.
+    site : LayerSite
         What the net knows about this instance.
     context : Context
         What all layers of the net share.
@@ -67,31 +283,45 @@ class Layer(Contiguous):
     metrics: Metrics
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        define_verbs(cls)
-        inherit_traits(cls)
+        """Let a verb be called by SINGA's name too, and take away traits that the code of the class could make wrong.
 
-    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
-        super().__init__()
+        Raises
+        ------
+        TypeError
+            The class defines a verb by both of its names; or a trait stands beside ``traits``, where nothing reads it.
+        """
+        super().__init_subclass__(**kwargs)
+        own = vars(cls)
+        for singa, verb in VERBS.items():
+            if singa in own and verb in own:
+                raise TypeError(f"{cls.__name__} defines {verb}() and {singa}(), which mean the same. Define one.")
+            if singa in own:
+                setattr(cls, verb, own[singa])
+            elif verb in own:
+                setattr(cls, singa, own[verb])
+        for name in (trait.name for trait in fields(Traits)):
+            if name in own:
+                raise TypeError(f"{cls.__name__}.{name} is a trait. Say traits = Traits({name}=...).")
+        if "traits" in own:
+            return
+        cls.traits = cls.traits.replace(capturable=False)
+        if not own.keys().isdisjoint(("setup", *VERBS.values())):
+            cls.traits = cls.traits.replace(
+                accumulates=False, time_foldable=False, feature_parallel=None, reads_gradients=False
+            )
+
+    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         self.conf = conf
         self.context = context
-        self.site = site or Site(conf.name, conf.name, Shard(context.worker, context.n_workers))
+        self.site = site or LayerSite(conf.name, conf.name, ShardIndex(context.worker, context.n_workers))
         self.sources: list[Feature] = []
         self.features: list[Feature] = []
         self.params: list[Param] = []
         self.n_left_out = 0
         self.buffers: dict[str, Buffer] = {}
         self.learns = False
-
-    @property
-    def name(self) -> str:
-        """Name of this instance in the net."""
-        return self.site.name
-
-    @property
-    def conf_name(self) -> str:
-        """Name of the layer in the job."""
-        return self.site.layer
+        self.name, self.conf_name = self.site.name, self.site.layer
+        self._copies: dict[str, Array] = {}
 
     # -- what an author writes ---------------------------------------------------------------------
 
@@ -115,12 +345,10 @@ class Layer(Contiguous):
     def backward(self, phase: Phase) -> None:
         """Compute the gradients of params and sources from ``features[*].grad``. Also called ``compute_gradient``.
 
-        Gradients are overwritten. A type that `accumulates` adds those of params where the phase has
-        `Phase.AGGREGATE_GRADIENT`. A layer without this method is refused where something that it reads learns.
+        Gradients are overwritten. A type that `accumulates` adds those of params that say `Param.accumulates`, as
+        ``phase`` does by `Phase.AGGREGATE_GRADIENT`. A layer without this method is refused where something that it
+        reads learns.
         """
-
-    compute_feature = forward
-    compute_gradient = backward
 
     def attach(self) -> None:
         """Let outputs use other memory than their own, once that is allocated."""
@@ -136,7 +364,7 @@ class Layer(Contiguous):
         overwritable: bool = False,
         span: Span | None = None,
         own_data: bool | Literal["consumed"] = True,
-        own_grad: bool = True,
+        own_grad: bool | Callable[[], bool] = True,
     ) -> Feature:
         """Add an output.
 
@@ -154,14 +382,8 @@ class Layer(Contiguous):
         if self.traits.forwards:
             requires_grad &= any(source.requires_grad for source in self.sources)
         dtype = self.context.dtype if dtype is None else dtype
-        return self.append_output(Feature(shape, dtype, requires_grad, overwritable, own_data, own_grad), span)
-
-    def append_output(self, feature: Feature, span: Span | None = None) -> Feature:
-        """Add an output that the layer has made itself."""
-        feature.n_steps, feature.traits = self.site.n_steps, self.traits
-        if self.site.feature_shard.count > 1:
-            feature.span = span or self.sources[0].span
-        self.features.append(feature)
+        feature = Feature(shape, dtype, requires_grad, overwritable, own_data, own_grad)
+        append_output(self, feature, span)
         return feature
 
     def feature_span(self, total: int) -> Span:
@@ -207,7 +429,7 @@ class Layer(Contiguous):
         if index == len(self.traits.params):
             raise TypeError(f"{type(self).__name__} adds a param that its traits do not name. Say Traits(params=...).")
         if self.site.prototype is not None:
-            made = self.site.prototype.params[index]
+            param = self.site.prototype.params[index]
         else:
             conf = self.conf.param[index] if index < len(self.conf.param) else ParamConf()
             if conf.init is None and value is not None:
@@ -215,14 +437,14 @@ class Layer(Contiguous):
             name = conf.name or f"{self.conf_name}.{self.traits.params[index]}"
             span = self.features[0].span if self.site.feature_shard.count > 1 else None
             shard = None if span is None else ParamShard(self.site.feature_shard.index, axis, span)
-            made = Param(name, shape, conf, self.context.param_dtype, running_statistic, shard)
-            made.initial = None if initial is None else initial(made.whole_shape)
-        if made.shape != tuple(shape):
+            param = Param(name, shape, conf, self.context.param_dtype, running_statistic, shard)
+            param.initial = None if initial is None else initial(param.whole_shape)
+        if param.shape != tuple(shape):
             step = self.site.first_step
-            message = f"at step {step} it would have shape {tuple(shape)}, at step 0 {made.shape}."
+            message = f"at step {step} it would have shape {tuple(shape)}, at step 0 {param.shape}."
             raise ConfigError(Problem(("param", index), message))
-        self.params.append(made)
-        return made
+        self.params.append(param)
+        return param
 
     def add_bias(self, size: int, bias_term: bool, initial: InitConf) -> Param | None:
         """Add a bias (size,) as the next param; return None where ``bias_term`` is false.
@@ -267,9 +489,9 @@ class Layer(Contiguous):
             (shape, dtype) returns the memory, where a kernel wants memory of its own kind.
         """
         make = make or (self.ops.zeros if zeros else self.ops.features)
-        made = Buffer(shape, self.context.param_dtype if dtype is None else dtype, when, make)
-        self.buffers[name] = made
-        return made
+        buffer = Buffer(shape, self.context.param_dtype if dtype is None else dtype, when, make)
+        self.buffers[name] = buffer
+        return buffer
 
     @property
     def state(self) -> tuple[Array, ...] | None:
@@ -282,37 +504,67 @@ class Layer(Contiguous):
 
     # -- helpers, for forward and backward ----------------------------------------------------------------
 
+    def rows(self, source: int = 0) -> Array:
+        """Return the data of a source as (N, D), one row a record, the values of images in the order C, H, W."""
+        data = self.sources[source].data
+        return data if data.ndim == 2 else self._as_contiguous(data, f"data{source}").reshape(len(data), -1)
+
+    @contextmanager
+    def grad_rows(self, source: int = 0) -> Iterator[Array]:
+        """Yield memory (N, D) for the gradient of a source, in the order of `rows`."""
+        grad = self.sources[source].output_grad
+        with self._contiguous_out(grad, f"grad{source}") as memory:
+            yield memory if memory.ndim == 2 else memory.reshape(len(grad), -1)
+
+    def _as_contiguous(self, values: Array, key: str) -> Array:
+        """Return an array in C order: itself, or a copy in memory that is kept under ``key``."""
+        memory = self._contiguous_memory(values, key)
+        if memory is not values:
+            self.ops.copy(values, out=memory)
+        return memory
+
+    @contextmanager
+    def _contiguous_out(self, out: Array, key: str) -> Iterator[Array]:
+        """Yield memory in C order for what is to be written to ``out``: itself, or memory that is then copied there."""
+        memory = self._contiguous_memory(out, key)
+        yield memory
+        if memory is not out:
+            self.ops.copy(memory, out=out)
+
+    def _contiguous_memory(self, values: Array, key: str) -> Array:
+        if values.flags.c_contiguous:
+            return values
+        if key not in self._copies:
+            self._copies[key] = self.ops.empty(values.shape, values.dtype)
+        return self._copies[key]
+
     def random_key(self, *more: int | str) -> tuple[int | str, ...]:
         """Return the address of this layer's random numbers at this step."""
         context = self.context
         return (context.seed, self.conf_name, context.group, int(context.phase), context.step, *more)
-
-    @staticmethod
-    def key_at(key: Sequence[int | str], step: int) -> tuple[int | str, ...]:
-        """Return what `random_key` returns at another step."""
-        return (*key[:4], step, *key[5:])
 
     def first_row(self, n_rows: int) -> int:
         """Return the row of the group's batch at which this layer's ``n_rows`` start."""
         shares, index = self.context.shares, self.site.batch_shard.index
         return n_rows * sum(shares[:index]) // shares[index] if shares else index * n_rows
 
-    def labels(self, source: int, n_classes: int) -> Array:
-        """Return the labels of a source, (N,) integers; DataError unless all are in [0, n_classes)."""
-        labels = self.labels_of(source)
-        if labels.min() < 0 or labels.max() >= n_classes:
-            wrong = labels[(labels < 0) | (labels >= n_classes)][0]
-            bounds = f"from {self.conf.srclayers[source]!r} must be 0 to {n_classes - 1}, for {n_classes} classes"
-            raise DataError(f"layer {self.name}: label {wrong} is out of range. Labels {bounds}.")
-        return labels
+    def labels(self, source: int, n_classes: int | None = None) -> Array:
+        """Return the labels of a source, (N,) integers.
 
-    def labels_of(self, source: int) -> Array:
-        """Return the labels of a source, (N,) integers, unchecked; DataError if there are none."""
+        Raises
+        ------
+        DataError
+            There are none; or ``n_classes`` is given, and one is not in [0, n_classes).
+        """
         labels = self.sources[source].labels
         if labels is None:
             hint = f" Does {self.conf.type} state that it consumes them? See Traits.consumes."
             hint = "" if "labels" in self.sources[source].consumed_as else hint
             raise DataError(f"layer {self.name}: source {self.conf.srclayers[source]!r} has no labels.{hint}")
+        if n_classes is not None and (labels.min() < 0 or labels.max() >= n_classes):
+            wrong = labels[(labels < 0) | (labels >= n_classes)][0]
+            bounds = f"from {self.conf.srclayers[source]!r} must be 0 to {n_classes - 1}, for {n_classes} classes"
+            raise DataError(f"layer {self.name}: label {wrong} is out of range. Labels {bounds}.")
         return labels
 
     def add_metric(
@@ -333,54 +585,6 @@ class Layer(Contiguous):
 
     # -- what the net calls ------------------------------------------------------------------------------
 
-    def wire(self, sources: Sequence[Feature], ops: Ops) -> None:
-        """Check the number of sources and params, then `setup`.
-
-        Raises
-        ------
-        ConfigError
-            With paths relative to the layer.
-        """
-        least, most = self.traits.n_sources
-        if len(sources) < least or (most is not None and len(sources) > most):
-            bound = str(least) if least == most else f"at least {least}" if most is None else f"{least} to {most}"
-            message = f"{self.conf.type} takes {bound} source layer{'s' * (bound != '1')}, not {len(sources)}."
-            raise ConfigError(Problem(("srclayers",), message))
-        if len(self.conf.param) > len(self.traits.params):
-            known = ", ".join(self.traits.params) or "none"
-            message = f"{self.conf.type} has no such param. Its params: {known}."
-            raise ConfigError(Problem(("param", len(self.traits.params)), message))
-        self.sources = list(sources)
-        self.ops = ops
-        self.metrics = Metrics(ops)
-        self.setup()
-        check_setup(self.conf.type, self.traits, self.params, self.n_left_out, self.features, vars(self))
-        for i, source in enumerate(self.sources if not self.traits.forwards else ()):
-            source.consumed_as |= self.traits.consumed(i)
-
-    def memory(self) -> Iterator[Memory]:
-        """Yield what the layer needs: outputs, buffers, gradients of outputs and params."""
-        for feature in self.features:
-            if feature.needs_data_memory:
-                make = np.zeros if feature.on_host else self.ops.features
-                yield Memory(feature, feature.shape, feature.dtype, partial(feature.allocate, "data", make))
-            if feature.requires_grad and feature.own_grad:
-                allocate = partial(feature.allocate, "grad", self.ops.features)
-                yield Memory((feature, "grad"), feature.shape, feature.dtype, allocate)
-        wanted = {"always": True, "training": bool(self.context.phase & Phase.TRAIN), "backward": self.learns}
-        for buffer in self.buffers.values():
-            if wanted[buffer.when]:
-                yield Memory(buffer, buffer.shape, buffer.dtype, buffer.allocate)
-        for param in self.params:
-            if self.learns and not param.is_idle:
-                yield Memory(param, param.memory_shape, param.dtype, partial(param.allocate_grad, self.ops.zeros))
-
-    def allocate(self) -> None:
-        """Allocate `memory`, once for the life of the net."""
-        for memory in self.memory():
-            memory.allocate()
-        self.attach()
-
     def take_metrics(self) -> dict[str, tuple[float, float]]:
         """Return (sum, count) of each metric since the last call."""
         return self.metrics.take()
@@ -396,3 +600,112 @@ class Layer(Contiguous):
 
     def close(self) -> None:
         """Close what the layer holds open: readers, files, threads."""
+
+
+# -- what the net calls ----------------------------------------------------------------------------------
+
+
+def append_output(layer: Layer, feature: Feature, span: Span | None = None) -> None:
+    """Add an output that the layer has made itself; see `Layer.add_output`."""
+    feature.n_steps, feature.traits = layer.site.n_steps, layer.traits
+    if layer.site.feature_shard.count > 1:
+        feature.span = span or layer.sources[0].span
+    layer.features.append(feature)
+
+
+def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
+    """Check the number of sources and params of a layer, then `Layer.setup` and what it has added.
+
+    Raises
+    ------
+    ConfigError
+        With paths relative to the layer.
+    """
+    traits, kind = layer.traits, layer.conf.type
+    least, most = traits.n_sources
+    if len(sources) < least or (most is not None and len(sources) > most):
+        bound = str(least) if least == most else f"at least {least}" if most is None else f"{least} to {most}"
+        message = f"{kind} takes {bound} source layer{'s' * (bound != '1')}, not {len(sources)}."
+        raise ConfigError(Problem(("srclayers",), message))
+    if len(layer.conf.param) > len(traits.params):
+        message = f"{kind} has no such param. Its params: {', '.join(traits.params) or 'none'}."
+        raise ConfigError(Problem(("param", len(traits.params)), message))
+    layer.sources, layer.ops, layer.metrics = list(sources), ops, Metrics(ops)
+    layer.setup()
+    if message := _mistake(layer):
+        raise ConfigError(Problem(("type",), f"{kind}: {message}"))
+    for i, source in enumerate(layer.sources if not traits.forwards else ()):
+        source.consumed_as |= traits.consumed(i)
+
+
+def _mistake(layer: Layer) -> str:
+    """Return what is wrong with what `Layer.setup` has added; empty if nothing is.
+
+    The traits name the params, but for biases that the job leaves out. Outputs with a gradient need a Split where
+    several layers read them.
+    """
+    traits, message = layer.traits, ""
+    if missing := traits.params[len(layer.params) : len(traits.params) - layer.n_left_out]:
+        message = f"its traits name the param {missing[0]!r}, which setup() does not add. Call add_param, or add_bias."
+    for name, value in vars(layer).items():
+        if isinstance(value, Param) and value not in layer.params:
+            message = f"self.{name} is a Param that nobody updates. Make it by add_param, and name it in the traits."
+    one_gradient = not traits.needs_split and not (traits.outputs_key or traits.is_input or traits.learns_without_loss)
+    if one_gradient and any(feature.requires_grad for feature in layer.features):
+        message = "several layers that read it would overwrite one gradient. Take needs_split=False out of its traits."
+    return message
+
+
+def check_axes(layer: Layer, expected: str, *counts: int) -> None:
+    """Check that the first source of a layer has one of these numbers of axes.
+
+    Raises
+    ------
+    ConfigError
+        It has others; or no channels, where the features of images are to be shared by workers.
+    """
+    shape = layer.sources[0].shape
+    if len(shape) not in counts:
+        message = f"{layer.conf.srclayers[0]!r} gives records of {shape[1:]}, expected {expected}."
+        raise ConfigError(Problem(("srclayers",), message))
+    one_to_one = layer.traits.feature_parallel is Connection.ONE_TO_ONE
+    if layer.site.feature_shard.count > 1 and len(shape) == 3 and one_to_one:
+        raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Say 0."))
+
+
+def memory_of(layer: Layer) -> Iterator[Allocation]:
+    """Yield what a layer needs: outputs, buffers, gradients of outputs and params."""
+    ops = layer.ops
+    for feature in layer.features:
+        if feature.needs_data_memory:
+            make = np.zeros if feature.on_host else ops.features
+            yield Allocation(feature, feature.shape, feature.dtype, partial(feature.allocate, "data", make))
+        if feature.needs_grad_memory:
+            allocate = partial(feature.allocate, "grad", ops.features)
+            yield Allocation((feature, "grad"), feature.shape, feature.dtype, allocate)
+    wanted = {"always": True, "training": bool(layer.context.phase & Phase.TRAIN), "backward": layer.learns}
+    for buffer in layer.buffers.values():
+        if wanted[buffer.when]:
+            yield Allocation(buffer, buffer.shape, buffer.dtype, buffer.allocate)
+    for param in layer.params:
+        if layer.learns and not param.is_idle:
+            yield Allocation(param, param.memory_shape, param.dtype, partial(param.allocate_grad, ops.zeros))
+
+
+def allocate(layer: Layer) -> None:
+    """Allocate `memory_of` a layer, once for the life of the net."""
+    for memory in memory_of(layer):
+        memory.allocate()
+    layer.attach()
+
+
+def run_backward(layer: Layer, phase: Phase, adds: bool = False) -> None:
+    """Run `Layer.backward`; with ``adds`` it adds to the gradients of params, in place of overwriting them."""
+    for param in layer.params:
+        param.accumulates = adds
+    layer.backward(phase | Phase.AGGREGATE_GRADIENT if adds else phase)
+
+
+def key_at(key: Sequence[int | str], step: int) -> tuple[int | str, ...]:
+    """Return what `Layer.random_key` returns at another step."""
+    return (*key[:4], step, *key[5:])

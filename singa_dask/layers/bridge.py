@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Protocol
-
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.feature import Records
-from singa_dask.layers.traits import Consumed, Traits
+from singa_dask.layers.base import LAYERS, Exchange, Layer
+from singa_dask.layers.feature import Consumed, RecordIds, Traits
 from singa_dask.ops.contract import Array
 
 IN_FLIGHT = 2
@@ -22,22 +17,6 @@ CARRIED: dict[str, Consumed] = {"labels": "labels", "ids": "ids", "epochs": "ids
 
 SIZES = {"labels": np.dtype(np.int32).itemsize, "ids": 2 * np.dtype(np.int64).itemsize}
 STREAM_START = "stream start"
-
-
-class Exchange(Protocol):
-    """How the bridges of one worker reach those of the others."""
-
-    def send(self, worker: int, key: str, arrays: Sequence[Array], names: Sequence[str]) -> None:
-        """Hand arrays to another worker of the group; returns at once."""
-
-    def receive(self, key: str) -> dict[str, Array]:
-        """Return the oldest arrays with a key, by name; waits for them."""
-
-    def has(self, key: str) -> bool:
-        """Tell whether `receive` would not wait."""
-
-    def wait(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait until something has arrived that makes a condition true; ``what`` says what, for people."""
 
 
 class Bridge(Layer):
@@ -131,10 +110,7 @@ class BridgeDst(Bridge):
             feature.data = data if feature.on_host else self.ops.from_host(data)
         if not feature.requires_grad:
             self.exchange.send(self.site.peer, self.key("taken"), (), ())
-        records = Records(**{name: received.get(name) for name in CARRIED})
-        if records.labels is not None:
-            records = replace(records, labels=self.ops.labels(records.labels))
-        feature.records = records
+        feature.records = RecordIds(**{name: received.get(name) for name in CARRIED}).stored(self.ops)
         self.context.stream_start |= STREAM_START in received
 
     def backward(self, phase: Phase) -> None:

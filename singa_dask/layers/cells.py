@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from singa_dask.conf.model import choice
 from singa_dask.layers.base import LAYERS
+from singa_dask.layers.neuron import kernels_of
 from singa_dask.layers.recurrent import Recurrent, RecurrentConf, gate_names
 from singa_dask.ops.contract import Array
 
@@ -29,20 +30,15 @@ class RNN(Recurrent):
 
     def setup(self) -> None:
         super().setup()
-        known = {
-            "TANH": (self.ops.tanh, self.ops.tanh_grad),
-            "RELU": (self.ops.relu, self.ops.relu_grad),
-            "SIGMOID": (self.ops.sigmoid, self.ops.sigmoid_grad),
-        }
-        self.function, self.derivative = known[self.conf.block(RNNConf).activation]
+        self.forward_kernel, self.backward_kernel = kernels_of(self.ops, self.conf.block(RNNConf).activation)
 
     def step(self, xw: Array, hu: Array, rows: slice, after: slice) -> None:
         self.ops.add(xw, hu, out=hu)
-        self.function(hu, out=self.states[after])
+        self.forward_kernel(hu, out=self.states[after])
 
     def step_grad(self, gy: Array, gh: Array, rows: slice, after: slice) -> None:
         self.ops.add(gh, gy, out=gh)
-        self.derivative(self.states[after], gh, out=self.kept[rows])
+        self.backward_kernel(self.states[after], gh, out=self.kept[rows])
 
 
 class GRUConf(RecurrentConf):
@@ -120,10 +116,10 @@ class LSTM(Recurrent):
         cells, states = self.cells, self.states
         self.ops.lstm_step(xw, hu, cells[rows], out=states[after], out_c=cells[after], gates=self.kept[rows])
 
-    def through_time(self, more: bool) -> None:
-        if not more:
+    def through_time(self) -> None:
+        if not self.recurrences[0].accumulates:
             self.first.cell_grad[...] = 0
-        super().through_time(more)
+        super().through_time()
 
     def step_grad(self, gy: Array, gh: Array, rows: slice, after: slice) -> None:
         self.ops.lstm_step_grad(self.kept[rows], self.cells[rows], self.cells[after], gy, gh, self.first.cell_grad)

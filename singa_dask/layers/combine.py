@@ -8,7 +8,7 @@ from typing import TypeAlias
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.feature import Connection, Traits
 from singa_dask.ops.contract import Array
 
 Kernel: TypeAlias = Callable[[Array, Array, Array], None]
@@ -29,8 +29,8 @@ class Combined(Layer):
     def combine(self, kernel: Kernel, values: Sequence[Array], out: Array, last: Kernel | None = None) -> None:
         """Write to ``out`` what a kernel makes of two or more arrays; ``last`` takes the last one in its place."""
         total, *others, end = values
-        for each in others:
-            kernel(total, each, out)
+        for value in others:
+            kernel(total, value, out)
             total = out
         (last or kernel)(total, end, out)
 
@@ -57,10 +57,7 @@ class Add(Combined):
         self.combine(self.ops.add, [source.data for source in self.sources], feature.data, last)
 
     def backward(self, phase: Phase) -> None:
-        feature = self.features[0]
-        grad = feature.output_grad
-        if feature.needs_mask:
-            self.ops.relu_grad(feature.data, grad, out=grad)
+        grad = self.features[0].masked_grad(self.ops)
         for source in self.sources:
             if source.grad is not None and source.grad is not grad:
                 self.ops.copy(grad, out=source.grad)

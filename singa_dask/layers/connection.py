@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -12,10 +12,7 @@ from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Count, Field, Many, Size
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.feature import Feature, Records
-from singa_dask.layers.memory import Memory
-from singa_dask.layers.site import Span
-from singa_dask.layers.traits import Consumed, Traits
+from singa_dask.layers.feature import Consumed, Feature, RecordIds, Span, Traits
 from singa_dask.ops.contract import Array
 
 
@@ -100,11 +97,13 @@ class Split(Layer):
 
     def setup(self) -> None:
         for _ in range(self.conf.block(SplitConf).num_splits):
-            made = self.add_output(self.sources[0].shape, dtype=self.sources[0].dtype, own_data=False)
-            made.span = self.sources[0].span
-
-    def memory(self) -> Iterator[Memory]:
-        yield from () if self._only_gradient() else super().memory()
+            output = self.add_output(
+                self.sources[0].shape,
+                dtype=self.sources[0].dtype,
+                own_data=False,
+                own_grad=lambda: self._only_gradient() is None,
+            )
+            output.span = self.sources[0].span
 
     def attach(self) -> None:
         if alone := self._only_gradient():
@@ -149,6 +148,11 @@ def _by_steps(values: Array, n_steps: int) -> Array:
     return values if n_steps == 1 else values.reshape(n_steps, -1, *values.shape[1:])
 
 
+def _stretch(values: Array, axis: int, n_steps: int, start: int, stop: int) -> Array:
+    """Return a view of a stretch of an axis; of the batch of each of several time steps."""
+    return _by_steps(values, n_steps)[(slice(None),) * (axis if n_steps == 1 else 1) + (slice(start, stop),)]
+
+
 @LAYERS.register()
 class Slice(Layer):
     """Cuts its source in ``num_slices`` pieces along axis ``slice_dim``, one for each consumer; 0 is the batch.
@@ -164,10 +168,10 @@ class Slice(Layer):
         source, block = self.sources[0], self.conf.block(SliceConf)
         shape, self.axis, n_slices = source.shape, block.slice_dim, block.num_slices
         # not where it is the steps themselves that are cut apart
-        self.steps = self.site.n_steps if source.n_steps == self.site.n_steps else 1
+        self.steps = self.site.n_steps if source.n_steps == self.site.n_steps and not self.axis else 1
         if self.axis >= len(shape):
             raise ConfigError(Problem(("slice_conf", "slice_dim"), f"expected an axis of {shape}, got {self.axis}."))
-        size = shape[self.axis] // (1 if self.axis else self.steps)
+        size = shape[self.axis] // self.steps
         if size < n_slices:
             message = f"expected at most {size}, axis {self.axis} of {shape}, got {n_slices}."
             raise ConfigError(Problem(("slice_conf", "num_slices"), message))
@@ -175,14 +179,13 @@ class Slice(Layer):
         if not self.copies:
             self.traits = self.traits.replace(forwards=self.traits.forwards | {"one_hot_index"})
         for span in self.spans:
-            width = span.size * (1 if self.axis else self.steps)
-            made = self.add_output(
-                (*shape[: self.axis], width, *shape[self.axis + 1 :]),
+            output = self.add_output(
+                (*shape[: self.axis], span.size * self.steps, *shape[self.axis + 1 :]),
                 dtype=source.dtype,
                 own_data=self.copies,
                 own_grad=self.copies,
             )
-            made.span = span if self.axis else source.span
+            output.span = span if self.axis else source.span
 
     @property
     def copies(self) -> bool:
@@ -191,10 +194,10 @@ class Slice(Layer):
 
     def piece(self, values: Array, k: int) -> Array:
         """Return a view of piece k of the source's values."""
-        place = (slice(self.spans[k].start, self.spans[k].stop),)
-        if self.axis:
-            return values[(slice(None),) * self.axis + place]
-        return _by_steps(values, self.steps)[((slice(None),) if self.steps > 1 else ()) + place]
+        return _stretch(values, self.axis, self.steps, self.spans[k].start, self.spans[k].stop)
+
+    def _rows_of(self, values: Array, k: int) -> Array:
+        return self.piece(values, k).reshape(-1)
 
     def attach(self) -> None:
         grad = None if self.copies else self.sources[0].grad
@@ -205,19 +208,16 @@ class Slice(Layer):
     def forward(self, phase: Phase) -> None:
         source = self.sources[0]
         for k, feature in enumerate(self.features):
-            feature.records = source.records if self.axis else self._records(source, k)
-            if not self.axis and source.one_hot_index is not None:
-                feature.one_hot_index = self.ops.labels(self.piece(source.one_hot_index, k).reshape(-1))
+            feature.records = source.records
+            if not self.axis:
+                take = partial(self._rows_of, k=k)
+                feature.records = source.records.slice(take).stored(self.ops)
+                if source.one_hot_index is not None:
+                    feature.one_hot_index = self.ops.labels(take(source.one_hot_index))
             if self.copies and feature.data_is_consumed:
-                own = feature.data if self.axis else _by_steps(feature.data, self.steps)
-                self.ops.copy(self.piece(source.data, k), out=own)
+                self.ops.copy(self.piece(source.data, k), out=_by_steps(feature.data, self.steps))
             elif not self.copies and source.has_data:
                 feature.data = self.piece(source.data, k)
-
-    def _records(self, source: Feature, k: int) -> Records:
-        """Return the records of the rows of piece k."""
-        records = source.records.slice(lambda values: self.piece(values, k).reshape(-1))
-        return records if records.labels is None else replace(records, labels=self.ops.labels(records.labels))
 
     def backward(self, phase: Phase) -> None:
         grad = self.sources[0].grad
@@ -228,7 +228,7 @@ class Slice(Layer):
             if feature.grad is None:
                 self.ops.multiply(part, 0, out=part)
             elif self.copies:
-                self.ops.copy(feature.grad if self.axis else _by_steps(feature.grad, self.steps), out=part)
+                self.ops.copy(_by_steps(feature.grad, self.steps), out=part)
 
 
 @LAYERS.register()
@@ -245,54 +245,46 @@ class Concate(Layer):
         self.axis = self.conf.block(ConcateConf).concate_dim
         shapes = [source.shape for source in self.sources]
         # not where it is the steps themselves that are joined
-        self.steps = self.site.n_steps if {source.n_steps for source in self.sources} == {self.site.n_steps} else 1
+        n_steps = {source.n_steps for source in self.sources}
+        self.steps = self.site.n_steps if n_steps == {self.site.n_steps} and not self.axis else 1
         if self.axis >= len(shapes[0]):
             message = f"expected an axis of {shapes[0]}, got {self.axis}."
             raise ConfigError(Problem(("concate_conf", "concate_dim"), message))
         others = {(*shape[: self.axis], *shape[self.axis + 1 :]) for shape in shapes}
         if len(others) > 1:
-            shown = ", ".join(map(str, shapes))
-            message = f"the self.sources have shapes {shown}: they may differ in axis {self.axis} only."
+            listed = ", ".join(map(str, shapes))
+            message = f"the sources have shapes {listed}: they may differ in axis {self.axis} only."
             raise ConfigError(Problem(("srclayers",), message))
         size = sum(shape[self.axis] for shape in shapes)
-        made = self.add_output(
+        output = self.add_output(
             (*shapes[0][: self.axis], size, *shapes[0][self.axis + 1 :]), dtype=self.sources[0].dtype
         )
-        made.span = None if self.axis else self.sources[0].span
+        output.span = None if self.axis else self.sources[0].span
 
     def pieces(self, values: Array) -> Iterator[tuple[Feature, Array]]:
         """Yield each source and a view of its place in values of the output."""
-        start, steps = 0, 1 if self.axis else self.steps
+        start = 0
         for source in self.sources:
-            end = start + source.shape[self.axis] // steps
-            if self.axis:
-                yield source, values[(slice(None),) * self.axis + (slice(start, end),)]
-            else:
-                yield source, _by_steps(values, steps)[((slice(None),) if steps > 1 else ()) + (slice(start, end),)]
-            start = end
+            stop = start + source.shape[self.axis] // self.steps
+            yield source, _stretch(values, self.axis, self.steps, start, stop)
+            start = stop
 
     def forward(self, phase: Phase) -> None:
-        feature, steps = self.features[0], 1 if self.axis else self.steps
+        feature = self.features[0]
         for source, place in self.pieces(feature.data) if feature.data_is_consumed else ():
-            self.ops.copy(_by_steps(source.data, steps), out=place)
-        feature.records = self._records(steps)
-
-    def _records(self, steps: int) -> Records:
-        """Return the records of the joined rows; of joined features those of the first source that has some."""
+            self.ops.copy(_by_steps(source.data, self.steps), out=place)
         parts = [source.records for source in self.sources]
-        if self.axis:
-            return Records.first(parts)
+        # of joined features those of the first source that has some
+        feature.records = RecordIds.first(parts) if self.axis else RecordIds.join(parts, self._join).stored(self.ops)
 
-        def join(found: list[Array]) -> Array:
-            return np.concatenate([_by_steps(each, steps) for each in found], axis=min(steps - 1, 1)).reshape(-1)
-
-        records = Records.join(parts, join)
-        return records if records.labels is None else replace(records, labels=self.ops.labels(records.labels))
+    def _join(self, columns: list[Array]) -> Array:
+        steps = [_by_steps(column, self.steps) for column in columns]
+        return np.concatenate(steps, axis=min(self.steps - 1, 1)).reshape(-1)
 
     def backward(self, phase: Phase) -> None:
         for source, place in self.pieces(self.features[0].output_grad):
             if source.grad is not None:
-                self.ops.copy(place, out=_by_steps(source.grad, 1 if self.axis else self.steps))
+                self.ops.copy(place, out=_by_steps(source.grad, self.steps))
 
 
 @LAYERS.register()

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from singa_dask.conf import LayerConf, Phase
+from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Count, Size, choice
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.feature import Feature
-from singa_dask.layers.memory import Buffer
-from singa_dask.layers.param import ZEROS, glorot
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes
+from singa_dask.layers.feature import ZEROS, Connection, Traits, glorot
 from singa_dask.ops.contract import Array
 
 
@@ -91,20 +88,10 @@ class PoolingConf(WindowConf):
     """Step of the window down."""
 
 
-def image_shape(conf: LayerConf, source: Feature) -> tuple[int, int, int, int]:
-    """Return (N, C, H, W) of a source of images.
-
-    Raises
-    ------
-    ConfigError
-        It has none, with a path relative to the layer.
-    """
-    if len(source.shape) not in (3, 4):
-        message = (
-            f"{conf.srclayers[0]!r} gives records of {source.shape[1:]}, expected images (channels, height, width)."
-        )
-        raise ConfigError(Problem(("srclayers",), message))
-    n, *rest = source.shape
+def image_shape(layer: Layer) -> tuple[int, int, int, int]:
+    """Return (N, C, H, W) of the images that a layer reads; errors of `check_axes`."""
+    check_axes(layer, "images (channels, height, width)", 3, 4)
+    n, *rest = layer.sources[0].shape
     return (n, *rest) if len(rest) == 3 else (n, 1, *rest)  # type: ignore[return-value]
 
 
@@ -164,11 +151,11 @@ class Convolution(Windowed):
 
     def setup(self) -> None:
         block = self.conf.block(ConvolutionConf)
-        n_rows, n_channels, *sizes = image_shape(self.conf, self.sources[0])
+        n_rows, n_channels, *sizes = image_shape(self)
         places = self.set_window(block, "convolution_conf", (sizes[0], sizes[1]))
         span = self.feature_span(block.num_filters)
-        made = self.add_output((n_rows, span.size, *places), overwritable=True, span=span)
-        made.can_relu = type(self) is Convolution
+        output = self.add_output((n_rows, span.size, *places), overwritable=True, span=span)
+        output.can_relu = type(self) is Convolution
         self.shape = (span.size, n_channels, *self.kernel)
         area = self.kernel[0] * self.kernel[1]
         self.weight = self.add_param(
@@ -183,12 +170,11 @@ class Convolution(Windowed):
 
     def backward(self, phase: Phase) -> None:
         source, feature = self.sources[0], self.features[0]
-        gy = feature.output_grad
-        if feature.needs_mask:
-            self.ops.relu_grad(feature.data, gy, out=gy)
+        gy = feature.masked_grad(self.ops)
         gw, gb = self.weight.grad.reshape(self.shape), None if self.bias is None else self.bias.grad
-        more = bool(phase & Phase.AGGREGATE_GRADIENT)
-        self.ops.conv2d_grad_weight(as_images(source.data), gy, gw, gb, self.stride, self.pad, accumulate=more)
+        self.ops.conv2d_grad_weight(
+            as_images(source.data), gy, gw, gb, self.stride, self.pad, accumulate=self.weight.accumulates
+        )
         if source.grad is not None:
             w = self.weight.data.reshape(self.shape)
             self.ops.conv2d_grad_input(gy, w, as_images(source.grad), self.stride, self.pad)
@@ -213,9 +199,7 @@ class Pooling(Windowed):
 
     def setup(self) -> None:
         block = self.conf.block(PoolingConf)
-        n_rows, n_channels, *sizes = image_shape(self.conf, self.sources[0])
-        if self.site.feature_shard.count > 1 and len(self.sources[0].shape) != 4:
-            raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Say 0."))
+        n_rows, n_channels, *sizes = image_shape(self)
         places = self.set_window(block, "pooling_conf", (sizes[0], sizes[1]))
         for axis in range(2):
             if self.pad[axis] >= self.kernel[axis]:
@@ -224,8 +208,8 @@ class Pooling(Windowed):
         self.takes_mean, self.all_ties = block.pool == "AVG", block.ties == "all"
         if self.all_ties and self.context.dtype != self.context.param_dtype:
             raise ConfigError(Problem(("pooling_conf", "ties"), "all is not for precision bf16; expected first."))
-        given = block.count_include_pad
-        self.count_pad = self.conf.type != "CudnnPool" if given is None else given
+        counts = block.count_include_pad
+        self.count_pad = self.conf.type != "CudnnPool" if counts is None else counts
         self.y = self.add_output((n_rows, n_channels, *places), overwritable=not self.all_ties)
         self.where: Buffer | None = None
         if not self.takes_mean and not self.all_ties:
@@ -275,9 +259,7 @@ class GlobalPooling(Layer):
 
     def setup(self) -> None:
         self.takes_mean = self.conf.block(GlobalPoolingConf).pool == "AVG"
-        n_rows, n_channels, height, width = image_shape(self.conf, self.sources[0])
-        if self.site.feature_shard.count > 1 and len(self.sources[0].shape) != 4:
-            raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Say 0."))
+        n_rows, n_channels, height, width = image_shape(self)
         self.size = (height, width)
         self.add_output((n_rows, n_channels), overwritable=True)
         self.where: Buffer | None = None

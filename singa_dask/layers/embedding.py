@@ -9,9 +9,8 @@ import numpy as np
 from singa_dask.conf import InitConf, LayerConf, Phase
 from singa_dask.conf.model import Conf, Count, Size
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.feature import Records
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.base import LAYERS, Layer, check_axes
+from singa_dask.layers.feature import Connection, RecordIds, Traits
 from singa_dask.ops.contract import Array
 
 
@@ -146,8 +145,9 @@ class Embedding(Numbers):
         self.ops.take_rows(self.table.data, self.index, out=self.features[0].data)
 
     def backward(self, phase: Phase) -> None:
-        more = bool(phase & Phase.AGGREGATE_GRADIENT)
-        self.ops.add_rows(self.features[0].output_grad, self.index, out=self.table.grad, accumulate=more)
+        self.ops.add_rows(
+            self.features[0].output_grad, self.index, out=self.table.grad, accumulate=self.table.accumulates
+        )
         grad = self.sources[0].grad
         if grad is not None:
             grad[...] = 0
@@ -167,7 +167,7 @@ class RNNLabel(Numbers):
     def prepare(self, phase: Phase) -> None:
         feature = self.features[0]
         labels = self.ops.labels(self.numbers().astype(np.int32), feature.labels)
-        feature.records = Records(labels)
+        feature.records = RecordIds(labels)
         if "data" in feature.consumed_as:
             self.ops.copy(labels[:, None], out=feature.data)
 
@@ -210,9 +210,7 @@ class PositionalEmbedding(Layer):
 
     def setup(self) -> None:
         block, site, shape = self.conf.block(PositionalEmbeddingConf), self.site, self.sources[0].shape
-        if len(shape) != 2:
-            message = f"{self.conf.srclayers[0]!r} gives records of {shape[1:]}, expected rows."
-            raise ConfigError(Problem(("srclayers",), message))
+        check_axes(self, "rows", 2)
         n_steps = site.first_step + site.n_steps
         if n_steps > block.max_length:
             message = f"expected at least {n_steps}, the time steps, got {block.max_length}."
@@ -221,9 +219,9 @@ class PositionalEmbedding(Layer):
             message = "positions are carried from batch to batch only where nothing is trained. Say false."
             raise ConfigError(Problem(("positionalembedding_conf", "carry_state"), message))
         self.max_length, self.carries = block.max_length, block.carry_state
-        made = self.add_output(shape, overwritable=True)
+        output = self.add_output(shape, overwritable=True)
         if type(self) is PositionalEmbedding:
-            self.sources[0].share_grad(made)
+            self.sources[0].share_grad(output)
         self.table = self.add_param((block.max_length, shape[1]), initial=lambda whole: INITIAL_PLACES, axis=1)
 
     def attach(self) -> None:
@@ -254,7 +252,6 @@ class PositionalEmbedding(Layer):
 
     def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].output_grad
-        more = bool(phase & Phase.AGGREGATE_GRADIENT)
-        self.ops.add_rows(gy, self.index, out=self.table.grad, accumulate=more)
+        self.ops.add_rows(gy, self.index, out=self.table.grad, accumulate=self.table.accumulates)
         if source.grad is not None and source.grad is not gy:
             self.ops.copy(gy, out=source.grad)

@@ -1,21 +1,141 @@
-"""Feature: what passes between two layers; Records: what it says of its rows."""
+"""What passes between layers: traits of a type, features with what is known of their records, and params."""
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from singa_dask.layers.site import Span
-from singa_dask.layers.traits import Consumed, Traits
-from singa_dask.ops.contract import Array, DType
+from singa_dask.conf import InitConf, ParamConf
+from singa_dask.gate import Gate
+from singa_dask.ops.contract import Array, DType, Ops
+
+Consumed: TypeAlias = Literal["data", "labels", "ids", "raw", "one_hot_index", "nothing"]
+
+
+class Connection(enum.Enum):
+    """How one output feature depends on the features of the source (SINGA's ``src_neuron_connection``)."""
+
+    ONE_TO_ONE = "one-to-one"
+    ONE_TO_ALL = "one-to-all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What a type of layer states about itself. The defaults are right for every layer; each trait buys something.
+
+    Attributes
+    ----------
+    n_sources : tuple of int and (int or None)
+        Fewest and most source layers; None is no upper bound.
+    params : tuple of str
+        Names of the params, in the order in which `Layer.setup` adds them and a job lists them.
+    time_foldable : bool
+        No row depends on another one. An unrolled net then computes all time steps in one call, as more rows.
+    feature_parallel : Connection or None
+        The layer can compute a part of its output features, as `Layer.feature_span` says, from those features of its
+        source (one-to-one) or from all of them (one-to-all). So it can be partitioned by features.
+    capturable : bool
+        `Layer.forward` and `Layer.backward` only call kernels, always the same ones on the same arrays. A GPU then
+        replays them without the host. Work of the host belongs in `Layer.prepare`.
+    reads_on_host : bool
+        `Layer.prepare` reads the data of the sources on the host. Steps of a net are then captured only if these are
+        not `capturable`, so that they come before all that is replayed.
+    accumulates : bool
+        `Layer.backward` adds to the gradients of params that say `Param.accumulates`. Without it
+        the net gives each later copy of the layer memory of its own and adds the gradients itself.
+    reads_gradients : bool
+        `Layer.backward` does not write to the gradients of its outputs. A layer that passes gradients on unchanged, as
+        `Add` does, then lets several features have the same one.
+    consumes : tuple of str, or of tuples of str
+        What the layer reads of each source: "data", "labels", "ids" (and epochs), "raw" or "one_hot_index"; "data" of
+        those not listed. In a partitioned net nothing else is sent. "raw" and "one_hot_index" may be missing, and
+        ``data`` is there instead.
+    metrics : tuple of str
+        Metrics that the layer adds, so that all workers of a group name them alike.
+    recurrent : bool
+        Each time step also reads the previous one of the same layer, as its last source.
+    time_from_columns : bool
+        Each time step reads its own column of a source that is not unrolled.
+    outputs_key : tuple of str, or None
+        Block and key of the job that say how many outputs there are, one for each reader; None if all share one.
+    needs_split : bool
+        Several consumers need a Split layer, which sums their gradients.
+    forwards : frozenset of str
+        What the layer passes on unchanged, of what its consumers read.
+    is_input, is_loss, is_output : bool
+        Records enter here; gradients start here; results leave here and there are no gradients.
+    predicts : {"", "classes", "labels", "values"}
+        What a loss compares with its second source: probabilities of classes that exclude each other, which are its
+        output, as of a Softmax of its first source; probabilities of labels that do not, as of a Sigmoid; or the
+        values of its first source. A layer with "classes" that is no loss has such probabilities.
+    reads_beside : {"", "targets", "labels", "weights"}
+        What an input layer reads of the records of another one, which reads their features.
+    learns_without_loss : bool
+        The layer is trained without a loss, as those of an RBM are. Its outputs have no gradients.
+    """
+
+    n_sources: tuple[int, int | None] = (1, 1)
+    params: tuple[str, ...] = ()
+    time_foldable: bool = False
+    feature_parallel: Connection | None = None
+    capturable: bool = False
+    reads_on_host: bool = False
+    accumulates: bool = False
+    reads_gradients: bool = False
+    consumes: tuple[Consumed | tuple[Consumed, ...], ...] = ()
+    metrics: tuple[str, ...] = ()
+    recurrent: bool = False
+    time_from_columns: bool = False
+    outputs_key: tuple[str, str] | None = None
+    needs_split: bool = True
+    forwards: frozenset[Consumed] = frozenset()
+    is_input: bool = False
+    is_loss: bool = False
+    is_output: bool = False
+    predicts: Literal["", "classes", "labels", "values"] = ""
+    reads_beside: Literal["", "targets", "labels", "weights"] = ""
+    learns_without_loss: bool = False
+
+    @property
+    def connection(self) -> Connection:
+        """How the layer depends on its sources, where that makes a difference."""
+        return self.feature_parallel or Connection.ONE_TO_ONE
+
+    def replace(self, **changes: Any) -> Traits:
+        """Return a copy with some traits changed."""
+        return replace(self, **changes)
+
+    def consumed(self, source: int) -> set[Consumed]:
+        """Return what the layer reads of a source."""
+        wanted = self.consumes[source] if source < len(self.consumes) else "data"
+        return {wanted} if isinstance(wanted, str) else set(wanted)
+
+
+class Span(NamedTuple):
+    """The part [start, stop) of ``total`` items."""
+
+    start: int
+    stop: int
+    total: int
+
+    @classmethod
+    def of(cls, total: int, index: int, count: int) -> Span:
+        """Return one of ``count`` parts that are as equal as possible."""
+        return cls(index * total // count, (index + 1) * total // count, total)
+
+    @property
+    def size(self) -> int:
+        """Number of items."""
+        return self.stop - self.start
 
 
 @dataclass(frozen=True)
-class Records:
+class RecordIds:
     """What is known of the records in the rows of a batch, beside their data.
 
     Attributes
@@ -29,22 +149,26 @@ class Records:
     ids: Array | None = None
     epochs: Array | None = None
 
-    def slice(self, take: Callable[[Array], Array]) -> Records:
+    def slice(self, take: Callable[[Array], Array]) -> RecordIds:
         """Return the records of some rows: ``take`` returns these of an array (N,)."""
-        return Records(*(None if values is None else take(values) for values in self._values()))
+        return RecordIds(*(None if values is None else take(values) for values in self._values()))
 
     @classmethod
-    def join(cls, parts: Sequence[Records], join: Callable[[list[Array]], Array]) -> Records:
+    def join(cls, parts: Sequence[RecordIds], join: Callable[[list[Array]], Array]) -> RecordIds:
         """Return the records of several batches: ``join`` joins arrays (N,). What one part lacks, the result lacks."""
         columns = zip(*(part._values() for part in parts), strict=True)
-        given = ([each for each in column if each is not None] for column in columns)
-        return cls(*(join(column) if len(column) == len(parts) else None for column in given))
+        known = ([values for values in column if values is not None] for column in columns)
+        return cls(*(join(column) if len(column) == len(parts) else None for column in known))
 
     @classmethod
-    def first(cls, parts: Sequence[Records]) -> Records:
+    def first(cls, parts: Sequence[RecordIds]) -> RecordIds:
         """Return of each kind what the first of several descriptions of the same rows has."""
         columns = zip(*(part._values() for part in parts), strict=True)
-        return cls(*(next((each for each in column if each is not None), None) for column in columns))
+        return cls(*(next((values for values in column if values is not None), None) for column in columns))
+
+    def stored(self, ops: Ops) -> RecordIds:
+        """Return them with the labels in memory where kernels read them."""
+        return self if self.labels is None else replace(self, labels=ops.labels(self.labels))
 
     def _values(self) -> tuple[Array | None, ...]:
         return self.labels, self.ids, self.epochs
@@ -84,9 +208,9 @@ class Feature:
         The layer never reads ``data`` again, so that its one consumer may compute in the same memory.
     own_data : bool or "consumed"
         The layer's base allocates ``data``: always, never, or unless all consumers read another form of it.
-    own_grad : bool
-        The layer's base allocates ``grad`` where it is required.
-    records : Records
+    own_grad : bool or callable
+        The layer's base allocates ``grad`` where it is required; a function says so once that is known of all layers.
+    records : RecordIds
         Labels, ids and epochs of the rows, as far as the layer has them.
     raw : Raw or None
         In place of ``data`` where all who read the records take them as stored.
@@ -118,7 +242,7 @@ class Feature:
         requires_grad: bool = True,
         overwritable: bool = False,
         own_data: bool | Literal["consumed"] = True,
-        own_grad: bool = True,
+        own_grad: bool | Callable[[], bool] = True,
     ) -> None:
         self.shape = tuple(int(n) for n in shape)
         self.dtype = np.dtype(dtype)
@@ -128,7 +252,7 @@ class Feature:
         self.own_grad = own_grad
         self._data: Array | None = None
         self._grad: Array | None = None
-        self.records = Records()
+        self.records = RecordIds()
         self.raw: Raw | None = None
         self.one_hot_index: Array | None = None
         self.n_steps = 1
@@ -194,6 +318,12 @@ class Feature:
         """Whether the layer that owns this feature has to set ``grad`` to 0 where ``data`` is, as of a ReLU."""
         return self.relu and not self.is_masked
 
+    def masked_grad(self, ops: Ops) -> Array:
+        """Return `output_grad`, set to 0 where ``data`` is if that is needed."""
+        if self.needs_mask:
+            ops.relu_grad(self.data, self.output_grad, out=self.output_grad)
+        return self.output_grad
+
     @property
     def labels(self) -> Array | None:
         """Labels of the rows, (N,) int32, or None."""
@@ -211,6 +341,11 @@ class Feature:
             return "data" in self.consumed_as or self.consumed_as.isdisjoint(("raw", "one_hot_index"))
         return self.own_data
 
+    @property
+    def needs_grad_memory(self) -> bool:
+        """Whether the layer's base is to allocate ``grad``."""
+        return self.requires_grad and (self.own_grad() if callable(self.own_grad) else self.own_grad)
+
     def allocate(self, name: str, make: Callable[..., Array]) -> None:
         """Allocate ``data`` or ``grad``; ``make`` takes shape and dtype."""
         setattr(self, name, make(self.shape, self.dtype))
@@ -224,3 +359,222 @@ class Feature:
     def size(self) -> int:
         """Values of one record."""
         return math.prod(self.shape[1:])
+
+
+ZEROS, ONES = (InitConf(type="Constant", value=value) for value in (0.0, 1.0))
+ORTHOGONAL = InitConf(type="Orthogonal")
+
+
+def glorot(fan_in: int, fan_out: int) -> InitConf:
+    """Return the uniform distribution of Glorot and Bengio (2010): within sqrt(6 / (fan_in + fan_out)) of zero."""
+    # as many digits as float32 has, and as a person likes to read
+    bound = float(f"{math.sqrt(6 / (fan_in + fan_out)):.6g}")
+    return InitConf(type="Uniform", low=-bound, high=bound)
+
+
+class ParamShard(NamedTuple):
+    """Which part of a logical param a partition of a layer has: a stretch of one axis."""
+
+    part: int
+    axis: int
+    span: Span
+
+    def shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of the whole, of a part of ``shape``."""
+        return (*shape[: self.axis], self.span.total, *shape[self.axis + 1 :])
+
+    def of(self, values: Array) -> Array:
+        """Return this part of the whole's values, a view."""
+        part: Array = values[(slice(None),) * self.axis + (slice(self.span.start, self.span.stop),)]
+        return part
+
+
+class Param:
+    """One array of weights of a layer.
+
+    Parameters
+    ----------
+    name : str
+        Unique in the net.
+    shape : sequence of int
+    conf : ParamConf
+        Initialiser, ``lr_scale``, ``wd_scale``, ``share_from``.
+    dtype : dtype
+        float32 in training, float64 in gradient checks.
+    running_statistic : bool
+        Not trained: ``grad`` is what the values are too large by, and an update is ``data -= grad / n_sharers``,
+        whatever the job's updater. So the workers of a group keep one average, which is in checkpoints like weights.
+    shard : ParamShard, optional
+        Which part of a logical param it is, where the layer is partitioned by features.
+
+    Attributes
+    ----------
+    view : ParamShard or None
+        In place of ``shard`` where this process keeps the whole param, as others see other parts of it.
+    grad : ndarray, shape ``shape``
+        Gradient of this sharer alone; RuntimeError where it has none, see `has_grad`.
+    memory : ndarray, shape `memory_shape`
+        What ``grad`` lies in.
+    initial : InitConf or None
+        How to draw initial values that neither the job nor a checkpoint has; None if they have to.
+    is_idle : bool
+        Its gradient is always 0, so it has none; it counts among the sharers all the same.
+    accumulates : bool
+        The net adds up the gradients of several copies of a layer: `Layer.backward` is to add to ``grad``.
+    owner : Param
+        The param whose values these are; itself when it is not shared.
+    version : int
+        Updates that the values have seen; -1 before they are initialised. The owner's counts.
+    last_version : int
+        `version` when the gradient was last sent.
+    gate : Gate
+        Where to wait for versions; all params of a net use one. The owner's counts.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: Sequence[int],
+        conf: ParamConf,
+        dtype: DType = np.float32,
+        running_statistic: bool = False,
+        shard: ParamShard | None = None,
+    ) -> None:
+        self.name = name
+        self.shape = tuple(shape)
+        self.conf = conf
+        self.dtype = np.dtype(dtype)
+        self.running_statistic = running_statistic
+        self.shard = shard
+        self.view: ParamShard | None = None
+        self._data: Array | None = None
+        self._grad: Array | None = None
+        self._memory: Array | None = None
+        self.is_idle = self.accumulates = False
+        self.initial: InitConf | None = None
+        self.owner: Param = self
+        self.version = -1
+        self.last_version = -1
+        self.gate = Gate()
+
+    @property
+    def key(self) -> str:
+        """Name of this part of the param: what servers know it by."""
+        return self.key_of(self.name)
+
+    def key_of(self, owner: str) -> str:
+        """Return what servers know this part of the values of an owner by."""
+        return owner if self.shard is None else f"{owner}@{self.shard.part}"
+
+    @property
+    def whole_shape(self) -> tuple[int, ...]:
+        """Shape of the logical param."""
+        shard = self.shard or self.view
+        return self.shape if shard is None else shard.shape(self.shape)
+
+    @property
+    def memory_shape(self) -> tuple[int, ...]:
+        """Shape of what is kept and sent: that of the part, or of the whole where that is kept."""
+        return self.shape if self.view is None else self.whole_shape
+
+    @property
+    def size(self) -> int:
+        """Number of values that are kept and sent."""
+        return math.prod(self.memory_shape)
+
+    @property
+    def values(self) -> Array:
+        """All values that are kept, shape `memory_shape`: the owner's memory, which units of one process may share.
+
+        RuntimeError where it has none yet; see `has_data`.
+        """
+        values = self.owner._data
+        if values is None:
+            raise RuntimeError(f"param {self.name!r}: it has no values. Expected some to be given or drawn first.")
+        # A sharer may see the same values in another shape, as SINGA allows.
+        return values if values.shape == self.memory_shape else values.reshape(self.memory_shape)
+
+    @property
+    def has_data(self) -> bool:
+        """Whether it has `values`."""
+        return self.owner._data is not None
+
+    @property
+    def data(self) -> Array:
+        """What the layer computes with, shape ``shape``: `values`, or a part of them."""
+        return self.values if self.view is None else self.view.of(self.values)
+
+    @data.setter
+    def data(self, values: Array) -> None:
+        self.owner._data = values
+
+    @classmethod
+    def part_of(cls, owner: Param, like: Param) -> Param:
+        """Return a param that keeps, where its owner is not, the part of the owner's values that ``like`` has."""
+        shape = like.shape if like.shard else owner.whole_shape
+        return cls(owner.name, shape, owner.conf, owner.dtype, owner.running_statistic, like.shard)
+
+    def keep_whole(self) -> None:
+        """Keep the whole param and compute with a part of it."""
+        self.view, self.shard = self.shard, None
+
+    @property
+    def has_grad(self) -> bool:
+        """Whether it has a gradient: it does where it is trained, and does not idle."""
+        return self._grad is not None
+
+    @property
+    def grad(self) -> Array:
+        if self._grad is None:
+            raise RuntimeError(f"param {self.name!r}: it has no gradient. Expected a net that trains it.")
+        return self._grad
+
+    @grad.setter
+    def grad(self, values: Array) -> None:
+        if values is not self._grad:
+            raise TypeError("grad = ... is never sent. Write into its memory: grad[...] = ...")
+
+    def swap_grad(self, values: Array) -> Array:
+        """Let the gradient lie in other memory; return what it lay in."""
+        before, self._grad = self.grad, values
+        return before
+
+    @property
+    def memory(self) -> Array:
+        if self._memory is None:
+            raise RuntimeError(f"param {self.name!r}: it has no gradient. Expected a net that trains it.")
+        return self._memory
+
+    def allocate_grad(self, zeros: Callable[..., Array]) -> None:
+        """Allocate the gradient, unless there is one; ``zeros`` makes memory of a shape and dtype."""
+        if self._grad is None:
+            self._memory = zeros(self.memory_shape, self.dtype)
+            self._grad = self._memory if self.view is None else self.view.of(self._memory)
+
+    def share(self, owner: Param) -> None:
+        """Use the values of ``owner``; the gradient stays this param's own."""
+        self.owner = owner.owner
+
+    def wait(self, version: int) -> None:
+        """Block until the values have seen ``version`` updates.
+
+        Raises
+        ------
+        Aborted
+            The job ended meanwhile.
+        """
+        owner = self.owner
+        if owner.version >= version:
+            return
+        what = "update" if version else "first values"
+        owner.gate.wait(lambda: owner.version >= version, f"{what} of param {owner.name}")
+
+    def publish(self, version: int) -> None:
+        """Say that the values have now seen ``version`` updates."""
+        owner = self.owner
+        with owner.gate.condition:
+            owner.version = max(version, owner.version)
+            owner.gate.condition.notify_all()
+
+    def __repr__(self) -> str:
+        return f"Param({self.name!r}, {self.shape}, version={self.version})"

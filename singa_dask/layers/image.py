@@ -7,9 +7,8 @@ import numpy as np
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Count, NonNegative
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.feature import Raw
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.base import LAYERS, Layer, check_axes
+from singa_dask.layers.feature import Raw, Traits
 from singa_dask.ops.contract import Array
 
 
@@ -50,11 +49,9 @@ class ImagePreprocess(Layer):
     def setup(self) -> None:
         block, shape = self.conf.block(RGBImageConf), self.sources[0].shape
         self.scale, self.mirror, self.pad = block.scale, block.mirror, block.pad
-        name = self.conf.srclayers[0]
-        if len(shape) != 4:
-            message = f"{name!r} gives records of {shape[1:]}, expected images (channels, height, width)."
-            raise ConfigError(Problem(("srclayers",), message))
+        check_axes(self, "images (channels, height, width)", 4)
         if self.sources[0].requires_grad:
+            name = self.conf.srclayers[0]
             message = f"{name!r} may learn, but {self.conf.type} has no gradient. Put it behind an input layer."
             raise ConfigError(Problem(("srclayers",), message))
         height, width = (size + 2 * self.pad for size in shape[2:])

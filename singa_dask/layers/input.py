@@ -1,11 +1,15 @@
 """Input layers: each gives the net one batch of records a step, as floats, with their labels.
 
 A layer knows its shape from the job alone; the store is opened at the first batch, in the process that computes.
+Beside the layer that reads the features there may be others for targets, labels and weights of the same records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar
@@ -13,35 +17,281 @@ from typing import Any, ClassVar
 import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.conf.model import Conf
+from singa_dask.conf.model import Conf, Field, Size
 from singa_dask.data import Arrays, BadPolicy, Loader, Sampler, Store, Survey, fs, random_skip
-from singa_dask.data.codecs.labels import find_wrong_label
+from singa_dask.data.codecs.labels import find_wrong_label, find_wrong_weight
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.loading.slabs import Batch
+from singa_dask.data.loading.loader import Batch
+from singa_dask.data.order.sampler import advanced
 from singa_dask.data.order.shuffle import GroupRecords
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels, show_names
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.base import LAYERS
-from singa_dask.layers.feature import Raw, Records
-from singa_dask.layers.input_layer import InputLayer
-from singa_dask.layers.named_columns import open_named
-from singa_dask.layers.record_reader import RecordReader, read_statistic
+from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite
+from singa_dask.layers.feature import Raw, RecordIds, Traits
 from singa_dask.layers.records import (
     StoreConf,
     check_records,
     in_layout,
+    open_named,
     open_records,
     open_text,
     options_of,
+    read_statistic,
     with_column_shape,
 )
-from singa_dask.layers.site import Context, Site
-from singa_dask.layers.standardise import find_scaling
 from singa_dask.ops.contract import Array
 
+logger = logging.getLogger(__name__)
 
-class StoreInput(InputLayer):
+
+class InputLayer(Layer):
+    """A layer through which records enter the net."""
+
+    traits = Traits(n_sources=(0, 0), is_input=True, needs_split=False)
+
+    @property
+    def epoch(self) -> float | None:
+        """Passes over the records so far, as a fraction; None if the layer has none, or has not begun."""
+        return None
+
+    def steps_per_epoch(self, batch_size: int = 0) -> Fraction | None:
+        """Return in how many batches the worker groups together read each record once; None if there are no records.
+
+        Of several groups it is the number of the one with the most records. ``batch_size``: by default that of the job.
+
+        Raises
+        ------
+        DataError
+            The records cannot be counted.
+        """
+        return None
+
+    def cursor(self) -> dict[str, Any] | None:
+        """Return the position in the records as a few integers; None if there is none."""
+        return None
+
+    def seek(self, cursor: Mapping[str, Any]) -> None:
+        """Go to the position that `cursor` returned."""
+
+    def advance(self, n_batches: int) -> None:
+        """Skip some batches without reading them, or go back by some if the number is negative.
+
+        A worker calls it that joins a running job. A layer with a position overrides it, beside `cursor` and `seek`.
+        """
+        if self.cursor() is not None:
+            logger.warning(
+                "layer %s: %s defines cursor() but not advance(), so %d batches are %s.",
+                self.conf_name, type(self).__name__, abs(n_batches), "read again" if n_batches > 0 else "left out"
+            )  # fmt: skip
+
+
+class StoreReader(InputLayer):
+    """An input layer that reads batches of a store, which is opened when the first one is needed."""
+
+    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
+        super().__init__(conf, context, site)
+        self._store: Store | None = None
+        self._loader: Loader | None = None
+        self._cursor: Mapping[str, Any] | None = None
+        self._n_ahead = 0
+        self._fed: Batch | None = None
+        context.gate.on_close(self._abort)
+
+    def open_checked(self) -> Store:
+        """Return the store, compared with the job."""
+        raise NotImplementedError
+
+    def make_loader(self, store: Store) -> Loader:
+        """Return the loader of this worker's records of a store."""
+        raise NotImplementedError
+
+    def feed(self, arrays: Arrays, first: int = 0) -> None:
+        """Set the records of the next batch, in place of those of the store.
+
+        Parameters
+        ----------
+        arrays : dict of str to ndarray, (N, ...)
+            Fields of the records, as `parse` takes them; labels as the net takes them.
+        first : int
+            Index of the first record.
+        """
+        n = len(next(iter(arrays.values())))
+        self._fed = Batch(arrays, np.arange(first, first + n))
+
+    def next_batch(self) -> tuple[Batch, Array]:
+        """Return the next batch, valid until the one after it, and the epoch of each of its records.
+
+        Raises
+        ------
+        DataError
+            The store cannot be opened or read, or holds other records.
+        Aborted
+            The job has ended.
+        """
+        if self._fed is not None:
+            batch, self._fed = self._fed, None
+            return batch, np.zeros(len(batch.ids), np.int64)
+        loader = self._loader or self._open()
+        with self._waiting():
+            batch = loader.next()
+        return batch, loader.epochs()
+
+    @contextmanager
+    def _waiting(self, what: str = "") -> Iterator[None]:
+        """Let the gate say what the thread waits for."""
+        self.context.gate.waiting_for = (f"records of layer {self.conf_name}{what}", time.monotonic())
+        yield
+        self.context.gate.waiting_for = None
+
+    def _abort(self) -> None:
+        """Wake whoever waits for records; called by the thread that closes the gate."""
+        loader = self._loader
+        if loader is not None:
+            loader.abort()
+
+    def _open(self) -> Loader:
+        with self._waiting(": opens the store"):
+            self._store = self.open_checked()
+            self._loader = self.make_loader(self._store)
+        self.context.gate.check()  # closed meanwhile, it has not found the loader
+        if self._cursor is not None:
+            self._loader.seek(self._cursor)
+        if self._n_ahead:
+            self._loader.advance(self._n_ahead)
+            self._n_ahead = 0
+        return self._loader
+
+    def read_ahead(self) -> None:
+        """Open the store and begin to read, before the first batch is computed.
+
+        Raises
+        ------
+        DataError
+            The store cannot be opened, or holds other records.
+        """
+        (self._loader or self._open()).start()
+
+    def wait_for_batch(self) -> None:
+        """Wait until the first batch after `read_ahead` is there, or reading has failed, as `next_batch` will report.
+
+        Raises
+        ------
+        Aborted
+            The job ended meanwhile.
+        """
+        if self._loader is not None:
+            with self._waiting():
+                self._loader.wait()
+            self.context.gate.check()
+
+    def record_files(self, first: int, stop: int) -> list[str]:
+        """Return the URL of the file of each of some records; empty unless the store is open and each has its own."""
+        return self._store.record_files(first, stop) if self._store else []
+
+    # -- what has been read -------------------------------------------------------------------------
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds that the net waited for records."""
+        return self._loader.wait_s if self._loader else 0.0
+
+    @property
+    def epoch(self) -> float | None:
+        return self._loader.epoch if self._loader else None
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the blocks that were read."""
+        return self._loader.reader.bytes_read if self._loader else 0
+
+    @property
+    def bytes_local(self) -> int:
+        """Bytes of the blocks that were read from this host."""
+        return self._loader.reader.bytes_local if self._loader else 0
+
+    def bad_ids(self) -> set[tuple[str, int]]:
+        """Return store and index of each bad record that the batches so far would have had."""
+        return {(self._loader.store.url, record) for record in self._loader.bad.records} if self._loader else set()
+
+    def take_bad(self) -> list[dict[str, Any]]:
+        """Return the bad records that were not returned before, as ``layer``, ``url``, ``block``, ``row``, ``reason``.
+
+        A block that is bad as a whole comes once, without a row, with its ``rows``.
+        """
+        if self._loader is None:
+            return []
+        url = self._loader.store.url
+        return [{"layer": self.conf_name, "url": url, **bad.facts()} for bad in self._loader.bad.take()]
+
+    # -- the position -------------------------------------------------------------------------------
+
+    def cursor(self) -> dict[str, Any] | None:
+        if self._loader is not None:
+            return self._loader.cursor()
+        return advanced(self._cursor, self._n_ahead) if self._cursor is not None else None
+
+    def seek(self, cursor: Mapping[str, Any]) -> None:
+        """Go to the position that `cursor` returned.
+
+        Raises
+        ------
+        DataError
+            The records or their order are others now; at once, or at the first batch if the store is not open.
+        """
+        self._cursor, self._n_ahead = dict(cursor), 0
+        if self._loader is not None:
+            self._loader.seek(cursor)
+
+    def advance(self, n_batches: int) -> None:
+        if self._loader is not None:
+            self._loader.advance(n_batches)
+        else:
+            self._n_ahead += n_batches
+
+    def close(self) -> None:
+        """Close loader and store; the position stays."""
+        self._cursor = self.cursor()
+        if self._cursor is not None:
+            self._n_ahead = 0
+        if self._loader is not None:
+            self._loader.close()
+        if self._store is not None:
+            self._store.close()
+        self._loader = self._store = None
+
+
+def find_scaling(layer: StoreInput) -> Scaling | None:
+    """Return the scaling of the records of a layer, for their shape; None if they are not standardised.
+
+    Raises
+    ------
+    DataError
+        The net has another scaling than its job says.
+    """
+    known, name, shape = layer.context.class_names, layer.conf_name, layer.features[0].shape[1:]
+    if not layer.store_conf.standardise:
+        if name in known.scalings and not layer.traits.reads_beside:
+            raise DataError(
+                f"layer {name}: the net was trained on standardised records. Set standardise: true in store_conf."
+            )
+        return None
+    scaling = known.scaling_of(name)
+    if scaling is None:
+        trained = f"only of {', '.join(known.scalings)}" if known.scalings else "none: it was trained without"
+        raise DataError(
+            f"layer {name}: standardise: true, which takes mean and standard deviation of the training data from a "
+            f"checkpoint, and this net has {trained}. Train it with standardise: true, or leave the key out."
+        )
+    fitting = scaling.of_shape(shape)
+    if fitting is None:
+        raise DataError(
+            f"layer {name}: records of shape {shape}, but the net was trained on {len(scaling.mean)} columns."
+        )
+    return fitting
+
+
+class StoreInput(StoreReader):
     """What layers that read a store share (SINGA's StoreInputLayer and SingleLabelRecordLayer).
 
     The output is (batchsize / n_workers, *shape), ``(x - mean) / std`` where the job gives these, by value or as the
@@ -54,8 +304,6 @@ class StoreInput(InputLayer):
     default_backend: ClassVar[str | None] = None
     label_column = ""
     """Name of the label to read, if records have several."""
-    reads_outputs = False
-    """Whether it reads labels or targets of the records of another input layer."""
     open_plain: ClassVar[Callable[..., Store]] = staticmethod(open_records)
     n_records: int | None = None
     """Records of the store, once `check_source` or `count` has opened it."""
@@ -64,10 +312,9 @@ class StoreInput(InputLayer):
     span: tuple[int, int] | None = None
     """First record, and the one after the last, to read again and again; None for all. One batch is not read ahead."""
 
-    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
+    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
         self.store_conf = self.adapted(conf.block(StoreConf))
-        self.reader = RecordReader(self.open_checked, self._make_loader, self.conf_name, context.gate)
         self._labels = LabelMatch()
         self._mean: Array | float | None = None
         self._std: Array | float | None = None
@@ -95,13 +342,13 @@ class StoreInput(InputLayer):
             if n_workers == 1:
                 message = f"expected one number, for this layer has no partition_dim: 0, got {sizes}."
             elif len(sizes) > 1 or self.context.shares:
-                shown = f"in the proportions {' : '.join(map(str, shares))}"
-                message = f"expected a number for each of the {n_workers} workers of a group, {shown}, got {sizes}."
+                ratios = f"in the proportions {' : '.join(map(str, shares))}"
+                message = f"expected a number for each of the {n_workers} workers of a group, {ratios}, got {sizes}."
             raise ConfigError(Problem(("store_conf", "batchsize"), message))
         return parts[self.site.batch_shard.index]
 
     def forward(self, phase: Phase) -> None:
-        batch, epochs = self.reader.next()
+        batch, epochs = self.next_batch()
         feature = self.features[0]
         values, labels = self._parsed(self._labels.apply(batch.arrays))
         if self._scaling is not None and values.dtype != np.uint8:
@@ -116,7 +363,7 @@ class StoreInput(InputLayer):
         if labels is not None:
             # the loader uses its memory again
             labels = self.ops.labels(np.array(labels, np.int32), feature.labels)
-        feature.records = Records(labels, batch.ids, epochs)
+        feature.records = RecordIds(labels, batch.ids, epochs)
 
     def parse(self, arrays: Arrays) -> tuple[Any, Any]:
         """Make values and labels of a whole batch of records (SINGA's Parse); for parsers of the user's own.
@@ -141,9 +388,9 @@ class StoreInput(InputLayer):
         values = np.asarray(values)
         n, size = len(next(iter(arrays.values()))), self.features[0].size
         if values.size != n * size or (labels is not None and np.shape(labels) != (n,)):
-            told = "no labels" if labels is None else f"labels {np.shape(labels)}"
+            of_labels = "no labels" if labels is None else f"labels {np.shape(labels)}"
             raise DataError(
-                f"layer {self.name}: {type(self).__name__}.parse() made values {values.shape} and {told} of {n} "
+                f"layer {self.name}: {type(self).__name__}.parse() made values {values.shape} and {of_labels} of {n} "
                 f"records, expected values {(n, *self.features[0].shape[1:])}, and labels {(n,)} or None."
             )
         wrong = None if labels is None else find_wrong_label(np.asarray(labels))
@@ -294,7 +541,7 @@ class StoreInput(InputLayer):
             group=context.group,
             n_groups=context.n_groups,
             window=conf.window,
-            deal=context.deals.get(self.conf_name),
+            assignment=context.deals.get(self.conf_name),
             skip=random_skip(context.seed, self.conf_name, context.group, conf.random_skip) + self.passed,
             fingerprint=fingerprint,
             last_batch=conf.last_batch,
@@ -312,25 +559,11 @@ class StoreInput(InputLayer):
         """
         self._scaling = find_scaling(self)
         self._mean, self._std = (
-            self.ops.constant(each.astype(self.context.param_dtype)) if isinstance(each, np.ndarray) else each
-            for each in self.statistics()
+            self.ops.constant(array.astype(self.context.param_dtype)) if isinstance(array, np.ndarray) else array
+            for array in self.statistics()
         )
 
-    def feed(self, arrays: Arrays, first: int = 0) -> None:
-        """Set the records of the next batch, in place of those of the store.
-
-        Parameters
-        ----------
-        arrays : dict of str to ndarray, (N, ...)
-            Fields of the records, as `parse` takes them; labels as the net takes them.
-        first : int
-            Index of the first record.
-        """
-        n = len(next(iter(arrays.values())))
-        self.reader.give(Batch(arrays, np.arange(first, first + n)))
-
-    def _make_loader(self, store: Store) -> Loader:
-        """Return the loader of this worker's records of a store."""
+    def make_loader(self, store: Store) -> Loader:
         conf, context, shard = self.store_conf, self.context, self.site.batch_shard
         self.read_statistics()
         sampler = self.make_order([block.n for block in store.blocks], store.fingerprint)
@@ -350,31 +583,6 @@ class StoreInput(InputLayer):
             share=context.reader_bytes,
         )
 
-    # -- the position in the records -------------------------------------------------------------
-
-    @property
-    def epoch(self) -> float | None:
-        return self.reader.epoch
-
-    def cursor(self) -> dict[str, Any] | None:
-        return self.reader.cursor()
-
-    def seek(self, cursor: Mapping[str, Any]) -> None:
-        """Go to the position that `cursor` returned.
-
-        Raises
-        ------
-        DataError
-            The records or their order are others now; at once, or at the first batch if the store is not open.
-        """
-        self.reader.seek(cursor)
-
-    def advance(self, n_batches: int) -> None:
-        self.reader.advance(n_batches)
-
-    def close(self) -> None:
-        self.reader.close()
-
 
 @LAYERS.register()
 class RecordInput(StoreInput):
@@ -390,3 +598,139 @@ class CSVInput(StoreInput):
 
     default_backend = "csv"
     open_plain = staticmethod(open_text)
+
+
+class _TableInput(StoreInput):
+    """What layers share that read the records of another input layer, but no features.
+
+    They have its ``store_conf``; shape, mean and std in it are of the features.
+    """
+
+    field: ClassVar[str]
+    """The field of records that the layer reads."""
+
+    def adapted(self, conf: StoreConf) -> StoreConf:
+        of_features = {"mean_file": "", "std_file": "", "mean_value": None, "std_value": None, "layout": "NCHW"}
+        return conf.model_copy(update={"shape": self.shape_of(conf), **of_features, "standardise": False})
+
+    def shape_of(self, conf: StoreConf) -> list[int]:
+        """Return the shape of the values of a record."""
+        raise NotImplementedError
+
+    def _check_records(self, store: Store) -> None:
+        if self.field not in store.schema:
+            raise DataError(f"{store.url}: the records have no {self.field}, which {self.conf.type} reads.")
+        self._check_labels(store)
+
+    def setup(self) -> None:
+        if self.store_conf.random_skip:
+            message = "the layer of the features would start at another record. Use shuffle instead."
+            raise ConfigError(Problem(("store_conf", "random_skip"), message))
+        super().setup()
+
+
+class TargetConf(Conf):
+    """``target_conf``: the targets of records that are no table with named columns."""
+
+    size: Size = 1
+    """How many targets a record has."""
+
+
+@LAYERS.register()
+class TargetInput(_TableInput):
+    """The columns ``target`` of a table with named columns, for regression: (batchsize / n_workers, targets).
+
+    Of other records, such as arrays (X, y) given from Python, the field ``target``: ``target_conf.size`` of them.
+
+    Give it the ``store_conf`` of the layer that reads the features, so that both have the same records in each step;
+    shape, mean and std in it are of the features. It is the second source of a EuclideanLoss.
+    """
+
+    field = "target"
+    block = TargetConf
+    traits = StoreInput.traits.replace(reads_beside="targets")
+
+    def shape_of(self, conf: StoreConf) -> list[int]:
+        return [len(conf.target) or self.conf.block(TargetConf).size]
+
+    def setup(self) -> None:
+        if self.store_conf.is_table and not self.store_conf.target:
+            raise ConfigError(Problem(("store_conf", "target"), "TargetInput needs it: columns of a table."))
+        super().setup()
+
+    def _check_records(self, store: Store) -> None:
+        super()._check_records(store)
+        shape = store.schema["target"].shape
+        if shape != tuple(self.store_conf.shape):
+            message = f"the records have {shape[0]} targets, expected {self.store_conf.shape[0]}"
+            raise DataError(f"{store.url}: {message}. Set target_conf: {{size: {shape[0]}}}.")
+
+    def parse(self, arrays: Arrays) -> tuple[Any, Any]:
+        return arrays["target"], arrays.get("label")
+
+
+class LabelConf(Conf):
+    """``label_conf``: which label of records with several a layer reads."""
+
+    column: str = Field(min_length=1)
+    """Name of the column: one of ``label`` in ``store_conf``."""
+
+
+@LAYERS.register()
+class LabelInput(_TableInput):
+    """One label of records that have several: (batchsize / n_workers, 1), with classes of its own.
+
+    The columns are ``label: [species, island]`` in the ``store_conf`` of the layer that reads the features; give this
+    layer the same one, so that both have the same records in each step. It is the second source of a SoftmaxLoss. Its
+    values are the labels too, as floats.
+    """
+
+    field = "label"
+    block = LabelConf
+    traits = StoreInput.traits.replace(reads_beside="labels")
+
+    def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
+        super().__init__(conf, context, site)
+        self.label_column = conf.block(LabelConf).column
+
+    def shape_of(self, conf: StoreConf) -> list[int]:
+        return [1]
+
+    def setup(self) -> None:
+        known = self.store_conf.label_columns
+        if known and self.label_column not in known:
+            message = f"{self.label_column!r} is no label of store_conf. Labels: {', '.join(known)}."
+            raise ConfigError(Problem(("label_conf", "column"), message))
+        super().setup()
+
+    def parse(self, arrays: Arrays) -> tuple[Any, Any]:
+        return arrays["label"][:, None], arrays["label"]
+
+
+@LAYERS.register()
+class WeightInput(_TableInput):
+    """A weight for each record, for the third source of a loss layer: (batchsize / n_workers, 1).
+
+    It is the column ``weight`` of a table with named columns, or the field ``weight`` of other records, such as arrays
+    (X, y, weights) given from Python: numbers from 0 on. A record of weight 0 adds nothing to loss and gradient.
+
+    Give it the ``store_conf`` of the layer that reads the features, so that both have the same records in each step.
+    """
+
+    field = "weight"
+    traits = StoreInput.traits.replace(reads_beside="weights")
+
+    def shape_of(self, conf: StoreConf) -> list[int]:
+        return [1]
+
+    def setup(self) -> None:
+        if self.store_conf.is_table and not self.store_conf.weight:
+            raise ConfigError(Problem(("store_conf", "weight"), "WeightInput needs it: a column of a table."))
+        super().setup()
+
+    def parse(self, arrays: Arrays) -> tuple[Any, Any]:
+        weights = np.asarray(arrays["weight"]).reshape(-1, 1)
+        wrong = find_wrong_weight(weights)
+        if wrong is not None:
+            raise DataError(f"{self.store_conf.path}: {wrong[1]}.")
+        return weights, None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Field
-from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.base import LAYERS, Layer, check_axes
+from singa_dask.layers.feature import Traits
 
 
 class LayerNormConf(Conf):
@@ -34,11 +33,7 @@ class LayerNorm(Layer):
 
     def setup(self) -> None:
         shape = self.sources[0].shape
-        if len(shape) != 2:
-            message = (
-                f"{self.conf.srclayers[0]!r} gives records of {shape[1:]}, expected rows. Say GroupNorm for images."
-            )
-            raise ConfigError(Problem(("srclayers",), message))
+        check_axes(self, "rows. Say GroupNorm for images", 2)
         self.epsilon = self.conf.block(LayerNormConf).epsilon
         self.add_output(shape, overwritable=True)
         self.scale, self.shift = (self.add_param(shape[1:], value=value) for value in (1, 0))
@@ -54,5 +49,5 @@ class LayerNorm(Layer):
         source, gy = self.sources[0], self.features[0].output_grad
         self.ops.layer_norm_grad(
             source.data, gy, self.scale.data, self.mean.data, self.variance.data, source.grad,
-            self.scale.grad, self.shift.grad, self.epsilon, accumulate=bool(phase & Phase.AGGREGATE_GRADIENT),
+            self.scale.grad, self.shift.grad, self.epsilon, accumulate=self.scale.accumulates,
         )  # fmt: skip

@@ -13,7 +13,7 @@ from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Field, Size
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.feature import Traits
 from singa_dask.ops.contract import Array
 
 
@@ -32,8 +32,8 @@ class Loss(Layer):
         """
         x, t = self.sources[:2]
         if (x.shape[0], x.size) != (t.shape[0], t.size):
-            given, wanted, *_ = self.conf.srclayers
-            message = f"{given!r} gives {x.shape} and {wanted!r} {t.shape}{expected}"
+            prediction, wanted, *_ = self.conf.srclayers
+            message = f"{prediction!r} gives {x.shape} and {wanted!r} {t.shape}{expected}"
             raise ConfigError(Problem(("srclayers",), message))
 
     def check_weights(self) -> None:
@@ -95,7 +95,7 @@ class SoftmaxLoss(Loss):
     """
 
     block = SoftmaxLossConf
-    traits = Loss.traits.replace(consumes=("data", "labels"), metrics=("loss", "accuracy"))
+    traits = Loss.traits.replace(consumes=("data", "labels"), metrics=("loss", "accuracy"), predicts="classes")
 
     def setup(self) -> None:
         block = self.conf.block(SoftmaxLossConf)
@@ -112,7 +112,7 @@ class SoftmaxLoss(Loss):
 
     def forward(self, phase: Phase) -> None:
         p = self.features[0].data
-        labels = self.labels_of(1)
+        labels = self.labels(1)
         self.ops.softmax(self.rows(), out=p)
         loss = self.ops.cross_entropy(p, labels, self.smoothing, self.weights)
         self.add_metric("loss", loss, scale=self.scale)
@@ -121,7 +121,7 @@ class SoftmaxLoss(Loss):
     def backward(self, phase: Phase) -> None:
         p, source = self.features[0].data, self.sources[0]
         if source.grad is not None:
-            labels = self.labels_of(1)
+            labels = self.labels(1)
             with self.grad_rows() as gx:
                 scale = self.scale * self.site.n_steps
                 self.ops.cross_entropy_grad(p, labels, scale, out=gx, smoothing=self.smoothing)
@@ -137,7 +137,7 @@ class EuclideanLoss(Loss):
     A third source, a WeightInput, has a weight for each record: loss = sum w (x - t)^2 / N, gradient w (x - t) / N.
     """
 
-    traits = Loss.traits
+    traits = Loss.traits.replace(predicts="values")
 
     def setup(self) -> None:
         prediction = self.sources[0]
@@ -174,7 +174,7 @@ class SigmoidCrossEntropyLoss(Loss):
     "binary_accuracy" is that of all records alike.
     """
 
-    traits = Loss.traits.replace(metrics=("loss", "binary_accuracy"))
+    traits = Loss.traits.replace(metrics=("loss", "binary_accuracy"), predicts="labels")
 
     def setup(self) -> None:
         scores = self.sources[0]

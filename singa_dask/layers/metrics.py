@@ -13,12 +13,12 @@ Totals = Mapping[str, tuple[float, float]]
 
 def add_totals(parts: Iterable[Mapping[str, Sequence[float]]]) -> dict[str, tuple[float, float]]:
     """Return (sum, count) of each metric over batches, or workers, in their order."""
-    found: dict[str, tuple[float, float]] = {}
+    totals: dict[str, tuple[float, float]] = {}
     for part in parts:
         for name, (total, count) in part.items():
-            before = found.get(name, (0.0, 0.0))
-            found[name] = (before[0] + total, before[1] + count)
-    return found
+            before = totals.get(name, (0.0, 0.0))
+            totals[name] = (before[0] + total, before[1] + count)
+    return totals
 
 
 class Metrics:
@@ -83,9 +83,9 @@ class Metrics:
     def totals(self, wait: bool = True) -> Iterator[tuple[str, float]]:
         """Yield each name with an unscaled sum; without ``wait`` that of some steps ago, if a GPU is behind."""
         for (name, *_), total in self._totals.items():
-            found = self._number(total) if wait else self.ops.poll(total)
-            if found is not None:
-                yield name, found
+            number = self._number(total) if wait else self.ops.poll(total)
+            if number is not None:
+                yield name, number
 
     def _number(self, total: Scalar) -> float:
         return float(self.ops.to_host(total).item())

@@ -7,9 +7,8 @@ import math
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.param import ZEROS, Param, glorot
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.base import LAYERS, Layer, check_axes
+from singa_dask.layers.feature import ZEROS, Param, Traits, glorot
 from singa_dask.ops.contract import Array
 
 
@@ -74,9 +73,7 @@ class MultiHeadAttention(Layer):
     def _check(self, shape: tuple[int, ...]) -> None:
         """Refuse what cannot be computed."""
         site, key = self.site, "multiheadattention_conf"
-        if len(shape) != 2:
-            message = f"{self.conf.srclayers[0]!r} gives records of {shape[1:]}, expected rows."
-            raise ConfigError(Problem(("srclayers",), message))
+        check_axes(self, "rows", 2)
         if shape[1] % self.n_heads:
             message = f"expected a number that divides the {shape[1]} features, got {self.n_heads}."
             raise ConfigError(Problem((key, "num_heads"), message))
@@ -112,11 +109,11 @@ class MultiHeadAttention(Layer):
                 self.ops.copy(param.data.reshape(shape).swapaxes(0, 1), out=own.reshape(self.n_heads, 3, *shape[2:]))
         self.is_ordered = True
 
-    def give_grad(self, by_head: Array, param: Param, more: bool) -> None:
-        """Set the gradient of a param of queries, keys and values, or add to it if ``more``; its rows are by head."""
+    def give_grad(self, by_head: Array, param: Param) -> None:
+        """Set the gradient of a param of queries, keys and values, or add to it; its rows are by head."""
         shape = (3, self.n_heads, -1, *param.shape[1:])
         grad, out = by_head.reshape(self.n_heads, 3, *shape[2:]).swapaxes(0, 1), param.grad.reshape(shape)
-        if more:
+        if param.accumulates:
             self.ops.add(out, grad, out=out)
         else:
             self.ops.copy(grad, out=out)
@@ -155,22 +152,21 @@ class MultiHeadAttention(Layer):
         return all_keys, all_values
 
     def backward(self, phase: Phase) -> None:
-        ops, source, gy = self.ops, self.sources[0], self.features[0].output_grad
-        more = bool(phase & Phase.AGGREGATE_GRADIENT)
-        ops.linear_grad_weight(self.attended.data, gy, out=self.output_weight.grad, accumulate=more)
+        ops, source, gy, weight = self.ops, self.sources[0], self.features[0].output_grad, self.output_weight
+        ops.linear_grad_weight(self.attended.data, gy, out=weight.grad, accumulate=weight.accumulates)
         if self.output_bias is not None:
-            ops.linear_grad_bias(gy, out=self.output_bias.grad, accumulate=more)
+            ops.linear_grad_bias(gy, out=self.output_bias.grad, accumulate=self.output_bias.accumulates)
         g_attended = ops.scratch("attended grad", gy.shape, self.qkv.dtype)
-        ops.linear_grad_input(gy, self.output_weight.data, out=g_attended)
+        ops.linear_grad_input(gy, weight.data, out=g_attended)
         g_qkv = ops.scratch("qkv grad", self.qkv.shape, self.qkv.dtype)
         self.through_heads(self.heads(g_attended)[0], self.heads(g_qkv))
         g_weight = ops.scratch("qkv weight grad", self.qkv_weight.shape, self.qkv_weight.dtype)
         ops.linear_grad_weight(source.data, g_qkv, out=g_weight)
-        self.give_grad(g_weight, self.qkv_weight, more)
+        self.give_grad(g_weight, self.qkv_weight)
         if self.qkv_bias is not None:
             g_bias = ops.scratch("qkv bias grad", self.qkv_bias.shape, self.qkv_bias.dtype)
             ops.linear_grad_bias(g_qkv, out=g_bias)
-            self.give_grad(g_bias, self.qkv_bias, more)
+            self.give_grad(g_bias, self.qkv_bias)
         if source.grad is not None:
             ops.linear_grad_input(g_qkv, self.weight_by_head.data, out=source.grad)
 
@@ -179,7 +175,7 @@ class MultiHeadAttention(Layer):
         ops, rows = self.ops, self.weights.data
         queries, keys, values = self.heads(self.qkv.data)
         g_rows = ops.scratch("attention weights", rows.shape, rows.dtype)
-        weights, g_weights = (each.reshape(*queries.shape[:3], -1) for each in (rows, g_rows))
+        weights, g_weights = (matrix.reshape(*queries.shape[:3], -1) for matrix in (rows, g_rows))
         ops.batch_matmul(weights, g_attended, out=out[2], transpose_a=True)
         ops.batch_matmul(g_attended, values, out=g_weights, transpose_b=True)
         ops.softmax_grad(rows, g_rows, out=g_rows)

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Field, NonNegative, Size, choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
-from singa_dask.layers.param import ZEROS, glorot
-from singa_dask.layers.traits import Connection, Traits
-from singa_dask.ops.contract import Array
+from singa_dask.layers.feature import ZEROS, Connection, Traits, glorot
+from singa_dask.ops.contract import Array, Ops
 
 
 class ActivationConf(Conf):
@@ -91,13 +90,21 @@ class InnerProduct(Layer):
 
     def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].output_grad
-        more = bool(phase & Phase.AGGREGATE_GRADIENT)
-        self.ops.linear_grad_weight(self.x, gy, out=self.weight.grad, transpose=self.transpose, accumulate=more)
+        weight = self.weight
+        self.ops.linear_grad_weight(
+            self.x, gy, out=weight.grad, transpose=self.transpose, accumulate=weight.accumulates
+        )
         if self.bias is not None:
-            self.ops.linear_grad_bias(gy, out=self.bias.grad, accumulate=more)
+            self.ops.linear_grad_bias(gy, out=self.bias.grad, accumulate=self.bias.accumulates)
         if source.grad is not None:
             with self.grad_rows() as gx:
-                self.ops.linear_grad_input(gy, self.weight.data, out=gx, transpose=self.transpose)
+                self.ops.linear_grad_input(gy, weight.data, out=gx, transpose=self.transpose)
+
+
+def kernels_of(ops: Ops, function: str, **options: Any) -> tuple[Callable[..., None], Callable[..., None]]:
+    """Return the kernels of a function of single values, and of its gradient, with options of both."""
+    name = function.lower()
+    return partial(getattr(ops, name), **options), partial(getattr(ops, f"{name}_grad"), **options)
 
 
 @LAYERS.register("Activation", "CudnnActivation")
@@ -111,9 +118,11 @@ class Activation(Layer):
 
     block: ClassVar[type[Conf] | None] = ActivationConf
     traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+    function: ClassVar[str] = ""
+    """The function, if the block does not say it."""
 
     def setup(self) -> None:
-        self.function, self.derivative = self.kernels()
+        self.forward_kernel, self.backward_kernel = self.kernels()
         source = self.sources[0]
         # the outputs of nets that are not trained can be looked at
         in_training = bool(self.context.phase & Phase.TRAIN)
@@ -121,8 +130,8 @@ class Activation(Layer):
         self.in_place = self.is_fused or (self.conf.share_src_blobs and source.overwritable)
         if self.is_fused:
             source.relu, source.overwritable = True, False
-        made = self.add_output(source.shape, own_data=not self.in_place, own_grad=not self.in_place)
-        made.relu_of = source if self.is_fused else None
+        output = self.add_output(source.shape, own_data=not self.in_place, own_grad=not self.in_place)
+        output.relu_of = source if self.is_fused else None
 
     def is_relu(self) -> bool:
         """Tell whether this is a ReLU, and without a slope, so that the layer before it may compute it."""
@@ -130,14 +139,7 @@ class Activation(Layer):
 
     def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
         """Return f(x, out) and its gradient(y, gy, out)."""
-        ops = self.ops
-        known = {
-            "RELU": (ops.relu, ops.relu_grad),
-            "SIGMOID": (ops.sigmoid, ops.sigmoid_grad),
-            "TANH": (ops.tanh, ops.tanh_grad),
-            "STANH": (ops.stanh, ops.stanh_grad),
-        }
-        return known[self.conf.block(ActivationConf).type]
+        return kernels_of(self.ops, self.function or self.conf.block(ActivationConf).type)
 
     def attach(self) -> None:
         if self.in_place:
@@ -146,12 +148,12 @@ class Activation(Layer):
 
     def forward(self, phase: Phase) -> None:
         if not self.is_fused:
-            self.function(self.sources[0].data, out=self.features[0].data)
+            self.forward_kernel(self.sources[0].data, out=self.features[0].data)
 
     def backward(self, phase: Phase) -> None:
         feature, source = self.features[0], self.sources[0]
         if source.grad is not None and not self.is_fused:
-            self.derivative(feature.data, feature.output_grad, out=source.grad)
+            self.backward_kernel(feature.data, feature.output_grad, out=source.grad)
 
 
 @LAYERS.register()
@@ -165,7 +167,7 @@ class ReLU(Activation):
         slope = self.conf.block(ReLUConf).negative_slope
         if slope > 1:
             raise ConfigError(Problem(("relu_conf", "negative_slope"), f"expected at most 1, got {slope:g}."))
-        return partial(self.ops.relu, negative_slope=slope), partial(self.ops.relu_grad, negative_slope=slope)
+        return kernels_of(self.ops, "relu", negative_slope=slope)
 
     def is_relu(self) -> bool:
         return type(self) is ReLU and not self.conf.block(ReLUConf).negative_slope
@@ -177,9 +179,7 @@ class Sigmoid(Activation):
 
     block = None
     traits = Activation.traits
-
-    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        return self.ops.sigmoid, self.ops.sigmoid_grad
+    function = "sigmoid"
 
 
 @LAYERS.register()
@@ -188,9 +188,7 @@ class Tanh(Activation):
 
     block = None
     traits = Activation.traits
-
-    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        return self.ops.tanh, self.ops.tanh_grad
+    function = "tanh"
 
 
 @LAYERS.register()
@@ -199,9 +197,7 @@ class STanh(Activation):
 
     block = None
     traits = Activation.traits
-
-    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        return self.ops.stanh, self.ops.stanh_grad
+    function = "stanh"
 
 
 @LAYERS.register("Softmax", "CudnnSoftmax")
@@ -217,7 +213,7 @@ class Softmax(Layer):
     """
 
     block = SoftmaxConf
-    traits = Traits(time_foldable=True, capturable=True)
+    traits = Traits(time_foldable=True, capturable=True, predicts="classes")
 
     def setup(self) -> None:
         n = self.conf.block(SoftmaxConf).num_softmax_per_instance
@@ -234,8 +230,8 @@ class Softmax(Layer):
 
     def forward(self, phase: Phase) -> None:
         x, y = self.parts(self.sources[0].data), self.parts(self.features[0].data)
-        x = self.contiguous(x, "data").reshape(-1, self.width)
-        with self.contiguous_out(y, "y") as p:
+        x = self._as_contiguous(x, "data").reshape(-1, self.width)
+        with self._contiguous_out(y, "y") as p:
             self.ops.softmax(x, out=p.reshape(-1, self.width))
 
     def backward(self, phase: Phase) -> None:
@@ -243,10 +239,10 @@ class Softmax(Layer):
         if source.grad is None:
             return
         p, gy = (
-            self.contiguous(self.parts(x), key).reshape(-1, self.width)
+            self._as_contiguous(self.parts(x), key).reshape(-1, self.width)
             for x, key in ((feature.data, "y"), (feature.output_grad, "gy"))
         )
-        with self.contiguous_out(self.parts(source.grad), "grad") as gx:
+        with self._contiguous_out(self.parts(source.grad), "grad") as gx:
             self.ops.softmax_grad(p, gy, out=gx.reshape(-1, self.width))
 
     def parts(self, x: Array) -> Array:

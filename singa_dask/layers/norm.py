@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Field, Finding, Size, raw_value
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.base import LAYERS, Layer, check_axes
 from singa_dask.layers.conv import as_images, image_shape
-from singa_dask.layers.traits import Connection, Traits
-from singa_dask.ops.contract import Array, DType, Ops, Running
+from singa_dask.layers.feature import Connection, Traits
+from singa_dask.ops.contract import Array, Running
 
 
 class LRNConf(Conf):
@@ -45,10 +44,6 @@ class BMConf(Conf):
     """Added to the variance."""
 
 
-def _lrn_memory(ops: Ops, how: tuple[int, float, float, float], shape: Sequence[int], dtype: DType) -> Array:
-    return ops.lrn_memory(shape, dtype, *how)
-
-
 @LAYERS.register("LRN", "CudnnLRN")
 class LRN(Layer):
     """y = x / S^beta, with S[c] = knorm + alpha / local_size times the sum of x^2 over local_size channels around c.
@@ -61,11 +56,16 @@ class LRN(Layer):
 
     def setup(self) -> None:
         block = self.conf.block(LRNConf)
-        self.shape = image_shape(self.conf, self.sources[0])
+        self.shape = image_shape(self)
         self.how = (block.local_size, block.alpha, block.beta, block.knorm)
         self.add_output(self.sources[0].shape, overwritable=True)
-        make = partial(_lrn_memory, self.ops, self.how)
-        self.work = self.buffer("work", self.shape, self.sources[0].dtype, when="backward", make=make)
+        self.work = self.buffer(
+            "work",
+            self.shape,
+            self.sources[0].dtype,
+            when="backward",
+            make=lambda shape, dtype: self.ops.lrn_memory(shape, dtype, *self.how),
+        )
 
     def forward(self, phase: Phase) -> None:
         self.ops.lrn(
@@ -104,11 +104,7 @@ class BatchNorm(Layer):
 
     def setup(self) -> None:
         block, shape = self.conf.block(BMConf), self.sources[0].shape
-        if not 2 <= len(shape) <= 4:
-            message = f"{self.conf.srclayers[0]!r} gives records of {shape[1:]}, expected images or rows."
-            raise ConfigError(Problem(("srclayers",), message))
-        if self.site.feature_shard.count > 1 and len(shape) == 3:
-            raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Say 0."))
+        check_axes(self, "images or rows", 2, 3, 4)
         self.eps, self.momentum = block.epsilon, block.momentum
         self.rows_of_values = len(shape) == 2
         size = (shape[1] if len(shape) != 3 else 1,)
@@ -173,7 +169,7 @@ class GroupNorm(Layer):
 
     def setup(self) -> None:
         block = self.conf.block(GroupNormConf)
-        n_rows, n_channels, *_ = image_shape(self.conf, self.sources[0])
+        n_rows, n_channels, *_ = image_shape(self)
         if n_channels % block.num_groups:
             message = f"expected a number that divides the {n_channels} channels, got {block.num_groups}."
             raise ConfigError(Problem(("groupnorm_conf", "num_groups"), message))
@@ -193,5 +189,5 @@ class GroupNorm(Layer):
         gx = None if source.grad is None else as_images(source.grad)
         self.ops.group_norm_grad(
             as_images(source.data), gy, self.scale.data, self.mean.data, self.variance.data, gx,
-            self.scale.grad, self.shift.grad, self.epsilon, accumulate=bool(phase & Phase.AGGREGATE_GRADIENT),
+            self.scale.grad, self.shift.grad, self.epsilon, accumulate=self.scale.accumulates,
         )  # fmt: skip

@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.conf import LayerConf, Phase
+from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Size
 from singa_dask.data import STORES, fs
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.feature import Traits
 from singa_dask.layers.records import StoreConf
-from singa_dask.layers.site import Context, Site
-from singa_dask.layers.traits import Traits
 
 
 class ArgSortConf(Conf):
@@ -67,7 +66,7 @@ class Accuracy(ArgSort):
     def forward(self, phase: Phase) -> None:
         super().forward(phase)
         scores = self.rows()
-        labels = self.labels_of(1)
+        labels = self.labels(1)
         self.add_metric("accuracy", self.ops.count_in_top(scores, labels, self.topk), n=len(scores))
 
 
@@ -77,11 +76,8 @@ class Writer(Layer):
     block = StoreConf
     traits = Traits(is_output=True)
 
-    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
-        super().__init__(conf, context, site)
-        self.opened = ExitStack()
-
     def setup(self) -> None:
+        self.opened = ExitStack()
         self.store = self.conf.block(StoreConf)
         if not self.store.path:
             raise ConfigError(Problem(("store_conf", "path"), f"{self.conf.type} needs to know where to write."))
@@ -108,10 +104,7 @@ class CSVOutput(Writer):
     """One line of text for each record: its label, if the source has labels, and the values with six decimals."""
 
     traits = Writer.traits.replace(consumes=(("data", "labels"),))
-
-    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
-        super().__init__(conf, context, site)
-        self.file: Any = None
+    file: Any = None
 
     def forward(self, phase: Phase) -> None:
         if self.file is None:

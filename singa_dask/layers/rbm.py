@@ -12,12 +12,9 @@ from collections.abc import Sequence
 from singa_dask.conf import InitConf, Phase
 from singa_dask.conf.model import Conf, Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.base import LAYERS, Buffer, Layer, append_output
 from singa_dask.layers.connection import Feedback
-from singa_dask.layers.feature import Feature
-from singa_dask.layers.memory import Buffer
-from singa_dask.layers.param import ZEROS, Param
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.feature import ZEROS, Feature, Param, Traits
 from singa_dask.ops.contract import Array, DType
 
 
@@ -75,7 +72,7 @@ class _RBMLayer(Layer):
         self.bias = self.add_bias(n_units, block.bias_term, ZEROS)
         both = self.buffer("both", (2 * n_rows, n_units), dtype)
         self.units = Units((n_rows, n_units), dtype, block.gaussian, self.weight, both)
-        self.append_output(self.units)
+        append_output(self, self.units)
 
     def attach(self) -> None:
         units, n_rows = self.units, self.units.shape[0]

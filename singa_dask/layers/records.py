@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
+import contextlib
+import functools
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -10,16 +12,39 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.conf.model import Conf, Count, Field, Finding, Many, Positive, RegisteredName, Size, raw_value
+from singa_dask.conf.explain import PLAIN
+from singa_dask.conf.model import (
+    Conf,
+    Count,
+    Field,
+    Finding,
+    Many,
+    Positive,
+    RegisteredName,
+    Size,
+    problem,
+    raw_value,
+)
+from singa_dask.conf.part import read_options
 from singa_dask.data import STORES, Store, detect, fs, open_store, with_cache
+from singa_dask.data.codecs.image import ImageOptions
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.fs.decompression import DEFAULT_LIMIT_MB, with_limit
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES
 from singa_dask.data.stores.class_names import show_names
+from singa_dask.data.stores.jsonl import JsonLinesStore
 from singa_dask.data.stores.opening import is_pattern
 from singa_dask.data.stores.store import backends_holding
-from singa_dask.data.stores.table import TableStore
-from singa_dask.errors import DataError
-from singa_dask.registry import suggest
+from singa_dask.data.stores.table import NamedColumns, TableStore
+from singa_dask.data.stores.table_csv import CsvPart
+from singa_dask.data.stores.table_part import table_files
+from singa_dask.errors import ConfigError, DataError
+from singa_dask.ops.contract import Array, DType
+
+# keys of store_conf that name columns
+NAMING = ("features", "label", "target", "weight", "categories", "missing")
+# keys of store_conf that are options of some formats; those of lines of numbers go to CSVInput
+FORMAT_KEYS = (*NAMING, "encoding", *ImageOptions.model_fields)
 
 
 class CacheConf(Conf):
@@ -31,15 +56,13 @@ class CacheConf(Conf):
     """Maximum size in 10**9 bytes; the least recently used blocks are deleted first."""
 
 
-class StoreConf(Conf):
-    """``store_conf``: records of a store, at any URL (SINGA's StoreProto and more)."""
+class _SharedConf(Conf):
+    """What all stores share."""
 
     backend: Annotated[str, RegisteredName("store")] = ""
     """Format of the store; detected if empty."""
     path: str = ""
     """URL or path of the records."""
-    separator: str = Field(default=",", min_length=1)
-    """Characters that separate the values of a CSV line; each of them is a separator."""
     mean_file: str = ""
     """Store whose first record is subtracted from each record."""
     std_file: str = ""
@@ -60,33 +83,6 @@ class StoreConf(Conf):
     """Unused, in SINGA too."""
     random_skip: Count = 0
     """Start at a random record among the first this many."""
-    has_label: bool = True
-    """Whether a CSV line starts with its label; of a table with named columns, whether label,
-    target and weight are read."""
-    features: Many[str] = Field(default=[])
-    """Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By default all
-    columns of numbers but label, target and weight."""
-    label: Many[str] = Field(default=[])
-    """Column of a table with the label: integers, or strings, which become the names of the classes. Several columns
-    are several labels of a record, each with its own classes, for LabelInput layers."""
-    target: Many[str] = Field(default=[])
-    """Columns of a table with numbers to predict, the values of a TargetInput layer."""
-    weight: str = ""
-    """Column of a table with the weight of each record in training, the values of a WeightInput layer: numbers from 0
-    on."""
-    missing: float | str = "error"
-    """Missing values of a table: error, skip (leave the record out), mean (replace those of features by their mean in
-    the training data), or a number that replaces those of features."""
-    categories: dict[str, list[str]] = Field(default={})
-    """Columns of a table whose values are names, and these names in order; if there are none, those of the training
-    data, sorted."""
-    encoding: Literal["one_hot", "index"] = "one_hot"
-    """A feature among categories becomes one value for each name, 0 or 1; or the index of its name."""
-    header: bool | None = None
-    """Whether a CSV file begins with a line of column names; detected if not given. If it is false, the columns of a
-    table are called 1, 2, ... by their positions."""
-    charset: str = "utf-8"
-    """Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
     prefetching: bool = False
     """Unused: the next batch is always read while the net computes."""
     shuffle: Literal["none", "block", "full"] = "none"
@@ -101,11 +97,6 @@ class StoreConf(Conf):
     """Maximum number of bad records that a worker tolerates: a whole number, or a fraction (below 1) of all records."""
     labels: Count = 0
     """Number of classes: a record with a label outside of 0 to labels - 1 is bad. 0 does not check labels."""
-    resize: list[Size] = Field(default=[])
-    """Height and width to which image files are scaled and cropped, for image-folder, image-list, image-parquet
-    and webdataset."""
-    channels: Literal[1, 3] = 3
-    """Read image files as grey (1) or colour (3), for the same stores."""
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     """Order of the axes of images in the store: NHWC for records of (height, width, channels), as NumPy, Pillow and
     TensorFlow have them. ``shape`` is (channels, height, width) with both."""
@@ -114,7 +105,7 @@ class StoreConf(Conf):
     hdfs3), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal, kerberos_keytab,
     kerberos_cache, and Hadoop's settings by their names, as dfs.replication."""
     user_conf: dict[str, Any] = Field(default={})
-    """Keyword arguments of the store, a user's own or a built-in one."""
+    """Options of the format: of a user's own store, or of a built-in one, instead of keys beside this one."""
     cache: CacheConf | None = None
     """Cache blocks of remote file systems on a local disk of each host; no cache if absent."""
     io_threads: Size = 32
@@ -128,6 +119,46 @@ class StoreConf(Conf):
     divided by the number of its layers that read stores, is less; large blocks may take all of that quarter."""
     max_decompressed_mb: Positive = DEFAULT_LIMIT_MB
     """Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format, may decompress to."""
+
+
+class StoreConf(NamedColumns, ImageOptions, _SharedConf):
+    """``store_conf``: records of a store, at any URL (SINGA's StoreProto and more).
+
+    Any option of the format is a key, too: `singa-dask layers FORMAT` lists them.
+    """
+
+    options_of = "store"
+
+    @classmethod
+    def arranged(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """Put options that only some formats have into ``user_conf``."""
+        store = STORES.get(raw_value(data, "backend", str, ""))
+        takers = [store] if store else STORES.classes()
+        options = {key for each in takers for key in each.option_names()} - cls.model_fields.keys()
+        if store and store is not TableStore and not store.table_format:
+            options |= {"features", "label"}.intersection(store.option_names())
+        moved = {
+            key: _single(key, value)
+            for key, value in data.items()
+            if key in options and (value or key not in cls.model_fields)
+        }
+        if not moved:
+            return data
+        kept = {key: value for key, value in data.items() if key not in moved}
+        return {**kept, "user_conf": {**moved, **raw_value(data, "user_conf", dict, {})}}
+
+    @classmethod
+    def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[Any]:
+        """Check ``user_conf`` as the format declares it, if the job names the format."""
+        store, options = STORES.get(raw_value(data, "backend", str, "")), raw_value(data, "user_conf", dict, {})
+        if store is not None and store.block is not None and options:
+            columns = any(data.get(key) for key in NAMING)
+            block = TableStore.block if columns and store.table_format else store.block
+            try:
+                read_options(block, options)
+            except ConfigError as error:
+                for each in error.problems:
+                    yield problem(PLAIN, each.message, ("user_conf", *each.path), options)
 
     @property
     def label_columns(self) -> list[str]:
@@ -148,16 +179,13 @@ class StoreConf(Conf):
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
         """Refuse a division by zero, and a part of a record."""
+        yield from NamedColumns.rules(data)
+        yield from ImageOptions.rules(data)
         if raw_value(data, "std_value", float, 1.0) == 0 or raw_value(data, "std_value", int, 1) == 0:
             yield ("std_value",), "expected another number than 0: records are divided by it."
-        given = [key for key in ("mean_file", "std_file", "mean_value", "std_value") if _has(data, key)]
-        if raw_value(data, "standardise", bool, False) and given:
-            yield ("standardise",), f"it computes mean and standard deviation itself. Leave out {' and '.join(given)}."
-        missing = raw_value(data, "missing", str, "error")
-        if missing not in ("error", "skip", "mean"):
-            yield ("missing",), f"expected error, skip, mean or a number, got {missing!r}."
-        if len(raw_value(data, "resize", list, [])) not in (0, 2):
-            yield ("resize",), "expected two numbers, height and width."
+        keys = [key for key in ("mean_file", "std_file", "mean_value", "std_value") if _has(data, key)]
+        if raw_value(data, "standardise", bool, False) and keys:
+            yield ("standardise",), f"it computes mean and standard deviation itself. Leave out {' and '.join(keys)}."
         shape = raw_value(data, "shape", list, [])
         if raw_value(data, "layout", str, "") == "NHWC" and shape and len(shape) != 3:
             yield ("layout",), f"NHWC is for images, whose shape is [channels, height, width]. Got shape {shape}."
@@ -192,47 +220,43 @@ def open_records(
     DataError
         It cannot be opened, or does not take one of the options.
     """
-    if conf.is_table:
-        return _open_table(conf, url, backend, storage_options, facts())
-    image = {"resize": conf.resize, "channels": conf.channels} if conf.resize or conf.channels != 3 else {}
-    if (image or conf.user_conf) and not backend and not is_pattern(url):
+    options = {
+        key: _single(key, getattr(conf, key))
+        for key in FORMAT_KEYS
+        if getattr(conf, key) != StoreConf.model_fields[key].default
+    }
+    if not backend and (options or conf.user_conf) and not is_pattern(url):
         backend = detect(url, conf.storage_options)
-    if image and not (backend and STORES.find(backend).holds == "images"):
-        message = "resize and channels are for image files. Convert with --resize, or give a backend of images."
-        raise DataError(f"{url}: {message} Known: {', '.join(backends_holding('images'))}.")
-    if conf.user_conf and backend:
-        _check_keywords(backend, url, conf.user_conf)
-    return open_store(url, backend, storage_options, truncated=conf.on_error != "raise", **image, **conf.user_conf)
+    cls = STORES.find(backend) if backend else None
+    if cls is TableStore or (conf.is_table and (cls is None or cls.table_format)):
+        return _open_table(conf, url, cls, storage_options, facts())
+    for key in [] if cls is None else sorted(options.keys() - cls.option_names()):
+        takers = [name for name in STORES.names() if key in (STORES.get(name) or Store).option_names()]
+        hint = " Convert with --resize, or give one of these as backend." if key in ImageOptions.model_fields else ""
+        raise DataError(f"{url}: {key} is for {', '.join(takers)}, not for {backend}.{hint}")
+    return open_store(
+        url, backend, storage_options, truncated=conf.on_error != "raise", **{**options, **conf.user_conf}
+    )
+
+
+def _single(key: str, value: Any) -> Any:
+    """Return an option as a format takes it that has one label, and one field of values."""
+    return value[0] if key in ("features", "label") and isinstance(value, list) and len(value) == 1 else value
 
 
 def _open_table(
-    conf: StoreConf, url: str, backend: str | None, storage_options: fs.Options, facts: TableFacts | None
+    conf: StoreConf, url: str, cls: type[Store] | None, storage_options: fs.Options, facts: TableFacts | None
 ) -> Store:
-    table_format = STORES.find(backend).table_format if backend else ""
-    if backend and backend != "table" and not table_format:
-        keys = "features, label, target, weight, missing and categories"
-        raise DataError(f"{url}: {keys} are for tables with named columns, in csv or parquet, not for {backend}.")
     if facts is not None and not conf.features:
         # without others that this table may have, in the order of the training data
         conf = conf.model_copy(update={"features": list(facts.features)})
-    return TableStore(
-        url,
-        storage_options,
-        conf.features,
-        conf.label_columns,
-        conf.target,
-        conf.missing,
-        conf.categories,
-        conf.encoding,
-        conf.separator,
-        conf.has_label,
-        table_format,
-        facts=facts.to_dict() if facts else None,
-        tolerant=conf.on_error != "raise",
-        weight=conf.weight,
-        header=conf.header,
-        charset=conf.charset,
-    )
+    options = {
+        **{key: getattr(conf, key) for key in NamedColumns.model_fields},
+        "format": cls.table_format if cls else "",
+        "facts": facts.to_dict() if facts else None,
+        "tolerant": conf.on_error != "raise",
+    }
+    return TableStore(url, storage_options, **{**options, **conf.user_conf})
 
 
 def with_column_shape(conf: StoreConf) -> StoreConf:
@@ -272,12 +296,12 @@ def stored_shape(conf: StoreConf) -> tuple[int, ...]:
     return (*shape[1:], shape[0]) if conf.layout == "NHWC" else shape
 
 
-def same_shape(found: Sequence[int], expected: Sequence[int]) -> bool:
+def same_shape(actual: Sequence[int], expected: Sequence[int]) -> bool:
     """Tell whether two shapes differ by axes of length one alone; a flat one is never the same as one that is not."""
-    return _squeezed(found) == _squeezed(expected)
+    return _squeezed(actual) == _squeezed(expected)
 
 
-def check_shape(url: str, found: Sequence[int], conf: StoreConf, what: str = "records") -> None:
+def check_shape(url: str, actual: Sequence[int], conf: StoreConf, what: str = "records") -> None:
     """Compare the shape of a store's records with what a job says.
 
     Axes of length one do not count. Flat records can have any shape of their size, and any record can be read as a flat
@@ -289,12 +313,12 @@ def check_shape(url: str, found: Sequence[int], conf: StoreConf, what: str = "re
         They do not agree.
     """
     expected = stored_shape(conf)
-    flat = min(len(_squeezed(found)), len(_squeezed(conf.shape))) <= 1
-    if same_shape(found, expected) or (flat and math.prod(found) == math.prod(expected)):
+    flat = min(len(_squeezed(actual)), len(_squeezed(conf.shape))) <= 1
+    if same_shape(actual, expected) or (flat and math.prod(actual) == math.prod(expected)):
         return
     said = "shape and layout: NHWC say" if conf.layout == "NHWC" else "shape says"
-    hint = _hint(tuple(found), conf) if math.prod(found) == math.prod(expected) else ""
-    raise DataError(f"{url}: {what} of {tuple(found)}, expected {expected}, as {said}.{hint}")
+    hint = _hint(tuple(actual), conf) if math.prod(actual) == math.prod(expected) else ""
+    raise DataError(f"{url}: {what} of {tuple(actual)}, expected {expected}, as {said}.{hint}")
 
 
 def check_records(store: Store, conf: StoreConf) -> None:
@@ -322,33 +346,33 @@ def without_labels(url: str, is_table: bool, others: Sequence[str] = ()) -> Data
     return DataError(f"{url}: the records have no labels. {hint} has_label: false to do without.")
 
 
-def _hint(found: tuple[int, ...], conf: StoreConf) -> str:
+def _hint(actual: tuple[int, ...], conf: StoreConf) -> str:
     """Say what to do about records that have the right size, but another shape."""
     shape = tuple(conf.shape)
-    if same_shape(found, shape):
+    if same_shape(actual, shape):
         return " These are channels first: leave layout out."
-    if len(shape) == 3 and same_shape(found, (*shape[1:], shape[0])):
+    if len(shape) == 3 and same_shape(actual, (*shape[1:], shape[0])):
         return (
             " These look like (height, width, channels): set layout: NHWC to read them so, or store them channels "
             "first, with array.transpose(0, 3, 1, 2)."
         )
-    if len(shape) == 3 and same_shape(found, (shape[2], *shape[:2])):
-        return f" The shape of images is [channels, height, width]: set shape: {list(found)}."
-    if len(found) == len(shape) and sorted(found) == sorted(shape):
-        axes = [1 + axis for axis in _axes(found, shape)]
+    if len(shape) == 3 and same_shape(actual, (shape[2], *shape[:2])):
+        return f" The shape of images is [channels, height, width]: set shape: {list(actual)}."
+    if len(actual) == len(shape) and sorted(actual) == sorted(shape):
+        axes = [1 + axis for axis in _axes(actual, shape)]
         return (
             f" These are the same axes in another order: store array.transpose({', '.join(map(str, (0, *axes)))}), or "
-            f"set shape: {list(found)}."
+            f"set shape: {list(actual)}."
         )
-    return f" Set shape: {list(found)}, or shape: [{math.prod(found)}] for values in a row."
+    return f" Set shape: {list(actual)}, or shape: [{math.prod(actual)}] for values in a row."
 
 
-def _axes(found: Sequence[int], expected: Sequence[int]) -> list[int]:
+def _axes(actual: Sequence[int], expected: Sequence[int]) -> list[int]:
     """Return for each expected axis one of the same size; those of equal sizes keep their order."""
-    left = list(range(len(found)))
+    left = list(range(len(actual)))
     chosen = []
     for size in expected:
-        axis = next(axis for axis in left if found[axis] == size)
+        axis = next(axis for axis in left if actual[axis] == size)
         left.remove(axis)
         chosen.append(axis)
     return chosen
@@ -365,11 +389,113 @@ def _squeezed(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(n for n in shape if n != 1)
 
 
-def _check_keywords(backend: str, url: str, given: Mapping[str, Any]) -> None:
-    """Check that a store takes what ``user_conf`` says."""
-    known = inspect.signature(STORES.find(backend)).parameters
-    unknown = [] if any(each.kind == each.VAR_KEYWORD for each in known.values()) else sorted(given.keys() - known)
-    if unknown:
-        options = known.keys() - {"url", "storage_options"}
-        hint = suggest(unknown[0], options) if options else "It takes none."
-        raise DataError(f"{url}: {backend} takes no {unknown[0]!r} from user_conf. {hint}")
+logger = logging.getLogger(__name__)
+
+
+def open_named(
+    conf: StoreConf,
+    url: str,
+    backend: str | None,
+    storage_options: fs.Options,
+    facts: TableFacts | None,
+    plain: Callable[[], Store],
+) -> Store:
+    """Open records as ``plain`` does, or if they have named columns in another order, by the names of ``facts``.
+
+    Columns that the net does not read are passed over. Records without names are taken by position.
+
+    Raises
+    ------
+    DataError
+        They cannot be opened, or lack a column.
+    """
+    if facts is None:
+        return plain()
+    store, failure = None, DataError(url)
+    try:
+        store = plain()
+    except DataError as error:
+        failure = error
+    if store is not None and store.table_facts is not None and store.table_facts.names == facts.names:
+        return store
+    with contextlib.suppress(DataError):
+        backend = backend or detect(url, storage_options)
+    named = _open_by_name(conf, url, backend or "", storage_options, facts, store)
+    if store is None:
+        if named is None:
+            raise failure
+        return named
+    if named is not None:
+        store.close()
+    elif store.table_facts is None and "data" in store.schema:
+        _warn_once(url)
+    return named or store
+
+
+@functools.lru_cache(256)
+def _warn_once(url: str) -> None:
+    logger.warning("%s: no names of columns, so they are taken in the order of the training data", url)
+
+
+def _open_by_name(
+    conf: StoreConf, url: str, backend: str, storage_options: fs.Options, facts: TableFacts, plain: Store | None
+) -> Store | None:
+    """Open the columns of ``facts``; None if the records have no names, or the format reads no columns by name.
+
+    ``plain`` are the records by position, None if they cannot be opened so.
+    """
+    if backend == "jsonl" and "features" not in conf.user_conf and (plain is None or plain.table_facts is not None):
+        return JsonLinesStore(url, storage_options, features=facts.features, **conf.user_conf)
+    kind = STORES.find(backend).table_format if backend in STORES.names() else ""
+    names: tuple[str, ...] = ()
+    if kind == "csv" and conf.header is not False:
+        names = _header(url, storage_options, conf.separator)
+    if not names and (kind != "parquet" or plain is not None):
+        return None
+    labels = list(facts.labels) or [name for name in names[:1] if name not in facts.features]
+    columns = {"features": list(facts.features), "label": labels if conf.has_label else []}
+    return open_records(conf.model_copy(update=columns), url, kind, storage_options, lambda: facts)
+
+
+def _header(url: str, storage_options: fs.Options, separator: str) -> tuple[str, ...]:
+    """Return the names in the first line of a CSV file; empty if it has none."""
+    with contextlib.suppress(DataError):
+        part = CsvPart(table_files(url, storage_options)[0].url, storage_options, separator, BLOCK_BYTES, False)
+        part.source.close()
+        return tuple(part.names)
+    return ()
+
+
+def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType) -> Array | float | None:
+    """Return mean or std: one record of the file, else the value, else None.
+
+    Parameters
+    ----------
+    conf : StoreConf
+    key : str
+        ``"mean_file"`` or ``"std_file"``.
+    shape : sequence of int
+        Of a record, for the result.
+    dtype : dtype
+
+    Raises
+    ------
+    DataError
+        The file cannot be read, or its records have another shape.
+    """
+    url = getattr(conf, f"{key.removesuffix('_file')}_file")
+    value: float | None = getattr(conf, f"{key.removesuffix('_file')}_value")
+    if not url:
+        return value
+    backend = detect(url, conf.storage_options) or conf.backend
+    # there a line of text has no label, whatever the records have
+    text = {"separator": conf.separator, "has_label": False} if backend in backends_holding("text") else {}
+    with open_store(url, backend, conf.storage_options, **text) as store:
+        arrays = store.read_block(0)
+    record = (arrays["data"] if "data" in arrays else arrays["pixel"])[0]
+    # one that is channels first, as shape says, is taken as it is, whatever the layout of the records
+    if same_shape(record.shape, stored_shape(conf)) or not same_shape(record.shape, conf.shape):
+        check_shape(url, record.shape, conf, "a record")
+        record = in_layout(record[None], conf)[0]
+    statistic: Array = record.reshape(shape).astype(dtype)
+    return statistic

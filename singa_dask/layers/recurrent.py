@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, TypeVar, cast
 
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Size
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import Layer
-from singa_dask.layers.memory import Buffer
-from singa_dask.layers.param import ONES, ORTHOGONAL, ZEROS, Param, glorot
-from singa_dask.layers.traits import Connection, Traits
+from singa_dask.layers.base import Buffer, Layer
+from singa_dask.layers.feature import ONES, ORTHOGONAL, ZEROS, Connection, Param, Traits, glorot
 from singa_dask.ops.contract import Array, DType, Ops
 
 # Rows a power of two apart share few lines of a cache; those of matrices are set apart by this many values more.
 GAP = 32
 
 
-def padded_matrix(ops: Ops, n_rows: int, n_columns: int, dtype: DType) -> Array:
-    """Return uninitialised memory (n_rows, n_columns) whose rows are padded."""
-    return ops.empty((n_rows, n_columns + GAP), dtype)[:, :n_columns]
+def padded_matrix(ops: Ops, shape: Sequence[int], dtype: DType) -> Array:
+    """Return uninitialised memory of two axes whose rows are padded."""
+    return ops.empty((shape[0], shape[1] + GAP), dtype)[:, : shape[1]]
 
 
 class FusedParams:
@@ -50,7 +49,7 @@ class FusedParams:
                 self._values = ops.empty((size,), first.dtype)
             else:
                 shape = (size, first.shape[1]) if self.biases is None else (first.shape[1], size)
-                self._values = padded_matrix(ops, *shape, first.dtype)
+                self._values = padded_matrix(ops, shape, first.dtype)
         if self.stale:
             for k, param in enumerate(self.params):
                 place = slice(k * width, (k + 1) * width)
@@ -147,8 +146,8 @@ class Recurrent(Layer):
             self.add_param((self.dim, self.own.total), initial=lambda whole: ORTHOGONAL) for _ in range(n_gates)
         ]
         has_biases = block.bias_term and len(self.conf.param) != 2 * n_gates
-        made = [self.add_bias(self.dim, has_biases, ONES if gate == "f" else ZEROS) for gate in self.gates]
-        self.biases = [bias for bias in made if bias is not None]
+        biases = [self.add_bias(self.dim, has_biases, ONES if gate == "f" else ZEROS) for gate in self.gates]
+        self.biases = [bias for bias in biases if bias is not None]
 
     def _add_buffers(self) -> None:
         """Declare the states: the first one, and after it the output; and what the gradient needs."""
@@ -157,10 +156,9 @@ class Recurrent(Layer):
         self.before_memory: Buffer | None = None
         if self.site.feature_shard.count > 1:
             self.before_memory = self.buffer("states before", (n_rows, self.own.total), dtype)
-        self.kept_memory = self.buffer("kept", (n_rows, self.n_kept * self.dim), dtype, make=self._padded)
-
-    def _padded(self, shape: Sequence[int], dtype: DType) -> Array:
-        return padded_matrix(self.ops, shape[0], shape[1], dtype)
+        self.kept_memory = self.buffer(
+            "kept", (n_rows, self.n_kept * self.dim), dtype, make=partial(padded_matrix, self.ops)
+        )
 
     def attach(self) -> None:
         self.states, self.kept = self.state_memory.data, self.kept_memory.data
@@ -291,19 +289,18 @@ class Recurrent(Layer):
     # -- back ------------------------------------------------------------------------------------------------
 
     def backward(self, phase: Phase) -> None:
-        more = bool(phase & Phase.AGGREGATE_GRADIENT)
-        self.through_time(more)
+        self.through_time()
         width = len(self.gates) * self.dim
         by_input, by_state = self.kept[:, :width], self.kept[:, -width:]
         for gate, param in enumerate(self.recurrences):
             grad = self.columns(self.state_order, gate, by_state)
-            self.ops.linear_grad_weight(self.before, grad, out=param.grad, accumulate=more)
-        self.grad_of_input_params(by_input, more)
+            self.ops.linear_grad_weight(self.before, grad, out=param.grad, accumulate=param.accumulates)
+        self.grad_of_input_params(by_input)
         if self.sources[0].grad is not None:
             with self.grad_rows() as gx:
                 self.ops.linear_grad_input(by_input, self.weights_of("w"), out=gx)
 
-    def through_time(self, more: bool) -> None:
+    def through_time(self) -> None:
         """Compute the gradients of the gates from the last time step to the first, and that of the first state."""
         ops, gy, n_rows, width = self.ops, self.features[0].output_grad, self.n_rows, len(self.gates) * self.dim
         wanted = self.sources[1].grad if len(self.sources) > 1 else None
@@ -321,7 +318,7 @@ class Recurrent(Layer):
                     own = wanted[:, self.own.start : self.own.stop]
                     ops.add(own, gh, out=own)
 
-    def grad_of_input_params(self, by_input: Array, more: bool) -> None:
+    def grad_of_input_params(self, by_input: Array) -> None:
         """Compute the gradients of the weights on the input, and of the biases, which are looked up with them."""
         ops, index = self.ops, self.sources[0].one_hot_index
         rows = by_input
@@ -331,14 +328,14 @@ class Recurrent(Layer):
         for gate, param in enumerate(self.weights):
             grad = self.columns(self.input_order, gate, rows)
             if index is None:
-                ops.linear_grad_weight(self.x, grad, out=param.grad, accumulate=more)
-            elif more:
+                ops.linear_grad_weight(self.x, grad, out=param.grad, accumulate=param.accumulates)
+            elif param.accumulates:
                 ops.add(param.grad, grad.T, out=param.grad)
             else:
                 ops.copy(grad.T, out=param.grad)
         for gate, param in enumerate(self.biases):
             grad = self.columns(self.input_order, gate, rows)
-            ops.linear_grad_bias(grad, out=param.grad, accumulate=more)
+            ops.linear_grad_bias(grad, out=param.grad, accumulate=param.accumulates)
 
 
 def gate_names(gates: Sequence[str]) -> tuple[str, ...]:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from singa_dask.data import Store
 from singa_dask.data.codecs.scaling import Moments, Scaling
-from singa_dask.data.loading.reader import BlockReader
+from singa_dask.data.loading.reader import BadPolicy, BlockReader
 from singa_dask.errors import DataError
-
-if TYPE_CHECKING:
-    from singa_dask.layers.input import StoreInput
+from singa_dask.layers.input import StoreInput
 
 NONE = Moments.of(np.empty((0, 1)))
 GROUP_BYTES = 32 << 20
 """Records of about so many bytes are merged in one go, whoever reads them: the results are the same bits."""
 
 
-class Measured(NamedTuple):
+class GroupMoments(NamedTuple):
     """Moments of some groups of blocks, from number ``first`` on; names of columns, and whether values were rounded."""
 
     first: int
@@ -30,7 +28,7 @@ class Measured(NamedTuple):
     is_rounded: bool
 
 
-def measure(layer: StoreInput, index: int, count: int, check: Callable[[], None]) -> Measured:
+def measure(layer: StoreInput, index: int, count: int, check: Callable[[], None]) -> GroupMoments:
     """Return the moments of part ``index`` of ``count`` parts of the records of a layer; ``check`` is called often.
 
     Raises
@@ -43,15 +41,15 @@ def measure(layer: StoreInput, index: int, count: int, check: Callable[[], None]
         # blocks begin a new group where their first record is beyond so many bytes
         numbers = store.starts[:-1] * store.record_bytes // GROUP_BYTES
         groups = np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(numbers)) + 1)
-        first, stop = (each * len(groups) // count for each in (index, index + 1))
-        reader = BlockReader(store, 1, False, tolerant=conf.on_error != "raise", labels=conf.labels)
+        first, stop = (part * len(groups) // count for part in (index, index + 1))
+        reader = BlockReader(store, BadPolicy(conf.on_error, labels=conf.labels))
         moments = []
         for blocks in groups[first:stop]:
             moments.append(
                 reduce(Moments.merged, (_moments(layer, reader, block, check) for block in blocks.tolist()), NONE)
             )
         field = store.schema.get("data")
-        return Measured(first, moments, _names(store), field is not None and field.dtype == np.float32)
+        return GroupMoments(first, moments, _names(store), field is not None and field.dtype == np.float32)
 
 
 def _names(store: Store) -> Sequence[str]:
@@ -76,7 +74,7 @@ def _column(names: Sequence[str], *place: int) -> str:
     return f", column {known}"
 
 
-def scaling_of(layer: str, parts: Sequence[Measured], warn: Callable[[str], None]) -> Scaling:
+def scaling_of(layer: str, parts: Sequence[GroupMoments], warn: Callable[[str], None]) -> Scaling:
     """Return the scaling of a layer, of all parts of its records; warn if it is not exact.
 
     Raises
@@ -85,7 +83,7 @@ def scaling_of(layer: str, parts: Sequence[Measured], warn: Callable[[str], None
         Their values are too large.
     """
     names, ordered = parts[0].names, sorted(parts, key=lambda part: part.first)
-    total = reduce(Moments.merged, (each for part in ordered for each in part.moments), NONE)
+    total = reduce(Moments.merged, (moments for part in ordered for moments in part.moments), NONE)
     if not total.n:
         raise DataError(f"layer {layer}: no records to compute mean and standard deviation of.")
     for at in np.flatnonzero(~np.isfinite(total.squares)).tolist():
@@ -101,33 +99,3 @@ def scaling_of(layer: str, parts: Sequence[Measured], warn: Callable[[str], None
             "with the table that they are from, or subtract a constant before you convert it."
         )
     return scaling
-
-
-def find_scaling(layer: StoreInput) -> Scaling | None:
-    """Return the scaling of the records of a layer, for their shape; None if they are not standardised.
-
-    Raises
-    ------
-    DataError
-        The net has another scaling than its job says.
-    """
-    known, name, shape = layer.context.class_names, layer.conf_name, layer.features[0].shape[1:]
-    if not layer.store_conf.standardise:
-        if name in known.scalings and not layer.reads_outputs:
-            raise DataError(
-                f"layer {name}: the net was trained on standardised records. Set standardise: true in store_conf."
-            )
-        return None
-    found = known.scaling_of(name)
-    if found is None:
-        trained = f"only of {', '.join(known.scalings)}" if known.scalings else "none: it was trained without"
-        raise DataError(
-            f"layer {name}: standardise: true, which takes mean and standard deviation of the training data from a "
-            f"checkpoint, and this net has {trained}. Train it with standardise: true, or leave the key out."
-        )
-    fitting = found.of_shape(shape)
-    if fitting is None:
-        raise DataError(
-            f"layer {name}: records of shape {shape}, but the net was trained on {len(found.mean)} columns."
-        )
-    return fitting

@@ -20,10 +20,8 @@ from singa_dask.data.codecs.vocabulary import decode_text, encode_text, vocabula
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.connection import Feedback
-from singa_dask.layers.feature import Feature
-from singa_dask.layers.input_layer import InputLayer
-from singa_dask.layers.site import Context, Site
-from singa_dask.layers.traits import Traits
+from singa_dask.layers.feature import Feature, Traits
+from singa_dask.layers.input import InputLayer
 from singa_dask.ops.contract import Array
 
 
@@ -96,16 +94,13 @@ class CharRNN(InputLayer):
     """
 
     block = CharRNNConf
-
-    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
-        super().__init__(conf, context, site)
-        self.text_conf = conf.block(CharRNNConf)
-        self._text: Array | None = None
-        self._cursor: Mapping[str, Any] | None = None
-        self._offset = self._n_ahead = 0
+    _text: Array | None = None
+    _cursor: Mapping[str, Any] | None = None
+    _offset = _n_ahead = 0
 
     def setup(self) -> None:
-        text, n_workers = self.text_conf, self.site.batch_shard.count
+        text, n_workers = self.conf.block(CharRNNConf), self.site.batch_shard.count
+        self.text_conf = text
         problems = []
         if not text.path:
             problems.append(Problem(("char_rnn_conf", "path"), f"{self.conf.type} needs it."))
@@ -232,9 +227,7 @@ class CharRNN(InputLayer):
 class Counting(Layer):
     """A layer that tells the batches of one step, as of a test, from each other."""
 
-    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
-        super().__init__(conf, context, site)
-        self._counted = (-1, -1)
+    _counted = (-1, -1)
 
     def count(self) -> int:
         """Count a batch; return how many there were before it at this step."""
@@ -252,11 +245,8 @@ class RNNDummy(Feedback, Counting, InputLayer):
 
     block = RNNDummyConf
     traits = InputLayer.traits
-
-    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
-        super().__init__(conf, context, site)
-        self._last: Feature | None = None
-        self._fed: Array | None = None
+    _last: Feature | None = None
+    _fed: Array | None = None
 
     def setup(self) -> None:
         self.dummy = self.conf.block(RNNDummyConf)
@@ -309,8 +299,8 @@ class Sampling(Counting):
 
     def setup(self) -> None:
         self.sampling = self.conf.block(SamplingConf)
-        made = self.add_output((self.sources[0].shape[0], 1), requires_grad=False, dtype=self.context.param_dtype)
-        self.draws = self.buffer("draws", made.shape)
+        output = self.add_output((self.sources[0].shape[0], 1), requires_grad=False, dtype=self.context.param_dtype)
+        self.draws = self.buffer("draws", output.shape)
 
     def forward(self, phase: Phase) -> None:
         rows, out, n_before = self.rows(), self.features[0].data, self.count()
@@ -341,11 +331,8 @@ class CharRNNOutput(Layer):
 
     block = CharRNNConf
     traits = Traits(is_output=True)
-
-    def __init__(self, conf: LayerConf, context: Context, site: Site | None = None) -> None:
-        super().__init__(conf, context, site)
-        self.file: TextIO | None = None
-        self._n_written = 0
+    file: TextIO | None = None
+    _n_written = 0
 
     def setup(self) -> None:
         self.text_conf = self.conf.block(CharRNNConf)

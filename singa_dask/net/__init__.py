@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from singa_dask.net.builder import NetBuilder
-from singa_dask.net.neuralnet import NeuralNet
-from singa_dask.net.node import Node, Output
-from singa_dask.net.params import whole_params
+from singa_dask.net.neuralnet import NeuralNet, make_net
+from singa_dask.net.node import Node, NodeOutput
 from singa_dask.net.plan import plan
+from singa_dask.net.wiring import whole_params
 
-__all__ = ["NetBuilder", "NeuralNet", "Node", "Output", "plan", "whole_params"]
+__all__ = ["NeuralNet", "Node", "NodeOutput", "make_net", "plan", "whole_params"]

@@ -1,30 +1,111 @@
-"""NeuralNet: the layers of one phase in the order in which they run, their params and their memory."""
+"""NeuralNet: the layers of one phase in the order in which they run, their params and memory; made by `make_net`."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from singa_dask.conf import Phase
+from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import Context, Feature, InputLayer, Layer, Param
+from singa_dask.layers.base import Allocation, allocate, memory_of, run_backward
 from singa_dask.layers.bridge import Bridge
-from singa_dask.layers.memory import Memory
+from singa_dask.layers.feature import Consumed
 from singa_dask.layers.metrics import Totals, add_totals
-from singa_dask.net.copies import Copies
 from singa_dask.net.node import Node
-from singa_dask.net.order import ready_order
-from singa_dask.net.params import Params
+from singa_dask.net.plan import plan, ready_order
 from singa_dask.net.watch import watch_backward, watch_forward
-from singa_dask.net.wiring import Wiring
-from singa_dask.ops.contract import Ops
+from singa_dask.net.wiring import Params, Wiring, check_shares, find_shares
+from singa_dask.ops.contract import Array, Ops
 from singa_dask.registry import suggest
 
 
+class Copies:
+    """Runs layers backward, so that the gradients of the copies of each layer are summed.
+
+    Parameters
+    ----------
+    layers : sequence of Layer
+        Those of one worker, in the order of a forward pass.
+    readers : mapping of Layer to sequence of Layer
+
+    Attributes
+    ----------
+    before : dict of Layer to list of Layer
+        For each layer that learns, those that go backward before it: its readers, and the copy before it.
+    """
+
+    def __init__(self, layers: Sequence[Layer], readers: Mapping[Layer, Sequence[Layer]]) -> None:
+        self.before: dict[Layer, list[Layer]] = {}
+        self._last: dict[str, Layer] = {}
+        self._adding: set[Layer] = set()
+        self._own_grads: dict[Param, Array] = {}
+        for layer in reversed([layer for layer in layers if layer.learns]):
+            earlier = [self._last[layer.conf_name]] if layer.conf_name in self._last else []
+            self.before[layer] = [*readers[layer], *earlier]
+            self._adding.update([layer] if earlier else [])
+            self._last[layer.conf_name] = layer
+        self._n_copies = Counter(layer.conf_name for layer in self.before)
+
+    def is_last(self, layer: Layer) -> bool:
+        """Tell whether no other copy follows in the backward pass."""
+        return self._last.get(layer.conf_name, layer) is layer
+
+    def adds(self, layer: Layer) -> bool:
+        """Tell whether the gradients of a layer are added to those of a copy that went backward before it."""
+        return layer in self._adding
+
+    def memory(self, ops: Ops) -> Iterator[tuple[Layer, Allocation]]:
+        """Yield memory for the gradients of one copy, which all copies of a layer use that do not add them."""
+        for layer in self._adding:
+            for param in () if layer.traits.accumulates else layer.params:
+                if not param.is_idle:
+                    make = partial(self._allocate, param, ops)
+                    yield layer, Allocation((param, "own"), param.shape, param.dtype, make)
+
+    def _allocate(self, param: Param, ops: Ops) -> None:
+        if param not in self._own_grads:
+            self._own_grads[param] = ops.zeros(param.shape, param.dtype)
+
+    def allocate(self, ops: Ops) -> None:
+        """Allocate `memory`."""
+        for _, memory in self.memory(ops):
+            memory.allocate()
+
+    def backward(self, layer: Layer, phase: Phase) -> None:
+        """Run a layer backward; the gradients of a later copy are added to those of the copies before it."""
+        if layer not in self._adding:
+            for param in layer.params:
+                if param.view is not None:  # other layers have added the rest to the same memory
+                    layer.ops.multiply(param.memory, 0, out=param.memory)
+            run_backward(layer, phase)
+        elif layer.traits.accumulates:
+            run_backward(layer, phase, adds=True)
+        else:
+            self._add_own_gradients(layer, phase)
+        n_copies = self._n_copies[layer.conf_name]
+        for param in layer.params if n_copies > 1 and self.is_last(layer) else ():
+            if param.running_statistic:
+                layer.ops.multiply(param.grad, 1 / n_copies, out=param.grad)
+
+    def _add_own_gradients(self, layer: Layer, phase: Phase) -> None:
+        """Let a layer compute the gradients of its params in memory of its own, then add them."""
+        params = [param for param in layer.params if param.has_grad]
+        sums = [param.swap_grad(self._own_grads[param]) for param in params]
+        try:
+            run_backward(layer, phase)
+        finally:
+            for param, total in zip(params, sums, strict=True):
+                param.swap_grad(total)
+        for param in params:
+            layer.ops.add(param.grad, self._own_grads[param], out=param.grad)
+
+
 class NeuralNet:
-    """One phase's net; `NetBuilder` makes it.
+    """One phase's net; `make_net` makes it.
 
     Attributes
     ----------
@@ -62,13 +143,13 @@ class NeuralNet:
         self.layers = wiring.layers
         self.all_layers = wiring.all_layers
         self.sources, self.readers = wiring.sources, wiring.readers
-        self.gate = params.gate
+        self.gate = context.gate
         self.owners = params.owners
         self.logical = params.logical
         self.shared_params = params
         self.on_layer: Callable[[Layer, str, int], None] | None = None
         self.is_watched = False
-        self._layers = wiring.by_name
+        self._layers, self._node_of = wiring.by_name, wiring.node_of
         self._copies = Copies(wiring.layers, wiring.readers)
 
     def __repr__(self) -> str:
@@ -91,7 +172,7 @@ class NeuralNet:
     def allocate(self) -> None:
         """Allocate features and gradients; the values of params are given by whoever keeps them."""
         for layer in self.layers:
-            layer.allocate()
+            allocate(layer)
         self._copies.allocate(self.ops)
 
     def allocate_params(self) -> None:
@@ -105,8 +186,20 @@ class NeuralNet:
         return sum(self.memory_of_layers().values())
 
     def memory_of_layers(self) -> dict[str, int]:
-        """Return the bytes of `memory_bytes` for each layer of the job that this worker has; shared params once."""
-        return layer_bytes(self.layers, self._copies.memory(self.ops), self.owners)
+        """Return the bytes of `memory_bytes` for each layer of the job that this worker has; what they share once."""
+        n_bytes: dict[str, int] = dict.fromkeys((layer.conf_name for layer in self.layers), 0)
+        counted: set[object] = set()
+        memories = [(layer, memory) for layer in self.layers for memory in memory_of(layer)]
+        for layer, memory in (*memories, *self._copies.memory(self.ops)):
+            if memory.owner not in counted:
+                counted.add(memory.owner)
+                n_bytes[layer.conf_name] += memory.n_bytes
+        home = {param.owner: layer.conf_name for layer in reversed(self.layers) for param in layer.params}
+        for owner in self.owners:
+            # an owner may be a part that no layer of this worker has made
+            name = home.get(owner, owner.name)
+            n_bytes[name] = n_bytes.get(name, 0) + owner.size * owner.dtype.itemsize
+        return n_bytes
 
     # -- what others ask ------------------------------------------------------------------------------
 
@@ -211,10 +304,10 @@ class NeuralNet:
 
     def param_path(self, name: str) -> tuple[str | int, ...]:
         """Return where the job describes a param, for an error."""
-        found = [
+        paths = [
             node.problem("", ("param", k)).path for param, node, k in self.shared_params.located() if param.name == name
         ]
-        return found[0]
+        return paths[0]
 
     def take_metrics(self, weight: float = 1.0) -> Totals:
         """Return (sum, count) of each metric since the last call, and start anew.
@@ -228,8 +321,12 @@ class NeuralNet:
         names: dict[str, set[str]] = {layer: set(metrics) for layer, metrics in taken.items()}
         for layer in self.all_layers:
             names.setdefault(layer.conf_name, set()).update(layer.traits.metrics)
-        times = Counter(name for each in names.values() for name in each)
-        weights = {layer.conf_name: weight * self.context.weight_of(layer.site) for layer in self.layers}
+        times = Counter(name for of_layer in names.values() for name in of_layer)
+        # a layer that computes a part of the batch weighs as much as that
+        weights = {
+            layer.conf_name: weight * (self.context.weight if layer.site.batch_shard.count > 1 else 1.0)
+            for layer in self.layers
+        }
         own = {(layer.conf_name, name) for layer in self.layers for name in layer.metrics.own_counts}
         return {
             name if times[name] == 1 else f"{layer}.{name}": (factor * metric[0], factor * metric[1])
@@ -262,23 +359,22 @@ class NeuralNet:
             All problems at once, with paths from the top of the job.
         """
         problems: list[Problem] = []
-        nodes = {node.name: node for node in self.nodes}
         # one part of each: all of them read the same store
         parts = {layer.conf_name: layer for layer in reversed(self.all_layers)}
         for layer in reversed(parts.values()):
-            if nodes[layer.name].index in without:
+            if self._node_of[layer.name].index in without:
                 continue
             try:
                 layer.check_source()
             except ConfigError as error:
-                problems += [nodes[layer.name].problem(found.message, found.path) for found in error.problems]
+                problems += self._node_of[layer.name].located(error)
         if problems:
             raise ConfigError(problems)
 
     def cursors(self) -> dict[str, dict[str, Any]]:
         """Return where each input layer of this worker stands in its records, the same for all parts of it."""
-        found = {layer.conf_name: layer.cursor() for layer in self.inputs}
-        return {name: cursor for name, cursor in found.items() if cursor is not None}
+        cursors = {layer.conf_name: layer.cursor() for layer in self.inputs}
+        return {name: cursor for name, cursor in cursors.items() if cursor is not None}
 
     def seek(self, cursors: Mapping[str, Mapping[str, Any]]) -> None:
         """Put the input layers of this worker where `cursors` says; one that it does not name stays.
@@ -314,9 +410,8 @@ class NeuralNet:
 
     def layers_of_job(self) -> list[tuple[Layer, int]]:
         """Return the layers with params and their places in the job; one of the copies, or parts, of each."""
-        nodes = {node.name: node for node in self.nodes}
-        found = {nodes[layer.name].index: layer for layer in reversed(self.all_layers) if layer.params}
-        return [(layer, index) for index, layer in sorted(found.items())]
+        layers = {self._node_of[layer.name].index: layer for layer in reversed(self.all_layers) if layer.params}
+        return [(layer, index) for index, layer in sorted(layers.items())]
 
     def unread_layers(self) -> list[Node]:
         """Return the layers of the job that no other one reads, in their order there: a node of each."""
@@ -330,57 +425,16 @@ class NeuralNet:
 
     def describe(self) -> str:
         """Return a table of the layers: worker, where they differ, name, type, sources, shape, params."""
-        lines = table(self.all_layers, self.nodes, self.is_partitioned)
+        hidden = 0 if self.is_partitioned else 1
+        rows = [("worker", "layer", "type", "reads", "shape", "params")[hidden:]]
+        for layer, node in zip(self.all_layers, self.nodes, strict=True):
+            shape = _show_shape(layer.features[0]) if layer.features else ""
+            params = ", ".join(_show_param(param) for param in layer.params)
+            cells = (str(node.worker), layer.name, layer.conf.type, ", ".join(node.source_names), shape, params)
+            rows.append(cells[hidden:])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join([*lines, f"{self.n_params:,} values to learn"])
-
-
-def layer_bytes(
-    layers: Sequence[Layer], of_copies: Iterable[tuple[Layer, Memory]], owners: Sequence[Param]
-) -> dict[str, int]:
-    """Return the bytes that each layer of the job takes of this worker's memory; what layers share counts once.
-
-    Parameters
-    ----------
-    layers : sequence of Layer
-        Those of this worker.
-    of_copies : iterable of (Layer, Memory)
-        What the net allocates for copies of layers, beside their own memory.
-    owners : sequence of Param
-        Those that are kept for this worker.
-    """
-    found: dict[str, int] = dict.fromkeys((layer.conf_name for layer in layers), 0)
-    counted: set[object] = set()
-    memories = [(layer, memory) for layer in layers for memory in layer.memory()]
-    for layer, memory in (*memories, *of_copies):
-        if memory.owner not in counted:
-            counted.add(memory.owner)
-            found[layer.conf_name] += memory.n_bytes
-    home = {param.owner: layer.conf_name for layer in reversed(layers) for param in layer.params}
-    for owner in owners:
-        # an owner may be a part that no layer of this worker has made
-        name = home.get(owner, owner.name)
-        found[name] = found.get(name, 0) + owner.size * owner.dtype.itemsize
-    return found
-
-
-def table(layers: Sequence[Layer], nodes: Sequence[Node], with_workers: bool) -> list[str]:
-    """Return a heading and a line for each layer: worker (optional), name, type, sources, shape, params.
-
-    Parameters
-    ----------
-    layers : sequence of Layer
-    nodes : sequence of Node
-        What the layers were made of.
-    with_workers : bool
-    """
-    rows = [("worker", "layer", "type", "reads", "shape", "params")[not with_workers :]]
-    for layer, node in zip(layers, nodes, strict=True):
-        shape = _show_shape(layer.features[0]) if layer.features else ""
-        params = ", ".join(_show_param(param) for param in layer.params)
-        cells = (str(node.worker), layer.name, layer.conf.type, ", ".join(node.source_names), shape, params)
-        rows.append(cells[not with_workers :])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _show_shape(feature: Feature) -> str:
@@ -390,5 +444,91 @@ def _show_shape(feature: Feature) -> str:
 
 
 def _show_param(param: Param) -> str:
-    shown = f"{param.name} {' x '.join(map(str, param.shape))}"
-    return shown if param.owner is param else f"{shown} (of {param.owner.name})"
+    text = f"{param.name} {' x '.join(map(str, param.shape))}"
+    return text if param.owner is param else f"{text} (of {param.owner.name})"
+
+
+def pass_on_reads(layers: Sequence[Layer]) -> None:
+    """Let layers that forward their source consume what their own consumers do; data if they cannot forward it."""
+    for layer in reversed(layers):
+        # an output that nothing reads is computed, but of several pieces only those that are read
+        unread: Consumed = "nothing" if any(feature.consumed_as for feature in layer.features) else "data"
+        for feature in layer.features if layer.traits.forwards else ():
+            feature.consumed_as = feature.consumed_as or {unread}
+            if feature.consumed_as - layer.traits.forwards - {"nothing"}:
+                feature.consumed_as.add("data")
+            for source in layer.sources:
+                source.consumed_as |= feature.consumed_as & layer.traits.forwards
+
+
+def find_gradients(layers: Sequence[Layer], phase: Phase) -> None:
+    """Decide which features and layers have gradients: between something that learns and a loss."""
+    if not phase & Phase.TRAIN:
+        for layer in layers:
+            for feature in layer.features:
+                feature.requires_grad = False
+        return
+    for layer in layers:
+        for feature in layer.features:
+            learns = bool(layer.params) or any(source.requires_grad for source in layer.sources)
+            feature.requires_grad &= learns and not layer.traits.learns_without_loss
+    reached: set[Feature] = set()
+    for layer in reversed(layers):
+        for feature in layer.features:
+            feature.requires_grad &= feature in reached
+        if layer.traits.learns_without_loss:
+            layer.learns = bool(layer.params)
+        elif layer.traits.is_loss or any(feature.requires_grad for feature in layer.features):
+            reached.update(layer.sources)
+            layer.learns = bool(layer.params) or any(source.requires_grad for source in layer.sources)
+
+
+def check_backward(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> Iterator[Problem]:
+    """Yield a problem for each layer that gradients have to pass, or that has params to learn, without `backward`."""
+    for node in nodes:
+        layer = layers[node.name]
+        if layer.learns and type(layer).backward is Layer.backward:
+            what = "its params" if layer.params else f"what comes before it, {layer.conf.srclayers[0]!r},"
+            message = (
+                f"{layer.conf.type} has no backward(), so that {what} would never learn. Write backward(); or, if no "
+                "gradient is to pass, say add_output(..., requires_grad=False)."
+            )
+            yield node.problem(message, ("type",))
+
+
+def make_net(job: JobConf, context: Context, ops: Ops, share_from: NeuralNet | None = None) -> NeuralNet:
+    """Build the net of one phase: shapes and params, no memory, no records.
+
+    Parameters
+    ----------
+    job : JobConf
+    context : Context
+        Phase, place in the group, seed, precision. ``shares`` is set here, unless it is given: for a batch that the
+        workers share in other parts than the job says.
+    ops : Ops
+        Kernels that compute the net.
+    share_from : NeuralNet, optional
+        Net whose params of the same names this one uses: the training net, for a test or validation net.
+
+    Raises
+    ------
+    ConfigError
+        Every mistake at once, with paths from the top of the job.
+    """
+    conf, shares = job.neuralnet, context.shares
+    nodes = plan(conf, context.phase, context.n_workers)
+    context.shares = shares or find_shares(conf, context.phase, context.n_workers)
+    wiring = Wiring(nodes, context, ops)
+    problems = list(wiring.problems)
+    problems += check_shares(nodes, wiring.by_name) if context.shares and not shares else []
+    pass_on_reads(wiring.all_layers)
+    params = Params(wiring)
+    problems += params.index_names()
+    problems += params.share_with(share_from.shared_params) if share_from else params.resolve_sharing()
+    if problems:
+        raise ConfigError(problems)
+    find_gradients(wiring.all_layers, context.phase)
+    if problems := list(dict.fromkeys(check_backward(nodes, wiring.by_name))):
+        raise ConfigError(problems)
+    params.assign_owners()
+    return NeuralNet(context, ops, wiring, params)

@@ -173,7 +173,7 @@ class Picture:
         for arrow in arrows:
             if arrow.bridge is not None:
                 arrivals.setdefault(arrow.target, []).append(arrow)
-        several = {target: found for target, found in arrivals.items() if len(found) > 1}
+        several = {target: bridges for target, bridges in arrivals.items() if len(bridges) > 1}
         title = _rows([f"<b>{_text(self.title[0])}</b>", *map(_text, self.title[1:])])
         lines = ["digraph net {", f"  graph [label={title}, {GRAPH}]", f"  node [{NODES}]", f"  edge [{EDGES}]"]
         workers = sorted({box.worker for box in self.boxes if box.worker is not None})
@@ -244,10 +244,10 @@ def _shape(shape: Iterable[int]) -> str:
 
 
 def _param(param: Param) -> str:
-    shown = f"{param.name}: {_shape(param.shape)}"
+    text = f"{param.name}: {_shape(param.shape)}"
     if param.shape != param.whole_shape:
-        shown += f" of {_shape(param.whole_shape)}"
-    return f"{shown} (values of {param.conf.share_from})" if param.conf.share_from else shown
+        text += f" of {_shape(param.whole_shape)}"
+    return f"{text} (values of {param.conf.share_from})" if param.conf.share_from else text
 
 
 def _edges(nodes: Iterable[tuple[Node, Layer]], places: dict[str, int]) -> Iterator[Edge]:
@@ -304,7 +304,7 @@ def _look(box: Box, arrivals: Sequence[_Arrow]) -> str:
     """Return the attributes of a box, with the bytes of bridges that lead to it."""
     rows = [
         *(_small(box) if box.is_small else _large(box)),
-        " + ".join(_coloured(each.bridge, each.worker) for each in arrivals if each.bridge),
+        " + ".join(_coloured(arrow.bridge, arrow.worker) for arrow in arrivals if arrow.bridge),
     ]
     border, fill = _colour(LINES, box.worker), _colour(FILLS, box.worker)
     look = f'{SMALL_BOX}, color="{border}"' if box.is_small else f'fillcolor="{fill}"'

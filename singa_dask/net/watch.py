@@ -13,6 +13,7 @@ import numpy as np
 from singa_dask.conf import Phase
 from singa_dask.errors import PartError
 from singa_dask.layers import Layer
+from singa_dask.layers.base import run_backward
 from singa_dask.ops.contract import Array
 
 FILL = 2.0**60
@@ -55,9 +56,9 @@ def watch_backward(layer: Layer, phase: Phase, backward: Callable[[Layer, Phase]
     """
     gradients = [] if adds else param_gradients(layer)
     if not layer.traits.forwards:
-        given = [feature.grad for feature in layer.features]
+        of_outputs = [feature.grad for feature in layer.features]
         gradients += [
-            (name, grad) for name, grad in _source_gradients(layer) if not any(grad is each for each in given)
+            (name, grad) for name, grad in _source_gradients(layer) if not any(grad is other for other in of_outputs)
         ]
     before = [_copy(layer, grad) for _, grad in param_gradients(layer)]
     kept = _source_data(layer)
@@ -76,7 +77,7 @@ def watch_backward(layer: Layer, phase: Phase, backward: Callable[[Layer, Phase]
 def check_accumulates(layer: Layer, phase: Phase, before: Sequence[Array]) -> None:
     """Check that gradients of params are those ``before`` with others added, which are computed once more alone."""
     sums = [_copy(layer, grad) for _, grad in param_gradients(layer)]
-    layer.backward(phase)
+    run_backward(layer, phase)
     for (name, grad), total, earlier in zip(param_gradients(layer), sums, before, strict=True):
         wanted = earlier + _copy(layer, grad)
         if not np.allclose(total, wanted, rtol=0, atol=np.finfo(grad.dtype).eps ** 0.5 * np.abs(wanted).max(initial=0)):
@@ -93,7 +94,7 @@ def check_overwritable(layer: Layer, phase: Phase) -> None:
     gradients = param_gradients(layer) + _source_gradients(layer)
     wanted, data = ([_copy(layer, each) for each in arrays] for arrays in ([grad for _, grad in gradients], outputs))
     _fill([("", each) for each in outputs])
-    layer.backward(phase)
+    run_backward(layer, phase)
     for output, values in zip(outputs, data, strict=True):
         output[...] = layer.ops.from_host(values.astype(output.dtype))
     for (name, grad), values in zip(gradients, wanted, strict=True):

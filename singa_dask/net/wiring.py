@@ -1,17 +1,190 @@
-"""Wiring: the layers of a net, made of nodes and connected; batches that workers share in unequal parts."""
+"""Wiring: layers made of the nodes of a plan and connected; their params; batches that workers share unequally."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from singa_dask.conf import NetConf, Phase
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers import LAYERS, Context, Feature, Layer, Shard, Site, StoreInput
+from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, Param, ShardIndex, StoreInput
+from singa_dask.layers.base import wire
 from singa_dask.layers.connection import Feedback, Slice
 from singa_dask.layers.records import StoreConf
-from singa_dask.net.node import Node, Output
+from singa_dask.net.node import Node, NodeOutput
 from singa_dask.ops.contract import Ops
+from singa_dask.registry import suggest
+
+
+@dataclass
+class LogicalParam:
+    """What the servers keep of a param, or of a part of one, for a whole worker group.
+
+    Attributes
+    ----------
+    owner : Param
+        Whose values and settings it has.
+    param : Param
+        One that computes with it: its shape and part.
+    n_gradients : int
+        Gradients for it in one step of this worker, or of the whole group where the net is partitioned.
+    users : set of str
+        Layers that these come from.
+    summed : bool
+        Whether the gradients of layers that share it are summed, and not averaged.
+    holder : int
+        The first worker of the group that has it.
+    workers : set of int
+        All that have it, where the net is partitioned.
+    """
+
+    owner: Param
+    param: Param
+    n_gradients: int = 0
+    users: set[str] = field(default_factory=set)
+    summed: bool = False
+    holder: int = 0
+    workers: set[int] = field(default_factory=set)
+
+
+def whole_params(logical: Mapping[str, LogicalParam]) -> list[Param]:
+    """Return the owners of all that servers keep, each once."""
+    return list({kept.owner.name: kept.owner for kept in logical.values()}.values())
+
+
+class Params:
+    """The params of one net, those of all workers of the group where it is partitioned.
+
+    Parameters
+    ----------
+    wiring : Wiring
+        The layers.
+
+    Attributes
+    ----------
+    by_name : dict of str to Param
+        The first of each name.
+    owners : list of Param
+        See `NeuralNet`.
+    logical : dict of str to LogicalParam
+        See `NeuralNet`.
+    shared : dict of str to LogicalParam
+        Those of another net whose values this one uses.
+    """
+
+    def __init__(self, wiring: Wiring) -> None:
+        self.wiring = wiring
+        self.by_name: dict[str, Param] = {}
+        self.owners: list[Param] = []
+        self.logical: dict[str, LogicalParam] = {}
+        self.shared: dict[str, LogicalParam] = {}
+        self._families: dict[str, list[tuple[Param, Node]]] = {}
+
+    def located(self) -> list[tuple[Param, Node, int]]:
+        """Return each param with its node and its index there, for errors."""
+        layers = [layer for layer in self.wiring.all_layers if layer.site.prototype is None]
+        nodes = self.wiring.node_of
+        return [(param, nodes[layer.name], k) for layer in layers for k, param in enumerate(layer.params)]
+
+    def index_names(self) -> list[Problem]:
+        """Index the params by name; return a problem for each name that occurs twice."""
+        problems = []
+        layers: dict[str, str] = {}
+        for param, node, k in self.located():
+            if layers.setdefault(param.name, node.layer) != node.layer:
+                message = f"a second param {param.name!r}. Rename one; to use its values say share_from."
+                problems.append(node.problem(message, ("param", k, "name")))
+            self.by_name.setdefault(param.name, param)
+        return problems
+
+    def resolve_sharing(self) -> list[Problem]:
+        """Find the owner of each param by ``share_from``, in a net with params of its own."""
+        problems = []
+        for param, node, k in self.located():
+            owner = self.owner_of(param)
+            if isinstance(owner, str):
+                problems.append(node.problem(owner, ("param", k, "share_from")))
+            elif math.prod(owner.whole_shape) != math.prod(param.whole_shape):
+                message = (
+                    f"{owner.name!r} has shape {owner.whole_shape}, {param.name!r} {param.whole_shape}: other sizes."
+                )
+                problems.append(node.problem(message, ("param", k, "share_from")))
+            else:
+                self._families.setdefault(owner.name, []).append((param, node))
+        return problems
+
+    def owner_of(self, param: Param) -> Param | str:
+        """Follow ``share_from`` to the param that owns the values; return a message if that fails."""
+        passed = [param]
+        while name := passed[-1].conf.share_from:
+            # SINGA 0.3 calls params 0#w1 where job files say w1
+            owner = self.by_name.get(name) or self.by_name.get(name.removeprefix("0#"))
+            if owner is None:
+                return f"there is no param {name!r}. {suggest(name, self.by_name)}"
+            if owner in passed:
+                return f"param {param.name!r} is shared from itself."
+            passed.append(owner)
+        return passed[-1]
+
+    def share_with(self, other: Params) -> list[Problem]:
+        """Use the values of another net's params of the same names."""
+        problems = []
+        theirs: dict[tuple[str, int, int | None], Param] = {}
+        for param, node, _ in other.located():
+            column_part = node.part if node.partition_dim == 1 else 0
+            places = (node.worker, None) if other.wiring.is_here(node) else (node.worker,)
+            theirs |= {(param.name, column_part, place): param for place in places}
+        for param, node, k in self.located():
+            column_part = node.part if node.partition_dim == 1 else 0
+            places = (node.worker, None) if self.wiring.is_here(node) else (node.worker,)
+            found = next((found for place in places if (found := theirs.get((param.name, column_part, place)))), None)
+            if found is None:
+                message = f"the training net has no param {param.name!r}. {suggest(param.name, other.by_name)}"
+                if param.name in other.by_name:
+                    message = f"the training net has {param.name!r} on another worker. Say the same location there."
+                problems.append(node.problem(message, ("param", k, "name")))
+                continue
+            if found.view is not None:
+                param.keep_whole()
+            if found.size != param.size:
+                message = f"{param.name!r} has shape {found.whole_shape} in the training net, {param.whole_shape} here."
+                problems.append(node.problem(message, ("param", k)))
+            param.share(found)
+            owner = other.owner_of(found)
+            self.shared |= {key: kept for key, kept in other.logical.items() if kept.owner is owner}
+        return problems
+
+    def assign_owners(self) -> None:
+        """Decide what is kept and sent of each param: its parts, or the whole if layers need different parts of it."""
+        learning = {param for layer in self.wiring.all_layers if layer.learns for param in layer.params}
+        for name in [param.name for param, _, _ in self.located() if not param.conf.share_from]:
+            family, owner = self._families.pop(name, []), self.by_name[name]
+            parts = {(param.whole_shape, param.shard and param.shard[1:]) for param, node in family if not node.part}
+            if len(parts) > 1:
+                for param, _ in family:
+                    param.keep_whole()
+            for param, node in family:
+                new = LogicalParam(owner, param, holder=node.worker or 0)
+                kept = self.logical.setdefault(param.key_of(name), new)
+                if node.worker is not None:
+                    kept.workers.add(node.worker)
+                kept.summed |= param.conf.share_gradient == "sum"
+                if param in learning:
+                    kept.n_gradients += 1
+                    kept.users.add(node.layer)
+                if self.wiring.is_here(node):
+                    self._assign(param, owner)
+
+    def _assign(self, param: Param, owner: Param) -> None:
+        """Let a param of this worker use what is kept here of its owner."""
+        key = param.key_of(owner.name)
+        kept = next((owned for owned in self.owners if owned.key == key), None)
+        if kept is None:
+            kept = param if param.key == key else Param.part_of(owner, param)
+            kept.gate = self.wiring.context.gate
+            self.owners.append(kept)
+        param.share(kept)
 
 
 def find_shares(net: NetConf, phase: Phase, n_workers: int) -> tuple[int, ...]:
@@ -29,10 +202,10 @@ def check_shares(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> list[Pro
     inputs = [(node, layers[node.name]) for node in nodes if node.name in layers and not node.sources]
     if nodes[0].worker is not None:
         message = "a number for each worker needs partition_dim: 0 in all layers. Give one number, for the whole group."
-        found = [
+        uneven = [
             node for node, layer in inputs if isinstance(layer, StoreInput) and len(layer.store_conf.batchsize) > 1
         ]
-        return [node.problem(message, ("store_conf", "batchsize")) for node in found[:1]]
+        return [node.problem(message, ("store_conf", "batchsize")) for node in uneven[:1]]
     message = "this type gives each worker as many records, and another layer of the net does not."
     return [node.problem(message, ("type",)) for node, layer in inputs if not isinstance(layer, StoreInput)]
 
@@ -64,6 +237,8 @@ class Wiring:
     layers, all_layers : list of Layer
         Those of this worker, and those of all workers, in the order of ``nodes``.
     by_name : dict of str to Layer
+    node_of : dict of str to Node
+        By the name of the layer.
     sources, readers : dict of Layer to list of Layer
         The layers of this worker that one of them reads, and those that read it.
     """
@@ -75,6 +250,7 @@ class Wiring:
         self.layers: list[Layer] = []
         self.all_layers: list[Layer] = []
         self.by_name: dict[str, Layer] = {}
+        self.node_of = {node.name: node for node in self.nodes}
         self.sources: dict[Layer, list[Layer]] = {}
         self.readers: dict[Layer, list[Layer]] = {}
         self._prototypes: dict[tuple[str, int | None], Layer] = {}
@@ -93,11 +269,11 @@ class Wiring:
             return []
         layer = self._make(node)
         try:
-            layer.wire([self._feature(source) for source in node.sources], self.ops)
+            wire(layer, [self._feature(source) for source in node.sources], self.ops)
             if not self.context.shares:
                 check_equal_parts(node, layer)
         except ConfigError as error:
-            return [_located(node, found) for found in error.problems]
+            return node.located(error)
         self._prototypes.setdefault((node.layer, node.worker), layer)
         self.all_layers.append(layer)
         self.by_name[layer.name] = layer
@@ -111,19 +287,19 @@ class Wiring:
         return []
 
     def _make(self, node: Node) -> Layer:
-        shard, whole = Shard(node.part, node.n_parts), Shard()
+        shard, whole = ShardIndex(node.part, node.n_parts), ShardIndex()
         if node.worker is None:
-            batch, features = Shard(self.context.worker, self.context.n_workers), whole
+            batch, features = ShardIndex(self.context.worker, self.context.n_workers), whole
         else:
             batch = shard if node.partition_dim == 0 else whole
             features = shard if node.partition_dim == 1 else whole
-        site = Site(
+        site = LayerSite(
             node.name, node.layer, batch, features, node.first_step, node.n_steps,
             self._prototypes.get((node.layer, node.worker)), node.peer, node.channel,
         )  # fmt: skip
         return LAYERS.find(node.conf.type)(node.conf, self.context, site)
 
-    def _feature(self, output: Output) -> Feature:
+    def _feature(self, output: NodeOutput) -> Feature:
         return self.by_name[output.node].features[output.index or 0]
 
     def _bind_feedback(self, node: Node) -> Iterator[Problem]:
@@ -136,12 +312,4 @@ class Wiring:
             try:
                 layer.bind_feedback(feature)
             except ConfigError as error:
-                yield from (node.problem(found.message, found.path) for found in error.problems)
-
-
-def _located(node: Node, found: Problem) -> Problem:
-    """Return a problem with a layer with its path from the top of the job."""
-    if not node.inserted:
-        return node.problem(found.message, found.path)
-    message = f"what it reads cannot be shared by the workers: {found.message} Say another partition_dim."
-    return node.problem(message, ("partition_dim",))
+                yield from node.located(error)

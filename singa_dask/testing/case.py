@@ -1,15 +1,21 @@
-"""Case: a layer with made-up sources, as the exam runs it."""
+"""Case: a layer with made-up sources, as the exam runs it.
+
+And how an exam goes: all of its checks are made, and what they say is told at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.layers import LAYERS, Context, Feature, Layer, Records, Shard, Site
+from singa_dask.errors import ConfigError, PartError, SingaError
+from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, RecordIds, ShardIndex, base
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.ops.contract import Array
 
@@ -63,20 +69,20 @@ class Case(NamedTuple):
 
     def sources(self, ops: NumpyOps = CPU, dtype: Any = np.float64, without: Collection[int] = ()) -> list[Feature]:
         """Return made-up sources, some ``without`` gradients; a second one of a recurrent layer is its first state."""
-        made = []
+        sources = []
         for k, shape in enumerate(self.shapes):
             learns = k not in without and k < len(self.shapes) - self.fixed
-            given = self.labels if "labels" in self.cls.traits.consumed(k) | self.cls.traits.forwards else None
-            if "labels" in self.cls.traits.forwards and given is None:
-                given = [0] * shape[0]
-            each = source(shape, k, kink=self.kink, labels=given, grad=learns, ops=ops, dtype=dtype)
+            labels = self.labels if "labels" in self.cls.traits.consumed(k) | self.cls.traits.forwards else None
+            if "labels" in self.cls.traits.forwards and labels is None:
+                labels = [0] * shape[0]
+            feature = source(shape, k, kink=self.kink, labels=labels, grad=learns, ops=ops, dtype=dtype)
             if self.integers and k >= len(self.shapes) - self.fixed:
-                ops.copy(np.random.default_rng(k).integers(0, self.integers, shape).astype(float), out=each.data)
+                ops.copy(np.random.default_rng(k).integers(0, self.integers, shape).astype(float), out=feature.data)
             if self.cls.traits.consumed(k).isdisjoint(("data", "one_hot_index", "raw")):
-                each.own_data, each.data = False, None
-            each.n_steps = 1 if k and self.cls.traits.recurrent else self.n_steps
-            made.append(each)
-        return made
+                feature.own_data, feature.data = False, None
+            feature.n_steps = 1 if k and self.cls.traits.recurrent else self.n_steps
+            sources.append(feature)
+        return sources
 
     def wired(
         self, ops: NumpyOps = CPU, dtype: Any = np.float64, sources: Sequence[Feature] | None = None, **more: Any
@@ -111,7 +117,7 @@ def source(
         feature.grad = memory(feature.shape, feature.dtype)
         feature.grad[...] = np.nan
     if labels is not None:
-        feature.records = Records(ops.labels(np.array(labels, np.int32)))
+        feature.records = RecordIds(ops.labels(np.array(labels, np.int32)))
     return feature
 
 
@@ -121,7 +127,7 @@ def wire(
     context: Context | None = None,
     n_steps: int = 1,
     ops: NumpyOps = CPU,
-    feature_shard: Shard | None = None,
+    feature_shard: ShardIndex | None = None,
     first_step: int = 0,
     **conf: Any,
 ) -> Layer:
@@ -131,15 +137,15 @@ def wire(
     name = kind if isinstance(kind, str) else kind.__name__
     made = LayerConf.model_validate({"name": "layer", "type": name, "srclayers": names, **conf})
     context = context or Context(phase=Phase.TRAIN, dtype=np.dtype(np.float64))
-    batch = Shard(context.worker, context.n_workers)
-    layer = cls(made, context, Site("layer", "layer", batch, feature_shard or Shard(), first_step, n_steps))
+    batch = ShardIndex(context.worker, context.n_workers)
+    layer = cls(made, context, LayerSite("layer", "layer", batch, feature_shard or ShardIndex(), first_step, n_steps))
     with _without_data(sources):
-        layer.wire(sources, ops)
+        base.wire(layer, sources, ops)
     layer.learns = bool(context.phase & Phase.TRAIN)
     random = np.random.default_rng(99)
     for feature in layer.features:
         feature.requires_grad &= layer.learns
-    layer.allocate()
+    base.allocate(layer)
     for param in layer.params:
         whole = random.normal(size=param.whole_shape).astype(param.dtype)
         # a variance is not below 0
@@ -151,7 +157,7 @@ def wire(
 @contextmanager
 def _without_data(sources: Sequence[Feature]) -> Iterator[None]:
     """Take the data of sources away: a net allocates them after it has set up all layers."""
-    kept = [(each, each.own_data, each.data) for each in sources if each.has_data]
+    kept = [(feature, feature.own_data, feature.data) for feature in sources if feature.has_data]
     for source, _, _ in kept:
         source.own_data, source.data = False, None
     yield
@@ -165,9 +171,9 @@ def forward(layer: Layer) -> None:
     layer.forward(layer.context.phase | Phase.FORWARD)
 
 
-def backward(layer: Layer) -> None:
+def backward(layer: Layer, adds: bool = False) -> None:
     """Run a layer backward as a net does."""
-    layer.backward(Phase.TRAIN | Phase.BACKWARD)
+    base.run_backward(layer, Phase.TRAIN | Phase.BACKWARD, adds)
 
 
 def metric(layer: Layer, name: str) -> Callable[[], float]:
@@ -194,20 +200,80 @@ def results(
         What is run before that.
     """
     random = np.random.default_rng(5)
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     layer.context.states.clear()
     for feature in layer.features:
         feature.consumed_as.add("data")
     forward(layer)
     for k, feature in enumerate(layer.features):
-        found |= {f"output {k}": feature.data, f"labels {k}": feature.labels, f"index {k}": feature.one_hot_index}
+        arrays |= {f"output {k}": feature.data, f"labels {k}": feature.labels, f"index {k}": feature.one_hot_index}
         drawn = random.normal(size=feature.shape)
         if feature.grad is not None:
             layer.ops.copy(drawn if weights is None else weights[k], out=feature.grad)
-    found |= {f"the sum of metric {name!r}": total for name, (total, _) in layer.metrics.take().items()}
+    arrays |= {f"the sum of metric {name!r}": total for name, (total, _) in layer.metrics.take().items()}
     if back:
         between()
         backward(layer)
-        found |= {f"the gradient of source {k}": each.grad for k, each in enumerate(layer.sources)}
-        found |= {f"the gradient of param {each.name!r}": each.grad for each in layer.params}
-    return {name: np.array(layer.ops.to_host(each)) for name, each in found.items() if each is not None}
+        arrays |= {f"the gradient of source {k}": each.grad for k, each in enumerate(layer.sources)}
+        arrays |= {f"the gradient of param {each.name!r}": each.grad for each in layer.params}
+    return {name: np.array(layer.ops.to_host(each)) for name, each in arrays.items() if each is not None}
+
+
+HINTS = {
+    "NoneType": "The gradient of a source may be None: write it if source.grad is not None.",
+    "read-only": "A gradient is only read: compute in tmp.",
+}
+"""What to do, by what Python says."""
+
+
+def examine(name: str, checks: Mapping[str, Callable[[], None]]) -> list[str]:
+    """Make all checks of a part; return those that it or this machine refuses, all but the first, and why.
+
+    Raises
+    ------
+    PartError
+        What all of them say.
+    """
+    problems: dict[str, str] = {}
+    left_out = []
+    for title, check in checks.items():
+        try:
+            check()
+        except Exception as error:
+            if isinstance(error, ConfigError) and title != next(iter(checks)):
+                left_out.append(f"{title}: {error}")
+            else:
+                problems.setdefault(_told(error), title)
+    if problems:
+        raise PartError("\n".join(f"{name}: {title}: {text}" for text, title in problems.items()))
+    return left_out
+
+
+def _told(error: Exception) -> str:
+    """Return what an error says; of one that nobody raised on purpose also its kind and line."""
+    if isinstance(error, SingaError):
+        return str(error)
+    entries = traceback.extract_tb(error.__traceback__)
+    entry = next((frame for frame in reversed(entries) if "singa_dask" not in Path(frame.filename).parts), entries[-1])
+    hint = "".join(f". {hint}" for what, hint in HINTS.items() if what in str(error))
+    return f"{entry.filename}:{entry.lineno}: {type(error).__name__}: {error}{hint}"
+
+
+def compare(what: str, actual: Any, wanted: Any, within: float, remedy: str) -> None:
+    """Compare arrays; ``within`` is of the largest value, and of 1 if that is less.
+
+    Raises
+    ------
+    PartError
+        They differ: where, how, and the ``remedy``.
+    """
+    actual, wanted = (np.asarray(values, np.float64) for values in (actual, wanted))
+    if actual.shape != wanted.shape:
+        raise PartError(f"{what} has shape {actual.shape}, expected {wanted.shape}. {remedy}")
+    wrong = ~(np.abs(actual - wanted) <= within * max(1.0, np.abs(wanted).max(initial=0)))
+    wrong &= ~(np.isnan(actual) & np.isnan(wanted))
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        ratio = float((actual * wanted).sum() / (wanted**2).sum()) if wanted.any() else 0.0
+        hint = f" All of it is {ratio:.4g} times what it should be." if np.allclose(actual, ratio * wanted) else ""
+        raise PartError(f"{what} is {actual[place]:.6g} at {list(place)}, expected {wanted[place]:.6g}.{hint} {remedy}")

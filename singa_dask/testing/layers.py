@@ -10,12 +10,12 @@ import numpy as np
 
 from singa_dask.conf import Phase
 from singa_dask.errors import PartError
-from singa_dask.layers import Connection, Context, Feature, Layer, Shard, Span
+from singa_dask.layers import Connection, Context, Feature, Layer, ShardIndex, Span
+from singa_dask.layers.base import key_at, run_backward
 from singa_dask.net.watch import watch_backward, watch_forward
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Array
-from singa_dask.testing.case import CPU, Case, forward, metric, results
-from singa_dask.testing.examined import compare, examine
+from singa_dask.testing.case import CPU, Case, compare, examine, forward, metric, results
 
 EPSILON = 1e-5
 TOLERANCE = 1e-6
@@ -69,27 +69,27 @@ def check_contract(case: Case) -> None:
         if feature.grad is not None:
             layer.ops.copy(feature.data, out=feature.grad)
     if learns:
-        watch_backward(layer, BACKWARD, type(layer).backward, False)
+        watch_backward(layer, BACKWARD, run_backward, False)
         if layer.traits.accumulates:
-            watch_backward(layer, BACKWARD, lambda each, phase: each.backward(phase | Phase.AGGREGATE_GRADIENT), True)
-    found = results(layer, back=learns)
+            watch_backward(layer, BACKWARD, partial(run_backward, adds=True), True)
+    arrays = results(layer, back=learns)
     remedy = "Draw random numbers by self.random_key; keep what lasts as self.state, or in a param."
     for when, other in (("after another one", layer), ("in another process", case.wired())):
         _negate(other)
         results(other, back=learns)
         _negate(other)
         for name, actual in results(other, back=learns).items():
-            compare(f"{name} of the same batch {when}", actual, found[name], 0, remedy)
+            compare(f"{name} of the same batch {when}", actual, arrays[name], 0, remedy)
     remedy, other = "Keep what belongs to a layer in self, not in its class or module.", case.wired()
     _negate(other)
     for name, actual in results(layer, back=learns, between=partial(forward, other)).items():
-        compare(f"{name} beside another layer of the type", actual, found[name], 0, remedy)
+        compare(f"{name} beside another layer of the type", actual, arrays[name], 0, remedy)
     if learns:
         learnt = [k for k, source in enumerate(layer.sources) if source.requires_grad]
         for without in [{k} for k in learnt if len(learnt) > 1] + [set(learnt)] * bool(learnt and layer.params):
             for name, actual in results(case.wired(sources=case.sources(without=without))).items():
                 remedy = "Write the gradient of a source only if source.grad is not None."
-                compare(f"{name}, where source {max(without)} has no gradient,", actual, found[name], 0, remedy)
+                compare(f"{name}, where source {max(without)} has no gradient,", actual, arrays[name], 0, remedy)
     for param, wanted in zip(layer.params, values, strict=True):
         remedy = "Only updaters change params. Write param.grad[...], or copy the values first."
         compare(f"after a step the value of param {param.name!r}", param.data, wanted, 0, remedy)
@@ -106,7 +106,7 @@ def _learns(layer: Layer) -> bool:
 
 
 def _check_declared(layer: Layer) -> None:
-    if not _learns(layer) and not layer.traits.is_input and any(each.requires_grad for each in layer.features):
+    if not _learns(layer) and not layer.traits.is_input and any(feature.requires_grad for feature in layer.features):
         remedy = "Write it; or, if no gradient is to pass, say add_output(..., requires_grad=False)."
         raise PartError(f"there is no backward(), so that what comes before the layer would never learn. {remedy}")
 
@@ -207,7 +207,7 @@ def check_capturable(case: Case) -> None:
     if not case.cls.traits.capturable:
         return
     wanted, layer = _outputs(case, Phase.TRAIN, step=8), case.wired()
-    layer.random_key = lambda *more: layer.key_at(type(layer).random_key(layer, *more), 8)  # type: ignore[method-assign]
+    layer.random_key = lambda *more: key_at(type(layer).random_key(layer, *more), 8)  # type: ignore[method-assign]
     layer.context.step = 8
     layer.prepare(Phase.TRAIN | Phase.FORWARD)
     layer.context.step = 7
@@ -236,14 +236,14 @@ def _outputs(case: Case, phase: Phase, sources: Sequence[Feature] | None = None,
     """Return what a layer computes, in a net of a phase, at a step of training."""
     context = Context(phase=phase, dtype=np.dtype(np.float64), seed=3, step=step)
     layer = case.wired(sources=sources, context=context)
-    found = results(layer, back=False)
-    return [found[f"output {k}"] for k in range(len(layer.features))]
+    arrays = results(layer, back=False)
+    return [arrays[f"output {k}"] for k in range(len(layer.features))]
 
 
 def _is_random(case: Case) -> bool:
     """Tell whether a layer draws random numbers: other ones at another step."""
     steps = zip(_outputs(case, Phase.TRAIN), _outputs(case, Phase.TRAIN, step=8), strict=True)
-    return any(not np.array_equal(one, other) for one, other in steps)
+    return any(not np.array_equal(output, other) for output, other in steps)
 
 
 def check_rows(case: Case) -> None:
@@ -259,7 +259,7 @@ def check_rows(case: Case) -> None:
     sources, half = case.sources(without=case.every), slice((case.shapes[0][0] // case.n_steps + 1) // 2)
     whole = _outputs(case, Phase.TEST, sources)
     for rows, where in ((slice(None, None, -1), "in another row"), (half, "in a smaller batch")):
-        parts = [_part(each, partial(taken, rows=rows, n_steps=each.n_steps), each.n_steps) for each in sources]
+        parts = [_part(source, partial(taken, rows=rows, n_steps=source.n_steps), source.n_steps) for source in sources]
         for k, (values, actual) in enumerate(zip(whole, _outputs(case, Phase.TEST, parts), strict=True)):
             remedy = "In a test compute each row from that row alone."
             compare(f"output {k} of the same record {where} of a test", actual, taken(values, rows), 1e-9, remedy)
@@ -311,13 +311,13 @@ def check_features(case: Case) -> None:
         if connection is Connection.ONE_TO_ONE:
             parts = zip(sources, spans, strict=True)
             sources = [_part(each, partial(_columns, span=span), case.n_steps, span) for each, span in parts]
-        part = case.wired(sources=sources, feature_shard=Shard(k, PARTS))
+        part = case.wired(sources=sources, feature_shard=ShardIndex(k, PARTS))
         own = [feature.span for feature in part.features if feature.span is not None]
         if len(own) < len(weights):
             raise PartError(
                 "a part does not say which features it computes: add_output(..., span=self.feature_span(n))."
             )
-        found = results(part, [_columns(w, span) for w, span in zip(weights, own, strict=True)])
+        arrays = results(part, [_columns(w, span) for w, span in zip(weights, own, strict=True)])
         expected = {f"output {i}": _columns(wanted[f"output {i}"], span) for i, span in enumerate(own)}
         for param in part.params:
             name = f"the gradient of param {param.name!r}"
@@ -327,9 +327,9 @@ def check_features(case: Case) -> None:
             if name in wanted and connection is Connection.ONE_TO_ONE:
                 expected[name] = _columns(wanted[name], span)
             elif name in wanted:
-                sums[name] = sums.get(name, 0) + found[name]
+                sums[name] = sums.get(name, 0) + arrays[name]
         for name, values in expected.items():
-            compare(f"{name} of part {k}", found[name], values, 1e-9, remedy)
+            compare(f"{name} of part {k}", arrays[name], values, 1e-9, remedy)
     for name, total in sums.items():
         compare(f"{name}, added over the parts,", total, wanted[name], 1e-9, remedy)
 
@@ -350,10 +350,10 @@ def check_device(case: Case, name: str, precision: str, within: float) -> None:
         layer = case.wired(ops, dtype)
         if precision == "float32":
             _check_dtypes(layer)
-        found = results(layer, back=_learns(layer))
+        arrays = results(layer, back=_learns(layer))
     wanted = results(case.wired(), back=_learns(layer))
     for what, values in wanted.items():
-        compare(f"{what} in {precision} by {ops.name}", found[what], values, within, remedy)
+        compare(f"{what} in {precision} by {ops.name}", arrays[what], values, within, remedy)
 
 
 ASPECTS: dict[str, Callable[[Case], None]] = {

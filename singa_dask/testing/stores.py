@@ -13,7 +13,7 @@ from singa_dask.data import STORES, Store
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, PartError
-from singa_dask.testing.examined import compare, examine
+from singa_dask.testing.case import compare, examine
 
 FIELDS = {"pixel": "uint8", "data": "float32", "label": "int32"}
 
@@ -64,8 +64,8 @@ def check_reading(store: Store) -> None:
     for block in [*store.blocks[:2], *store.blocks[-1:]]:
         arrays = {name: np.array(values) for name, values in store.read_block(block.id).items()}
         wanted = {name: ((block.n, *field.shape), field.dtype) for name, field in store.schema.items()}
-        if (found := {name: (values.shape, values.dtype) for name, values in arrays.items()}) != wanted:
-            raise PartError(f"read_block({block.id}) returned {found}. Expected {wanted}, of the schema and block.n.")
+        if (actual := {name: (values.shape, values.dtype) for name, values in arrays.items()}) != wanted:
+            raise PartError(f"read_block({block.id}) returned {actual}. Expected {wanted}, of the schema and block.n.")
         rows = np.arange(block.n)[:: -max(block.n // 7, 1)]
         parts: list[tuple[str, Arrays, Any]] = [
             ("read_block, the second time", store.read_block(block.id), slice(None)),
@@ -98,7 +98,7 @@ def check_fetched(store: Store) -> None:
             raise PartError("only a RangeStore can be remote: extend it, and implement index and decode.")
         return
     for block in store.blocks:
-        if [len(part) for part in store.fetch(block.id)] != [each.length for each in store.ranges(block.id)]:
+        if [len(part) for part in store.fetch(block.id)] != [span.length for span in store.ranges(block.id)]:
             raise PartError(f"fetch({block.id}) does not return the bytes of ranges({block.id}).")
         for again in (False, True):
             for name, values in store.read_block(block.id, store.fetch(block.id, again)).items():

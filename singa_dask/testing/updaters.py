@@ -13,8 +13,7 @@ from singa_dask.conf import UpdaterConf
 from singa_dask.errors import PartError
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.ops.contract import Array, Ops
-from singa_dask.testing.case import CPU
-from singa_dask.testing.examined import compare, examine
+from singa_dask.testing.case import CPU, compare, examine
 from singa_dask.training import UPDATERS, Updater
 
 PIECE = NumpyOps.update_values
@@ -48,10 +47,10 @@ def check_updater(
     """
     cls = UPDATERS.find(kind) if isinstance(kind, str) else kind
     rate = {"type": "Fixed", "base_lr": learning_rate}
-    made = UpdaterConf.model_validate({"type": cls.__name__, "learning_rate": rate, **(conf or {})})
-    checks = {name: partial(check, partial(cls, made)) for name, check in ASPECTS.items()}
+    updater_conf = UpdaterConf.model_validate({"type": cls.__name__, "learning_rate": rate, **(conf or {})})
+    checks = {name: partial(check, partial(cls, updater_conf)) for name, check in ASPECTS.items()}
     # weight decay keeps a model from its best values, as it should
-    checks["learning"] = partial(check_learns, partial(cls, made.model_copy(update={"weight_decay": 0.0})))
+    checks["learning"] = partial(check_learns, partial(cls, updater_conf.model_copy(update={"weight_decay": 0.0})))
     return examine(cls.__name__, checks)
 
 
@@ -74,7 +73,7 @@ def _run(
         grad.flags.writeable = False
         there = ops.from_host(grad)
         for a, b in pairwise([0, *cuts, start.size]):
-            part = {name: each[a:b] for name, each in state.items()}
+            part = {name: array[a:b] for name, array in state.items()}
             updater.update(t, t, value[a:b], there[a:b], part, lr_scale=lr_scale)
     return np.array(ops.to_host(value))
 
@@ -128,9 +127,9 @@ def check_gpu(make: Callable[[], Updater]) -> None:
     """Check that a GPU computes what NumPy does."""
     ops = get_ops("cupy")
     with ops.activate():
-        found = _run(make, _drawn(1000), ops=ops)
+        values = _run(make, _drawn(1000), ops=ops)
     remedy = "Use NumPy functions with out=, and arithmetic."
-    compare("a value on a GPU", found, _run(make, _drawn(1000)), 1e-4, remedy)
+    compare("a value on a GPU", values, _run(make, _drawn(1000)), 1e-4, remedy)
 
 
 ASPECTS: dict[str, Callable[[Callable[[], Updater]], None]] = {

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from singa_dask.registry import import_members
-from singa_dask.training.algorithm import ALGORITHMS, BP, Algorithm
-from singa_dask.training.cd import CD
+from singa_dask.training.algorithm import ALGORITHMS, BP, CD, Algorithm
 from singa_dask.training.initialisers import (
     INITIALISERS,
     Initialiser,

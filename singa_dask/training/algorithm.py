@@ -1,5 +1,6 @@
-"""TrainOneBatch: how one batch changes the params. BP is back-propagation, through time in an unrolled net.
+"""TrainOneBatch: how one batch changes the params.
 
+BP is back-propagation, through time in an unrolled net, and CD contrastive divergence, which trains RBMs.
 An algorithm knows layers and params, but no servers: it calls back when it needs a param and when a gradient is ready.
 """
 
@@ -7,14 +8,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
 
 import numpy as np
 
 from singa_dask.conf import AlgConf, Conf, Phase
+from singa_dask.conf.model import Size
 from singa_dask.errors import ConfigError, NumericError, Problem
-from singa_dask.layers import Feature, Layer, Param
+from singa_dask.layers import Feature, Layer, Param, RBMHid
+from singa_dask.layers.base import key_at
 from singa_dask.layers.embedding import RNNLabel
 from singa_dask.layers.neuron import Softmax
 from singa_dask.net import NeuralNet
@@ -88,7 +92,7 @@ class CapturedStep:
             for layer, more in zip(self.layers, self._counts, strict=True):
                 layer.metrics.count(more)
         context = self.net.context
-        self._graph.replay(lambda key: Layer.key_at(key, context.step))
+        self._graph.replay(lambda key: key_at(key, context.step))
 
     def _addresses_of(self, feature: Feature) -> list[int]:
         """Return where the kernels read what a layer on the host hands to them."""
@@ -220,6 +224,13 @@ class Algorithm:
         """Run forward over the next batch of a test or validation net."""
         raise TypeError(f"{type(self).__name__} does not test: it has no test_one_batch()")
 
+    @contextmanager
+    def _batch(self) -> Iterator[None]:
+        """Compute a batch. Overflow shows as a loss that is not finite; a warning for each kernel helps nobody."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            yield
+        self.layer = None
+
     def check_losses(self, wait: bool = False) -> None:
         """Check that every loss, or error of an RBM, is finite before a gradient reaches the params.
 
@@ -281,20 +292,17 @@ class BP(Algorithm):
 
     def train_one_batch(self, step: int) -> None:
         self.net.context.step = step
-        # Overflow shows as a loss that is not finite; a warning for each kernel helps nobody.
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        with self._batch():
             if self._captured is not None and self._captured.should_replay() and self.net.on_layer is None:
                 self._replay(self._captured, step)
             else:
                 self.forward(Phase.TRAIN | Phase.FORWARD, self.collect)
                 self.check_losses()
                 self.backward(step)
-        self.layer = None
 
     def test_one_batch(self, phase: Phase) -> None:
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        with self._batch():
             self.forward(phase | Phase.FORWARD, _nothing)
-        self.layer = None
 
     def forward(self, phase: Phase, collect: Collect) -> None:
         """Compute all features in order."""
@@ -360,3 +368,98 @@ class BP(Algorithm):
         for grad in [*(source.grad for source in layer.sources), *grads]:
             if grad is not None:
                 layer.ops.multiply(grad, 1 / n_shards, out=grad)
+
+
+class CDConf(Conf):
+    """``cd_conf``: contrastive divergence."""
+
+    cd_k: Size = 1
+    """Steps of Gibbs sampling."""
+    persistent: bool = False
+    """Go on with the chains of the step before instead of from the records; a resumed job does so too."""
+
+
+@ALGORITHMS.register()
+class CD(Algorithm):
+    """CD-k, after Hinton (2002), and its persistent form, after Tieleman (2008).
+
+    One positive pass, through all layers, and ``cd_conf.cd_k`` negative ones, through the layers of RBMs: Gibbs
+    sampling that begins at the records or, with ``cd_conf.persistent``, where it stopped in the batch before. Only
+    those layers learn; others compute as in a test, so that nothing is dropped out below an RBM.
+    """
+
+    block = CDConf
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.rbm = [layer for layer in self.net.layers if layer.traits.learns_without_loss]
+        self.hidden = [layer for layer in self.rbm if isinstance(layer, RBMHid)]
+
+    @classmethod
+    def check(cls, net: NeuralNet) -> None:
+        rbm = [layer for layer in net.layers if layer.traits.learns_without_loss]
+        own = [param for layer in rbm for param in layer.params]
+        problems = []
+        if net.is_partitioned:
+            message = "CD trains nets that are partitioned by records alone. Say partition_dim: 0, and no location."
+            problems.append(Problem(("neuralnet", "partition_dim"), message))
+        if not rbm:
+            problems.append(Problem(("train_one_batch", "alg"), "CD trains RBMVis and RBMHid, and the net has none."))
+        for layer in rbm:
+            if isinstance(layer, RBMHid) and layer.weight.owner is not layer.visible.weight.owner:
+                message = (
+                    f"{layer.name!r} has other weights than its RBMVis. Say share_from: {layer.visible.weight.name}."
+                )
+                problems.append(Problem(net.param_path(layer.weight.name), message))
+        for owner in dict.fromkeys(param.owner for param in own):
+            others = [other for other in net.sharers(owner) if other not in own]
+            if others:
+                message = f"{others[0].name!r} learns too, from a loss: CD has no gradient of it."
+                problems.append(Problem(net.param_path(others[0].name), message))
+        if problems:
+            raise ConfigError(problems)
+
+    def train_one_batch(self, step: int) -> None:
+        self.net.context.step = step
+        with self._batch():
+            for layer in self.net.layers:
+                self.layer = layer
+                for param in layer.params:
+                    self.collect(param)
+                self.net.forward(layer, Phase.POSITIVE | Phase.FORWARD)
+            self.sample()
+            self.check_losses()
+            for layer in reversed(self.rbm):
+                self.layer = layer
+                self.net.backward(layer, Phase.TRAIN)
+                for param in reversed(layer.params):  # a bias first: it leaves in the message that its weights fill
+                    self.update(step, param)
+
+    def test_one_batch(self, phase: Phase) -> None:
+        with self._batch():
+            for layer in self.net.layers:
+                self.layer = layer
+                self.net.forward(layer, phase | Phase.POSITIVE | Phase.FORWARD)
+            self.reconstruct(Phase.TEST)
+
+    def sample(self) -> None:
+        """Run the Gibbs chains; the first reconstruction is always that of the records, for their error."""
+        conf = self.conf.block(CDConf)
+        self.reconstruct(Phase.TEST)
+        chains = self.hidden if conf.persistent else []
+        for layer in chains:
+            if layer.state is not None:
+                layer.ops.copy(layer.state[0], out=layer.units.model)
+        for _ in range(conf.cd_k - (not chains)):
+            self.reconstruct()
+        for layer in chains:
+            model = layer.units.model
+            kept = layer.state or (layer.ops.empty(model.shape, model.dtype),)
+            layer.ops.copy(model, out=kept[0])
+            layer.state = kept
+
+    def reconstruct(self, phase: Phase = Phase.NONE) -> None:
+        """Run one negative pass."""
+        for layer in self.rbm:
+            self.layer = layer
+            self.net.forward(layer, phase | Phase.NEGATIVE)

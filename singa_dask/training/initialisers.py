@@ -126,8 +126,8 @@ class Orthogonal(Initialiser):
         values = np.eye(n)
         for _ in range(3):
             values *= random.choice([-1.0, 1.0], (n, 1))
-            found = np.fft.fft(values, axis=0)
-            values = (found.real - found.imag) / math.sqrt(n)
+            transform = np.fft.fft(values, axis=0)
+            values = (transform.real - transform.imag) / math.sqrt(n)
         return values[: shape[0], : shape[1]] * self.conf.value
 
 

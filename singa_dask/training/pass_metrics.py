@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from singa_dask.conf.watched import CONFUSION, RANKED, TOP, VALUES, check_metrics
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers import Layer
-from singa_dask.layers.loss import EuclideanLoss, SigmoidCrossEntropyLoss, SoftmaxLoss
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array
 
@@ -25,7 +23,6 @@ MAX_BYTES = 256 << 20
 """Most bytes of outputs that are kept for the metrics that need their order; with more these are undefined."""
 MAX_CLASSES = 2000
 """Most classes of a confusion matrix."""
-KINDS: dict[type[Layer], str] = {SoftmaxLoss: "classes", SigmoidCrossEntropyLoss: "labels", EuclideanLoss: "values"}
 OF_TWO = {"precision": "precision_macro", "recall": "recall_macro", "f1": "f1_macro", "roc_auc": "roc_auc_ovr"}
 """Metrics of two classes, and what to say for more."""
 State = Mapping[str, Array]
@@ -49,20 +46,20 @@ class PassMetrics:
 
     def __init__(self, net: NeuralNet, names: Sequence[str]) -> None:
         layers = {layer.conf_name: layer for layer in net.all_layers}
-        kinds = {name: KINDS.get(type(layer), "") for name, layer in layers.items()}
-        facts = {name: (kind, layers[name].features[0].size) for name, kind in kinds.items() if kind}
+        losses = {name: layer for name, layer in layers.items() if layer.traits.is_loss and layer.traits.predicts}
+        facts = {name: (loss.traits.predicts, loss.features[0].size) for name, loss in losses.items()}
         missing = "there is no SoftmaxLoss, SigmoidCrossEntropyLoss or EuclideanLoss that it is computed from."
         problems = [Problem(*mistake) for mistake in check_metrics(names)]
         fitting: dict[str, list[str]] = {name: [] for name in facts}
         for i, metric in enumerate(dict.fromkeys(names)):
             unfit = {name: _misfit(metric, name, *fact) for name, fact in facts.items()}
-            for name in (found := [name for name, reason in unfit.items() if not reason]):
+            for name in (fit := [name for name, reason in unfit.items() if not reason]):
                 fitting[name].append(metric)
-            if not found:
+            if not fit:
                 problems.append(Problem(("metrics", i), f"{metric}: {next(iter(unfit.values()), missing)}"))
         if problems:
             raise ConfigError(problems)
-        self._scores = {name: Scores(*facts[name], found) for name, found in fitting.items() if found}
+        self._scores = {name: Scores(*facts[name], fit) for name, fit in fitting.items() if fit}
         known = [metric for layer in layers.values() for metric in layer.traits.metrics]
         self._times = Counter([*known, *(metric for scores in self._scores.values() for metric in scores.names)])
 
@@ -75,7 +72,7 @@ class PassMetrics:
             scores = self._scores.get(layer.conf_name)
             if scores is not None:
                 outputs = layer.rows(0) if scores.kind == "values" else layer.features[0].data
-                wanted = layer.labels_of(1) if scores.kind == "classes" else layer.rows(1)
+                wanted = layer.labels(1) if scores.kind == "classes" else layer.rows(1)
                 scores.add(np.asarray(net.ops.to_host(wanted)), np.asarray(net.ops.to_host(outputs)))
 
     def state(self) -> State:
@@ -137,7 +134,7 @@ class Scores:
 
     def __init__(self, kind: str, n: int, names: Sequence[str]) -> None:
         self.kind, self.n, self.names = kind, n, list(names)
-        self._n_classes, self._tops = max(n, 2), [int(found[1]) for name in names if (found := TOP.fullmatch(name))]
+        self._n_classes, self._tops = max(n, 2), [int(match[1]) for name in names if (match := TOP.fullmatch(name))]
         self._n_bytes = 0
         self._arrays: dict[str, Array] = {}
         self._kept: list[tuple[Array, Array]] = []
@@ -181,8 +178,8 @@ class Scores:
         known = self._arrays
         if "keys" in state:
             both = [known, state] if "keys" in known else [state]
-            known["keys"], index = np.unique(np.concatenate([each["keys"] for each in both]), return_inverse=True)
-            pairs = np.concatenate([each["pairs"] for each in both])
+            known["keys"], index = np.unique(np.concatenate([counts["keys"] for counts in both]), return_inverse=True)
+            pairs = np.concatenate([counts["pairs"] for counts in both])
             known["pairs"] = np.zeros(len(known["keys"]), np.int64)
             np.add.at(known["pairs"], index, pairs)
         for name in {"counts", "own"} & state.keys():
@@ -218,15 +215,15 @@ class Scores:
             return float(np.mean((hits / true)[true > 0]))
         what, _, average = name.partition("_")
         if average == "micro":
-            hits, predicted, true = (np.sum(each, keepdims=True) for each in (hits, predicted, true))
+            hits, predicted, true = (np.sum(by_class, keepdims=True) for by_class in (hits, predicted, true))
         below = {"precision": predicted, "recall": true, "f1": (predicted + true) / 2}[what]
-        each = np.where(below > 0, hits / np.maximum(below, 0.5), 0.0)
+        by_class = np.where(below > 0, hits / np.maximum(below, 0.5), 0.0)
         if not average:
-            return float(each[-1])
+            return float(by_class[-1])
         if average == "weighted" and true.sum():
-            return float(np.average(each, weights=true))
+            return float(np.average(by_class, weights=true))
         # a class that neither is there nor is predicted does not count; a label does
-        return float(np.mean(each[(predicted > 0) | (true > 0) | ("counts" in self._arrays)]))
+        return float(np.mean(by_class[(predicted > 0) | (true > 0) | ("counts" in self._arrays)]))
 
     def _counted(self) -> npt.NDArray[np.int64]:
         """Return, by class or label, how many are rightly predicted, predicted, and there: (3, n)."""
@@ -252,7 +249,7 @@ class Scores:
             y = y[:, None] == np.arange(self.n)
             if not y.any(0).all():
                 return np.nan
-        y, p = (each.reshape(len(each), -1) for each in (y, p))
+        y, p = (values.reshape(len(values), -1) for values in (y, p))
         return float(np.mean([_area(name, y[:, k] > 0.5, p[:, k]) for k in range(p.shape[1])]))
 
 
@@ -296,5 +293,5 @@ def _of_values(name: str, moments: Array) -> float:
         return float(np.mean({"mse": squares / n, "mae": absolutes / n, "rmse": np.sqrt(squares / n)}[name]))
     # of a constant target: 1 if it is met, else 0
     constant = np.where(squares > 0, 0.0, 1.0)
-    each = np.where(deviations > 0, 1 - squares / deviations, constant)
-    return float(np.mean(each)) if n[0] > 1 else np.nan
+    by_target = np.where(deviations > 0, 1 - squares / deviations, constant)
+    return float(np.mean(by_target)) if n[0] > 1 else np.nan

@@ -79,8 +79,8 @@ class StepConf(Conf):
     """Steps between two changes."""
 
 
-@SCHEDULES.register()
-class Step(Schedule):
+@SCHEDULES.register("Step")
+class StepSchedule(Schedule):
     """b gamma^floor(t / f)."""
 
     block = StepConf
@@ -101,8 +101,8 @@ class LinearConf(Conf):
     """Stay at ``final_lr`` after ``change_freq`` steps; false goes on falling, below zero, as SINGA does."""
 
 
-@SCHEDULES.register()
-class Linear(Schedule):
+@SCHEDULES.register("Linear")
+class LinearSchedule(Schedule):
     """(1 - t / f) b + t / f final_lr until f, then final_lr; without ``clamp`` it runs on, below zero, as in SINGA."""
 
     block = LinearConf

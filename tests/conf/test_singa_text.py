@@ -22,7 +22,7 @@ from singa_dask.layers.neuron import InnerProductConf, ReLUConf
 from singa_dask.layers.rbm import RBMConf
 from singa_dask.layers.records import StoreConf
 from singa_dask.training.schedules import InverseConf, LinearConf, StepConf
-from singa_dask.training.updaters.rules import AdamConf, AdamMaxConf
+from singa_dask.training.updaters import AdamConf, AdamMaxConf
 from tests.conf.test_jobfile import JOBS, OF_JOBS
 
 HERE = Path(__file__).parent / "singa"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.layers import LAYERS, Context, Feature, Layer, Raw
+from singa_dask.layers import LAYERS, Context, Feature, Layer, Raw, base
 from singa_dask.ops import NumpyOps
 from singa_dask.testing.case import CPU, Case, backward, forward, results, source, wire
 from tests.layers import test_bridge, test_rbm
@@ -256,8 +256,8 @@ def test_a_window_of_characters_stays_on_the_host(gpu: NumpyOps, tmp_path: Path)
     found = []
     for ops in (gpu, CPU):
         layer = LAYERS.find("CharRNN")(conf, context())
-        layer.wire([], ops)
-        layer.allocate()
+        base.wire(layer, [], ops)
+        base.allocate(layer)
         forward(layer)
         assert isinstance(layer.features[0].data, np.ndarray)
         found.append({"data": layer.features[0].data})

@@ -15,7 +15,7 @@ from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import NumericError
 from singa_dask.layers import Context, Param
-from singa_dask.net import NetBuilder
+from singa_dask.net import make_net
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 from singa_dask.training import ALGORITHMS, UPDATERS, Algorithm, initial_values
 from tests.backends import backend
@@ -99,7 +99,7 @@ class Run:
 
     def __init__(self, given: JobConf, ops: NumpyOps, dtype: Any = np.float64) -> None:
         self.ops = ops
-        self.net = NetBuilder(given, Context(dtype=np.dtype(dtype), seed=3), ops).build()
+        self.net = make_net(given, Context(dtype=np.dtype(dtype), seed=3), ops)
         self.net.allocate()
         self.net.allocate_params()
         for owner in self.net.owners:
@@ -187,7 +187,7 @@ def test_a_test_net_uses_the_params_where_they_lie(gpu: NumpyOps, jobs: dict[str
     for ops in (gpu, CPU):
         run = Run(jobs["images"], ops)
         run.train(range(2))
-        net = NetBuilder(jobs["images"], Context(TEST, dtype=np.dtype(np.float64)), ops, run.net).build()
+        net = make_net(jobs["images"], Context(TEST, dtype=np.dtype(np.float64)), ops, run.net)
         net.allocate()
         for _ in range(2):
             ALGORITHMS.find("BP")(net).test_one_batch(Phase.TEST)

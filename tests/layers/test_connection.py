@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from singa_dask.errors import ConfigError
-from singa_dask.layers import Context, Records
+from singa_dask.layers import Context, RecordIds, base
 from singa_dask.testing.case import backward, forward, source, wire
 from singa_dask.testing.layers import check_gradients
 from tests.layers.exam import check_layouts
@@ -28,7 +28,7 @@ def test_split_of_images_lays_gradients_out_like_them() -> None:
 
 def test_split_gives_each_consumer_its_own_feature_of_the_same_data() -> None:
     x = source((2, 3), labels=[4, 5])
-    x.records = Records(x.labels, np.array([7, 8]), np.array([0, 1]))
+    x.records = RecordIds(x.labels, np.array([7, 8]), np.array([0, 1]))
     layer = wire("Split", [x], split_conf={"num_splits": 3})
     assert len(set(layer.features)) == 3
     forward(layer)
@@ -44,7 +44,7 @@ def test_split_with_one_consumer_that_learns_adds_nothing_up() -> None:
     for feature in layer.features:
         feature._grad = None
     layer.features[1].requires_grad = False
-    layer.allocate()
+    base.allocate(layer)
     forward(layer)
     layer.features[0].grad[...] = 7
     backward(layer)

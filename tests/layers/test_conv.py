@@ -9,7 +9,7 @@ import pytest
 
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError
-from singa_dask.layers import LAYERS, Context, Feature
+from singa_dask.layers import LAYERS, Context, Feature, base
 from singa_dask.testing.case import backward, forward, source, wire
 from singa_dask.testing.layers import check_gradients
 from tests.layers.exam import check_layouts
@@ -69,7 +69,7 @@ def test_convolution_adds_gradients_of_time_steps_when_told() -> None:
     layer.features[0].grad[...] = 1
     backward(layer)
     once = [param.grad.copy() for param in layer.params]
-    layer.backward(Phase.TRAIN | Phase.BACKWARD | Phase.AGGREGATE_GRADIENT)
+    backward(layer, adds=True)
     for param, grad in zip(layer.params, once, strict=True):
         np.testing.assert_allclose(param.grad, 2 * grad)
 
@@ -140,8 +140,8 @@ def test_padding_counts_in_a_mean_or_not(kind: str, given: dict[str, Any], corne
 def test_a_test_net_keeps_no_places() -> None:
     layer = LAYERS.find("Pooling")(wire("Pooling", [apart((1, 1, 4, 4))]).conf, TEST)
     trained = wire("Pooling", [apart((1, 1, 4, 4))])
-    layer.wire(trained.sources, trained.ops)
-    layer.allocate()
+    base.wire(layer, trained.sources, trained.ops)
+    base.allocate(layer)
     forward(layer)
     forward(trained)
     assert not layer.where.has_data  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ import pytest
 from singa_dask.conf import Phase
 from singa_dask.data import STORES
 from singa_dask.errors import ConfigError
-from singa_dask.layers import Context, Feature, Layer, Raw, Records
+from singa_dask.layers import Context, Feature, Layer, Raw, RecordIds
 from singa_dask.net import NeuralNet
 from singa_dask.testing.case import forward, source, wire
 from tests.contracts.foreign import png
@@ -24,7 +24,7 @@ SHAPE = (3, 9, 8)
 def images(n: int, labels: bool = True) -> Feature:
     """Return images that all differ, with numbers and epochs as from a store."""
     made = source((n, *SHAPE), labels=range(n) if labels else None, grad=False)
-    made.records = Records(made.labels, np.arange(n), np.zeros(n, np.int64))
+    made.records = RecordIds(made.labels, np.arange(n), np.zeros(n, np.int64))
     return made
 
 
@@ -124,7 +124,7 @@ def test_a_record_is_cut_by_its_number_and_epoch_alone() -> None:
 
 def test_records_without_numbers_are_cut_by_step_and_row() -> None:
     x = images(8, labels=False)
-    x.records = Records(x.labels)
+    x.records = RecordIds(x.labels)
     made = preprocess(x, cropsize=5, mirror=True)
     forward(made)
     first = made.features[0].data.copy()
@@ -266,7 +266,9 @@ def test_image_files_become_the_shape_that_the_job_wants(tmp_path: Path) -> None
 @pytest.mark.parametrize("more", [{"resize": [9, 8]}, {"channels": 1}])
 def test_only_image_files_are_resized(stored: dict[str, Any], more: dict[str, Any]) -> None:
     net = build([{"name": "data", "type": "RecordInput", "store_conf": {**stored, **more}}])
-    with pytest.raises(ConfigError, match=r"store_conf.path: .*resize and channels are for image files"):
+    with pytest.raises(
+        ConfigError, match=r"store_conf.path: .*(resize|channels) is for image-folder, image-list, .*, not for arrow"
+    ):
         net.check_sources()
 
 

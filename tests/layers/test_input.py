@@ -12,7 +12,7 @@ from singa_dask.conf import LayerConf, Phase
 from singa_dask.data import STORES, Sampler, encode_record
 from singa_dask.data.stores.kvfile import write_pairs
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.layers import LAYERS, Context, InputLayer
+from singa_dask.layers import LAYERS, Context, InputLayer, base
 from singa_dask.layers.input import StoreInput
 from singa_dask.ops import get_ops
 from tests.contracts.records import pixels
@@ -26,8 +26,8 @@ def layer_of(kind: str, context: Context | None = None, **store_conf: Any) -> St
     conf = LayerConf.model_validate({"name": "data", "type": kind, "store_conf": store_conf})
     layer = LAYERS.find(kind)(conf, context or Context())
     assert isinstance(layer, StoreInput)
-    layer.wire([], get_ops("cpu"))
-    layer.allocate()
+    base.wire(layer, [], get_ops("cpu"))
+    base.allocate(layer)
     return layer
 
 
@@ -111,7 +111,7 @@ def test_the_last_batch_and_the_deal_of_blocks_are_as_the_job_says(tmp_path: Pat
     read(layer)
     cursor = layer.cursor() or {}
     assert cursor["last_batch"] == "drop_last"
-    assert cursor["deal"] == Sampler([1], 1, "block", deal=[0]).cursor(0)["deal"]
+    assert cursor["deal"] == Sampler([1], 1, "block", assignment=[0]).cursor(0)["deal"]
     layer.close()
     with pytest.raises(DataError, match="less than a batch of 601"):
         read(layer_of("RecordInput", batchsize=601, **conf))
@@ -177,8 +177,8 @@ def test_a_cursor_resumes_exactly_and_is_kept_when_closed(tmp_path: Path) -> Non
     other.seek(cursor)
     assert other.cursor() == cursor
     np.testing.assert_array_equal([read(other) for _ in range(5)], expected)
-    assert other.reader.bytes_read > 0
-    assert other.reader.wait_s > 0
+    assert other.bytes_read > 0
+    assert other.wait_s > 0
     other.close()
 
 
@@ -199,7 +199,7 @@ def test_to_advance_is_to_read(tmp_path: Path, n: int, opened: bool) -> None:
     other.advance(n)
     fresh.advance(n + 5)
     assert other.cursor() == layer.cursor()
-    other.reader.close()
+    other.close()
     assert other.cursor() == layer.cursor()
     expected = read(layer)
     for each in (other, fresh):
@@ -238,12 +238,12 @@ def test_a_cursor_of_other_records_is_refused(tmp_path: Path) -> None:
 def test_records_are_read_before_the_first_batch_if_that_is_asked_for(tmp_path: Path) -> None:
     url, made = written(tmp_path)
     layer = layer_of("RecordInput", path=url, batchsize=20, shape=[3, 4])
-    layer.reader.wait()
-    assert layer.reader.bytes_read == 0
-    layer.reader.read_ahead()
-    layer.reader.wait()
-    assert layer.reader.bytes_read > 0
-    assert layer.reader.wait_s == 0
+    layer.wait_for_batch()
+    assert layer.bytes_read == 0
+    layer.read_ahead()
+    layer.wait_for_batch()
+    assert layer.bytes_read > 0
+    assert layer.wait_s == 0
     np.testing.assert_array_equal(read(layer), made["pixel"][:20])
     layer.close()
 

@@ -10,8 +10,8 @@ import pytest
 
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError
-from singa_dask.layers import LAYERS, Context, Layer, Site
-from singa_dask.net import NetBuilder
+from singa_dask.layers import LAYERS, Context, Layer, LayerSite, base
+from singa_dask.net import make_net
 from singa_dask.testing.case import CPU, Case, forward, source, wire
 from singa_dask.testing.layers import check_gradients
 from tests.net.feed import Feed
@@ -124,9 +124,9 @@ def test_refuses(shape: tuple[int, ...], n_steps: int, block: dict[str, Any], wo
 
 def test_refuses_to_be_computed_step_by_step() -> None:
     layer = made(source((T * N, D)), T)
-    copy = LAYERS.find("MultiHeadAttention")(layer.conf, layer.context, Site("1#layer", "layer", first_step=1))
+    copy = LAYERS.find("MultiHeadAttention")(layer.conf, layer.context, LayerSite("1#layer", "layer", first_step=1))
     with pytest.raises(ConfigError, match="needs all time steps at once, but here they are computed one by one"):
-        copy.wire([source((N, D))], CPU)
+        base.wire(copy, [source((N, D))], CPU)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_net_whose_time_steps_wait_for_each_other_is_refused(
     ]
     given = job([], neuralnet={"layer": layers, "unroll_len": T})
     with pytest.raises(ConfigError) as caught:
-        NetBuilder(given, Context(), CPU).build()
+        make_net(given, Context(), CPU)
     problem = caught.value.problems[0]
     assert problem.path == ("neuralnet", "layer", 2, "srclayers")
     assert "needs all time steps at once" in problem.message

@@ -52,7 +52,7 @@ def test_inner_product_adds_gradients_of_time_steps_when_told() -> None:
     layer.features[0].grad[...] = 1
     backward(layer)
     once = [param.grad.copy() for param in layer.params]
-    layer.backward(Phase.TRAIN | Phase.BACKWARD | Phase.AGGREGATE_GRADIENT)
+    backward(layer, adds=True)
     for param, grad in zip(layer.params, once, strict=True):
         np.testing.assert_allclose(param.grad, 2 * grad)
 

@@ -12,7 +12,7 @@ import pytest
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context, Feature, Layer
-from singa_dask.net import NetBuilder, NeuralNet
+from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.testing.case import backward, forward, source, wire
 from singa_dask.testing.layers import check_gradients
@@ -149,7 +149,7 @@ def test_places_of_ones_do_as_one_hot_rows(kind: str, bias: bool) -> None:
         backward(layer)
         first = [layer.features[0].data.copy(), *(param.grad.copy() for param in layer.params)]
         forward(layer)
-        layer.backward(Phase.TRAIN | Phase.BACKWARD | Phase.AGGREGATE_GRADIENT)
+        backward(layer, adds=True)
         found.append([*first, *(param.grad for param in layer.params)])
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
@@ -269,7 +269,7 @@ def job(text: Path, kinds: Sequence[str], n_steps: int, carry: bool, dense: bool
 
 
 def built(job: JobConf) -> NeuralNet:
-    net = NetBuilder(job, context(), get_ops("numpy")).build()
+    net = make_net(job, context(), get_ops("numpy"))
     net.allocate()
     net.allocate_params()
     for k, param in enumerate(net.owners):

@@ -12,7 +12,7 @@ import pytest
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.layers import LAYERS, Context, Feature, Layer
+from singa_dask.layers import LAYERS, Context, Feature, Layer, base
 from singa_dask.layers.text import CharRNN, CharRNNOutput, RNNDummy
 from singa_dask.ops import get_ops
 from singa_dask.testing.case import source
@@ -25,8 +25,8 @@ def layer_of(kind: str, sources: Any = (), context: Context | None = None, **con
     names = [f"src{i}" for i in range(len(sources))]
     made = LayerConf.model_validate({"name": "layer", "type": kind, "srclayers": names, **conf})
     layer = LAYERS.find(kind)(made, context or Context())
-    layer.wire(sources, get_ops("numpy"))
-    layer.allocate()
+    base.wire(layer, sources, get_ops("numpy"))
+    base.allocate(layer)
     return layer
 
 

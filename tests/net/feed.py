@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.layers import InputLayer, Records
+from singa_dask.layers import InputLayer, RecordIds
 
 __all__ = ["Feed"]
 
@@ -33,7 +33,7 @@ class Feed(InputLayer):
         shape = (self.n_rows, *self.features[0].shape[1:])
         self.ops.copy(random.normal(size=shape)[rows], out=self.features[0].data)
         labels = random.integers(0, self.conf.user_conf.get("classes", 2), self.n_rows)[rows]
-        self.features[0].records = Records(self.ops.labels(labels, self.features[0].labels))
+        self.features[0].records = RecordIds(self.ops.labels(labels, self.features[0].labels))
 
     def cursor(self) -> dict[str, Any]:
         return {"position": self.position}

@@ -14,7 +14,7 @@ import numpy as np
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.layers import Context
-from singa_dask.net import NetBuilder, NeuralNet
+from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.training import BP, initial_values
 
@@ -121,7 +121,7 @@ class Group:
             context = Context(
                 dtype=np.dtype(np.float64), seed=3, worker=worker, n_workers=n_workers, exchange=self.post.of(worker)
             )
-            net = NetBuilder(job, context, ops[worker] if ops else get_ops("numpy")).build()
+            net = make_net(job, context, ops[worker] if ops else get_ops("numpy"))
             net.allocate()
             net.allocate_params()
             for param in net.owners:
@@ -156,7 +156,7 @@ class Group:
         nets = []
         for trained in self.nets:
             context = replace(trained.context, phase=phase)
-            net = NetBuilder(job, context, trained.ops, trained).build()
+            net = make_net(job, context, trained.ops, trained)
             net.allocate()
             nets.append(net)
         for _ in range(n_batches):

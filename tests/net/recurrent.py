@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import Phase
-from singa_dask.layers import Layer, Records, Traits
+from singa_dask.layers import Layer, RecordIds, Traits
 
 __all__ = ["Columns", "Decay", "Gain", "Sum"]
 
@@ -26,7 +26,7 @@ class Columns(Layer):
         x = self.sources[0].data
         self.features[0].data[...] = np.concatenate([x[:, t * self.width : (t + 1) * self.width] for t in steps])
         labels = self.sources[0].labels
-        self.features[0].records = Records(np.concatenate([labels for _ in steps]))
+        self.features[0].records = RecordIds(np.concatenate([labels for _ in steps]))
 
 
 class Sum(Layer):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from singa_dask.conf import Phase
 from singa_dask.errors import CheckpointError, ConfigError
 from singa_dask.layers import Context
-from singa_dask.net import NetBuilder, NeuralNet
+from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.training import BP, initial_values
 from tests.net.group import Group, Post, merged, run_all
@@ -239,7 +239,7 @@ def test_records_are_the_same_whoever_reads_them(table: str, places: dict[str, A
 def test_sources_of_all_workers_are_checked_once_each(table: str) -> None:
     def net(worker: int, **places: Any) -> NeuralNet:
         context = Context(worker=worker, n_workers=2)
-        return NetBuilder(job(reader(f"{table}.gone", **places)), context, get_ops("numpy")).build()
+        return make_net(job(reader(f"{table}.gone", **places)), context, get_ops("numpy"))
 
     for worker, places in ((0, {"location": 1}), (1, {"location": 0}), (0, {"partition_dim": 0}), (1, WHOLE)):
         with pytest.raises(ConfigError) as caught:
@@ -279,7 +279,7 @@ def test_bf16_goes_over_bridges_as_it_is() -> None:
             context = Context(
                 dtype=np.dtype(BFLOAT16), seed=3, worker=worker, n_workers=n_workers, exchange=post.of(worker)
             )
-            net = NetBuilder(job(layers), context, get_ops("onednn", "bf16")).build()
+            net = make_net(job(layers), context, get_ops("onednn", "bf16"))
             net.allocate()
             net.allocate_params()
             for owner in net.owners:

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers.connection import SplitConf
-from singa_dask.net import Node, Output, plan
-from singa_dask.net.order import topological_order
-from singa_dask.net.plan import add_splits, layers_in_phase
+from singa_dask.net import Node, NodeOutput, plan
+from singa_dask.net.plan import add_splits, layers_in_phase, topological_order
 from tests.net.jobs import DATA, dense, job, layer, mlp
 
 
@@ -93,7 +92,7 @@ def test_order_is_that_of_the_list_where_sources_allow() -> None:
 
 def test_layers_that_wait_for_each_other_are_named() -> None:
     confs = job([DATA, dense("a", "data", 2), dense("b", "a", 2)]).neuralnet.layer
-    nodes = [Node(confs[0], 0, ()), Node(confs[1], 1, (Output("b"),)), Node(confs[2], 2, (Output("a"),))]
+    nodes = [Node(confs[0], 0, ()), Node(confs[1], 1, (NodeOutput("b"),)), Node(confs[2], 2, (NodeOutput("a"),))]
     with pytest.raises(ConfigError, match=r"layer\[1\].srclayers: these layers wait for each other: a, b"):
         topological_order(nodes)
 
@@ -102,7 +101,7 @@ def test_layers_that_wait_for_each_other_are_named() -> None:
 def test_any_graph_is_put_in_order(given_graph: tuple[list[int], list[bool]]) -> None:
     listed, chain = given_graph
     confs = {i: job([DATA | {"name": f"l{i}"}]).neuralnet.layer[0] for i in listed}
-    sources = {i: tuple(Output(f"l{j}") for j in range(i) if chain[j] or j == i - 1) for i in listed}
+    sources = {i: tuple(NodeOutput(f"l{j}") for j in range(i) if chain[j] or j == i - 1) for i in listed}
     ordered = topological_order([Node(confs[i], k, sources[i]) for k, i in enumerate(listed)])
     seen: set[str] = set()
     for node in ordered:

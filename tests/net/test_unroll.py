@@ -11,9 +11,8 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context
 from singa_dask.layers.norm import BMConf
-from singa_dask.net import NetBuilder, NeuralNet, plan
-from singa_dask.net.plan import check_types, cut_feedback_edges, layers_in_phase
-from singa_dask.net.unroll import merge, unroll
+from singa_dask.net import NeuralNet, make_net, plan
+from singa_dask.net.plan import check_types, cut_feedback_edges, layers_in_phase, merge, unroll
 from singa_dask.ops import get_ops
 from singa_dask.training import BP, initial_values
 from tests.net.jobs import dense, job, layer
@@ -189,7 +188,7 @@ def test_a_circle_is_computed_step_by_step_and_the_rest_at_once() -> None:
 
 def ready(layers: list[dict[str, Any]], steps: int = T) -> NeuralNet:
     context = Context(dtype=np.dtype(np.float64), seed=3)
-    net = NetBuilder(unrolled(layers, steps), context, get_ops("numpy")).build()
+    net = make_net(unrolled(layers, steps), context, get_ops("numpy"))
     net.allocate()
     net.allocate_params()
     for param in net.owners:

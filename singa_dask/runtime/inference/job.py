@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,16 +10,11 @@ from singa_dask.conf.wiring import check_phases, read_wiring
 from singa_dask.data import STORES, detect, fs
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers import LAYERS, StoreInput
+from singa_dask.layers import LAYERS, StoreInput, Traits
 from singa_dask.layers.records import StoreConf
 from singa_dask.runtime.planning.passes import IN_ORDER, with_stores
 from singa_dask.runtime.planning.paths import absolute_paths
 
-# losses whose output is a softmax, which needs no labels
-LOSSES = ("SoftmaxLoss", "CudnnSoftmaxLoss")
-# losses whose output is a sigmoid, which needs no targets
-SIGMOID_LOSSES = ("SigmoidCrossEntropyLoss",)
-SOFTMAXES = (*LOSSES, "Softmax", "CudnnSoftmax")
 NAMES = {Phase.TRAIN: "train", Phase.VALIDATION: "val", Phase.TEST: "test"}
 
 
@@ -122,8 +116,7 @@ def with_data(job: JobConf, layers: Sequence[str], url: str, backend: str | None
     paths = dict.fromkeys(each.block(StoreConf).path for each in readers)
     if len(paths) > 1:
         raise ConfigError(f"the net reads {' and '.join(paths)}, expected one store, to read {url}.")
-    again = [each for each in job.neuralnet.layer if getattr(LAYERS.find(each.type), "reads_outputs", False)]
-    kept = [each for each in job.neuralnet.layer if outputs or each not in again or each in readers]
+    kept = [each for each in job.neuralnet.layer if outputs or each in readers or not _traits(each).reads_beside]
     made = [_reading(each, url, backend, outputs) if each in readers else each for each in _without_outputs(kept)]
     return job.with_layers(made)
 
@@ -144,7 +137,7 @@ def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> 
         changes |= {"features": [], "label": [], "target": [], "weight": "", "missing": "error", "categories": {}}
     if backend and backend != conf.backend and backend in STORES.names():
         # options of the job's format are not those of another
-        known = inspect.signature(STORES.find(backend)).parameters
+        known = STORES.find(backend).option_names()
         changes["user_conf"] = {name: value for name, value in conf.user_conf.items() if name in known}
     channels, *size = conf.shape if len(conf.shape) == 3 else [1, *conf.shape]
     has_images = found is not None and found.holds == "images"
@@ -180,6 +173,20 @@ def _format(url: str, conf: StoreConf) -> str:
         return ""
 
 
+def _traits(layer: LayerConf) -> Traits:
+    return LAYERS.find(layer.type).traits
+
+
+def predicts_classes(layer: LayerConf) -> bool:
+    """Return whether a layer has the probabilities of classes."""
+    return _traits(layer).predicts == "classes"
+
+
+def is_class_loss(layer: LayerConf) -> bool:
+    """Return whether a layer is a loss that has them."""
+    return predicts_classes(layer) and _traits(layer).is_loss
+
+
 def classifier(job: JobConf, phase: Phase) -> str:
     """Return the layer with the class probabilities in a phase: the only SoftmaxLoss, or the only Softmax.
 
@@ -188,8 +195,9 @@ def classifier(job: JobConf, phase: Phase) -> str:
     ConfigError
         There is none, or there are several.
     """
-    for kinds in (LOSSES, SOFTMAXES):
-        names = [layer.name for layer in job.neuralnet.layer if layer.in_phase(phase) and layer.type in kinds]
+    with_classes = [each for each in job.neuralnet.layer if each.in_phase(phase) and predicts_classes(each)]
+    for layers in (filter(is_class_loss, with_classes), with_classes):
+        names = [layer.name for layer in layers]
         if len(names) == 1:
             return names[0]
     found = ", ".join(names) or "none"
@@ -203,7 +211,7 @@ def output_layers(job: JobConf, phase: Phase) -> list[str]:
     other one reads.
     """
     layers = {each.name: each for each in job.neuralnet.layer if each.in_phase(phase)}
-    traits = {name: LAYERS.find(each.type).traits for name, each in layers.items()}
+    traits = {name: _traits(each) for name, each in layers.items()}
     losses = sorted((each for name, each in layers.items() if traits[name].is_loss), key=_compares)
     if losses:
         found = [
@@ -218,7 +226,7 @@ def output_layers(job: JobConf, phase: Phase) -> list[str]:
 
 def _compares(loss: LayerConf) -> bool:
     """Return whether a loss only compares values, and does not compute probabilities too."""
-    return loss.type not in (*LOSSES, *SIGMOID_LOSSES)
+    return _traits(loss).predicts not in ("classes", "labels")
 
 
 def output_layer(job: JobConf, phase: Phase) -> str:
@@ -245,19 +253,19 @@ def predicted_layer(job: JobConf, phase: Phase) -> str:
     ConfigError
         There is none, or there are several.
     """
-    if any(each.type in SOFTMAXES and each.in_phase(phase) for each in job.neuralnet.layer):
+    if any(predicts_classes(each) and each.in_phase(phase) for each in job.neuralnet.layer):
         return classifier(job, phase)
     return output_layer(job, phase)
 
 
 def has_classes(job: JobConf, layer: str) -> bool:
     """Return whether a layer has the probabilities of classes."""
-    return any(each.name == layer and each.type in SOFTMAXES for each in job.neuralnet.layer)
+    return any(each.name == layer and predicts_classes(each) for each in job.neuralnet.layer)
 
 
 def has_labels(job: JobConf, layer: str) -> bool:
     """Return whether a layer has a probability for each of several labels, any number of which a record may have."""
-    return any(each.name == layer and each.type in SIGMOID_LOSSES for each in job.neuralnet.layer)
+    return any(each.name == layer and _traits(each).predicts == "labels" for each in job.neuralnet.layer)
 
 
 def has_values(job: JobConf, phase: Phase, layer: str) -> bool:
@@ -267,7 +275,7 @@ def has_values(job: JobConf, phase: Phase, layer: str) -> bool:
 
 def _compared_by(job: JobConf, phase: Phase, layer: str) -> str:
     """Return the first loss that compares the values of a layer with targets; empty if there is none."""
-    losses = (each for each in job.neuralnet.layer if each.in_phase(phase) and LAYERS.find(each.type).traits.is_loss)
+    losses = (each for each in job.neuralnet.layer if each.in_phase(phase) and _traits(each).is_loss)
     return next((each.name for each in losses if _compares(each) and layer in each.srclayers[:1]), "")
 
 
@@ -286,10 +294,10 @@ def label_layer(job: JobConf, phase: Phase, layer: str) -> str:
     ``layer`` is a SoftmaxLoss, or has the scores of one or their probabilities.
     """
     layers = {each.name: each for each in job.neuralnet.layer if each.in_phase(phase)}
-    scores = {layer, *(layers[layer].srclayers[:1] if layer in layers and layers[layer].type in SOFTMAXES else ())}
+    scores = {layer, *(layers[layer].srclayers[:1] if layer in layers and predicts_classes(layers[layer]) else ())}
     for loss in layers.values():
         if (
-            loss.type not in LOSSES
+            not is_class_loss(loss)
             or len(loss.srclayers) < 2
             or (loss.name != layer and loss.srclayers[0] not in scores)
         ):
@@ -305,10 +313,11 @@ def label_layer(job: JobConf, phase: Phase, layer: str) -> str:
 
 def _exposed(layer: LayerConf) -> LayerConf:
     """Return a layer whose values can be read."""
-    if layer.type not in (*LOSSES, *SIGMOID_LOSSES):
+    traits = _traits(layer)
+    if not traits.is_loss or _compares(layer):
         return layer.model_copy(update={"share_src_blobs": False})
     first = {
         key: value[:1] for key in ("srclayers", "unroll_conn_type", "shift") if (value := list(getattr(layer, key)))
     }
-    kind = "Softmax" if layer.type in LOSSES else "Sigmoid"
+    kind = "Softmax" if traits.predicts == "classes" else "Sigmoid"
     return layer.model_copy(update={"type": kind, "softmaxloss_conf": None, "share_src_blobs": False, **first})

@@ -105,8 +105,7 @@ def prepare_net(net: NeuralNet, job: JobConf, initial: InitialValues, shared: Sh
     NumericError
         A param is not finite.
     """
-    for each in net.layers:
-        each.allocate()
+    net.allocate()
     # the random numbers are those of a test at the step of the checkpoint
     net.context.step = fill(net, initial, shared)
     conf = job.train_one_batch

@@ -166,8 +166,8 @@ def _compute(part: Part, net: NeuralNet) -> PartResult:
         report(part.batchsize)
     joined = [{key: np.concatenate([each[key] for each in arrays]) for key in arrays[0]} for arrays in kept]
     inputs = _inputs(net)
-    bad = len(set().union(*(layer.reader.bad_ids() for layer in inputs)))
-    files = inputs[0].reader.record_files(part.first, part.first + part.n_records) if part.files else []
+    bad = len(set().union(*(layer.bad_ids() for layer in inputs)))
+    files = inputs[0].record_files(part.first, part.first + part.n_records) if part.files else []
     for name, values in zip(part.layers, joined, strict=True) if part.folder else ():
         STORES.find("arrow").write(part.url(name), values)
     return PartResult(part, metrics, [] if part.folder else joined, bad, files, of_pass.state())
@@ -180,7 +180,7 @@ def _prepare(part: Part, net: NeuralNet) -> Algorithm:
     net.context.class_names = ClassNames(initial.learned())
     for layer in _inputs(net):
         layer.passed = part.first
-        layer.reader.read_ahead()
+        layer.read_ahead()
     return prepare_net(net, job, initial)
 
 

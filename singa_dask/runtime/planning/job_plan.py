@@ -11,7 +11,7 @@ import numpy as np
 from singa_dask.comm import Address, ParamSlice, slice_table
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.param import ParamShard
+from singa_dask.layers.feature import ParamShard
 from singa_dask.net import NeuralNet
 from singa_dask.ops import get_ops
 from singa_dask.runtime.planning.nets import build_net

@@ -10,7 +10,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.gate import Gate
 from singa_dask.layers import Context, Span, StoreInput
-from singa_dask.net import NetBuilder, NeuralNet
+from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.planning.passes import (
@@ -32,6 +32,11 @@ DTYPES = {
     "tf32": np.dtype(np.float32),
     "bf16": BFLOAT16,
 }
+
+
+def phase_name(phase: Phase) -> str:
+    """Return the name of a phase in events and checkpoints: train, validation or test."""
+    return str(phase.name).lower()
 
 
 class Nets(dict[Phase, NeuralNet]):
@@ -173,7 +178,8 @@ def find_ops(job: JobConf, name: str) -> Ops:
     except ConfigError as error:
         key = "gpu" if job.gpu and name not in (job.ops, "auto") else "ops"
         hint = " Or compute on the CPU: --cpu." if name.startswith("cuda") else ""
-        raise ConfigError([Problem(found.path or (key,), found.message + hint) for found in error.problems]) from None
+        problems = [Problem(each.path or (key,), each.message + hint) for each in error.problems]
+        raise ConfigError(problems) from None
 
 
 def _build_net(
@@ -198,4 +204,4 @@ def _build_net(
         gate=gate or Gate(),
     )
     context.gate.check()
-    return NetBuilder(job, context, ops, share_from=share_from).build()
+    return make_net(job, context, ops, share_from=share_from)

@@ -23,8 +23,7 @@ from singa_dask.layers.neuron import Activation, InnerProduct, ReLU
 from singa_dask.layers.norm import BatchNorm
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array
-from singa_dask.runtime.units.worker_metrics import PHASE_NAMES
-from singa_dask.training.pass_metrics import KINDS
+from singa_dask.runtime.planning.nets import phase_name
 
 MIN_RECORDS, DEAD = 64, 0.9
 """A unit is dead that was zero for at least so many records, and a layer of which so large a share is."""
@@ -57,19 +56,20 @@ class LearningFacts:
 
     def begin_test(self, phase: Phase) -> None:
         """Forget what earlier tests have counted."""
-        self._answers.pop(PHASE_NAMES[phase], None)
+        self._answers.pop(phase_name(phase), None)
 
     def count(self, phase: Phase, net: NeuralNet) -> None:
         """Count the labels and targets of a batch that a net of a phase has computed."""
-        known = self._answers.setdefault(PHASE_NAMES[phase], {})
+        known = self._answers.setdefault(phase_name(phase), {})
         for layer in net.layers:
-            kind, n = KINDS.get(type(layer)), layer.features[0].size if layer.features else 0
+            kind = layer.traits.predicts if layer.traits.is_loss else ""
+            n = layer.features[0].size if layer.features else 0
             if not kind or layer.sources[1].requires_grad or (kind != "classes" and n > SAMPLE):
                 continue
             # an unrolled net has several copies of a loss
             loss, before = known.get(layer.conf_name, (layer, None))
             if kind == "classes":
-                counts = np.bincount(np.asarray(layer.labels_of(1)), minlength=n)
+                counts = np.bincount(np.asarray(layer.labels(1)), minlength=n)
                 known[layer.conf_name] = loss, counts if before is None else before + counts
             else:
                 moments = Moments.of(layer.ops.to_host(layer.rows(1)))
@@ -115,7 +115,7 @@ def _described(loss: Layer, counted: Any) -> dict[str, Any]:
     has_loss = len(loss.sources) == 2 and not getattr(loss, "smoothing", 0)
     facts = {"scale": getattr(loss, "scale", 1.0), "topk": getattr(loss, "topk", 1), "has_loss": has_loss}
     plain = [np.asarray(each).tolist() for each in counted]
-    return {"kind": KINDS[type(loss)], "names": names, "counted": plain, **facts}
+    return {"kind": loss.traits.predicts, "names": names, "counted": plain, **facts}
 
 
 def _has_equal_units(layer: Layer) -> bool:

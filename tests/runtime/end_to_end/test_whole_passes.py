@@ -83,10 +83,10 @@ def test_what_a_layer_counts_itself_is_not_weighted(
 
     def count(self: SoftmaxLoss, phase: Phase) -> None:
         forward(self, phase)
-        odd = self.labels_of(1)[self.labels_of(1) % 2 == 1]
+        odd = self.labels(1)[self.labels(1) % 2 == 1]
         if len(odd):
             self.add_metric("odd", float(odd.sum()), float(len(odd)))
-        self.add_metric("mean", float(self.labels_of(1).mean()))
+        self.add_metric("mean", float(self.labels(1).mean()))
 
     monkeypatch.setattr(SoftmaxLoss, "forward", count)
     outcome = run_job(job(tmp_path, n, cluster=cluster))

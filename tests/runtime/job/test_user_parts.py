@@ -96,7 +96,7 @@ def test_so_is_the_language_model(
 
 PARTS = """\
 import numpy as np
-from singa_dask import BP, DataError, Initialiser, InputLayer, Layer, Records, Schedule, Store, StoreInput, Updater
+from singa_dask import BP, DataError, Initialiser, InputLayer, Layer, RecordIds, Schedule, Store, StoreInput, Updater
 from singa_dask import generator, register
 
 class Noise(InputLayer):
@@ -110,7 +110,7 @@ class Noise(InputLayer):
         first = self.first_row(self.n)
         drawn = generator((self.context.seed, self.context.step)).standard_normal((64, 6))
         self.features[0].data[...] = drawn[first : first + self.n]
-        self.features[0].records = Records((self.features[0].data[:, 0] > 0).astype(np.int32))
+        self.features[0].records = RecordIds((self.features[0].data[:, 0] > 0).astype(np.int32))
 
 class Scale(Layer):
     def setup(self):

@@ -1,0 +1,335 @@
+"""Update rules of the servers, each with its block of the job file: value and gradient of a slice in, new value out.
+
+After SINGA's src/utils/updater.cc. The mathematics of each is a kernel of `ops`, or an `Updater.rule`; both work value
+by value, so that cutting a param into slices never changes a bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from singa_dask.conf import Conf, UpdaterConf
+from singa_dask.conf.job import DecayRate
+from singa_dask.ops import NumpyOps
+from singa_dask.ops.contract import Array, Arrays, Ops, Preparation
+from singa_dask.registry import Registry
+from singa_dask.training.schedules import SCHEDULES
+
+UPDATERS: Registry[Updater] = Registry("updater")
+
+
+class _State(dict[str, Array]):
+    """What `Updater.rule` keeps of a piece, by name."""
+
+    def __setitem__(self, name: str, values: Array) -> None:
+        if values is not self[name]:
+            raise TypeError(f"state[{name!r}] = ... is not kept. Write into its memory: state[{name!r}][...] = ...")
+
+    def __missing__(self, name: str) -> Array:
+        raise TypeError(f"there is no state {name!r}. Name it in state_names.")
+
+
+class Updater:
+    """One rule for all params, for one thread. It keeps no state: that belongs to whoever keeps the slice.
+
+    Parameters
+    ----------
+    conf : UpdaterConf
+        Its ``user_conf`` is for rules of the user's own.
+
+    Attributes
+    ----------
+    ops : Ops
+        Kernels for the memory that slices lie in; numpy's until another is set.
+    state_names : tuple of str
+        Arrays like the value that `update` wants, zeros at first.
+    block : type of Conf or None
+        The block of ``updater`` that it reads, ``conf.block(XConf)``.
+    reads : tuple of str
+        Other keys of ``updater`` that it reads, of those that not all read: ``momentum``, ``delta``.
+    decoupled_decay : bool
+        Weight decay makes the values smaller before the rule, ``w *= 1 - lr weight_decay``, and is not in the
+        gradient.
+    """
+
+    block: ClassVar[type[Conf] | None] = None
+    reads: ClassVar[tuple[str, ...]] = ()
+    decoupled_decay: ClassVar[bool] = False
+    state_names: tuple[str, ...] = ()
+
+    def __init__(self, conf: UpdaterConf) -> None:
+        self.conf = conf
+        self.ops: Ops = NumpyOps()
+        self.schedule = SCHEDULES.find(conf.learning_rate.type)(conf.learning_rate)
+
+    def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
+        """Change one piece of a slice in place.
+
+        Functions of numpy with an ``out`` compute on arrays of a GPU too.
+
+        Parameters
+        ----------
+        w : (n,) float
+            Values.
+        g : (n,) float
+            Gradient, read only; weight decay is in it unless that is decoupled.
+        lr : float
+            Learning rate.
+        t : int
+            Number of this update, from 1.
+        state : dict of str to (n,) arrays
+            By `state_names`.
+        tmp, tmp2 : (n,) arrays
+            Scratch.
+        """
+        raise TypeError(f"{type(self).__name__} does not say how to update: it has no rule()")
+
+    def update(
+        self,
+        step: int,
+        n_updates: int,
+        value: Arrays,
+        grad: Arrays,
+        state: Mapping[str, Arrays],
+        *,
+        n_sharers: int = 1,
+        lr_scale: float = 1.0,
+        wd_scale: float = 1.0,
+    ) -> None:
+        """Update a slice of a param, or several at once, in place: average over sharers, clip, decay, rule.
+
+        Parameters
+        ----------
+        step : int
+            The worker's step, for the learning rate.
+        n_updates : int
+            Updates that this slice has seen before.
+        value : (n,) float
+            A view of the param's memory.
+        grad : (n,) float
+            Sum of the sharers' gradients; read only.
+        state : dict of str to (n,) arrays
+            By `state_names`. Each of ``value``, ``grad`` and these may be an `ArrayList` of slices.
+        n_sharers : int
+            What the sum is divided by.
+        lr_scale, wd_scale : float
+            The param's own factors of learning rate and weight decay.
+        """
+        # SINGA clips the sum over sharers, so that the result depends on their number. It does not clip at all for
+        # AdaDelta, Adam and AdamMax; here clip_low and clip_high always hold.
+        conf, lr, decay = self.conf, self.schedule(step) * lr_scale, self.conf.weight_decay * wd_scale
+        prep = Preparation(conf.clip_low, conf.clip_high, 1 / n_sharers, decay)
+        if self.decoupled_decay:
+            prep = prep._replace(decay=0.0, value_factor=1 - lr * decay)
+        self._apply(value, grad, lr, n_updates + 1, state, prep)
+
+    def _apply(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
+        """Update a slice by `rule`."""
+        names = self.state_names
+        with np.errstate(all="ignore"):
+            for value, grad, tmp, tmp2, *states in self.ops.update_pieces(prep, w, g, *(state[name] for name in names)):
+                self.rule(value, grad, lr, t, _State(zip(names, states, strict=True)), tmp, tmp2)
+
+
+UPDATERS.base = Updater
+
+
+class KernelUpdater(Updater):
+    """A rule that is one kernel of ops, which prepares the gradient too.
+
+    Attributes
+    ----------
+    fused : bool
+        The kernel is all of it: not so in a subclass with a `rule` of its own around it.
+    """
+
+    fused: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "rule" in vars(cls):
+            cls.fused = False
+
+    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
+        """Change values in place, of a slice, of a piece of one, or of several slices, by a kernel of `ops` alone."""
+        raise TypeError(f"{type(self).__name__} does not say how to update: it has no kernel()")
+
+    def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
+        self.kernel(w, g, lr, t, state, Preparation())
+
+    def _apply(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
+        (self.kernel if self.fused else super()._apply)(w, g, lr, t, state, prep)
+
+
+@UPDATERS.register()
+class SGD(KernelUpdater):
+    """v = mu v - lr g, w += v; without ``momentum`` mu, w -= lr g."""
+
+    reads = ("momentum",)
+
+    def __init__(self, conf: UpdaterConf) -> None:
+        super().__init__(conf)
+        self.state_names = ("momentum",) if conf.momentum > 0 else ()
+
+    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
+        self.ops.sgd(w, g, state.get("momentum"), lr, self.conf.momentum, prep)
+
+
+@UPDATERS.register()
+class Nesterov(KernelUpdater):
+    """v' = mu v + lr g, w -= (1 + mu) v' - mu v."""
+
+    reads = ("momentum",)
+    state_names = ("momentum",)
+
+    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
+        self.ops.nesterov(w, g, state["momentum"], lr, self.conf.momentum, prep)
+
+
+@UPDATERS.register()
+class AdaGrad(KernelUpdater):
+    """h += g^2, w -= lr g / sqrt(h + delta). SINGA always takes 1e-8 for ``delta``."""
+
+    reads = ("delta",)
+    state_names = ("square",)
+
+    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
+        self.ops.adagrad(w, g, state["square"], lr, self.conf.delta, prep)
+
+
+class RMSPropConf(Conf):
+    """``rmsprop_conf``."""
+
+    rho: DecayRate
+    """Decay rate of the mean of squared gradients."""
+
+
+@UPDATERS.register()
+class RMSProp(KernelUpdater):
+    """h = rho h + (1 - rho) g^2, w -= lr g / sqrt(h + delta)."""
+
+    block = RMSPropConf
+    reads = ("delta",)
+    state_names = ("square",)
+
+    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
+        self.ops.rmsprop(w, g, state["square"], lr, self.conf.block(RMSPropConf).rho, self.conf.delta, prep)
+
+
+class AdaDeltaConf(Conf):
+    """``adadelta_conf``."""
+
+    rho: DecayRate = 0.9
+    """Decay rate of the means of squared gradients and squared steps."""
+
+
+@UPDATERS.register()
+class AdaDelta(KernelUpdater):
+    """h = rho h + (1 - rho) g^2, d = g sqrt(u + delta) / sqrt(h + delta), u = rho u + (1 - rho) d^2, w -= lr d."""
+
+    block = AdaDeltaConf
+    reads = ("delta",)
+    state_names = ("square", "step_square")
+
+    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
+        rho, delta = self.conf.block(AdaDeltaConf).rho, self.conf.delta
+        self.ops.adadelta(w, g, state["square"], state["step_square"], lr, rho, delta, prep)
+
+
+class AdamConf(Conf):
+    """``adam_conf``."""
+
+    beta1: DecayRate = 0.9
+    """Decay rate of the mean of gradients."""
+    beta2: DecayRate = 0.999
+    """Decay rate of the mean of squared gradients; of AdamMax, of their largest absolute value."""
+    bias_correction: bool = True
+    """Correct the means for their start at zero, as the paper does; SINGA does not."""
+
+
+class AdamMaxConf(AdamConf):
+    """``adammax_conf``."""
+
+
+@UPDATERS.register()
+class Adam(KernelUpdater):
+    """m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, w -= lr m' / (sqrt(v') + delta).
+
+    m' = m / (1 - b1^t) and v' = v / (1 - b2^t), as Kingma and Ba (2015) have it. With ``bias_correction: false``
+    it is SINGA's w -= lr m / sqrt(v + delta).
+    """
+
+    block = AdamConf
+    reads = ("delta",)
+    state_names = ("mean", "square")
+
+    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
+        conf, correction = self.conf.block(AdamConf), None
+        if conf.bias_correction:
+            lr, correction = lr / (1 - conf.beta1**t), 1 / (1 - conf.beta2**t)
+        numbers = (lr, conf.beta1, conf.beta2, self.conf.delta, correction)
+        self.ops.adam(w, g, state["mean"], state["square"], *numbers, prep)
+
+
+@UPDATERS.register()
+class AdamW(Adam):
+    """Adam with decoupled weight decay: w *= 1 - lr weight_decay before its step (Loshchilov and Hutter, 2019)."""
+
+    decoupled_decay = True
+
+
+@UPDATERS.register()
+class AdamMax(KernelUpdater):
+    """m = b1 m + (1 - b1) g, u = max(b2 u, |g|), w -= lr / (1 - b1^t) m / (u + delta).
+
+    AdaMax of Kingma and Ba (2015), which has no delta: it only keeps 0 / 0 away. With ``bias_correction: false``
+    it is SINGA's u = max(b2 u, |g|) + delta, w -= lr m / u.
+    """
+
+    block = AdamMaxConf
+    reads = ("delta",)
+    state_names = ("mean", "largest")
+
+    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
+        conf = self.conf.block(AdamMaxConf)
+        if conf.bias_correction:
+            lr /= 1 - conf.beta1**t
+        numbers = (lr, conf.beta1, conf.beta2, self.conf.delta, not conf.bias_correction)
+        self.ops.adamax(w, g, state["mean"], state["largest"], *numbers, prep)
+
+
+class LionConf(Conf):
+    """``lion_conf``."""
+
+    beta1: DecayRate = 0.9
+    """Weight of the mean of gradients in the direction of a step; the new gradient has the rest."""
+    beta2: DecayRate = 0.99
+    """Decay rate of the mean of gradients."""
+
+
+@UPDATERS.register()
+class Lion(Updater):
+    """w -= lr sign(b1 m + (1 - b1) g), then m = b2 m + (1 - b2) g, with decoupled weight decay.
+
+    Chen et al. (2023), Symbolic discovery of optimization algorithms. Weight decay is as in AdamW: w *= 1 - lr
+    weight_decay before the step. The paper takes a learning rate 3 to 10 times smaller than Adam's.
+    """
+
+    block = LionConf
+    decoupled_decay = True
+    state_names = ("mean",)
+
+    def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
+        conf, mean = self.conf.block(LionConf), state["mean"]
+        np.multiply(mean, conf.beta1, out=tmp)
+        np.multiply(g, 1 - conf.beta1, out=tmp2)
+        np.add(tmp, tmp2, out=tmp)
+        np.sign(tmp, out=tmp)
+        np.multiply(tmp, lr, out=tmp)
+        np.subtract(w, tmp, out=w)
+        np.multiply(mean, conf.beta2, out=mean)
+        np.multiply(g, 1 - conf.beta2, out=tmp2)
+        np.add(mean, tmp2, out=mean)
