@@ -17,7 +17,7 @@ from singa_dask.cli.output import echo
 from singa_dask.errors import ConfigError
 
 if TYPE_CHECKING:
-    from singa_dask.conf.describe import Part
+    from singa_dask.conf.describe import RegisteredPart
     from singa_dask.layers import Layer
 
 
@@ -126,7 +126,7 @@ INDENT = "  "
 MAX_COLUMNS = 120
 
 
-def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, Part]]:
+def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, RegisteredPart]]:
     """Return the parts of a name with their kinds; rarely there are several.
 
     Raises
@@ -135,14 +135,14 @@ def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, Part]]:
         There is none.
     """
     from singa_dask.api import REGISTRIES
-    from singa_dask.conf.describe import Part, parts_of
+    from singa_dask.conf.describe import RegisteredPart, parts_of
     from singa_dask.conf.explain import suggest_part
 
     if "." in name:  # module.Class; the last kind refuses what is of none
         for kind in kinds[:-1]:
             with contextlib.suppress(ConfigError):
-                return [(kind, Part(name, [], REGISTRIES[kind].find(name)))]
-        return [(kinds[-1], Part(name, [], REGISTRIES[kinds[-1]].find(name)))]
+                return [(kind, RegisteredPart(name, [], REGISTRIES[kind].find(name)))]
+        return [(kinds[-1], RegisteredPart(name, [], REGISTRIES[kinds[-1]].find(name)))]
     plain = name[1:] if name[:1] == "k" and name[1:2].isupper() else name
     parts = [(kind, part) for kind in kinds for part in parts_of(REGISTRIES[kind])]
     matches = [(kind, part) for kind, part in parts if plain in (part.name, *part.others)]
@@ -153,7 +153,7 @@ def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, Part]]:
     return matches
 
 
-def _described(kind: str, part: Part) -> dict[str, Any]:
+def _described(kind: str, part: RegisteredPart) -> dict[str, Any]:
     """Return all that is known of a part."""
     from singa_dask.conf.describe import docs_of, keys_of
     from singa_dask.layers import Layer
