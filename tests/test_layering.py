@@ -60,7 +60,7 @@ CONFINED = {
     "cupy_backends": GPU_FILES,
     "dask": {"comm", "runtime", "observe", "jobs", "estimators", "cli"},
     "distributed": {"comm", "runtime", "observe", "jobs", "estimators", "cli"},
-    "fsspec": {"data/fs/files.py", "data/fs/hdfs.py", "data/fs/host_files.py"},
+    "fsspec": {"data/fs/__init__.py", "data/fs/hdfs.py", "data/fs/host_files.py"},
     "prometheus_client": {"runtime/dashboard/prometheus.py"},
     "pydantic": {"conf"},
     "rich": {"observe", "cli"},

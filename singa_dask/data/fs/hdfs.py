@@ -326,7 +326,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         )
 
     def get_block_locations(self, path: str, start: int = 0, length: int | None = None) -> list[dict[str, Any]]:
-        """Return which hosts hold which bytes of a file; see `files.get_block_locations`."""
+        """Return which hosts hold which bytes of a file; see `fs.get_block_locations`."""
         cluster = self._connection
         addresses = [self._http] if self._http else web_addresses(cluster.netloc, cluster.settings)
         path = self._strip_protocol(path)

@@ -6,7 +6,6 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 
@@ -189,11 +188,11 @@ class Fetcher:
         fetch = self._fetches[block] = _Fetch(block, step, self._store.fetch_bytes(block), self._memory(block))
         with self._changed:
             self._in_flight += fetch.memory
-        # the context holds the gate of the job: a job that has ended ends its reads
+        # in a copy of this context, which knows whether the job has ended: then its reads end
         if self._decoders is not None and self._is_near(block):
-            self._decoders.submit(partial(copy_context().run, self._read_near, fetch), first)
+            self._decoders.submit(partial(self._read_near, fetch), first)
         else:
-            self._threads.submit(partial(copy_context().run, self._read, fetch, False), first)
+            self._threads.submit(partial(self._read, fetch, False), first)
         return fetch
 
     def _drop(self, fetch: _Fetch) -> None:
@@ -211,7 +210,7 @@ class Fetcher:
                 left = self._seconds_left(fetch)
                 if left is not None and left <= 0:
                     fetch.repeated = True
-                    self._threads.repeat(partial(copy_context().run, self._read, fetch, True))
+                    self._threads.repeat(partial(self._read, fetch, True))
                 else:
                     self._changed.wait(left)
 
@@ -259,7 +258,7 @@ class Fetcher:
             return
         with self._changed:
             fetch.repeated = True
-        self._decoders.submit(partial(copy_context().run, self._decode, fetch, data))
+        self._decoders.submit(partial(self._decode, fetch, data))
 
     def _read_near(self, fetch: _Fetch) -> None:
         """Read and decode a block that takes no request, unless that is no longer needed."""

@@ -182,7 +182,7 @@ class BlockReader:
         host_names: Collection[str] = (),
         fetcher: Fetcher | None = None,
     ) -> None:
-        self.store, self._policy, self._fetcher = store, policy, fetcher
+        self.store, self._policy, self.fetcher = store, policy, fetcher
         self.kept: OrderedDict[int, Arrays] = OrderedDict()
         self.bytes_read = self.bytes_local = 0
         self._locations, self._host_names = Locations(store.storage_options), host_names
@@ -264,7 +264,7 @@ class BlockReader:
             raise Aborted(f"{self.store.url}, block {block}: reading was cancelled.")
         bad: dict[int, str] = {}
         try:
-            arrays = self.store.read_block(block) if self._fetcher is None else self._fetcher.read_block(block)
+            arrays = self.store.read_block(block) if self.fetcher is None else self.fetcher.read_block(block)
         except Aborted:
             raise
         except Exception as error:
