@@ -6,7 +6,6 @@ import os
 import posixpath
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from singa_dask.data import fs
@@ -92,23 +91,20 @@ class RangeReader:
         self._view: memoryview | None = None
         self._reader: Any = None
         if local is not None:
-            self._open_map(local)
+            with fs.errors_name(url), local.open("rb") as file:
+                self._opened = os.fstat(file.fileno())
+                self.size: int = self._opened.st_size
+                # an empty file cannot be mapped
+                self._view = map_file(file) if self.size else memoryview(b"")
         elif hasattr(self._filesystem, "reader"):
             # one request to the NameNode, not one per read
             with fs.errors_name(url):
                 self._reader = self._filesystem.reader(self._path)
-            self.size: int = self._reader.size
+            self.size = self._reader.size
             self.version = version_of(self._info()) if self.cache else ""
         else:
             info = self._info()
             self.size, self.version = int(info["size"]), version_of(info)
-
-    def _open_map(self, path: Path) -> None:
-        with fs.errors_name(self.url), path.open("rb") as file:
-            self._opened = os.fstat(file.fileno())
-            self.size = self._opened.st_size
-            # an empty file cannot be mapped
-            self._view = map_file(file) if self.size else memoryview(b"")
 
     def read(self, offset: int, length: int) -> memoryview:
         """Return ``length`` bytes from ``offset`` on. Long reads go through the cache, if there is one.
@@ -120,22 +116,23 @@ class RangeReader:
         Aborted
             The job that this thread works for has ended.
         """
-        if self.cache is None or not self._can_cache(length):
+        cached = self._cached(offset, length)
+        if cached is None:
             return self.scan(offset, length)
-        return self.cache.read(self._key(offset, length), length, lambda: self.scan(offset, length))
+        cache, key = cached
+        return cache.read(key, length, lambda: self.scan(offset, length))
 
     def is_cached(self, offset: int, length: int) -> bool:
         """Return whether `read` takes no request: the file is mapped, or the cache holds the range."""
-        if self.cache is None or not self._can_cache(length):
-            return self.is_local
-        return self.cache.holds(self._key(offset, length))
+        cached = self._cached(offset, length)
+        return self.is_local if cached is None else cached[0].holds(cached[1])
 
-    def _can_cache(self, length: int) -> bool:
+    def _cached(self, offset: int, length: int) -> tuple[Cache, str] | None:
+        """Return the cache and the key of a range there; None if the range does not go through a cache."""
         # without a version, an entry could be of an older file
-        return bool(self.version) and length >= MIN_CACHED_BYTES
-
-    def _key(self, offset: int, length: int) -> str:
-        return key_of(self.url, self.size, self.version, offset, length)
+        if self.cache is None or not self.version or length < MIN_CACHED_BYTES:
+            return None
+        return self.cache, key_of(self.url, self.size, self.version, offset, length)
 
     def scan(self, offset: int, length: int) -> memoryview:
         """Read bypassing the cache, for reads that do not repeat."""

@@ -103,7 +103,7 @@ class Fetcher:
         self._in_flight = self._decoding = self._step = 0
         self._changed = threading.Condition()
 
-    def follow(self, ahead: LookAhead | None, step: int) -> None:
+    def follow(self, ahead: LookAhead, step: int) -> None:
         """Read the blocks of a look-ahead from now on; the batches from ``step`` on are read next.
 
         Blocks that were announced for earlier steps are dropped.
