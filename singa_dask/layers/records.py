@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.conf.model import Conf, Count, Field, Finding, Many, Positive, RegisteredName, Size, raw_value
-from singa_dask.data import STORES, Store, detect, fs, open_store, with_cache
+from singa_dask.data import STORES, Store, detect, fs, open_store
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.fs.decompression import DEFAULT_LIMIT_MB, with_limit
+from singa_dask.data.fs.decompression import DEFAULT_LIMIT_MB
 from singa_dask.data.stores.class_names import show_names
 from singa_dask.data.stores.opening import is_pattern
 from singa_dask.data.stores.store import backends_holding
@@ -172,8 +172,12 @@ def _has(data: Mapping[str, Any], key: str) -> bool:
 
 def options_of(conf: StoreConf) -> fs.Options:
     """Return the options of the filesystem, with those of the cache and the limit of decompression."""
-    cached = with_cache(conf.storage_options, None if conf.cache is None else conf.cache.model_dump())
-    return with_limit(cached, conf.max_decompressed_mb)
+    options = dict(conf.storage_options or {})
+    if conf.cache is not None:
+        options[fs.CACHE] = conf.cache.model_dump()
+    if conf.max_decompressed_mb != DEFAULT_LIMIT_MB:
+        options[fs.MAX_DECOMPRESSED] = conf.max_decompressed_mb
+    return options
 
 
 def open_records(

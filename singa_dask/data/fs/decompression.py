@@ -48,13 +48,6 @@ _HELD: weakref.WeakValueDictionary[int, _Held] = weakref.WeakValueDictionary()
 _ADDING = threading.Lock()
 
 
-def with_limit(storage_options: fs.Options, max_decompressed_mb: float) -> fs.Options:
-    """Return storage options with another limit, in 10**6 bytes; unchanged if it is the default."""
-    if max_decompressed_mb == DEFAULT_LIMIT_MB:
-        return storage_options
-    return {**(storage_options or {}), fs.MAX_DECOMPRESSED: max_decompressed_mb}
-
-
 def limit_of(storage_options: fs.Options) -> int:
     """Return the maximum number of bytes that a file, or a block of it, may decompress to."""
     return int((storage_options or {}).get(fs.MAX_DECOMPRESSED, DEFAULT_LIMIT_MB) * 1_000_000)

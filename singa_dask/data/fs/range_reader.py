@@ -47,11 +47,6 @@ def version_of(info: Mapping[str, Any]) -> str:
     return repr((info["size"], found)) if found else ""
 
 
-def with_cache(storage_options: fs.Options, cache: Mapping[str, Any] | None) -> fs.Options:
-    """Return storage options that enable a cache for remote reads; unchanged if ``cache`` is None."""
-    return storage_options if cache is None else {**(storage_options or {}), fs.CACHE: dict(cache)}
-
-
 class RangeReader:
     """Reads ranges of a file: views of a memory map if it is local, ranged reads otherwise.
 
