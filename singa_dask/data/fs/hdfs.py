@@ -199,7 +199,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
-            return [cls._strip_protocol(each) for each in path]
+            return [cls._strip_protocol(member) for member in path]
         match = re.fullmatch(r"(?:hdfs|viewfs)://[^/]*(/.*)?", str(path), re.DOTALL)
         return ((match[1] if match else str(path)) or "/").rstrip("/") or "/"
 

@@ -43,8 +43,8 @@ def version(url: str, storage_options: fs.Options = None) -> str:
 
 def version_of(info: Mapping[str, Any]) -> str:
     """Return the `version` of a file, of which a filesystem gave this ``info``."""
-    found = {name: str(info[name]) for name in VERSIONS if info.get(name) is not None}
-    return repr((info["size"], found)) if found else ""
+    values = {name: str(info[name]) for name in VERSIONS if info.get(name) is not None}
+    return repr((info["size"], values)) if values else ""
 
 
 class RangeReader:
@@ -215,12 +215,12 @@ def versions(urls: Iterable[str], storage_options: fs.Options = None) -> dict[st
     folders: dict[str, list[str]] = {}
     for url in urls:
         folders.setdefault(posixpath.dirname(url), []).append(url)
-    found: dict[str, str] = {}
+    known: dict[str, str] = {}
     for folder, members in folders.items():
         listed = _listed(folder, storage_options) if len(members) > 1 else {}
         for url in members:
-            found.update(_below(url, storage_options, listed.get(posixpath.basename(url))))
-    return found
+            known.update(_below(url, storage_options, listed.get(posixpath.basename(url))))
+    return known
 
 
 def _listed(folder: str, storage_options: fs.Options) -> dict[str, Mapping[str, Any]]:
@@ -228,7 +228,7 @@ def _listed(folder: str, storage_options: fs.Options) -> dict[str, Mapping[str, 
     filesystem, path = fs.resolve(folder or ".", storage_options)
     with fs.errors_name(folder):
         entries = filesystem.ls(path, detail=True)
-    return {posixpath.basename(each["name"].rstrip("/")): each for each in entries if not each.get("islink")}
+    return {posixpath.basename(entry["name"].rstrip("/")): entry for entry in entries if not entry.get("islink")}
 
 
 def _below(url: str, storage_options: fs.Options, info: Mapping[str, Any] | None) -> dict[str, str]:

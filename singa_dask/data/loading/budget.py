@@ -25,19 +25,19 @@ class MemoryLimit(NamedTuple):
 
     Attributes
     ----------
-    given : int or None
+    chosen : int or None
         Maximum bytes of a loader, if somebody chose them; else `DEFAULT_BYTES`, or more if blocks are large.
     share : int or None
-        What they can be at most if they are not given: the loader's share of the memory of this process, if known.
+        What they can be at most if nobody chose them: the loader's share of the memory of this process, if known.
     """
 
-    given: int | None = None
+    chosen: int | None = None
     share: int | None = None
 
     @property
     def start(self) -> int:
         """Maximum bytes, unless blocks need more."""
-        return self.given or min(DEFAULT_BYTES, self.share or DEFAULT_BYTES)
+        return self.chosen or min(DEFAULT_BYTES, self.share or DEFAULT_BYTES)
 
 
 class MemoryBudget:
@@ -143,11 +143,11 @@ class MemoryBudget:
         needed, bound = self._needed(), limit.start
         if needed <= bound:
             return bound
-        most = limit.given or limit.share
-        if most is None or (needed <= most and not limit.given):
+        most = limit.chosen or limit.share
+        if most is None or (needed <= most and not limit.chosen):
             return needed
         block, largest = self._largest, self._reading(self._largest)
-        says = "memory_mb allows" if limit.given else "the share of this reader of the memory of its process is"
+        says = "memory_mb allows" if limit.chosen else "the share of this reader of the memory of its process is"
         advice = "or write the records in smaller blocks" if largest > 2 * self.buffer_bytes else "or lower batchsize"
         raise DataError(
             f"{self._store.url}, block {block.id}: {block.n} records, {_mib(block.n * self._record)} MiB. Reading "

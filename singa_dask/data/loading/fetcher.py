@@ -111,7 +111,7 @@ class Fetcher:
         if ahead is not self._ahead:
             self._coming.clear()
         self._ahead, self._step = ahead, step
-        for fetch in [each for each in self._fetches.values() if each.step < step]:
+        for fetch in [fetch for fetch in self._fetches.values() if fetch.step < step]:
             self._drop(fetch)
         self._fill()
 

@@ -192,7 +192,7 @@ class _Matching:
 
     def __init__(self, sizes: Sequence[int], hosts: Sequence[Collection[int]], rooms: dict[int, int]) -> None:
         self.sizes = sizes
-        self.hosts = [sorted(host for host in each if host in rooms) for each in hosts]
+        self.hosts = [sorted(host for host in members if host in rooms) for members in hosts]
         self.host_of: dict[int, int] = {}
         self._room = dict(rooms)
         # by host and other host: blocks that could move there; entries of blocks that have moved are stale

@@ -381,7 +381,7 @@ class BlockReader:
             n = blocks[block].n
             self.block(block)
             bad = self.bad.get(block, {})
-            good = next((each for each in range(0 if step else row + 1, n) if each not in bad), None)
+            good = next((at for at in range(0 if step else row + 1, n) if at not in bad), None)
             if good is not None:
                 return int(self.store.starts[block]) + good
             passed += n if step else 0

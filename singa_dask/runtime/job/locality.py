@@ -80,9 +80,9 @@ def survey(
 
 def _survey_stores(job: str, resume: str | None) -> Surveyed:
     net = build_nets(JobConf.from_json(job, REGISTRIES))[Phase.TRAIN]
-    found = {layer.name: layer.survey() for layer in net.layers if isinstance(layer, StoreInput)}
-    asked = {name: each for name, each in found.items() if each is not None}
-    located = {name: each for name, each in asked.items() if any(each.hosts)}
+    surveys = {layer.name: layer.survey() for layer in net.layers if isinstance(layer, StoreInput)}
+    asked = {name: survey for name, survey in surveys.items() if survey is not None}
+    located = {name: survey for name, survey in asked.items() if any(survey.hosts)}
     assignments = Checkpoint(resume).deals if resume else {}
     return Surveyed(located, sorted(asked.keys() - located.keys()), assignments)
 
@@ -135,14 +135,14 @@ class Locality:
         self._net = build_nets(job)[Phase.TRAIN]
         self._net.context.deals = surveyed.assignments
         layers = {layer.name: layer for layer in self._net.layers if isinstance(layer, StoreInput)}
-        storage = sorted({host for found in surveyed.stores.values() for hosts in found.hosts for host in hosts})
+        storage = sorted({host for store in surveyed.stores.values() for hosts in store.hosts for host in hosts})
         kept_by = {address: frozenset(h for h in storage if same_host(h, names[address])) for address in names}
         hosts = sorted({held for held in kept_by.values() if held}, key=sorted)
         self._n_hosts = len(hosts)
         self._host_of = {address: hosts.index(held) if held else -1 for address, held in kept_by.items()}
         numbers = {host: [k for k, held in enumerate(hosts) if host in held] for host in storage}
         self._layers = {
-            name: (layers[name], _Blocks(found, numbers)) for name, found in sorted(surveyed.stores.items())
+            name: (layers[name], _Blocks(store, numbers)) for name, store in sorted(surveyed.stores.items())
         }
         self._assigned = [name for name in self._layers if fresh and layers[name].store_conf.shuffle == "block"]
         self._n_workers = [sum(unit.kind == "worker" for unit in units) for units in layout.processes]
