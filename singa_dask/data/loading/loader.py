@@ -21,7 +21,7 @@ import numpy.typing as npt
 from singa_dask.data import fs
 from singa_dask.data.fs.io_threads import decode_threads, io_threads
 from singa_dask.data.fs.mapped_file import FAULT_BYTES, note_read
-from singa_dask.data.loading.budget import MemoryBudget, MemoryLimit
+from singa_dask.data.loading.budget import MemoryBudget
 from singa_dask.data.loading.fetcher import Fetcher, LookAhead
 from singa_dask.data.loading.reader import BadLog, BadPolicy, BadRecord, BlockReader, empty_arrays
 from singa_dask.data.order.sampler import Sampler
@@ -116,9 +116,9 @@ class Loader:
         self.name = name
         self.prefetch = prefetch
         self.wait_s = 0.0
-        limit, policy = MemoryLimit(bytes_bound, share), policy or BadPolicy()
+        policy = policy or BadPolicy()
         decodes_ahead = prefetch and isinstance(store, RangeStore) and store.decodes_ahead
-        self.budget = MemoryBudget(limit, store, sampler, n_workers, in_flight_bytes, decodes_ahead)
+        self.budget = MemoryBudget(bytes_bound, share, store, sampler, n_workers, in_flight_bytes, decodes_ahead)
         self.bad = BadLog(store.url, policy.max_records(store.count), store.truncation)
         self._fetcher: Fetcher | None = None
         if isinstance(store, RangeStore) and (store.remote or decodes_ahead):
