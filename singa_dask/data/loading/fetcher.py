@@ -152,7 +152,7 @@ class Fetcher:
             self._changed.wait_for(lambda: not self._decoding)
 
     def wake(self) -> None:
-        """Let a waiting thread look at ``cancelled``. Any thread may call it."""
+        """Make a waiting thread look at ``cancelled``. Any thread may call it."""
         with self._changed:
             self._changed.notify_all()
 
@@ -190,6 +190,7 @@ class Fetcher:
             self._in_flight += fetch.memory
         # in a copy of this context, which knows whether the job has ended: then its reads end
         if self._decoders is not None and self._is_near(block):
+            fetch.repeated = True
             self._decoders.submit(partial(self._read_near, fetch), first)
         else:
             self._threads.submit(partial(self._read, fetch, False), first)
@@ -216,8 +217,10 @@ class Fetcher:
 
     def _seconds_left(self, fetch: _Fetch) -> float | None:
         """Return the time until a block is late; None if it will not be read again."""
-        late_s = None if fetch.repeated or fetch.started is None else self._threads.late_after(fetch.length)
-        return None if late_s is None or fetch.started is None else fetch.started + late_s - time.monotonic()
+        if fetch.repeated or fetch.started is None:
+            return None
+        late_s = self._threads.late_after(fetch.length)
+        return None if late_s is None else fetch.started + late_s - time.monotonic()
 
     # -- methods of the reading threads ---------------------------------------------------------------
 
@@ -255,16 +258,13 @@ class Fetcher:
             return
         if self._decoders is None:
             self._end(fetch, data, None)
-            return
-        with self._changed:
+        else:
             fetch.repeated = True
-        self._decoders.submit(partial(self._decode, fetch, data))
+            self._decoders.submit(partial(self._decode, fetch, data))
 
     def _read_near(self, fetch: _Fetch) -> None:
         """Read and decode a block that takes no request, unless that is no longer needed."""
         if self._begin(fetch):
-            with self._changed:
-                fetch.repeated = True
             self._decode(fetch, None)
 
     def _decode(self, fetch: _Fetch, data: list[memoryview] | None) -> None:
