@@ -75,16 +75,12 @@ def wait_for_lock(file: IO[Any], wait_s: float, progress: Callable[[], object] =
     return True
 
 
-def network_filesystem(path: Path, mounts: str | None = None) -> str:
+def network_filesystem(path: Path) -> str:
     """Return the type of the file system of a directory if it is shared by several hosts; empty if local or unknown.
 
-    Parameters
-    ----------
-    mounts : str, optional
-        Text of ``/proc/self/mounts``, which is read if not given. Systems without it know no network file systems.
+    Systems without ``/proc/self/mounts`` know no network file systems.
     """
-    if mounts is None:
-        mounts = MOUNTS.read_text(errors="replace") if MOUNTS.exists() else ""
+    mounts = MOUNTS.read_text(errors="replace") if MOUNTS.exists() else ""
     target, longest, kind = path.resolve(), -1, ""
     for line in mounts.splitlines():
         _, place, kind_there = line.split()[:3]
