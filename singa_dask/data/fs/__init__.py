@@ -248,7 +248,7 @@ def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]
 def create(url: str, data: bytes, storage_options: Options = None) -> bool:
     """Write a file that is not there; return False if it is, also when others create it at the same moment.
 
-    Of a filesystem without files that are created exclusively, the one that looks last finds out.
+    Where a filesystem cannot create files exclusively, the process that looks last finds out.
     """
     with _resolved(url, storage_options) as (filesystem, path):
         filesystem.makedirs(hdfs.parent(filesystem, path), exist_ok=True)

@@ -428,7 +428,7 @@ def _is_web(filesystem: Any) -> bool:
 
 
 def set_timeout(filesystem: Any) -> None:
-    """Let requests of a filesystem on WebHDFS end after `TIMEOUT_S`; others are left as they are."""
+    """Limit requests of a filesystem on WebHDFS to `TIMEOUT_S`; leave others as they are."""
     if _is_web(filesystem) and not isinstance(filesystem.session.request, functools.partial):
         filesystem.session.request = functools.partial(filesystem.session.request, timeout=TIMEOUT_S)
 

@@ -188,7 +188,7 @@ class HdfsConnection:
             return self._clients[key]
 
     def _use_other_namenode(self, order: tuple[str, ...]) -> None:
-        """Let the next calls begin with another NameNode, unless another thread has changed ``order`` already."""
+        """Begin the next calls with another NameNode, unless another thread has changed ``order`` already."""
         with _LOCK:
             if order == self._namenodes:
                 self._namenodes = (*order[1:], *order[:1])

@@ -283,7 +283,7 @@ class PartFolders:
         return self.root / token / name
 
     def write(self, token: str, name: str, write: Callable[[Path], T]) -> tuple[Path, T]:
-        """Let ``write`` write a file, or none, which then gets its name; return its path, and what ``write`` returned.
+        """Call ``write`` to write a file, or none, and give the file its name; return its path, and what ``write`` returned.
 
         Raises
         ------

@@ -310,7 +310,7 @@ def _write_on_host(
 ) -> list[Any]:
     """Write a partition on the host of this Dask worker; a task. Return the fields of its `PartFile`.
 
-    Of a partition without records there is no file.
+    A partition without records has no file.
 
     Parameters
     ----------
