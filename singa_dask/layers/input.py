@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
@@ -18,10 +18,9 @@ import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Field, Size
-from singa_dask.data import Arrays, BadPolicy, Loader, Sampler, Store, Survey, fs, random_skip
+from singa_dask.data import Arrays, BadPolicy, Loader, Sampler, Store, Survey, fs, open_store, random_skip
 from singa_dask.data.codecs.labels import find_wrong_label, find_wrong_weight
 from singa_dask.data.codecs.scaling import Scaling
-from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.loading.slabs import Batch
 from singa_dask.data.order.sampler import advanced
 from singa_dask.data.order.shuffle import GroupRecords
@@ -35,9 +34,10 @@ from singa_dask.layers.records import (
     in_layout,
     open_named,
     open_records,
-    open_text,
+    open_table,
     options_of,
     read_statistic,
+    stored_shape,
     with_column_shape,
 )
 from singa_dask.ops.contract import Array
@@ -304,7 +304,6 @@ class StoreInput(StoreReader):
     default_backend: ClassVar[str | None] = None
     label_column = ""
     """Name of the label to read, if records have several."""
-    open_plain: ClassVar[Callable[..., Store]] = staticmethod(open_records)
     n_records: int | None = None
     """Records of the store, once `check_source` or `count` has opened it."""
     passed = 0
@@ -406,15 +405,16 @@ class StoreInput(StoreReader):
 
     def open_store(self, url: str, backend: str | None) -> Store:
         """Open a store as this type of layer reads it, with named columns in the order of the training data."""
-        conf, options = self.store_conf, options_of(self.store_conf)
+        conf = self.store_conf
+        # what the training net has learned of the columns of a table; None if this layer learns it
+        facts = self.context.class_names.table_of(self.conf_name, self.context.phase == Phase.TRAIN)
         if conf.is_table:
-            return open_records(conf, url, backend, options, self._table_facts)
-        plain = partial(self.open_plain, conf, url, backend, options)
-        return open_named(conf, url, backend, options, self._table_facts(), plain)
+            return open_table(conf, url, backend, facts)
+        return open_named(conf, url, backend, facts, partial(self.open_plain, url, backend))
 
-    def _table_facts(self) -> TableFacts | None:
-        """Return what the training net has learned of the columns of a table; None if this layer learns it."""
-        return self.context.class_names.table_of(self.conf_name, self.context.phase == Phase.TRAIN)
+    def open_plain(self, url: str, backend: str | None) -> Store:
+        """Open records that are no table with named columns."""
+        return open_records(self.store_conf, url, backend)
 
     def check_source(self) -> None:
         """Compare the stores with what the job says about them, before anything runs.
@@ -597,7 +597,19 @@ class CSVInput(StoreInput):
     """
 
     default_backend = "csv"
-    open_plain = staticmethod(open_text)
+
+    def open_plain(self, url: str, backend: str | None) -> Store:
+        conf = self.store_conf
+        return open_store(
+            url,
+            backend,
+            options_of(conf),
+            truncated=conf.on_error != "raise",
+            separator=conf.separator,
+            has_label=conf.has_label,
+            shape=stored_shape(conf),
+            header=conf.header,
+        )
 
 
 class _TableInput(StoreInput):

@@ -184,24 +184,14 @@ def options_of(conf: StoreConf) -> fs.Options:
     return with_limit(cached, conf.max_decompressed_mb)
 
 
-def open_records(
-    conf: StoreConf,
-    url: str,
-    backend: str | None,
-    storage_options: fs.Options,
-    facts: Callable[[], TableFacts | None] = lambda: None,
-) -> Store:
-    """Open a store with the options that ``store_conf`` has for its format.
-
-    ``facts`` is only called for a table with named columns: it returns what is known of the training data.
+def open_records(conf: StoreConf, url: str, backend: str | None) -> Store:
+    """Open records that are no table with named columns, with the options that ``store_conf`` has for their format.
 
     Raises
     ------
     DataError
-        It cannot be opened, or does not take one of the options.
+        They cannot be opened, or the format does not take one of the options.
     """
-    if conf.is_table:
-        return _open_table(conf, url, backend, storage_options, facts())
     image = {"resize": conf.resize, "channels": conf.channels} if conf.resize or conf.channels != 3 else {}
     if (image or conf.user_conf) and not backend and not is_pattern(url):
         backend = detect(url, conf.storage_options)
@@ -210,12 +200,17 @@ def open_records(
         raise DataError(f"{url}: {message} Known: {', '.join(backends_holding('images'))}.")
     if conf.user_conf and backend:
         _check_keywords(backend, url, conf.user_conf)
-    return open_store(url, backend, storage_options, truncated=conf.on_error != "raise", **image, **conf.user_conf)
+    return open_store(url, backend, options_of(conf), truncated=conf.on_error != "raise", **image, **conf.user_conf)
 
 
-def _open_table(
-    conf: StoreConf, url: str, backend: str | None, storage_options: fs.Options, facts: TableFacts | None
-) -> Store:
+def open_table(conf: StoreConf, url: str, backend: str | None, facts: TableFacts | None) -> Store:
+    """Open a table with named columns as ``store_conf`` describes it; ``facts`` is what is known of the training data.
+
+    Raises
+    ------
+    DataError
+        It cannot be opened, or is none.
+    """
     table_format = STORES.find(backend).table_format if backend else ""
     if backend and backend != "table" and not table_format:
         keys = "features, label, target, weight, missing and categories"
@@ -225,7 +220,7 @@ def _open_table(
         conf = conf.model_copy(update={"features": list(facts.features)})
     return TableStore(
         url,
-        storage_options,
+        options_of(conf),
         conf.features,
         conf.label_columns,
         conf.target,
@@ -249,26 +244,6 @@ def with_column_shape(conf: StoreConf) -> StoreConf:
     if conf.shape or not conf.features or has_pattern or conf.categories.keys() & set(conf.features):
         return conf
     return conf.model_copy(update={"shape": [len(conf.features)]})
-
-
-def open_text(conf: StoreConf, url: str, backend: str | None, storage_options: fs.Options) -> Store:
-    """Open records of text lines without named columns as ``store_conf`` describes them.
-
-    Raises
-    ------
-    DataError
-        It cannot be opened.
-    """
-    return open_store(
-        url,
-        backend,
-        storage_options,
-        truncated=conf.on_error != "raise",
-        separator=conf.separator,
-        has_label=conf.has_label,
-        shape=stored_shape(conf),
-        header=conf.header,
-    )
 
 
 # -- shapes ------------------------------------------------------------------------------------------
@@ -388,12 +363,7 @@ logger = logging.getLogger(__name__)
 
 
 def open_named(
-    conf: StoreConf,
-    url: str,
-    backend: str | None,
-    storage_options: fs.Options,
-    facts: TableFacts | None,
-    plain: Callable[[], Store],
+    conf: StoreConf, url: str, backend: str | None, facts: TableFacts | None, plain: Callable[[], Store]
 ) -> Store:
     """Open records as ``plain`` does, or if they have named columns in another order, by the names of ``facts``.
 
@@ -413,9 +383,7 @@ def open_named(
         failure = error
     if store is not None and store.table_facts is not None and store.table_facts.names == facts.names:
         return store
-    with contextlib.suppress(DataError):
-        backend = backend or detect(url, storage_options)
-    named = _open_by_name(conf, url, backend or "", storage_options, facts, store)
+    named = _open_by_name(conf, url, backend, facts, store)
     if store is None:
         if named is None:
             raise failure
@@ -433,32 +401,29 @@ def _warn_once(url: str) -> None:
 
 
 def _open_by_name(
-    conf: StoreConf, url: str, backend: str, storage_options: fs.Options, facts: TableFacts, plain: Store | None
+    conf: StoreConf, url: str, backend: str | None, facts: TableFacts, plain: Store | None
 ) -> Store | None:
     """Open the columns of ``facts``; None if the records have no names, or the format reads no columns by name.
 
     ``plain`` are the records by position, None if they cannot be opened so.
     """
-    if backend == "jsonl" and "features" not in conf.user_conf and (plain is None or plain.table_facts is not None):
-        return JsonLinesStore(url, storage_options, facts.features, **conf.user_conf)
-    kind = STORES.find(backend).table_format if backend in STORES.names() else ""
-    names: tuple[str, ...] = ()
-    if kind == "csv" and conf.header is not False:
-        names = _header(url, storage_options, conf.separator)
-    if not names and (kind != "parquet" or plain is not None):
-        return None
-    labels = list(facts.labels) or [name for name in names[:1] if name not in facts.features]
-    columns = {"features": list(facts.features), "label": labels if conf.has_label else []}
-    return open_records(conf.model_copy(update=columns), url, kind, storage_options, lambda: facts)
-
-
-def _header(url: str, storage_options: fs.Options, separator: str) -> tuple[str, ...]:
-    """Return the names in the first line of a CSV file; empty if it has none."""
+    options = options_of(conf)
     with contextlib.suppress(DataError):
-        part = CsvPart(table_files(url, storage_options)[0].url, storage_options, separator, BLOCK_BYTES, False)
-        part.source.close()
-        return tuple(part.names)
-    return ()
+        backend = backend or detect(url, options)
+    if backend == "jsonl" and "features" not in conf.user_conf and (plain is None or plain.table_facts is not None):
+        return JsonLinesStore(url, options, facts.features, **conf.user_conf)
+    kind = STORES.find(backend).table_format if backend and backend in STORES.names() else ""
+    header: list[str] = []
+    if kind == "csv" and conf.header is not False:
+        with contextlib.suppress(DataError):
+            part = CsvPart(table_files(url, options)[0].url, options, conf.separator, BLOCK_BYTES, False)
+            part.source.close()
+            header = list(part.names)
+    if not header and (kind != "parquet" or plain is not None):
+        return None
+    labels = list(facts.labels) or [name for name in header[:1] if name not in facts.features]
+    columns = {"features": list(facts.features), "label": labels if conf.has_label else []}
+    return open_table(conf.model_copy(update=columns), url, kind, facts)
 
 
 def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType) -> Array | float | None:
