@@ -403,18 +403,18 @@ class StoreInput(StoreReader):
 
     # -- the store -------------------------------------------------------------------------------
 
-    def open_store(self, url: str, backend: str | None) -> Store:
-        """Open a store as this type of layer reads it, with named columns in the order of the training data."""
-        conf = self.store_conf
+    def open_store(self) -> Store:
+        """Open the store as this type of layer reads it, with named columns in the order of the training data."""
+        conf, backend = self.store_conf, self.store_conf.backend or self.default_backend
         # what the training net has learned of the columns of a table; None if this layer learns it
         facts = self.context.class_names.table_of(self.conf_name, self.context.phase == Phase.TRAIN)
         if conf.is_table:
-            return open_table(conf, url, backend, facts)
-        return open_named(conf, url, backend, facts, partial(self.open_plain, url, backend))
+            return open_table(conf, backend, facts)
+        return open_named(conf, backend, facts, partial(self.open_plain, backend))
 
-    def open_plain(self, url: str, backend: str | None) -> Store:
+    def open_plain(self, backend: str | None) -> Store:
         """Open records that are no table with named columns."""
-        return open_records(self.store_conf, url, backend)
+        return open_records(self.store_conf, backend)
 
     def check_source(self) -> None:
         """Compare the stores with what the job says about them, before anything runs.
@@ -426,8 +426,7 @@ class StoreInput(StoreReader):
         """
         problems = []
         try:
-            with self.open_checked() as store:
-                self.n_records = store.count
+            self.count()
         except DataError as error:
             problems.append(Problem(("store_conf", "path"), str(error)))
         for key in ("mean_file", "std_file"):
@@ -440,16 +439,16 @@ class StoreInput(StoreReader):
 
     def open_checked(self) -> Store:
         """Open the store, compared with the job and the training data; errors are those of `survey`."""
-        conf = self.store_conf
-        store = self.open_store(conf.path, conf.backend or self.default_backend)
+        store, known, learns = self.open_store(), self.context.class_names, self.context.phase == Phase.TRAIN
         try:
-            self._labels = self._match_labels(store)
-            self.context.class_names.match_table(self.conf_name, store, self.context.phase == Phase.TRAIN)
+            required = self.store_conf.needs_label
+            self._labels = known.match(self.conf_name, store, learns, required, self.label_column)
+            known.match_table(self.conf_name, store, learns)
             self._check_records(store)
         except DataError:
             store.close()
             raise
-        if conf.standardise:
+        if self.store_conf.standardise:
             store.widen()
         return store
 
@@ -465,14 +464,9 @@ class StoreInput(StoreReader):
 
     def read_class_names(self) -> tuple[str, ...]:
         """Open the store, and return the names of its classes."""
-        with self.open_store(self.store_conf.path, self.store_conf.backend or self.default_backend) as store:
+        with self.open_store() as store:
             self.context.class_names.match_table(self.conf_name, store, learns=True)
             return find_label(store, self.label_column)[1]
-
-    def _match_labels(self, store: Store) -> LabelMatch:
-        known, name = self.context.class_names, self.conf_name
-        learns, required = self.context.phase == Phase.TRAIN, self.store_conf.needs_label
-        return known.match(name, store, learns, required, self.label_column)
 
     def _check_labels(self, store: Store) -> None:
         """Check that the net reads one label of each record, and that the class numbers of a job are for one label."""
@@ -598,10 +592,10 @@ class CSVInput(StoreInput):
 
     default_backend = "csv"
 
-    def open_plain(self, url: str, backend: str | None) -> Store:
+    def open_plain(self, backend: str | None) -> Store:
         conf = self.store_conf
         return open_store(
-            url,
+            conf.path,
             backend,
             options_of(conf),
             truncated=conf.on_error != "raise",

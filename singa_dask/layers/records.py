@@ -184,7 +184,7 @@ def options_of(conf: StoreConf) -> fs.Options:
     return with_limit(cached, conf.max_decompressed_mb)
 
 
-def open_records(conf: StoreConf, url: str, backend: str | None) -> Store:
+def open_records(conf: StoreConf, backend: str | None) -> Store:
     """Open records that are no table with named columns, with the options that ``store_conf`` has for their format.
 
     Raises
@@ -193,17 +193,19 @@ def open_records(conf: StoreConf, url: str, backend: str | None) -> Store:
         They cannot be opened, or the format does not take one of the options.
     """
     image = {"resize": conf.resize, "channels": conf.channels} if conf.resize or conf.channels != 3 else {}
-    if (image or conf.user_conf) and not backend and not is_pattern(url):
-        backend = detect(url, conf.storage_options)
+    if (image or conf.user_conf) and not backend and not is_pattern(conf.path):
+        backend = detect(conf.path, conf.storage_options)
     if image and not (backend and STORES.find(backend).holds == "images"):
         message = "resize and channels are for image files. Convert with --resize, or give a backend of images."
-        raise DataError(f"{url}: {message} Known: {', '.join(backends_holding('images'))}.")
+        raise DataError(f"{conf.path}: {message} Known: {', '.join(backends_holding('images'))}.")
     if conf.user_conf and backend:
-        _check_keywords(backend, url, conf.user_conf)
-    return open_store(url, backend, options_of(conf), truncated=conf.on_error != "raise", **image, **conf.user_conf)
+        _check_keywords(backend, conf.path, conf.user_conf)
+    return open_store(
+        conf.path, backend, options_of(conf), truncated=conf.on_error != "raise", **image, **conf.user_conf
+    )
 
 
-def open_table(conf: StoreConf, url: str, backend: str | None, facts: TableFacts | None) -> Store:
+def open_table(conf: StoreConf, backend: str | None, facts: TableFacts | None) -> Store:
     """Open a table with named columns as ``store_conf`` describes it; ``facts`` is what is known of the training data.
 
     Raises
@@ -214,12 +216,12 @@ def open_table(conf: StoreConf, url: str, backend: str | None, facts: TableFacts
     table_format = STORES.find(backend).table_format if backend else ""
     if backend and backend != "table" and not table_format:
         keys = "features, label, target, weight, missing and categories"
-        raise DataError(f"{url}: {keys} are for tables with named columns, in csv or parquet, not for {backend}.")
+        raise DataError(f"{conf.path}: {keys} are for tables with named columns, in csv or parquet, not for {backend}.")
     if facts is not None and not conf.features:
         # without others that this table may have, in the order of the training data
         conf = conf.model_copy(update={"features": list(facts.features)})
     return TableStore(
-        url,
+        conf.path,
         options_of(conf),
         conf.features,
         conf.label_columns,
@@ -362,9 +364,7 @@ def _check_keywords(backend: str, url: str, user_conf: Mapping[str, Any]) -> Non
 logger = logging.getLogger(__name__)
 
 
-def open_named(
-    conf: StoreConf, url: str, backend: str | None, facts: TableFacts | None, plain: Callable[[], Store]
-) -> Store:
+def open_named(conf: StoreConf, backend: str | None, facts: TableFacts | None, plain: Callable[[], Store]) -> Store:
     """Open records as ``plain`` does, or if they have named columns in another order, by the names of ``facts``.
 
     Columns that the net does not read are passed over. Records without names are taken by position.
@@ -376,14 +376,14 @@ def open_named(
     """
     if facts is None:
         return plain()
-    store, failure = None, DataError(url)
+    store, failure = None, DataError(conf.path)
     try:
         store = plain()
     except DataError as error:
         failure = error
     if store is not None and store.table_facts is not None and store.table_facts.names == facts.names:
         return store
-    named = _open_by_name(conf, url, backend, facts, store)
+    named = _open_by_name(conf, backend, facts, store)
     if store is None:
         if named is None:
             raise failure
@@ -391,7 +391,7 @@ def open_named(
     if named is not None:
         store.close()
     elif store.table_facts is None and "data" in store.schema:
-        _warn_once(url)
+        _warn_once(conf.path)
     return named or store
 
 
@@ -400,30 +400,28 @@ def _warn_once(url: str) -> None:
     logger.warning("%s: no names of columns, so they are taken in the order of the training data", url)
 
 
-def _open_by_name(
-    conf: StoreConf, url: str, backend: str | None, facts: TableFacts, plain: Store | None
-) -> Store | None:
+def _open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain: Store | None) -> Store | None:
     """Open the columns of ``facts``; None if the records have no names, or the format reads no columns by name.
 
     ``plain`` are the records by position, None if they cannot be opened so.
     """
     options = options_of(conf)
     with contextlib.suppress(DataError):
-        backend = backend or detect(url, options)
+        backend = backend or detect(conf.path, options)
     if backend == "jsonl" and "features" not in conf.user_conf and (plain is None or plain.table_facts is not None):
-        return JsonLinesStore(url, options, facts.features, **conf.user_conf)
+        return JsonLinesStore(conf.path, options, facts.features, **conf.user_conf)
     kind = STORES.find(backend).table_format if backend and backend in STORES.names() else ""
     header: list[str] = []
     if kind == "csv" and conf.header is not False:
         with contextlib.suppress(DataError):
-            part = CsvPart(table_files(url, options)[0].url, options, conf.separator, BLOCK_BYTES, False)
+            part = CsvPart(table_files(conf.path, options)[0].url, options, conf.separator, BLOCK_BYTES, False)
             part.source.close()
             header = list(part.names)
     if not header and (kind != "parquet" or plain is not None):
         return None
     labels = list(facts.labels) or [name for name in header[:1] if name not in facts.features]
     columns = {"features": list(facts.features), "label": labels if conf.has_label else []}
-    return open_table(conf.model_copy(update=columns), url, kind, facts)
+    return open_table(conf.model_copy(update=columns), kind, facts)
 
 
 def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType) -> Array | float | None:
