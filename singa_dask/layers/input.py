@@ -139,7 +139,7 @@ class StoreReader(InputLayer):
 
     @contextmanager
     def _waiting(self, what: str = "") -> Iterator[None]:
-        """Let the gate say what the thread waits for."""
+        """Tell the gate what the thread waits for."""
         self.context.gate.waiting_for = (f"records of layer {self.conf_name}{what}", time.monotonic())
         yield
         self.context.gate.waiting_for = None
