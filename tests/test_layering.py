@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "singa_dask"
-MAX_LINES = 400
+MAX_LINES = 800
 
 LEVELS = {
     "cli": 14,
@@ -36,6 +36,7 @@ LEVELS = {
     "modules": 1,
     "lazy": 1,
     "paths": 1,
+    "arrays": 0,
     "gate": 1,
     "errors": 0,
     "redaction": -1,
@@ -60,8 +61,8 @@ CONFINED = {
     "cupy_backends": GPU_FILES,
     "dask": {"comm", "runtime", "observe", "jobs", "estimators", "cli"},
     "distributed": {"comm", "runtime", "observe", "jobs", "estimators", "cli"},
-    "fsspec": {"data/fs/files.py", "data/fs/hdfs.py", "data/fs/hdfs_clients.py", "data/fs/host_files.py"},
-    "prometheus_client": {"runtime/dashboard/prometheus.py"},
+    "fsspec": {"data/fs/files.py", "data/fs/hdfs.py", "data/fs/host_files.py"},
+    "prometheus_client": {"runtime/dashboard/pages.py"},
     "pydantic": {"conf"},
     "rich": {"observe", "cli"},
     "sklearn": {"estimators"},
@@ -183,9 +184,11 @@ def test_no_import_is_relative() -> None:
 
 
 def test_no_import_of_ours_inside_a_function() -> None:
+    """Verbs import what they need, once they are called, so that help is shown at once."""
     wrong = [
         f"{shown(path)}:{node.lineno}: {name}"
         for path in FILES
+        if room_of(path) != "cli"
         for function in nodes(path)
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
@@ -196,7 +199,10 @@ def test_no_import_of_ours_inside_a_function() -> None:
 
 
 def test_files_are_short() -> None:
-    files = [*FILES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "examples").rglob("*.py"))]
+    files = [
+        *FILES,
+        *(path for folder in ("tests", "benchmarks", "examples") for path in sorted((ROOT / folder).rglob("*.py"))),
+    ]
     sizes = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in files}
     assert {name: size for name, size in sizes.items() if size > MAX_LINES} == {}
 

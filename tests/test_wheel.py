@@ -33,9 +33,9 @@ def run(command: Sequence[object], cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel from a copy of what git tracks."""
+    """Build the source distribution from a copy of what git tracks, and the wheel from that."""
     copy = copy_repository(tmp_path_factory.mktemp("source") / "copy")
-    run([sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "-q", "-w", "dist"], copy)
+    run([sys.executable, "-m", "build"], copy)
     (made,) = (copy / "dist").glob("singa_dask-*.whl")
     return made
 

@@ -16,7 +16,7 @@ from mkdocs.structure.files import File, Files
 from singa_dask.api import REGISTRIES
 from singa_dask.cli import main
 from singa_dask.conf import schema
-from singa_dask.conf.describe import docs_of, parts_of
+from singa_dask.conf.describe import docs_of, parts_of, schema_of
 from singa_dask.registry import Registry
 
 CODE = re.compile(r"(`+[^`]+`+)")
@@ -159,7 +159,9 @@ def parts(registry: Registry[Any], level: str = "##") -> str:
         if part.others:
             text.append(f"Also called {', '.join(f'`{name}`' for name in part.others)}.\n")
         block = getattr(part.cls, "block", None)
-        if block:
+        if block and registry is REGISTRIES["store"]:
+            text.append(table(("key", "type", "default", "meaning"), rows(schema_of(block))))
+        elif block:
             text.append(f"Its keys are those of [`{block.block_key}`](job.md#{block.__name__}).\n")
     return "\n".join(text)
 

@@ -1,20 +1,81 @@
-"""The cluster that a verb asks for: ``--workers``, ``--scheduler``, ``--scheduler-file`` and ``--wait``."""
+"""The cluster that a verb asks for, and the signals that stop a program, hidden from its child processes."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from multiprocessing import resource_tracker
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from singa_dask import runtime
-from singa_dask.cli.echo import echo
-from singa_dask.cli.signals import hidden_from_children
+from singa_dask.cli.output import echo
 
 if TYPE_CHECKING:
     from distributed import Client
+
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, a polite kill, and the end of the terminal."""
+
+
+@contextlib.contextmanager
+def hidden_from_children() -> Iterator[None]:
+    """Hide `STOPS` from processes that are started meanwhile, and from their children.
+
+    A terminal sends Ctrl-C to every process of the program, and so do ``timeout`` and batch systems with SIGTERM; the
+    program alone is to act on it. One that comes meanwhile is seen at the end.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    # it makes some of them visible again: when it starts by itself, on the first process, that would see them
+    resource_tracker.ensure_running()
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+
+
+class Signals:
+    """Handles `STOPS` while a job runs: it calls a function with the name of each signal.
+
+    Before there is one a signal ends the program. With SIGHUP ignored, as ``nohup`` has it, it stays so.
+    """
+
+    def __init__(self) -> None:
+        self._act: Callable[[str], object] | None = None
+        self._before: dict[int, Any] = {}
+        self._received = 0
+
+    def __enter__(self) -> Signals:
+        for number in STOPS:
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def hand_to(self, act: Callable[[str], object]) -> None:
+        """Let a function act on signals from now on; it is called in a signal handler."""
+        self._act = act
+        # what the handler raises is lost where a destructor or a callback of C runs
+        if self._received:
+            raise SystemExit(128 + self._received)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if self._act is not None:
+            self._act(name)
+            return
+        if not self._received:
+            click.echo(f"{name}: stopped before the job had started.", err=True)
+        self._received = number
+        raise SystemExit(128 + number)
 
 
 def patience_of(seconds: float, quiet: bool) -> runtime.Patience:

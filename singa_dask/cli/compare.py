@@ -1,13 +1,17 @@
-"""``compare``: run one job under several topologies, and write what each has reached."""
+"""``compare``: run one job under several topologies, one after the other, and write a report."""
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import signal
 
 import click
 
-from singa_dask.cli.loading import does
-from singa_dask.cli.options import scheduler_options
+from singa_dask import observe
+from singa_dask.cli.clusters import Signals, patience_of
+from singa_dask.cli.options import CPU, scheduler_options
+from singa_dask.cli.output import echo
+from singa_dask.redaction import redact
 
 
 @click.command()
@@ -56,8 +60,24 @@ from singa_dask.cli.options import scheduler_options
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as the last line of stdout.")
 @click.option("--quiet", is_flag=True, help="Say nothing but errors.")
 @click.pass_context
-@does("singa_dask.cli.work.compare:compare")
-def compare(ctx: click.Context, **given: Any) -> None:
+def compare(
+    ctx: click.Context,
+    job_file: str,
+    more_clusters: tuple[str, ...],
+    clusters: tuple[str, ...],
+    seeds: int,
+    until: str | None,
+    seconds: float | None,
+    output: str | None,
+    run_dir: str | None,
+    sets: tuple[str, ...],
+    cpu: bool,
+    scheduler: str | None,
+    scheduler_file: str | None,
+    wait: float,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Run one job under several topologies, and report.
 
     E.g. singa-dask compare JOB.yaml --clusters configs/cluster/*.yaml --until accuracy=0.95.
@@ -66,3 +86,45 @@ def compare(ctx: click.Context, **given: Any) -> None:
     gradients, traffic and waits. Ctrl-C ends the comparison and writes the report of what was measured; the same
     command with --run-dir goes on.
     """
+    from rich.console import Console
+
+    from singa_dask.cli import job, trials
+    from singa_dask.data import fs
+    from singa_dask.observe.comparison import write_report
+
+    files = trials.cluster_files((*clusters, *more_clusters))
+    sets = (*sets, CPU) if cpu else sets
+    conf = job.read(job_file, sets, None).job
+    if not conf.trains:
+        raise click.UsageError(f"{job_file}: there is nothing to train: no updater, no epochs, no train_steps.")
+    ends = trials.Ends(trials.read_target(until, conf) if until else None, seconds)
+    run_dir = fs.absolute(run_dir or fs.join("runs", observe.new_job_id(f"compare-{conf.name}")))
+    elsewhere = bool(scheduler or scheduler_file)
+    topologies = [trials.plan_topology(file, job_file, sets, seeds, run_dir, elsewhere) for file in files]
+    missing = {trial.url for each in topologies for trial in each.trials if not trials.is_done(trial, ends)}
+    stops, console = trials.Stops(), Console(stderr=True, highlight=False, quiet=quiet)
+    if missing:
+        with contextlib.ExitStack() as stack:
+            signals = stack.enter_context(Signals())
+            patience = patience_of(wait, quiet)
+            client, where = stack.enter_context(trials.choose_cluster(topologies, scheduler, scheduler_file, patience))
+            signals.hand_to(stops.stop)
+            arguments = job.command_line(ctx)
+            reasons = trials.run_all(topologies, missing, client, patience, ends, stops, arguments, console)
+    else:
+        reasons, where = {}, trials.last_cluster(run_dir)
+    comparison = trials.describe(conf, topologies, ends, reasons, where, run_dir)
+    output = fs.absolute(output or fs.join(run_dir, "report.html"))
+    fs.write_atomic(fs.join(run_dir, trials.RESULT), observe.to_json(comparison, indent=1).encode())
+    fs.write_atomic(output, redact(write_report(comparison)).encode())
+    for line in trials.table_lines(comparison, console.width):
+        console.print(line, soft_wrap=True, markup=False)
+    places = f"report: {observe.short_url(output)}; runs: {observe.short_url(run_dir)}"
+    console.print(places, soft_wrap=True, markup=False)
+    if as_json:
+        for run in (run for each in comparison["topologies"] for run in each["runs"]):
+            del run["curves"]
+        echo(observe.to_json(comparison))
+    if stops.signal_name:
+        ctx.exit(128 + signal.Signals[stops.signal_name])
+    ctx.exit(0 if any(run["state"] == "done" for each in comparison["topologies"] for run in each["runs"]) else 1)

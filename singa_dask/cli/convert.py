@@ -13,10 +13,9 @@ import click
 
 from singa_dask import runtime
 from singa_dask.cli.clusters import chosen_cluster
-from singa_dask.cli.echo import echo
 from singa_dask.cli.opening import by_columns
-from singa_dask.cli.options import scheduler_options
-from singa_dask.cli.reading import Reading, reading_options
+from singa_dask.cli.options import Reading, reading_options, scheduler_options
+from singa_dask.cli.output import echo
 from singa_dask.cli.tasks import shown
 from singa_dask.data import fs
 from singa_dask.data.convert import Run, parse_split, run_here

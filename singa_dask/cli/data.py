@@ -1,14 +1,26 @@
-"""``data``: look at the records of a store, and measure how fast they are read."""
+"""``data``: what a store holds, its first records, whether all can be read, and how fast."""
 
 from __future__ import annotations
 
+import json
+import statistics
+import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from singa_dask.cli.loading import does
-from singa_dask.cli.reading import reading_options
+from singa_dask.cli.options import Reading, reading_options
+from singa_dask.cli.output import echo, terminal_width
+from singa_dask.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from singa_dask.data import Loader, Store
+    from singa_dask.data.order.sampler import Shuffle
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
@@ -33,20 +45,43 @@ def data() -> None:
 )
 @_store_options
 @json_option
-@does("singa_dask.cli.work.data:inspect")
-def inspect(**given: Any) -> None:
+def inspect(url: str, reading: Reading, whole: bool, png: str | None, as_json: bool) -> None:
     """Describe a store: fields, ranges of values, classes, layout, manifest, and likely trouble.
 
     Ranges and classes of a large store are those of a sample; the output says of how many records.
     """
+    from singa_dask.cli.inspection import inspect_store, inspection_lines
+    from singa_dask.cli.opening import described
+    from singa_dask.cli.pictures import Pictures, draw_sheet
+    from singa_dask.data import fs
+
+    with described(url, reading) as store:
+        pictures = Pictures(store, reading.shape) if png else None
+        facts = inspect_store(store, reading.shape, whole, pictures)
+    echo(json.dumps(facts) if as_json else "\n".join(inspection_lines(facts, terminal_width())))
+    if pictures and png:
+        fs.write_atomic(fs.absolute(png), draw_sheet(pictures, facts))
+        echo(f"{png}: {pictures.described}", err=True)
 
 
 @data.command()
 @click.option("-n", "n", type=click.IntRange(min=1), default=5, show_default=True, help="How many records.")
 @_store_options
-@does("singa_dask.cli.work.data:head")
-def head(**given: Any) -> None:
+def head(url: str, n: int, reading: Reading) -> None:
     """Show the first records: number, label, and the values in a row."""
+    from singa_dask.cli.opening import opened
+
+    with opened(url, reading) as store:
+        shown = 0
+        for block in store.blocks:
+            arrays = store.read_block(block.id)
+            for i in range(min(block.n, n - shown)):
+                label = f"label {arrays['label'][i]}  " if "label" in arrays else ""
+                values = arrays[_values_of(store)][i]
+                click.echo(f"{shown + i}: {label}{_text(values) if 'line' in arrays else _row(values)}")
+            shown += block.n
+            if shown >= n:
+                break
 
 
 @data.command()
@@ -57,13 +92,47 @@ def head(**given: Any) -> None:
     help="Then write a manifest beside the data, from the data as it is now: blocks and their checksums.",
 )
 @_store_options
-@does("singa_dask.cli.work.data:verify")
-def verify(**given: Any) -> None:
+def verify(url: str, writes: bool, reading: Reading) -> None:
     """Read every block; say which ones cannot be read, and end with an error if there are any.
 
     Where a manifest has checksums of the blocks, their bytes are compared with these. A manifest that does not fit the
     data is an error.
     """
+    from singa_dask.cli.opening import opened, store_format
+    from singa_dask.cli.tasks import counted
+    from singa_dask.data import write_manifest
+    from singa_dask.data.stores.manifest_writer import check_manifests, forget_manifest
+
+    # an older one must not find the new data damaged
+    names = forget_manifest(url, reading.storage_options) if writes else {}
+    bad = 0
+    with opened(url, reading) as store:
+        with counted("read", store.count) as shown:
+            for block in store.blocks:
+                try:
+                    store.read_block(block.id)
+                except DataError as error:
+                    shown.say(str(error))
+                    bad += 1
+                shown.advance(block.n)
+        n_blocks, count = len(store.blocks), store.count
+        n_sums = sum(block.crc is not None for block in store.blocks)
+        if bad:
+            raise DataError(f"{url}: {bad} of {n_blocks} blocks cannot be read.")
+        for part in store.parts:
+            part.check_whole()
+        check_manifests(store)
+    echo(f"{url}: {count} records in {_blocks(n_blocks)}, all can be read")
+    sums = f"checksums of {_blocks(n_sums)} are right" if n_sums else "no manifest: no checksums compared"
+    echo(sums)
+    if writes:
+        backend, options = store_format(url, reading)
+        written = [
+            manifest
+            for file, known in names.items()
+            for manifest in write_manifest(file, backend, reading.storage_options, known, **options)
+        ]
+        echo(f"written: {', '.join(written) or 'none, this format has no use for one'}")
 
 
 @data.command()
@@ -74,9 +143,155 @@ def verify(**given: Any) -> None:
 )
 @_store_options
 @json_option
-@does("singa_dask.cli.work.data:bench")
-def bench(**given: Any) -> None:
+def bench(url: str, batch_size: int, shuffle: Shuffle, rounds: int, reading: Reading, as_json: bool) -> None:
     """Measure the loader's batches beside copies of the same records in memory.
 
     Both take turns in one run; the share of the two tells more than the rates.
     """
+    from singa_dask.cli.opening import opened
+
+    with opened(url, reading) as store:
+        rates = measure(store, batch_size, shuffle, rounds)
+    if as_json:
+        echo(json.dumps({"url": url, "batch": batch_size, "shuffle": shuffle, "rates": list(map(asdict, rates))}))
+        return
+    echo(f"batches of {batch_size}, shuffle {shuffle}; records/s (MiB/s as stored)")
+    echo(f"{'':16}{'in memory':>24}{'loader':>24}{'share':>8}")
+    for rate in rates:
+        memory, loader = (_rate(value, rate.record_bytes) for value in (rate.memory, rate.loader))
+        echo(f"{rate.batches:16}{memory:>24}{loader:>24}{rate.share:>8.0%}")
+
+
+# of a benchmark; the second one begins inside a block
+EPOCHS = 2
+MAX_BYTES = 1 << 30
+SCALE = 255.0
+
+
+def _values_of(store: Store) -> str:
+    """Return the name of what a net reads, or its parser."""
+    known = ("data", "pixel", *(name for name in store.schema if name != "label"), "label")
+    return next(name for name in known if name in store.schema)
+
+
+def _row(values: Any) -> str:
+    import numpy as np
+
+    return np.array2string(values.reshape(-1), threshold=12, edgeitems=6, max_line_width=200, precision=4)
+
+
+def _text(values: Any) -> str:
+    return bytes(values).rstrip(b"\0").decode(errors="replace")
+
+
+def _rate(value: float, record_bytes: int) -> str:
+    return f"{value:,.0f} ({value * record_bytes / 2**20:,.0f})"
+
+
+def _blocks(n: int) -> str:
+    return f"{n} block{'s' if n != 1 else ''}"
+
+
+# -- benchmark -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Records per second of one kind of batches: in memory, by the loader, and their ratio."""
+
+    batches: str
+    memory: float
+    loader: float
+    share: float
+    record_bytes: int
+
+
+def measure(store: Store, batch_size: int = 256, shuffle: Shuffle = "none", rounds: int = 3) -> list[Rate]:
+    """Measure batches as they are stored, and scaled to float32, beside copies of the same records in memory.
+
+    A batch counts once its values are in the reader's own memory: a batch that is a view of the file is copied, just as
+    in memory each batch is copied once to the same buffer.
+
+    Parameters
+    ----------
+    store : Store
+    batch_size : int
+    shuffle : {"none", "block", "full"}
+    rounds : int
+        Memory and loader take turns; the medians are returned.
+
+    Raises
+    ------
+    DataError
+        There are fewer records than one batch, or more than 1 GiB.
+    """
+    import numpy as np
+
+    from singa_dask.data import Loader, Sampler
+
+    field = store.schema[_values_of(store)]
+    if store.count < batch_size:
+        raise DataError(f"{store.url}: {store.count} records are less than a batch of {batch_size}.")
+    if store.count * field.size_bytes > MAX_BYTES:
+        raise DataError(f"{store.url}: more than 1 GiB. Measure a part of it, e.g. one that convert --limit makes.")
+    name = _values_of(store)
+    records = np.concatenate([store.read_block(block.id)[name] for block in store.blocks])
+    order = Sampler([block.n for block in store.blocks], batch_size, shuffle, fingerprint=store.fingerprint)
+    rates = []
+    with Loader(store, order, name="bench") as loader:
+        for kind, use in (_copier(records, batch_size), _scaler(records, batch_size)):
+            # pages are read, tables are filled
+            _run_loader(loader, name, use)
+            loops = [(_run_memory(records, batch_size, use), _run_loader(loader, name, use)) for _ in range(rounds)]
+            memory, ours = (statistics.median(column) for column in zip(*loops, strict=True))
+            share = statistics.median(our / memory for memory, our in loops)
+            rates.append(Rate(kind, memory, ours, share, field.size_bytes))
+    return rates
+
+
+Use = Callable[["np.ndarray"], None]
+
+
+def _copier(records: np.ndarray, batch_size: int) -> tuple[str, Use]:
+    import numpy as np
+
+    buffer = np.zeros((batch_size, *records.shape[1:]), records.dtype)
+
+    def copy(values: np.ndarray) -> None:
+        # the loader marks what it has not copied
+        if not values.flags.writeable:
+            np.copyto(buffer, values)
+
+    return str(records.dtype), copy
+
+
+def _scaler(records: np.ndarray, batch_size: int) -> tuple[str, Use]:
+    import numpy as np
+
+    from singa_dask.ops import get_ops
+
+    buffer = np.zeros((batch_size, *records.shape[1:]), np.float32)
+    ops = get_ops("numpy")
+    return "float32 scaled", lambda values: ops.normalize(values, None, SCALE, out=buffer)
+
+
+def _run_memory(records: np.ndarray, batch_size: int, use: Use) -> float:
+    records.flags.writeable = False
+    steps = len(records) // batch_size
+    started = time.perf_counter()
+    for _ in range(EPOCHS):
+        for i in range(steps):
+            use(records[i * batch_size : (i + 1) * batch_size])
+    return EPOCHS * steps * batch_size / (time.perf_counter() - started)
+
+
+def _run_loader(loader: Loader, name: str, use: Use) -> float:
+    batch_size = loader.sampler.batch_size
+    steps = EPOCHS * loader.store.count // batch_size
+    started = time.perf_counter()
+    for _ in range(steps):
+        use(loader.next().arrays[name])
+    seconds = time.perf_counter() - started
+    # nothing is read ahead while the other side is measured
+    loader.rewind()
+    return steps * batch_size / seconds

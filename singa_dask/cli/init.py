@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from singa_dask.cli.echo import echo
-from singa_dask.cli.init_columns import show_value
 from singa_dask.cli.init_data import survey
 from singa_dask.cli.init_job import NETS, commands, default_net, hidden_of, training_of, write_job
-from singa_dask.cli.init_records import Options, Output, Records, Text, UnsureError, listed
+from singa_dask.cli.init_records import InitOptions, OutputSurvey, RecordSurvey, TextSurvey, UnsureError, listed
+from singa_dask.cli.init_tables import show_value
+from singa_dask.cli.output import echo
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError
 
@@ -83,13 +83,13 @@ def init(data: str, out: str, overwrite: bool, **given: Any) -> None:
     place, folder = fs.absolute(out), f"{posixpath.splitext(out)[0]}-data"
     if fs.exists(place) and not overwrite:
         raise ConfigError(f"{out}: exists already. Expected a new file. Give --overwrite to replace it.")
-    found, options = _surveyed(data, Options(**given), folder)
+    found, options = _surveyed(data, InitOptions(**given), folder)
     net = options.net or default_net(found)
     _check_fits(found, net)
     _tell(found, net)
-    if options != Options(**given) and not click.confirm(f"Write {out}?", default=True, err=True):
+    if options != InitOptions(**given) and not click.confirm(f"Write {out}?", default=True, err=True):
         return
-    if isinstance(found, Records) and found.write:
+    if isinstance(found, RecordSurvey) and found.write:
         if fs.exists(fs.absolute(folder)) and not overwrite:
             raise ConfigError(f"{folder}: exists already. Expected none. Give --overwrite to replace its files.")
         found.write(fs.absolute(folder))
@@ -99,7 +99,7 @@ def init(data: str, out: str, overwrite: bool, **given: Any) -> None:
     echo(f"{out}: a job with net {net}. Next:\n  {run}\n  {then}", err=True)
 
 
-def _surveyed(data: str, options: Options, folder: str) -> tuple[Records | Text, Options]:
+def _surveyed(data: str, options: InitOptions, folder: str) -> tuple[RecordSurvey | TextSurvey, InitOptions]:
     """Look at data; ask what is not clear, on a terminal; return options with the answers."""
     while True:
         try:
@@ -123,12 +123,12 @@ def _ask(error: UnsureError) -> dict[str, Any]:
     return error.choices[answer - 1][1]
 
 
-def _arguments(options: Options) -> list[str]:
+def _arguments(options: InitOptions) -> list[str]:
     """Return options as they are written on a command line, without those that have their defaults."""
     found = list[str]()
     for name, value in vars(options).items():
         option = f"--{name.replace('_', '-')}"
-        if value == getattr(Options(), name):
+        if value == getattr(InitOptions(), name):
             continue
         if name in ("label", "target"):
             found += [f"{option}={each}" for each in value]
@@ -139,20 +139,20 @@ def _arguments(options: Options) -> list[str]:
     return found
 
 
-def _check_fits(found: Records | Text, net: str) -> None:
+def _check_fits(found: RecordSurvey | TextSurvey, net: str) -> None:
     said = ""
-    if isinstance(found, Text) and net != "char-rnn":
+    if isinstance(found, TextSurvey) and net != "char-rnn":
         said = f"a text. Expected records with labels for --net {net}; a text takes char-rnn."
-    elif isinstance(found, Records) and net == "convnet" and not found.is_image:
+    elif isinstance(found, RecordSurvey) and net == "convnet" and not found.is_image:
         shape = " x ".join(map(str, found.shape))
         said = f"records of {shape} values. Expected images for --net convnet. Try --net mlp."
     if said:
         raise ConfigError(f"{found.source}: {said}")
 
 
-def _tell(found: Records | Text, net: str) -> None:
+def _tell(found: RecordSurvey | TextSurvey, net: str) -> None:
     """Print what was found, and what will be written."""
-    if isinstance(found, Text):
+    if isinstance(found, TextSurvey):
         echo(f"{found.source}: {found.n_characters} characters, {found.n_distinct} different ones", err=True)
         return
     n = found.n_records + (found.n_test if found.split else 0)
@@ -178,7 +178,7 @@ def _tell(found: Records | Text, net: str) -> None:
         echo(line, err=True)
 
 
-def _show(output: Output) -> str:
+def _show(output: OutputSurvey) -> str:
     if not output.is_label:
         return f"target: {output.name}, {output.why}. Mean {output.mean:.6g}, deviation {output.std:.6g}"
     names = output.names or tuple(map(str, range(len(output.counts))))
@@ -188,7 +188,7 @@ def _show(output: Output) -> str:
     return f"label: {output.name}, {output.why}. {len(parts)} classes: {listed(parts, MAX_CLASSES)}"
 
 
-def _baseline(output: Output) -> str:
+def _baseline(output: OutputSurvey) -> str:
     total = sum(output.counts)
     if not output.is_label:
         return f"to beat: always the mean of {output.name} is off by {output.std:.6g} (root of the mean square)"

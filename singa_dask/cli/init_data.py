@@ -1,37 +1,299 @@
-"""Where the data of ``init`` are, with a test set beside them, and of which format: a table, other records, a text."""
+"""Where the data of ``init`` are, of which format, and what records of arrays and pictures show."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import json
 import posixpath
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
-from singa_dask.cli.init_arrays import is_table, survey_arrays
-from singa_dask.cli.init_columns import head_lines, separator_of
-from singa_dask.cli.init_records import Options, Records, Text
-from singa_dask.cli.init_tables import survey_table
-from singa_dask.data import detect, fs
-from singa_dask.data.codecs.csv_records import is_number
-from singa_dask.data.codecs.image import IMAGE_SUFFIXES
+import numpy as np
+
+from singa_dask.cli.findings import MAX_SPARSE, FieldStatistics, Ids, label_findings
+from singa_dask.cli.init_records import (
+    MIN_BYTE_RANGE,
+    InitOptions,
+    OutputSurvey,
+    RecordSurvey,
+    TextSurvey,
+    UnsureError,
+    split_store,
+)
+from singa_dask.cli.init_tables import count_test, head_lines, separator_of, survey_table
+from singa_dask.data import STORES, Store, detect, fs, open_store
+from singa_dask.data.codecs.image import IMAGE_SUFFIXES, image_size
+from singa_dask.data.codecs.labels import LABEL_NAMES, is_point, labels_among
+from singa_dask.data.codecs.table_columns import is_number
 from singa_dask.data.codecs.vocabulary import decode_text, vocabulary_of
+from singa_dask.data.stores.class_names import has_several_labels, show_names
 from singa_dask.data.stores.opening import is_pattern, shard_urls
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.errors import DataError
+
+# least height and width of an image for a convolutional net
+MIN_SIDE = 12
+MAX_CHANNELS = 4
+# image files are scaled to this unless all that are looked at have one size, of at most MAX_SIDE
+SIDE, MAX_SIDE = 64, 96
+MAX_IMAGES = 64
+# blocks of a store that are looked at
+MAX_BLOCKS = 256
+
+
+def survey_arrays(url: str, test_url: str, backend: str, given: InitOptions, folder: str) -> RecordSurvey:
+    """Look at records of a store that has no named columns.
+
+    Raises
+    ------
+    UnsureError
+        One of several fields is the label.
+    DataError
+        They cannot be read, or have no labels to learn.
+    """
+    label = given.label[0] if given.label else ""
+    if extra := given.of_tables():
+        raise DataError(f"{url}: --{extra} is for tables with named columns, in CSV, Parquet, JSON or Excel.")
+    if len(given.label) > 1:
+        raise DataError(f"{url}: --label {' and '.join(given.label)}. Expected one label; tables may have several.")
+    backend, reading = _reading_of(url, backend, label)
+    options: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in {**reading, **reading.get("user_conf", {})}.items()
+        if name != "user_conf"
+    }
+    with open_store(url, backend, **options) as store:
+        if "label" not in store.schema or has_several_labels(store):
+            raise _no_label(url, backend, store)
+        values = store.schema.get("data") or store.schema["pixel"]
+        shape, is_image = _shape(values.shape, reading)
+        n_records, names, facts = store.count, store.class_names, store.table_facts
+        ids = Ids({column.index: column.name for column in store.table_columns if column.field == "data"})
+        labels, kind, mean, std = _scan(store, url, is_image, ids)
+    _check_labels(url, labels, names)
+    trouble = label_findings(labels, names, n_records) if labels else []
+    if like_ids := ids.found():
+        said = "another whole number in each record, like ids. Take them out of features if they are"
+        trouble.append(f"{like_ids}: {said}")
+    n_classes = max(len(names), max(labels, default=0) + 1, 2)
+    counts = tuple(labels[i] for i in range(n_classes))
+    found = RecordSurvey(
+        source=url,
+        url=url,
+        backend=backend,
+        shape=shape,
+        outputs=(OutputSurvey(label or "label", "given" if label else "that of the format", counts, names),),
+        n_records=n_records,
+        seed=given.seed,
+        values=kind,
+        test_url=test_url,
+        n_test=count_test(test_url, backend, options, facts, url) if test_url else 0,
+        is_image=is_image,
+        mean=mean,
+        std=std,
+        reading=reading,
+        trouble=trouble,
+        form=backend,
+    )
+    return found if test_url or not given.test_split else split_store(found, store, given, folder)
+
+
+def _check_labels(url: str, labels: Counter[int], names: Sequence[str]) -> None:
+    """Refuse labels that are no numbers of classes: negative ones, or few that are far apart, such as 1000 and 2000."""
+    low, high = min(labels, default=0), max(labels, default=0)
+    # nearly as many labels as records are like ids, which is a warning
+    is_sparse = not names and high >= max(MAX_SPARSE * len(labels), 100) and 2 * len(labels) <= labels.total()
+    if low < 0 or is_sparse:
+        raise DataError(
+            f"{url}: label {min(low, 0) or high}. Expected labels from 0 on, a number for each of {len(labels)} "
+            "classes. numpy.unique(labels, return_inverse=True) returns the classes and such numbers."
+        )
+
+
+def _no_label(url: str, backend: str, store: Store) -> DataError:
+    if backend == "npy":
+        return DataError(f"{url}: one array has no labels. Write both: numpy.savez('train.npz', images=x, labels=y).")
+    if store.other_fields:
+        return _unknown_label(url, store.other_fields)
+    found = "several" if "label" in store.schema else "no"
+    return DataError(f"{url}: the records have {found} labels. Expected one of each: a net of init learns classes.")
+
+
+def _shape(stored: tuple[int, ...], reading: dict[str, Any]) -> tuple[tuple[int, ...], bool]:
+    """Return the shape of a record for a job, and whether it is an image; note in ``reading`` if axes move."""
+    if len(stored) == 2 and min(stored) >= MIN_SIDE:
+        return (1, *stored), True
+    if len(stored) == 3 and stored[0] <= MAX_CHANNELS and min(stored[1:]) >= MIN_SIDE:
+        return stored, True
+    if len(stored) == 3 and stored[2] <= MAX_CHANNELS and min(stored[:2]) >= MIN_SIDE:
+        reading["layout"] = "NHWC"
+        return (stored[2], *stored[:2]), True
+    return stored or (1,), False
+
+
+def _scan(store: Store, url: str, is_image: bool, ids: Ids) -> tuple[Counter[int], str, float, float]:
+    """Look at blocks; return the number of each label, kind of values, their mean and deviation."""
+    labels, n = Counter[int](), len(store.blocks)
+    blocks: Sequence[int] = np.linspace(0, n - 1, min(n, MAX_BLOCKS)).astype(int).tolist()
+    if "pixel" in store.schema:
+        if store.class_names:
+            blocks = range(n) if store.labels_apart else ()
+        for block in blocks:
+            labels.update(store.read_labels(block).tolist())
+        return labels, "bytes", 0.0, 1.0
+    found, is_whole = FieldStatistics(store.schema["data"]), True
+    for block in blocks:
+        arrays = store.read_block(block)
+        labels.update(arrays["label"].tolist())
+        values = arrays["data"]
+        if not np.isfinite(values).all():
+            raise DataError(f"{url}: nan or inf in block {block}. Expected numbers: leave out or fill in such values.")
+        ids.add(values)
+        found.add(values)
+        is_whole = is_whole and bool((values == values.round()).all())
+    low, high, kind = found.low.min(), found.high.max(), "any" if is_image else "columns"
+    if is_whole and low >= 0 and MIN_BYTE_RANGE <= high <= 255:
+        kind = "bytes"
+    elif low >= -1 and high <= 1:
+        kind = "small"
+    variance = found.variance.mean() + found.mean.var()
+    return labels, kind, float(found.mean.mean()), float(np.sqrt(variance)) or 1.0
+
+
+# -- how they are read ----------------------------------------------------------------------------------
+
+
+def _unknown_label(place: str, names: Sequence[str]) -> UnsureError:
+    """Return the error of records of which each of some fields could be the label."""
+    advice = f"Give --label NAME, one of {show_names(names)}."
+    return UnsureError(place, "which field is the label?", [(name, {"label": (name,)}) for name in names], advice)
+
+
+def _choose_label(place: str, names: Sequence[str], given: str) -> str:
+    """Return the given label, or the only one of some names that says that it is a label.
+
+    Raises
+    ------
+    DataError
+        There is no such field, or it is not clear which one it is.
+    """
+    found = [given] if given else labels_among(names)
+    if len(found) != 1 or (not given and is_point(names)):
+        raise _unknown_label(place, found if len(found) > 1 else names)
+    if found[0] not in names:
+        raise DataError(f"{place}: no {given!r} for the label. Expected one of {show_names(names)}.")
+    return found[0]
+
+
+def is_table(place: str) -> bool:
+    """Return whether a Parquet file has a table, not records of arrays or pictures."""
+    return "no column of fixed-size binary" in _fault(place, "parquet") and bool(_fault(place, "image-parquet"))
+
+
+def _fault(place: str, backend: str, n_blocks: int = 0, **options: Any) -> str:
+    """Return why a store, or one of its first blocks, cannot be read; empty if it can."""
+    try:
+        with open_store(place, backend, **options) as store:
+            for block in range(min(len(store.blocks), n_blocks)):
+                store.read_block(block)
+    except DataError as error:
+        return str(error)
+    return ""
+
+
+def _reading_of(place: str, backend: str, label: str) -> tuple[str, dict[str, Any]]:
+    """Return the format of records, and the keys of ``store_conf`` that it takes to read them.
+
+    Raises
+    ------
+    DataError
+        There is no such label, or it is not clear which field is the label.
+    """
+    has_images = backend == "parquet" and not _fault(place, "image-parquet")
+    if has_images and "expected" in _fault(place, "image-parquet", MAX_BLOCKS):
+        return "image-parquet", {"resize": [SIDE, SIDE], "channels": 3, **_named(backend, label)}
+    if backend in ("image-folder", "image-list"):
+        return backend, _size_of_images(place, backend)
+    if backend == "webdataset":
+        return backend, _pictures_of_tar(place, label)
+    if backend == "jsonl":
+        return backend, _keys_of_lines(place, shard_urls(place)[0] if is_pattern(place) else place, label)
+    return backend, _named(backend, label)
+
+
+def _named(backend: str, label: str) -> dict[str, Any]:
+    """Return the keys that name the label, if it has a name."""
+    if label and "label" not in STORES.find(backend).option_names():
+        raise DataError(f"--label {label}: records of {backend} have at most one label, which has no name.")
+    return {"user_conf": {"label": label}} if label else {}
+
+
+def _pictures_of_tar(place: str, given: str) -> dict[str, Any]:
+    """Choose where a tar has its labels, in .cls or in .json files, and a size if its pictures have several."""
+    found = []
+    with open_store(place, "webdataset") as store:
+        has_label = "label" in store.schema and not given
+    for name in () if has_label else [given] if given else LABEL_NAMES:
+        fault = _fault(place, "webdataset", label=f"json.{name}")
+        if not fault:
+            found.append(name)
+        elif "has no key" not in fault:
+            raise DataError(
+                f"{fault} Expected whole numbers from 0 on. For text write a job file with user_conf: "
+                f"{{label: json.{name}, classes: [names of the classes]}}."
+            )
+    if len(found) > 1:
+        raise _unknown_label(place, found)
+    options = {"label": f"json.{found[0]}"} if found else {}
+    reading: dict[str, Any] = {"user_conf": options} if options else {}
+    if "expected" in _fault(place, "webdataset", MAX_BLOCKS, **options):
+        reading |= {"resize": [SIDE, SIDE], "channels": 3}
+    return reading
+
+
+def _keys_of_lines(place: str, file: str, given: str) -> dict[str, Any]:
+    """Choose the keys of JSON lines that do not have the usual names: numbers are features."""
+    with contextlib.suppress(DataError), open_store(place, "jsonl", label=given) as store:
+        if "label" in store.schema:
+            return {"user_conf": {"label": given}} if given else {}
+    try:
+        first = json.loads(head_lines(file)[0])
+    except (IndexError, ValueError):
+        return {}
+    if not isinstance(first, dict) or len(first) < 2:
+        return {}
+    label = _choose_label(place, list(first), given)
+    numbers = [key for key, value in first.items() if key != label and isinstance(value, (int, float))]
+    return {"user_conf": {"features": numbers, "label": label}} if numbers else {}
+
+
+def _size_of_images(place: str, backend: str) -> dict[str, Any]:
+    """Choose size and channels for image files from a sample of them."""
+    with open_store(place, backend, resize=(SIDE, SIDE)) as store:
+        numbers = np.linspace(0, store.count - 1, min(store.count, MAX_IMAGES)).astype(int)
+        files = [store.record_files(int(i), int(i) + 1)[0] for i in numbers]
+    found = {image_size(fs.read_bytes(file), file) for file in files}
+    channels = 1 if all(size[0] == 1 for size in found) else 3
+    sizes = {size[1:] for size in found}
+    (side,) = sizes if len(sizes) == 1 else {(SIDE, SIDE)}
+    return {"resize": list(side) if max(side) <= MAX_SIDE else [SIDE, SIDE], "channels": channels}
+
 
 TEST_NAMES = ("test", "t10k", "val", "valid", "validation", "dev")
 TABLE_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 TABLE_LINES = 20
 
 
-def survey(url: str, options: Options, folder: str) -> Text | Records:
+def survey(url: str, options: InitOptions, folder: str) -> TextSurvey | RecordSurvey:
     """Look at data.
 
     Parameters
     ----------
     url : str
         A store, a directory with a training set in it, or a text.
-    options : Options
+    options : InitOptions
         A net of characters takes any data as a text.
     folder : str
         Where to write a test set, and the rest to train on.
@@ -57,7 +319,7 @@ def survey(url: str, options: Options, folder: str) -> Text | Records:
         if options.net == "char-rnn" or "not UTF-8 text" not in str(error):
             raise
         raise DataError(f"{error} Nor is it of a format that is known.") from None
-    return Text(url, len(text), len(vocabulary_of(text)))
+    return TextSurvey(url, len(text), len(vocabulary_of(text)))
 
 
 def find_sets(url: str) -> tuple[str, str, str]:

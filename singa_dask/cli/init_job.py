@@ -8,7 +8,7 @@ import posixpath
 import re
 import shlex
 
-from singa_dask.cli.init_records import Records, Text, listed
+from singa_dask.cli.init_records import RecordSurvey, TextSurvey, listed
 from singa_dask.data.stores.store import backends_holding
 
 NETS = ("mlp", "convnet", "char-rnn")
@@ -31,17 +31,17 @@ MAX_NAMES = 20
 TEXT_BATCH, UNROLL, UNITS, TEXT_EPOCHS, TEXT_STEPS = 50, 50, 256, 10, (500, 3000)
 
 
-def default_net(data: Records | Text) -> str:
+def default_net(data: RecordSurvey | TextSurvey) -> str:
     """Return the kind of net for data."""
-    if isinstance(data, Text):
+    if isinstance(data, TextSurvey):
         return "char-rnn"
     return "convnet" if data.is_image else "mlp"
 
 
-def commands(data: Records | Text, net: str, out: str) -> tuple[str, str]:
+def commands(data: RecordSurvey | TextSurvey, net: str, out: str) -> tuple[str, str]:
     """Return the commands that run a job, and that use what it has learned."""
     job, run = shlex.quote(out), f"runs/{_name(data, net)}"
-    if isinstance(data, Text):
+    if isinstance(data, TextSurvey):
         then = f"sample {job} --init-from {run} --length 400"
     else:
         suffix = posixpath.basename(data.source).partition(".")[2]
@@ -50,19 +50,19 @@ def commands(data: Records | Text, net: str, out: str) -> tuple[str, str]:
     return f"singa-dask run {job} --run-dir {run}", f"singa-dask {then}"
 
 
-def _name(data: Records | Text, net: str) -> str:
+def _name(data: RecordSurvey | TextSurvey, net: str) -> str:
     """Return a name for a job, made of that of its data: of the folder for ``digits/train.arrow``."""
     parts = [re.sub(r"[^A-Za-z0-9]+", "-", part.split(".")[0]).strip("-") for part in data.source.split("/")]
     telling = [part for part in parts if part and not re.match(r"(?i)train|data(-batch)?$", part)]
     return f"{telling[-1].lower() if telling else 'my'}-{net}"
 
 
-def write_job(data: Records | Text, net: str, out: str, command: str) -> str:
+def write_job(data: RecordSurvey | TextSurvey, net: str, out: str, command: str) -> str:
     """Return a job file with comments.
 
     Parameters
     ----------
-    data : Records or Text
+    data : RecordSurvey or TextSurvey
     net : str
         One of NETS, that fits the data.
     out : str
@@ -72,7 +72,7 @@ def write_job(data: Records | Text, net: str, out: str, command: str) -> str:
     """
     name, (run, then) = _name(data, net), commands(data, net, out)
     next_steps = f"#\n#   {run}\n#   {then}\n\nname: {name}\n"
-    body = _text_job(data, next_steps) if isinstance(data, Text) else _records_job(data, net, next_steps)
+    body = _text_job(data, next_steps) if isinstance(data, TextSurvey) else _records_job(data, net, next_steps)
     return f"# Written by {command}\n#\n{body}"
 
 
@@ -87,7 +87,7 @@ def _layer(name: str, type: str, source: str, *lines: str, said: str = "") -> st
 # -- records --------------------------------------------------------------------------------------------
 
 
-def _records_job(data: Records, net: str, next_steps: str) -> str:
+def _records_job(data: RecordSurvey, net: str, next_steps: str) -> str:
     batch, steps = training_of(data, net)
     epoch = max(1, data.n_records // batch)
     kind = "pictures" if data.is_image else "records"
@@ -112,7 +112,7 @@ neuralnet:
 {_inputs(data, batch)}{_convnet(data) if net == "convnet" else _perceptron(data)}"""
 
 
-def training_of(data: Records, net: str) -> tuple[int, int]:
+def training_of(data: RecordSurvey, net: str) -> tuple[int, int]:
     """Return records in a batch, and steps of training."""
     size = BATCH if net == "mlp" and data.n_records <= MANY else LARGE_BATCH
     batch = max(1, min(size, data.n_records // 10))
@@ -122,12 +122,12 @@ def training_of(data: Records, net: str) -> tuple[int, int]:
     return batch, max(min(EPOCHS[1] * epoch, STEPS[1]), EPOCHS[0] * epoch, STEPS[0])
 
 
-def hidden_of(data: Records) -> tuple[int, ...]:
+def hidden_of(data: RecordSurvey) -> tuple[int, ...]:
     """Return the numbers of units of a perceptron."""
     return HIDDEN if math.prod(data.shape) < WIDE else HIDDEN_OF_MANY
 
 
-def _updater(data: Records, net: str, steps: int) -> str:
+def _updater(data: RecordSurvey, net: str, steps: int) -> str:
     if net == "convnet":
         said = "Learns well without much choice; a lower base_lr learns more slowly, and often a little better."
         return f"updater:\n  # {said}\n  type: Adam\n  learning_rate: {{type: Fixed, base_lr: {RATE}}}\n"
@@ -141,7 +141,7 @@ updater:
 """
 
 
-def _names(data: Records) -> str:
+def _names(data: RecordSurvey) -> str:
     names = data.outputs[0].names
     if not names or len(data.outputs) > 1:
         return ""
@@ -149,7 +149,7 @@ def _names(data: Records) -> str:
     return f"# Classes: {' '.join(shown.splitlines())}.\n"
 
 
-def _testing(data: Records, steps: int) -> str:
+def _testing(data: RecordSurvey, steps: int) -> str:
     if not data.test_url:
         said = "# There is no test set, so nobody knows how well the net does on records that it has not learned.\n"
         return said if data.features else f"{said}# To make one, see singa-dask convert --split.\n"
@@ -161,7 +161,7 @@ def _testing(data: Records, steps: int) -> str:
     return f"{said}# Of all classes alike, beside loss and accuracy.\nmetrics: [balanced_accuracy, f1_macro]\n"
 
 
-def _inputs(data: Records, batch: int) -> str:
+def _inputs(data: RecordSurvey, batch: int) -> str:
     if not data.test_url:
         return _input(data, data.url, batch)
     test = _input(data, data.test_url, min(TEST_BATCH, data.n_test), "test")
@@ -169,7 +169,7 @@ def _inputs(data: Records, batch: int) -> str:
     return _input(data, data.url, batch, "train") + "".join(said)
 
 
-def _input(data: Records, url: str, batch: int, phase: str = "") -> str:
+def _input(data: RecordSurvey, url: str, batch: int, phase: str = "") -> str:
     lines = [
         "# URL or path of the records; a path starts in the directory where the job is started.",
         f"path: {_quoted(url)}",
@@ -199,7 +199,7 @@ def _input(data: Records, url: str, batch: int, phase: str = "") -> str:
     return found + "".join(_layer(f"label{i}", "LabelInput", "", *include, c) for i, c in enumerate(columns, 1))
 
 
-def _reading(data: Records) -> list[str]:
+def _reading(data: RecordSurvey) -> list[str]:
     lines = []
     if data.backend == "arrow" and data.form in backends_holding("images"):
         lines += ["# Copies of the pictures, scaled to the shape of a record."]
@@ -215,7 +215,7 @@ def _reading(data: Records) -> list[str]:
     return lines + [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in data.reading.items()]
 
 
-def _scaling(data: Records) -> list[str]:
+def _scaling(data: RecordSurvey) -> list[str]:
     if data.values == "bytes":
         return ["# Values are divided by this, so that they are in 0..1.", "std_value: 255"]
     if data.values == "any":
@@ -230,7 +230,7 @@ def _scaling(data: Records) -> list[str]:
     return []
 
 
-def _perceptron(data: Records) -> str:
+def _perceptron(data: RecordSurvey) -> str:
     if len(data.outputs) == 1 or data.has_classes:
         return _hidden(data, "") + _heads(data, f"relu{len(HIDDEN)}")
     said = "    # Each number has layers of its own: their scales differ, and so do the gradients.\n"
@@ -238,7 +238,7 @@ def _perceptron(data: Records) -> str:
     return said + "".join(hidden) + _heads(data, f"relu{len(HIDDEN)}")
 
 
-def _hidden(data: Records, suffix: str) -> str:
+def _hidden(data: RecordSurvey, suffix: str) -> str:
     layers, source = "", "data"
     for i, n in enumerate(hidden_of(data), 1):
         layers += _scores(f"fc{i}{suffix}", source, n) + _layer(f"relu{i}{suffix}", "ReLU", f"fc{i}{suffix}")
@@ -250,7 +250,7 @@ def _scores(name: str, source: str, n: int, *lines: str, said: str = "") -> str:
     return _layer(name, "InnerProduct", source, f"innerproduct_conf: {{num_output: {n}}}", *lines, said=said)
 
 
-def _convnet(data: Records) -> str:
+def _convnet(data: RecordSurvey) -> str:
     layers, source = "", "data"
     side, i = min(data.shape[1:]), 0
     while side // 2 >= MIN_POOLED and i < len(FILTERS):
@@ -266,7 +266,7 @@ def _convnet(data: Records) -> str:
     return layers + _heads(data, "drop")
 
 
-def _heads(data: Records, source: str) -> str:
+def _heads(data: RecordSurvey, source: str) -> str:
     """Return the layers of scores or predictions, and the losses."""
     several = len(data.outputs) > 1
     if not data.has_classes:
@@ -280,7 +280,7 @@ def _heads(data: Records, source: str) -> str:
     return found
 
 
-def _predictions(data: Records, source: str) -> str:
+def _predictions(data: RecordSurvey, source: str) -> str:
     found, several = "", len(data.outputs) > 1
     names = [f"prediction_{i}" if several else "prediction" for i in range(1, len(data.outputs) + 1)]
     for name, each in zip(names, data.outputs, strict=True):
@@ -301,7 +301,7 @@ def _predictions(data: Records, source: str) -> str:
 # -- texts ----------------------------------------------------------------------------------------------
 
 
-def _text_job(data: Text, next_steps: str) -> str:
+def _text_job(data: TextSurvey, next_steps: str) -> str:
     batch = max(1, min(TEXT_BATCH, data.n_characters // (2 * (UNROLL + 1))))
     epoch = max(1, data.n_characters // (batch * UNROLL))
     steps = min(max(TEXT_EPOCHS * epoch, TEXT_STEPS[0]), TEXT_STEPS[1])

@@ -1,18 +1,20 @@
-"""Inspection: what a store says of itself, and what its records, or a sample of them, show."""
+"""Inspection: what a store says of itself, what its records, or a sample of them, show, and this as lines of text."""
 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from singa_dask.cli.findings import FieldStatistics, Ids, Repeats, label_findings, value_findings
-from singa_dask.cli.layouts import Layout, guess_layout
+from singa_dask.cli.output import Column, table
+from singa_dask.cli.pictures import PictureLayout, Pictures, by_shape, guess_layout
 from singa_dask.cli.tasks import counted
 from singa_dask.data import STORES, Arrays, Store
 from singa_dask.data.codecs.record import show_schema
@@ -24,112 +26,21 @@ from singa_dask.errors import DataError
 # a sample has about so many bytes of decoded records
 SAMPLE_BYTES = 1 << 26
 MAX_BAD_BLOCKS = 3
-
-
-class Collector(Protocol):
-    """Keeps some records of a sample."""
-
-    def add(self, arrays: Arrays) -> None:
-        """Take what it wants of a block."""
-
-
-@dataclass(frozen=True)
-class FieldFacts:
-    """A field of the records; the statistics are None if its values are no numbers to a reader, e.g. text."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    min: float | None = None
-    max: float | None = None
-    mean: float | None = None
-    nan: int | None = None
-
-
-@dataclass(frozen=True)
-class ClassCount:
-    """Number of records of one class; ``column`` is the name of the label, if records have several."""
-
-    label: int
-    name: str
-    count: int
-    column: str = ""
-
-
-@dataclass(frozen=True)
-class Inspection:
-    """What is known of a store.
-
-    Attributes
-    ----------
-    url, format, fingerprint, manifest : str
-    n_files, n_records, n_blocks, n_bytes : int
-    record : str
-        Fields of a record.
-    block_rows : str
-    n_seen : int
-        Number of records that were looked at.
-    fields : tuple of FieldFacts
-    classes : tuple of ClassCount
-        Of the labels that were looked at; empty without integer labels.
-    n_labels : int
-        Number of records whose labels were counted.
-    class_names : tuple of str
-    columns : tuple of TableColumn
-    layout : Layout or None
-    trouble : tuple of str
-    moments : tuple of dict
-        Of each column, if it has a value of its own: ``mean`` and ``std``.
-    """
-
-    url: str
-    format: str
-    n_files: int
-    n_records: int
-    n_blocks: int
-    n_bytes: int
-    record: str
-    block_rows: str
-    fingerprint: str
-    manifest: str
-    n_seen: int
-    fields: tuple[FieldFacts, ...]
-    classes: tuple[ClassCount, ...]
-    n_labels: int
-    class_names: tuple[str, ...]
-    columns: tuple[TableColumn, ...]
-    layout: Layout | None
-    trouble: tuple[str, ...]
-    moments: tuple[Mapping[str, float], ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as values of JSON."""
-        return {
-            "url": self.url,
-            "format": self.format,
-            "files": self.n_files,
-            "record": self.record,
-            "records": self.n_records,
-            **({"classes": show_names(self.class_names)} if self.class_names else {}),
-            "blocks": self.n_blocks,
-            "block_rows": self.block_rows,
-            "bytes": self.n_bytes,
-            "fingerprint": self.fingerprint,
-            "manifest": self.manifest,
-            "records_seen": self.n_seen,
-            "fields": [asdict(each) for each in self.fields],
-            "labels_seen": self.n_labels,
-            "class_counts": [asdict(each) for each in self.classes],
-            "columns": [{**asdict(each), **more} for each, more in zip(self.columns, self.moments, strict=True)],
-            "layout": self.layout and asdict(self.layout),
-            "trouble": list(self.trouble),
-        }
+# of the text
+WIDTH = 80
+KEY = 13
+MAX_CLASSES = 50
+MAX_NAME = 24
+MAX_BAR = 40
+MAX_CATEGORIES = 6
+MAX_COLUMNS = 100
+FULL, PARTS = "█", " ▏▎▍▌▋▊▉"
 
 
 def inspect_store(
-    store: Store, shape: Sequence[int] = (), whole: bool = False, collector: Collector | None = None
-) -> Inspection:
-    """Inspect a store.
+    store: Store, shape: Sequence[int] = (), whole: bool = False, pictures: Pictures | None = None
+) -> dict[str, Any]:
+    """Return what is known of a store, as values of JSON.
 
     Parameters
     ----------
@@ -138,8 +49,17 @@ def inspect_store(
         Shape of a record, where the store has its values in a row.
     whole : bool
         Look at all records, not at a sample.
-    collector : Collector, optional
+    pictures : Pictures, optional
         Gets each block that is looked at.
+
+    Returns
+    -------
+    dict
+        ``url``, ``format``, ``files``, ``record`` (the fields), ``records``, ``classes`` (their names, if there are
+        some), ``blocks``, ``block_rows``, ``bytes``, ``fingerprint``, ``manifest``; ``records_seen``: how many were
+        looked at; ``fields`` with their ranges; ``labels_seen``: of how many records labels were counted;
+        ``class_counts``; ``columns`` with mean and deviation; ``layout``: of pictures;
+        ``trouble``: what is likely to make some.
 
     Raises
     ------
@@ -147,30 +67,30 @@ def inspect_store(
         No block can be read.
     """
     sample = _Sample(store)
-    sample.read(_chosen(store, whole), collector)
+    sample.read(_chosen(store, whole), pictures)
     sizes = [block.n for block in store.blocks]
     layout = guess_layout(store.schema, shape)
-    return Inspection(
-        store.url,
-        next(name for name in STORES.names() if STORES.find(name) is type(store)),
-        _n_files(store),
-        store.count,
-        len(sizes),
-        sum(block.length for block in store.blocks),
-        show_schema(store.schema),
-        f"{min(sizes)} to {max(sizes)}",
-        store.fingerprint,
-        _manifest(store),
-        sample.n,
-        tuple(sample.facts(name) for name in store.schema),
-        sample.classes(),
-        max((sum(counts.values()) for counts in sample.labels), default=0),
-        store.class_names,
-        store.table_columns,
-        layout,
-        tuple(sample.findings(layout)),
-        tuple(map(sample.moments, store.table_columns)),
-    )
+    return {
+        "url": store.url,
+        "format": next(name for name in STORES.names() if STORES.find(name) is type(store)),
+        "files": _n_files(store),
+        "record": show_schema(store.schema),
+        **({"label": store.label_name} if store.label_name else {}),
+        "records": store.count,
+        **({"classes": show_names(store.class_names)} if store.class_names else {}),
+        "blocks": len(sizes),
+        "block_rows": f"{min(sizes)} to {max(sizes)}",
+        "bytes": sum(block.length for block in store.blocks),
+        "fingerprint": store.fingerprint,
+        "manifest": _manifest(store),
+        "records_seen": sample.n,
+        "fields": [sample.field(name) for name in store.schema],
+        "labels_seen": max((sum(counts.values()) for counts in sample.labels), default=0),
+        "class_counts": sample.classes(),
+        "columns": list(map(sample.column, store.table_columns)),
+        "layout": layout and asdict(layout),
+        "trouble": sample.findings(layout),
+    }
 
 
 def _chosen(store: Store, whole: bool) -> list[int]:
@@ -219,7 +139,7 @@ class _Sample:
         self._ids = Ids({column.index: column.name for column in store.table_columns if column.field == "data"})
         self._bad: list[str] = []
 
-    def read(self, blocks: Sequence[int], collector: Collector | None) -> None:
+    def read(self, blocks: Sequence[int], pictures: Pictures | None) -> None:
         """Read blocks."""
         store = self._store
         with counted("read", sum(store.blocks[block].n for block in blocks)) as shown:
@@ -232,8 +152,8 @@ class _Sample:
                         raise
                     continue
                 self._add(arrays)
-                if collector is not None:
-                    collector.add(arrays)
+                if pictures is not None:
+                    pictures.add(arrays)
                 shown.advance(store.blocks[block].n)
         if self._has_classes and store.labels_apart:
             self.labels = [Counter() for _ in self._columns]
@@ -255,45 +175,163 @@ class _Sample:
             values, counts = np.unique(column, return_counts=True)
             counter.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
-    def facts(self, name: str) -> FieldFacts:
-        """Return the facts of a field."""
+    def field(self, name: str) -> dict[str, Any]:
+        """Return the facts of a field; the statistics are None if its values are no numbers to a reader, e.g. text."""
         field = self._store.schema[name]
-        known: Mapping[str, Any] = {}
+        facts: dict[str, Any] = {"name": name, "dtype": str(field.dtype), "shape": field.shape}
+        facts |= dict.fromkeys(("min", "max", "mean", "nan"))
         if name in self._statistics:
-            known = self._statistics[name].summary()
-        elif any(self.labels) and name == "label":
-            known = {"min": min(map(min, self.labels)), "max": max(map(max, self.labels))}
-        return FieldFacts(name, str(field.dtype), field.shape, **known)
+            return {**facts, **self._statistics[name].summary()}
+        if any(self.labels) and name == "label":
+            return {**facts, "min": min(map(min, self.labels)), "max": max(map(max, self.labels))}
+        return facts
 
-    def moments(self, column: TableColumn) -> Mapping[str, float]:
-        """Return mean and standard deviation of a column that has a value of its own, where they are known."""
+    def column(self, column: TableColumn) -> dict[str, Any]:
+        """Return a column, with mean and standard deviation if it has a value of its own, and they are known."""
         known = self._statistics.get(column.field)
         if known is None or not known.by_feature or column.categories or not known.counts[column.index]:
-            return {}
-        return {"mean": float(known.mean[column.index]), "std": float(np.sqrt(known.variance[column.index]))}
+            return asdict(column)
+        mean, variance = known.mean[column.index], known.variance[column.index]
+        return {**asdict(column), "mean": float(mean), "std": float(np.sqrt(variance))}
 
-    def classes(self) -> tuple[ClassCount, ...]:
+    def classes(self) -> list[dict[str, Any]]:
         """Return the number of records of each class that was seen, or has a name."""
-        found = []
+        classes = []
         for column, counts in zip(self._columns, self.labels, strict=True):
             names = find_label(self._store, column)[1]
             for label in sorted({*counts, *range(len(names))}) if counts else ():
                 name = names[label] if 0 <= label < len(names) else ""
-                found.append(ClassCount(label, name, counts[label], column))
-        return tuple(found)
+                classes.append({"label": label, "name": name, "count": counts[label], "column": column})
+        return classes
 
-    def findings(self, layout: Layout | None) -> list[str]:
+    def findings(self, layout: PictureLayout | None) -> list[str]:
         """Return what is likely to make trouble."""
         store = self._store
-        found = [f"cannot be read: {text}" for text in self._bad[:MAX_BAD_BLOCKS]]
+        trouble = [f"cannot be read: {text}" for text in self._bad[:MAX_BAD_BLOCKS]]
         if self._bad[MAX_BAD_BLOCKS:]:
-            found.append(f"{len(self._bad) - MAX_BAD_BLOCKS} more blocks cannot be read")
+            trouble.append(f"{len(self._bad) - MAX_BAD_BLOCKS} more blocks cannot be read")
         for column, counts in zip(self._columns, self.labels, strict=True):
-            told = label_findings(counts, find_label(store, column)[1], store.count) if counts else []
-            found += [f"label {column!r}: {text}" if column else text for text in told]
+            texts = label_findings(counts, find_label(store, column)[1], store.count) if counts else []
+            trouble += [f"label {column!r}: {text}" if column else text for text in texts]
         for name, statistics in self._statistics.items():
             names = {column.index: column.name for column in store.table_columns if column.field == name}
-            found += value_findings(name, statistics, names, layout is not None and layout.field == name)
+            trouble += value_findings(name, statistics, names, layout is not None and layout.field == name)
         if like_ids := self._ids.found():
-            found.append(f"data: another whole number in each record, like ids: {like_ids}. Leave them out of features")
-        return found + self.repeats.findings()
+            trouble.append(
+                f"data: another whole number in each record, like ids: {like_ids}. Leave them out of features"
+            )
+        return trouble + self.repeats.findings()
+
+
+# -- as text ---------------------------------------------------------------------------------------------
+
+
+def inspection_lines(facts: Mapping[str, Any], width: int | None) -> list[str]:
+    """Return what `inspect_store` returns as lines of text.
+
+    ``width`` None: of a terminal of unknown width, nothing is left out or wrapped.
+    """
+    files = f" in {facts['files']} files" if facts["files"] > 1 else ""
+    seen = "all records"
+    if facts["records_seen"] < facts["records"]:
+        seen = f"{facts['records_seen']} of {facts['records']} records, in blocks evenly spaced; --all for all"
+    texts = {
+        "url": facts["url"],
+        "format": facts["format"],
+        "records": f"{facts['records']}{files}",
+        "blocks": f"{facts['blocks']} of {facts['block_rows']} records" if facts["blocks"] > 1 else "1",
+        "bytes": f"{facts['bytes']} ({_short(facts['bytes'])})",
+        "version": facts["fingerprint"],
+        "manifest": facts["manifest"],
+        **({"label from": facts["label"]} if facts.get("label") else {}),
+        **({"layout": facts["layout"]["text"]} if facts["layout"] else {}),
+        "looked at": seen,
+    }
+    lines = [line for name, value in texts.items() for line in _wrapped(f"{name:{KEY}}", value, width)]
+    lines += ["", *_field_lines(facts["fields"], width)]
+    if facts["columns"]:
+        lines += ["", *_column_lines(facts["columns"], width)]
+    for column in dict.fromkeys(each["column"] for each in facts["class_counts"]):
+        classes = [each for each in facts["class_counts"] if each["column"] == column]
+        lines += ["", *_class_lines(classes, facts["labels_seen"], facts["records"], width)]
+    if facts["trouble"]:
+        lines += ["", "likely trouble"]
+        lines += [line for text in facts["trouble"] for line in _wrapped("- ", text, width)]
+    return lines
+
+
+def _wrapped(start: str, text: str, width: int | None) -> list[str]:
+    if width is None:
+        return [start + text]
+    indent = " " * len(start)
+    return textwrap.wrap(text, width, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _field_lines(fields: Sequence[Mapping[str, Any]], width: int | None) -> list[str]:
+    columns = [
+        Column("field", [field["name"] for field in fields]),
+        Column("type", [field["dtype"] for field in fields]),
+        Column("shape", [by_shape(field["shape"]) for field in fields]),
+    ]
+    for name, rank in (("min", 0), ("max", 0), ("mean", 1), ("nan", 2)):
+        columns.append(Column(name, [_number(field[name]) for field in fields], rank, right=True))
+    return table(columns, width)
+
+
+def _column_lines(columns: Sequence[Mapping[str, Any]], width: int | None) -> list[str]:
+    shown = columns[:MAX_COLUMNS]
+    cells = [
+        Column("column", [each["name"] for each in shown]),
+        Column("kind", [each["kind"] for each in shown], 1),
+        Column("read as", [f"{each['field']} {each['index']}" if each["field"] else "" for each in shown]),
+        Column("mean", [_number(each.get("mean")) for each in shown], 1, True),
+        Column("std", [_number(each.get("std")) for each in shown], 1, True),
+        Column("missing", [each["missing"] for each in shown], 2),
+        Column("categories", [_categories(each["categories"]) for each in shown], 3),
+    ]
+    more = [f"and {len(columns) - MAX_COLUMNS} more columns"] if columns[MAX_COLUMNS:] else []
+    return [*table(cells, width), *more]
+
+
+def _categories(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_CATEGORIES} more" if len(names) > MAX_CATEGORIES else ""
+    return ", ".join(names[:MAX_CATEGORIES]) + more
+
+
+def _class_lines(classes: Sequence[Mapping[str, Any]], n_labels: int, n_records: int, width: int | None) -> list[str]:
+    """Return a line with a bar for each class."""
+    of = f" of {n_labels} records looked at" if n_labels < n_records else ""
+    shown = classes[:MAX_CLASSES]
+    names, counts = [each["name"] for each in shown], [each["count"] for each in shown]
+    columns = [
+        Column("class", [str(each["label"]) for each in shown], right=True),
+        Column("name", [name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…" for name in names]),
+        Column("records", list(map(str, counts)), right=True),
+        Column("share", [f"{count / n_labels:.1%}" for count in counts], right=True),
+    ]
+    lines = table(columns, None)
+    pad = max(map(len, lines)) + 2
+    room = max(min(MAX_BAR, (width or WIDTH) - pad), 1)
+    bars = ["", *(_bar(count / (max(counts) or 1) * room) for count in counts)]
+    lines = [f"{line:{pad}}{bar}".rstrip() for line, bar in zip(lines, bars, strict=True)]
+    more = [f"and {len(classes) - MAX_CLASSES} more classes"] if len(classes) > MAX_CLASSES else []
+    column = classes[0]["column"]
+    return [f"{len(classes)} classes{f' of {column}' if column else ''}{of}", *lines, *more]
+
+
+def _bar(length: float) -> str:
+    whole, part = divmod(round(length * 8), 8)
+    return (FULL * whole + PARTS[part]).rstrip() if whole or part else ""
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+def _short(n: int) -> str:
+    size, unit = float(n), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{size:.3g} {unit}"

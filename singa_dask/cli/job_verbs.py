@@ -1,92 +1,427 @@
-"""The verbs for one job on a cluster: ``attach``, ``checkpoint``, ``kill``, ``logs``, ``stack``, ``stop``, ``view``."""
+"""The verbs for jobs on a cluster: ``attach`` and ``view`` them, ``stop`` or ``kill`` them, and the like."""
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
-from singa_dask.cli.loading import does
-from singa_dask.cli.options import job_argument
+from singa_dask import observe, runtime
+from singa_dask.cli.clusters import Signals, jobs_of
+from singa_dask.cli.options import cluster_options, job_argument
+from singa_dask.cli.output import Column, ago, echo, table, terminal_width
+from singa_dask.errors import CheckpointError, ClusterError, ConfigError, SingaError
+
+LOOK_S = 0.2
+SHOWN_ENDED, SHOWN_EVENTS = 10, 10
+MAX_REASON = 60
+"""Characters of a reason that ``list`` shows."""
+Row = Mapping[str, Any]
 
 
 @click.command()
 @job_argument
 @click.pass_context
-@does("singa_dask.cli.work.job_verbs:attach")
-def attach(ctx: click.Context, **given: Any) -> None:
+def attach(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: str | None) -> None:
     """Follow a job on a cluster, as run shows it.
 
     JOB is its id, at least 4 characters of its beginning or end, or its name. Ctrl-C ends this, and asks nothing of the
     job. The exit code is that of the job once it has ended, see run; 0 after Ctrl-C.
     """
+    with jobs_of(scheduler, scheduler_file) as jobs:
+        row = find_running(jobs, job) or jobs.find(job)
+        if row["ended"] is None:
+            row = show(jobs, row)
+    if row["ended"] is not None:
+        ctx.exit(row["exit_code"])
 
 
 @click.command()
 @job_argument
-@does("singa_dask.cli.work.job_verbs:checkpoint")
-def checkpoint(**given: Any) -> None:
+def checkpoint(job: str, scheduler: str | None, scheduler_file: str | None) -> None:
     """Have a job on a cluster write a checkpoint now.
 
     JOB is its id, at least 4 characters of its beginning or end, or its name. Prints the URL of the checkpoint once it
     is complete.
     """
+    found: dict[str, Any] = {}
+    with jobs_of(scheduler, scheduler_file) as jobs:
+        row = find_running(jobs, job, with_units=True)
+        if row is None:
+            raise CheckpointError(f"{job}: there is nothing to write.")
+        first = jobs.checkpoint(row["id"])
+
+        def look(event: dict[str, Any]) -> None:
+            if event["event"] in ("checkpoint", "log") and event.get("step", -1) >= first and not found:
+                if "url" in event or "error" in event:
+                    found.update(event)
+                    follower.leave()
+
+        follower = runtime.Follower(jobs.client, row["id"], look, after=row["n_events"] - 1)
+        over = follower.follow()
+    if "url" not in found:
+        why = found.get("error") or (over or {}).get("failure") or "the job ended before it was written."
+        raise CheckpointError(f"{row['id']}: {why['reason'] if isinstance(why, dict) else why}")
+    echo(found["url"])
 
 
 @click.command()
 @job_argument
-@does("singa_dask.cli.work.job_verbs:kill")
-def kill(**given: Any) -> None:
+def kill(job: str, scheduler: str | None, scheduler_file: str | None) -> None:
     """End a job on a cluster at once.
 
     JOB is its id, at least 4 characters of its beginning or end, or its name. There is no last checkpoint; those that
     it has stay.
     """
+    end_job(job, scheduler, scheduler_file, runtime.RemoteJobs.kill)
 
 
 @click.command()
 @job_argument
 @click.option("--unit", metavar="UNIT", default="", help="Only this one, e.g. worker-0-0, or driver.")
 @click.option("--follow", "-f", is_flag=True, help="Print what comes until the job ends, or until Ctrl-C.")
-@does("singa_dask.cli.work.job_verbs:logs")
-def logs(**given: Any) -> None:
+def logs(job: str, scheduler: str | None, scheduler_file: str | None, unit: str, follow: bool) -> None:
     """Print the log of a job on a cluster.
 
     JOB is its id, at least 4 characters of its beginning or end, or its name. The scheduler keeps the newest events of
     each job; all of them are in log/ in the run directory.
     """
+    with jobs_of(scheduler, scheduler_file) as jobs:
+        row = jobs.find(job)
+        if unit:
+            _check_unit(unit, row["id"], jobs.events(row["id"]))
+        files = f"log files: {row['run_url']}/log/"
+
+        def show(event: Mapping[str, Any]) -> None:
+            if event["event"] in ("log", "notice") and unit in ("", event["unit"]):
+                name = "" if unit else f"{event['unit']}: "
+                echo(observe.log_line({**event, "message": name + event["message"]}))
+
+        if row["ended"] is None and follow:
+            follower = runtime.Follower(jobs.client, row["id"], show)
+            with Signals() as signals:
+                signals.hand_to(lambda name: follower.leave())
+                over = follower.follow()
+            if over is not None:
+                row_at_end(jobs, row["id"], over)
+            return
+        last, n_kept = -1, 0
+        for event in jobs.events(row["id"]):
+            last, n_kept = event["n"], n_kept + 1
+            show(event)
+    if not n_kept:
+        echo(f"{row['id']}: the scheduler has not kept its events. {files}", err=True)
+    elif n_kept <= last:
+        echo(f"the scheduler has kept warnings, errors and the newest other events only. {files}", err=True)
 
 
 @click.command()
 @job_argument
 @click.option("--unit", metavar="UNIT", default="", help="Only this one, e.g. worker-0-0.")
 @click.pass_context
-@does("singa_dask.cli.work.job_verbs:stack")
-def stack(ctx: click.Context, **given: Any) -> None:
+def stack(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: str | None, unit: str) -> None:
     """Print what the units of a job are doing: their Python stacks.
 
     JOB is its id, at least 4 characters of its beginning or end, or its name. The job does not stop for it, and units
     that are stuck are shown too.
     """
+    with jobs_of(scheduler, scheduler_file) as jobs:
+        row = find_running(jobs, job, with_units=True)
+        found = jobs.stacks(row["id"], unit) if row else {}
+        if row and not found:
+            units = jobs.stacks(row["id"])
+            raise ConfigError(f"--unit {unit}: {row['id']} has no such unit. Known: {', '.join(units)}.")
+    for name, facts in found.items():
+        what, seconds = facts.get("wait") or ("", 0.0)
+        waits = f", waits for {what} ({seconds:.0f} s)" if what else ""
+        echo(f"{name} on {facts['address']}{waits}")
+        for line in facts.get("stack", [f"  no stack: {facts.get('error')}"]):
+            echo(line)
+        echo()
+    ctx.exit(0 if any("stack" in facts for facts in found.values()) else 1)
 
 
 @click.command()
 @job_argument
 @click.option("--no-wait", is_flag=True, help="Do not wait until the job has ended.")
-@does("singa_dask.cli.work.job_verbs:stop")
-def stop(**given: Any) -> None:
+def stop(job: str, scheduler: str | None, scheduler_file: str | None, no_wait: bool) -> None:
     """Stop a job on a cluster with a checkpoint.
 
     JOB is its id, at least 4 characters of its beginning or end, or its name. run --resume goes on from the checkpoint.
     """
+    end_job(job, scheduler, scheduler_file, runtime.RemoteJobs.stop, "stops with a checkpoint.", waits=not no_wait)
 
 
 @click.command()
 @job_argument
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as one line of JSON.")
-@does("singa_dask.cli.work.view:view")
-def view(**given: Any) -> None:
+def view(job: str, scheduler: str | None, scheduler_file: str | None, as_json: bool) -> None:
     """Describe a job on a cluster: units, hosts, steps, restarts.
 
     JOB is its id, at least 4 characters of its beginning or end, or its name.
     """
+    with jobs_of(scheduler, scheduler_file) as jobs:
+        found = jobs.view(jobs.find(job)["id"])
+    if as_json:
+        echo(observe.to_json(found))
+        return
+    for line in describe(found, terminal_width(), time.time()):
+        echo(line)
+
+
+@click.command("list")
+@cluster_options("List the jobs of this scheduler.")
+@click.option(
+    "--runs",
+    metavar="URL",
+    help="List the run directories in this one, also of jobs whose scheduler is gone.",
+)
+@click.option("--all", "show_all", is_flag=True, help="Show all jobs that have ended, not only the last ten.")
+@click.option("--json", "as_json", is_flag=True, help="Print all of it as one line of JSON.")
+def list_jobs(
+    scheduler: str | None, scheduler_file: str | None, runs: str | None, show_all: bool, as_json: bool
+) -> None:
+    """List the jobs on a cluster, or in a directory of runs.
+
+    A job on the cluster is starting, running, restarting or stopping; one that has ended is done, stopped or failed.
+    A run in a directory is lost if it has no summary and nobody writes to it.
+    """
+    rows = of_runs(runs, scheduler, scheduler_file) if runs else of_cluster(scheduler, scheduler_file)
+    rows = sorted(rows, key=lambda row: (row["ended"] is None, row["ended"] or row["began"]), reverse=True)
+    if as_json:
+        echo(observe.to_json(rows))
+        return
+    ended = [row for row in rows if row["ended"] is not None]
+    hidden = [] if show_all else ended[SHOWN_ENDED:]
+    shown = rows[: len(rows) - len(hidden)]
+    if not shown:
+        echo("no jobs.", err=True)
+    for line in table(columns(shown, time.time()), terminal_width()) if shown else ():
+        echo(line)
+    if hidden:
+        echo(f"{len(hidden)} more have ended; --all shows them.", err=True)
+
+
+def show(jobs: runtime.RemoteJobs, row: dict[str, Any]) -> dict[str, Any]:
+    """Show a job; return its row at the end.
+
+    Raises
+    ------
+    ClusterError
+        The scheduler is gone, or knows the job no more.
+    """
+    n_groups = jobs.view(row["id"])["topology"]["nworker_groups"]
+    echo(f"{row['id']}: {row['state']}, step {max(row['step'], 0)} of {row['train_steps']}", err=True)
+    with observe.start_progress(n_groups, row["train_steps"], run_url=row["run_url"]) as progress:
+        follower = runtime.Follower(jobs.client, row["id"], progress.on_event, after=row["n_events"] - 1)
+        with Signals() as signals:
+            signals.hand_to(lambda name: follower.leave())
+            over = follower.follow()
+        if over is not None:
+            with contextlib.suppress(SingaError):
+                tell_learning(jobs, row["id"], progress.on_event)
+    if over is None:
+        echo(f"detached; the job goes on: singa-dask attach {row['id']}", err=True)
+        return row
+    row = row_at_end(jobs, row["id"], over)
+    echo(end_line(row), err=True)
+    return row
+
+
+def tell_learning(jobs: runtime.RemoteJobs, job_id: str, on_event: Callable[[dict[str, Any]], None]) -> None:
+    """Say what a detached job has learnt, once its driver has written the summary; of others their `run` does."""
+    while (facts := jobs.view(job_id)).get("driver"):
+        time.sleep(LOOK_S)
+    if facts["detached"]:
+        for line in observe.read_summary(facts["run_url"]).get("learning", {}).get("sentences", ()):
+            on_event({"event": "notice", "unit": "driver", "level": "INFO", "message": line})
+
+
+def end_job(
+    job: str,
+    scheduler: str | None,
+    scheduler_file: str | None,
+    ask: Callable[[runtime.RemoteJobs, str], object],
+    message: str = "",
+    waits: bool = True,
+) -> None:
+    """Ask for the end of a job that has not ended, wait for it unless the job was in line, and say how it came.
+
+    Raises
+    ------
+    ClusterError
+        The scheduler is gone.
+    """
+    with jobs_of(scheduler, scheduler_file) as jobs:
+        row = find_running(jobs, job)
+        if row is None:
+            return
+        ask(jobs, row["id"])
+        if row["state"] == "queued":
+            message, waits = "leaves the line.", False
+        if message:
+            echo(f"{row['id']} {message}", err=True)
+        if not waits:
+            return
+        follower = runtime.Follower(jobs.client, row["id"], lambda event: None, after=row["n_events"] - 1)
+        over = follower.follow()
+        assert over is not None, "nobody lets it leave"
+        echo(end_line(row_at_end(jobs, row["id"], over)), err=True)
+        if over["stuck"]:
+            echo(f"units that do not end: {', '.join(over['stuck'])}; they hold threads of Dask workers.", err=True)
+
+
+def _check_unit(unit: str, job_id: str, events: Iterable[Mapping[str, Any]]) -> None:
+    """Refuse a unit that the job does not have, as far as its events tell."""
+    placed = [event for event in events if event["event"] == "placed"]
+    known = {str(each) for event in placed for process in event["processes"] for each in process["units"]}
+    if known and unit not in known:
+        raise ConfigError(f"--unit {unit}: {job_id} has no such unit. Known: {', '.join(sorted(known))}.")
+
+
+def find_running(jobs: runtime.RemoteJobs, piece: str, with_units: bool = False) -> dict[str, Any] | None:
+    """Return the row of a job; if it has ended say how, and return None.
+
+    Raises
+    ------
+    ConfigError
+        ``with_units``, and the job waits in line.
+    """
+    row = jobs.find(piece)
+    if with_units and row["state"] == "queued":
+        raise ConfigError(f"{row['id']}: the job waits in line, and has no units yet.")
+    if row["ended"] is None:
+        return row
+    echo(f"{row['id']} has ended already.\n{end_line(row)}", err=True)
+    return None
+
+
+def end_line(row: Mapping[str, Any]) -> str:
+    """Describe how a job has ended, in some lines."""
+    end = observe.join_if_fits(f"{row['state']}: {row['step']} steps", f"see {observe.short_url(row['run_url'])}")
+    return f"{row['reason']}\n{end}" if row["reason"] else end
+
+
+def row_at_end(jobs: runtime.RemoteJobs, job_id: str, over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a job after its last event, see `Follower.follow`.
+
+    Raises
+    ------
+    ClusterError
+        The scheduler is gone, or knows the job no more.
+    """
+    with contextlib.suppress(SingaError):
+        row = jobs.find(job_id)
+        if row["ended"] is not None:
+            return row
+    raise ClusterError(f"{job_id}: {over['failure']['reason'] if over['failure'] else 'it is not known any more.'}")
+
+
+def of_cluster(scheduler: str | None, scheduler_file: str | None) -> list[dict[str, Any]]:
+    """Return the rows of the jobs of a cluster."""
+    with jobs_of(scheduler, scheduler_file) as jobs:
+        return jobs.rows()
+
+
+def of_runs(url: str, scheduler: str | None, scheduler_file: str | None) -> list[dict[str, Any]]:
+    """Return the rows of the runs in a directory; of those that a scheduler knows, what that says."""
+    from singa_dask.observe.stored_run import list_runs
+
+    rows = list_runs(url)
+    known: dict[str, dict[str, Any]] = {}
+    if scheduler or scheduler_file:
+        try:
+            known = {row["run_url"]: row for row in of_cluster(scheduler, scheduler_file)}
+        except ClusterError as error:
+            echo(f"{error} States are as the files say.", err=True)
+    return [known.get(row["run_url"], row) for row in rows]
+
+
+def columns(rows: Sequence[Row], now: float) -> list[Column]:
+    """Return the table of some jobs."""
+    return [
+        Column("job", [row["id"] for row in rows]),
+        Column("name", [row["name"] for row in rows], 5),
+        Column("owner", [row["owner"] for row in rows], 3),
+        Column("state", [row.get("standing", row["state"]) for row in rows]),
+        Column("step", [_steps(row) for row in rows], right=True),
+        Column("loss", ["" if row["loss"] is None else f"{row['loss']:.4f}" for row in rows], 1, right=True),
+        Column("samples/s", [f"{row['samples_per_s']:.0f}" if row["samples_per_s"] else "" for row in rows], 4, True),
+        Column("reason", [_cut(row["reason"]) for row in rows], 6),
+        Column("since", [ago(now - (row["ended"] or row["began"] or now)) for row in rows], 2, right=True),
+    ]
+
+
+def _cut(reason: str) -> str:
+    """Return the first words of a reason; `view` has all of it."""
+    return reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON].rpartition(' ')[0]} …"
+
+
+def _steps(row: Row) -> str:
+    total, step = row["train_steps"], max(row["step"], 0)
+    return f"{step}/{total}" if total else str(step)
+
+
+def describe(job: Mapping[str, Any], width: int | None, now: float) -> Iterator[str]:
+    """Yield the lines that describe a job; see `Views.view`."""
+    running = job["ended"] is None
+    span = f"for {ago(now - job['began'])}" if running else f"{ago(now - job['ended'])} ago"
+    yield f"{job['id']}: {job['standing']} {span}, by {job['owner']}"
+    if job["reason"]:
+        yield job["reason"]
+    rate = f", {job['samples_per_s']:.0f} samples/s" if running and job["samples_per_s"] else ""
+    yield f"step {job['step']} of {job['train_steps']}{rate}"
+    for phase, metrics in job["metrics"].items():
+        yield f"{phase}: {observe.show_metrics(metrics)}"
+    yield f"run directory: {observe.short_url(job['run_url'])}"
+    if "processes" in job:
+        yield ""
+        yield from table(units_of(job), width)
+    if job["restarts"]:
+        yield ""
+        yield f"restarts: {job['restarts']}"
+        for reason in job.get("reasons", ()):
+            yield f"  {reason}"
+    if job["events"]:
+        yield ""
+        for event in job["events"][-SHOWN_EVENTS:]:
+            yield event_line(event)
+
+
+def units_of(job: Mapping[str, Any]) -> list[Column]:
+    """Return the table of the units of a job."""
+    rows = [(i, each, unit) for i, each in enumerate(job["processes"]) for unit in each["units"]]
+    waits = [each["waits"].get(unit) for _, each, unit in rows]
+    return [
+        Column("unit", [unit for *_, unit in rows]),
+        Column("step", [_step(each["steps"], unit) for _, each, unit in rows], right=True),
+        Column("process", [str(i) for i, *_ in rows], 2, right=True),
+        Column("life", [str(each["life"]) for _, each, _ in rows], 4, right=True),
+        Column("host", [each["host"] for _, each, _ in rows], 3),
+        Column("Dask worker", [each["address"] for _, each, _ in rows], 1),
+        Column("waits for", [f"{wait[0]} ({wait[1]:.0f} s)" if wait else "" for wait in waits]),
+    ]
+
+
+def _step(steps: Mapping[str, int], unit: str) -> str:
+    """Return the step of a worker; nothing for a server."""
+    kind, group, _ = unit.split("-")
+    return str(steps[group]) if kind == "worker" and group in steps else ""
+
+
+def event_line(event: Mapping[str, Any]) -> str:
+    """Return a line for an event that is neither metrics nor steps."""
+    kind = event["event"]
+    texts = {
+        "checkpoint": "checkpoint of step {step}: {url}",
+        "placed": "life {life}: units placed in {n} processes",
+        "restart": "life {life}: {reason}",
+    }
+    facts = {**event, "n": len(event.get("processes", ()))}
+    text = texts[kind].format(**facts) if kind in texts else str(event.get("message") or kind)
+    when = time.strftime("%H:%M:%S", time.localtime(event["time"]))
+    unit = event.get("unit", "driver")
+    return f"{when}  {text}" if unit == "driver" or text.startswith(unit) else f"{when}  {unit}: {text}"

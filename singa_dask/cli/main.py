@@ -5,18 +5,22 @@ All errors of all verbs become plain lines and an exit code here.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import errno
-import keyword
+import importlib
+import os
 import signal
+import threading
 import traceback
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
 from singa_dask import modules
-from singa_dask.cli.echo import echo
-from singa_dask.cli.loading import STOPPED, load
+from singa_dask.cli.output import echo
 from singa_dask.errors import A_BUG, ConfigError, SingaError, is_out_of_memory, text_of
 from singa_dask.paths import expand
 
@@ -61,9 +65,13 @@ VERBS = {
 }
 """What each does, in the first line of its help: shown without loading it."""
 MODULES = {
-    **dict.fromkeys(("extract", "predict", "test"), "inference"),
+    **dict.fromkeys(("attach", "checkpoint", "kill", "list", "logs", "stack", "stop", "view"), "job_verbs"),
+    **dict.fromkeys(("check", "layers", "schema"), "parts"),
+    **dict.fromkeys(("diff", "plot", "show"), "runs"),
+    **dict.fromkeys(("export", "import"), "exports"),
+    **dict.fromkeys(("extract", "predict", "sample", "test"), "inference"),
     "find-rate": "find_rate",
-    **dict.fromkeys(("attach", "checkpoint", "kill", "logs", "stack", "stop", "view"), "job_verbs"),
+    **dict.fromkeys(("graph", "validate"), "nets"),
 }
 """Modules of verbs that share one; others have a module with their own name."""
 
@@ -97,6 +105,7 @@ HABITS = {
     "watch": "attach",
 }
 """Verbs of other programs, and ours."""
+STOPPED = "SIGINT: stopped."
 PLACES = {"CHECKPOINT", "DST", "FILE", "JOB.yaml", "RUN", "RUN...", "SRC...", "URL", "[CHECKPOINT]", "[URL]"}
 """What the help calls arguments and options that are paths or URLs."""
 
@@ -109,13 +118,12 @@ class Verbs(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of a verb."""
+        """Import the module of a verb, and find its command there."""
         if cmd_name not in VERBS:
             return None
-        # no module, and no function, can have a keyword as its name
-        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        command: click.Command = load(f"singa_dask.cli.{MODULES.get(name, name)}:{name.replace('-', '_')}")
-        return _with_places(command)
+        module = importlib.import_module(f"singa_dask.cli.{MODULES.get(cmd_name, cmd_name)}")
+        commands = (each for each in vars(module).values() if isinstance(each, click.Command))
+        return _with_places(next(command for command in commands if command.name == cmd_name))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -136,7 +144,8 @@ class Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb; print its errors in plain words and exit with their codes."""
         try:
-            return super().invoke(ctx)
+            with _no_lost_ctrl_c():
+                return super().invoke(ctx)
         except SingaError as error:
             echo(str(error), err=True)
             ctx.exit(error.exit_code)
@@ -150,8 +159,8 @@ class Verbs(click.Group):
             if is_out_of_memory(error):
                 echo(text_of(error), err=True)
                 ctx.exit(1)
-            if (found := modules.blame(error)) is not None:
-                echo(f"{found.place}: {found.text}\n{found.traceback.rstrip()}", err=True)
+            if (blame := modules.blame(error)) is not None:
+                echo(f"{blame.place}: {blame.text}\n{blame.traceback.rstrip()}", err=True)
                 ctx.exit(1)
             if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
                 echo(f"cannot write: {error.strerror}.", err=True)
@@ -161,7 +170,7 @@ class Verbs(click.Group):
             ctx.exit(1)
 
 
-class Place(click.types.StringParamType):
+class PathParam(click.types.StringParamType):
     """A path or URL in which ``~`` and environment variables are expanded."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -176,10 +185,37 @@ def _with_places(command: click.Command) -> click.Command:
     """Expand the path arguments of a command, or of those in its group."""
     for param in command.params:
         if param.type is click.STRING and param.make_metavar(click.Context(command)) in PLACES:
-            param.type = Place()
+            param.type = PathParam()
     for inner in command.commands.values() if isinstance(command, click.Group) else ():
         _with_places(inner)
     return command
+
+
+@contextlib.contextmanager
+def _no_lost_ctrl_c() -> Iterator[None]:
+    """End the process at once at a Ctrl-C that comes while a module is imported.
+
+    A KeyboardInterrupt may be raised where Python holds the lock of imports, is lost there, and leaves it locked: the
+    program would hang later, in whatever thread imports next.
+    """
+
+    def on_ctrl_c(number: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+                os.write(2, STOPPED.encode() + b"\n")
+                os._exit(128 + number)
+            frame = frame.f_back
+        raise KeyboardInterrupt
+
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, on_ctrl_c)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _interrupted(ctx: click.Context) -> NoReturn:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 from typing import Any
 
-from singa_dask.cli.reading import Reading
+from singa_dask.cli.options import Reading
 from singa_dask.data import STORES, Store, detect, open_store
 from singa_dask.data.stores.opening import is_pattern, shard_urls
 from singa_dask.errors import ConfigError, DataError
@@ -91,12 +90,11 @@ def store_format(url: str, reading: Reading) -> tuple[str | None, dict[str, Any]
     if not backend:
         return None, options
     backend, options = by_columns(backend, options)
-    known = inspect.signature(STORES.find(backend)).parameters
-    takes_all = any(each.kind == each.VAR_KEYWORD for each in known.values())
-    unknown = [] if takes_all else sorted(options.keys() - known)
+    store = STORES.find(backend)
+    known = store.option_names()
+    unknown = sorted(options.keys() - known) if store.block else []
     if unknown:
-        names = known.keys() - {"url", "storage_options"}
-        hint = suggest(unknown[0], names) if names else "It takes none."
+        hint = suggest(unknown[0], known) if known else "It takes none."
         raise ConfigError(f"{url}: stores of format {backend} take no option {unknown[0]!r}. {hint}")
     return backend, {**options, "shape": reading.shape} if reading.shape and "shape" in known else options
 

@@ -1,33 +1,44 @@
-"""Options that several verbs share. Imports no other room, so that any verb can use them cheaply."""
+"""Options that several verbs share, and how those that read records are told what to read."""
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
-
-from singa_dask.cli.loading import load
+from click.shell_completion import CompletionItem
 
 CPU = "--cpu"
 """Placeholder for the changes of this option among those of ``--set``."""
 LATEST = "latest"
 """Value of ``--resume`` without an argument."""
 
+COMPLETION_S = 1.0
+"""A person waits for it."""
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the summary as the last line of stdout.")
 
 
-def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
+Command = Callable[..., Any]
+
+
+def with_options(command: Command, *decorators: Callable[[Command], Command]) -> Command:
+    """Decorate a command; the last one is that which help shows first."""
+    return functools.reduce(lambda decorated, decorate: decorate(decorated), decorators, command)
+
+
+def job_options(command: Command) -> Command:
     """Give a command the job file, the options that change what it says, and ``--strict``."""
 
     @functools.wraps(command)
     def with_cpu(*, sets: tuple[str, ...], cpu: bool, **given: Any) -> Any:
         return command(sets=(*sets, CPU) if cpu else sets, **given)
 
-    decorated: Callable[..., Any] = with_cpu
-    for decorate in (
+    return with_options(
+        with_cpu,
         click.option(
             "--cpu", is_flag=True, help="Compute on the CPU whatever the job says; for one with gpu or cuDNN."
         ),
@@ -48,12 +59,10 @@ def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "neuralnet.layer[fc1].innerproduct_conf.num_output=64. Repeatable.",
         ),
         click.argument("job_file", metavar="JOB.yaml"),
-    ):
-        decorated = decorate(decorated)
-    return decorated
+    )
 
 
-def observer_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def observer_options(command: Command) -> Command:
     """Give a command with `job_options` those that set the keys of observers."""
 
     @functools.wraps(command)
@@ -64,8 +73,8 @@ def observer_options(command: Callable[..., Any]) -> Callable[..., Any]:
             sets = (*sets, f"mlflow={json.dumps(mlflow)}")
         return command(sets=sets, **given)
 
-    decorated: Callable[..., Any] = with_observers
-    for decorate in (
+    return with_options(
+        with_observers,
         click.option(
             "--mlflow",
             metavar="URI",
@@ -78,12 +87,10 @@ def observer_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Write event files of TensorBoard to tensorboard/ in the run directory, as tensorboard: true in the "
             "job does. Needs pip install 'singa-dask[tensorboard]'.",
         ),
-    ):
-        decorated = decorate(decorated)
-    return decorated
+    )
 
 
-def scheduler_options(use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def scheduler_options(use: str) -> Callable[[Command], Command]:
     """Add ``--scheduler``, ``--scheduler-file`` and ``--wait``; ``use`` says what the cluster is for."""
     wait = click.option(
         "--wait",
@@ -95,7 +102,7 @@ def scheduler_options(use: str) -> Callable[[Callable[..., Any]], Callable[..., 
     return lambda command: cluster_options(use)(wait(command))
 
 
-def cluster_options(use: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def cluster_options(use: str) -> Callable[[Command], Command]:
     """Add ``--scheduler`` and ``--scheduler-file``; ``use`` says what the cluster is for."""
     by_file = click.option("--scheduler-file", metavar="FILE", help="Find the scheduler by the file it has written.")
     by_address = click.option(
@@ -104,12 +111,147 @@ def cluster_options(use: str) -> Callable[[Callable[..., Any]], Callable[..., An
     return lambda command: by_address(by_file(command))
 
 
-def job_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+def job_argument(command: Command) -> Command:
     """Give a command a job on a cluster, and the options that say which cluster."""
     argument = click.argument("job", metavar="JOB", shell_complete=_complete_job)
     return argument(cluster_options("Address of the scheduler that the job is on.")(command))
 
 
-def _complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """Complete the id of a job; silently offer none if the scheduler does not answer soon."""
-    return list(load("singa_dask.cli.completion:complete_job")(ctx.params, incomplete))
+def _complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the ids of jobs that begin with ``incomplete``, those that run first; none if the scheduler is silent."""
+    from singa_dask.comm.probe import ask
+    from singa_dask.runtime.job.cluster import address_in
+    from singa_dask.runtime.job.names import Op
+
+    try:
+        file = ctx.params.get("scheduler_file")
+        address = address_in(file) if file else ctx.params.get("scheduler")
+        rows = ask(str(address), COMPLETION_S, Op.LIST) if address else []
+        matches = [row for row in rows if row["id"].startswith(incomplete)]
+    except Exception:  # a line of an error would be in the middle of what the person types
+        return []
+    return [CompletionItem(row["id"], help=f"{row['state']}, {row['owner']}") for row in matches]
+
+
+# -- reading records --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to open a store.
+
+    Attributes
+    ----------
+    backend : str or None
+    shape : tuple of int
+        Empty if not given.
+    options : dict
+        Other options of the format, by the names of its parameters.
+    storage_options : dict
+    """
+
+    backend: str | None = None
+    shape: tuple[int, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    storage_options: dict[str, Any] = field(default_factory=dict)
+
+
+def reading_options(command: Command) -> Command:
+    """Give a command the options of `Reading` except its backend, as the argument ``reading``."""
+
+    @functools.wraps(command)
+    def with_reading(
+        *,
+        shape: str | None,
+        resize: str | None,
+        channels: int | None,
+        separator: str | None,
+        header: bool | None,
+        no_label: bool,
+        features: str | None,
+        label: str | None,
+        options: tuple[str, ...],
+        storage_options: tuple[str, ...],
+        backend: str | None = None,
+        **given: Any,
+    ) -> Any:
+        known = {
+            "resize": numbers("--resize", resize, "x", "32x32"),
+            "channels": channels,
+            "separator": separator,
+            "header": header,
+            "has_label": False if no_label else None,
+            "features": None if features is None else [name.strip() for name in features.split(",")],
+            "label": label,
+        }
+        named = {name: value for name, value in known.items() if value is not None}
+        reading = Reading(
+            backend,
+            tuple(numbers("--shape", shape, ",", "3,32,32") or ()),
+            {**named, **_pairs("--option", options)},
+            _pairs("--storage-option", storage_options),
+        )
+        return command(reading=reading, **given)
+
+    return with_options(
+        with_reading,
+        click.option(
+            "--storage-option",
+            "storage_options",
+            metavar="KEY=VALUE",
+            multiple=True,
+            help="Option of the file system, as in storage_options of a job file, e.g. client=webhdfs. Repeatable.",
+        ),
+        click.option(
+            "--option",
+            "options",
+            metavar="KEY=VALUE",
+            multiple=True,
+            help="Any other option of the format, as in user_conf of a job file, e.g. block_bytes=65536. Repeatable.",
+        ),
+        click.option(
+            "--label",
+            metavar="NAME",
+            help="Tables, jsonl, webdataset, hdf5, zarr: column, key or array with the label; of a table NAME,... for "
+            "several labels.",
+        ),
+        click.option(
+            "--features",
+            metavar="NAME,...",
+            help="Tables, jsonl, hdf5, zarr: columns, keys or array with the values of a record.",
+        ),
+        click.option("--no-label", is_flag=True, help="csv: lines do not begin with a label."),
+        click.option(
+            "--header/--no-header", default=None, help="csv: the first line has names of columns; told if not given."
+        ),
+        click.option("--separator", metavar="CHARS", help="csv: what parts the values; a comma if not given."),
+        click.option("--channels", metavar="N", type=int, help="Images: 3 for colour (the default), 1 for grey."),
+        click.option("--resize", metavar="HxW", help="Images: scale and crop at the centre."),
+        click.option("--shape", metavar="N,N,...", help="Shape of one record, where the format does not store it."),
+    )
+
+
+def numbers(option: str, text: str | None, separator: str, example: str) -> list[int] | None:
+    """Read ``3,32,32`` or ``32x32``."""
+    try:
+        found = None if text is None else [int(part) for part in text.split(separator)]
+    except ValueError:
+        found = []
+    if found and min(found) < 1:
+        raise click.UsageError(f"{option} {text!r}: expected numbers from 1 on, e.g. {example}.")
+    if found is not None and (len(found) != 2 if separator == "x" else not found):
+        raise click.UsageError(f"{option} {text!r}: expected numbers, e.g. {example}.")
+    return found
+
+
+def _pairs(option: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Read ``KEY=VALUE`` texts; values are YAML, as in a job file."""
+    from singa_dask.conf.yaml_text import read_plain
+
+    pairs: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise click.UsageError(f"{option} {text!r}: expected KEY=VALUE.")
+        pairs[key] = read_plain(value, f"{option} {text}")
+    return pairs

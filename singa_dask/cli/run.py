@@ -1,13 +1,23 @@
-"""``run``: read a job, find or start a cluster, let the driver run it, write down what happens."""
+"""``run``: read a job, find or start a cluster, train there, write down what happens."""
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import re
+import shlex
+from typing import TYPE_CHECKING
 
 import click
 
-from singa_dask.cli.loading import does
+from singa_dask import observe, runtime
+from singa_dask.cli.clusters import Signals, hidden_from_children, patience_of
 from singa_dask.cli.options import LATEST, job_options, observer_options, scheduler_options
+from singa_dask.cli.output import echo
+from singa_dask.errors import ConfigError, NumericError
+
+if TYPE_CHECKING:
+    from singa_dask.conf import JobConf
+    from singa_dask.jobs.preparing import Place
 
 
 @click.command()
@@ -71,10 +81,180 @@ from singa_dask.cli.options import LATEST, job_options, observer_options, schedu
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as the last line of stdout.")
 @click.option("--quiet", is_flag=True, help="Say nothing but errors.")
 @click.pass_context
-@does("singa_dask.cli.work.run:run")
-def run(ctx: click.Context, **given: Any) -> None:
+def run(
+    ctx: click.Context,
+    job_file: str,
+    sets: tuple[str, ...],
+    cluster_file: str | None,
+    strict: bool,
+    scheduler: str | None,
+    scheduler_file: str | None,
+    wait: float,
+    listen: str | None,
+    run_dir: str | None,
+    resume: str | None,
+    overwrite: bool,
+    init_from: tuple[str, ...],
+    detach: bool,
+    queue: bool,
+    priority: int,
+    profile: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Train a net as a job file says.
 
     Exit codes: 0 done, 1 the job failed, 2 usage or job file, 3 no cluster or too small,
     4 processes lost, 5 a loss is not finite, 129, 130 and 143 stopped by SIGHUP, SIGINT and SIGTERM.
     """
+    from singa_dask.cli import job
+    from singa_dask.jobs.clusters import cluster_of
+    from singa_dask.jobs.datasets.hosts import placed
+    from singa_dask.jobs.preparing import changes_of, prepare_run
+
+    if resume and init_from:
+        raise click.UsageError("--resume takes all from one checkpoint, and --init-from only values. Give one of them.")
+    sets = (*sets, *sets_of_listen(listen))
+    read = job.read(job_file, sets, cluster_file)
+    if profile and read.job.profile is None:  # else the job says which steps
+        read = job.read(job_file, (*sets, "profile=true"), cluster_file)
+    if overwrite and (resume or not run_dir):
+        raise click.UsageError("--overwrite replaces the run in --run-dir. Give that, and no --resume.")
+    elsewhere = bool(scheduler or scheduler_file)
+    for option in ("--detach",) * detach + ("--queue",) * queue if not elsewhere else ():
+        message = f"{option} needs a cluster that is there without this program. Give its --scheduler, or set"
+        raise click.UsageError(f"{message} DASK_SCHEDULER_ADDRESS.")
+    prepared = prepare_run(
+        read,
+        run_dir=run_dir,
+        resume=resume == LATEST or resume or False,
+        overwrite=overwrite,
+        init_from=init_from,
+        elsewhere=elsewhere,
+    )
+    read, place, nets = prepared.job_file, prepared.place, prepared.nets
+    conf = read.job
+    job.warn(read, nets, strict=strict, quiet=quiet, embedded=not elsewhere)
+    for line in changes_of(read, place) if not quiet else ():
+        echo(line, err=True)
+    job_run = prepared.job_run(job.command_line(ctx), queue, priority)
+    directory = job_run.directory()
+    try:
+        observers = job_run.observers()
+    except ConfigError as error:
+        raise read.locate(error) from None
+    if detach:
+        detach_run(job_run, scheduler, scheduler_file, patience_of(wait, quiet), as_json=as_json, quiet=quiet)
+        return
+    with contextlib.ExitStack() as stack:
+        signals = stack.enter_context(Signals())
+        patience = patience_of(wait, quiet)
+        client = stack.enter_context(
+            cluster_of(conf, scheduler or None, scheduler_file, patience, queue, starting=hidden_from_children)
+        )
+        job_run = stack.enter_context(placed(job_run, client))
+        if not quiet:
+            tell_start(conf, place)
+        progress = stack.enter_context(
+            observe.start_progress(conf.cluster.nworker_groups, conf.train_steps, quiet, run_url=place.url)
+        )
+
+        def take_driver(driver: runtime.Driver) -> None:
+            signals.hand_to(driver.stop)
+
+        result, summary = job_run.carry_out(client, directory, observers, progress.on_event, take_driver)
+    tell_end(result, place.url, quiet)
+    if not quiet:
+        job.show_outputs(job.outputs(nets.values()))
+    # what is wrong with the job would end it again
+    if result.state != "done" and result.exit_code != ConfigError.exit_code and not quiet:
+        echo(job.how_to_go_on(ctx, place.url, fails_again=result.exit_code in (1, NumericError.exit_code)), err=True)
+    if as_json:
+        echo(observe.to_json(summary))
+    ctx.exit(result.exit_code)
+
+
+def sets_of_listen(listen: str | None) -> tuple[str, ...]:
+    """Return the values of ``--listen`` as those of ``--set``."""
+    if listen is None:
+        return ()
+    found = re.fullmatch(r"(?:\[(.+)\]|([^:]*))(?::([^:]*))?", listen)
+    if found is None:
+        message = f"--listen: expected INTERFACE[:PORTS], with an IPv6 address in brackets, got {listen!r}."
+        raise click.UsageError(message)
+    values = {"interface": found[1] or found[2], "ports": found[3]}
+    return tuple(f"cluster.listen.{key}='{value}'" for key, value in values.items() if value)
+
+
+def tell_start(conf: JobConf, place: Place) -> None:
+    """Print where the run is written, and where its initial values come from."""
+    from singa_dask.runtime.checkpoints.lookup import find_values
+
+    echo(f"run directory: {observe.short_url(place.url)}", err=True)
+    for url in () if place.checkpoint else place.init_from or conf.checkpoint_path:
+        echo(f"initial values from {find_values(url)}", err=True)
+
+
+def tell_end(result: runtime.Result, url: str, quiet: bool) -> None:
+    """Print how the job ended; a failure even when quiet."""
+    for text in (result.reason, result.error.rstrip()):
+        if text and (result.state == "failed" or not quiet):
+            echo(text, err=True)
+    if result.bad_records and not quiet:
+        echo(f"{result.bad_records} bad records were passed over; see {url}/bad_records.jsonl", err=True)
+    if not quiet:
+        n_local, n_remote = (result.bytes.get(name, 0) for name in ("local", "remote"))
+        local = f", {100 * n_local / (n_local + n_remote):.0f} % of the records read locally" if n_remote else ""
+        memory = f", at most {result.peak_memory / 2**20:.0f} MiB a process" if result.peak_memory else ""
+        end = f"{result.state}: {result.steps} steps in {result.seconds:.1f} s{memory}{local}"
+        echo(observe.join_if_fits(end, f"see {observe.short_url(url)}"), err=True)
+        run = shlex.quote(observe.short_url(url))
+        echo(observe.join_if_fits(f"look further: singa-dask show {run}", f"singa-dask plot {run}"), err=True)
+
+
+# -- detached ----------------------------------------------------------------------------------------------
+
+
+def detach_run(
+    run: runtime.JobRun,
+    scheduler: str | None,
+    scheduler_file: str | None,
+    patience: runtime.Patience,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Hand a run over to a cluster; return when it has started there, and end the program when it is refused."""
+    from singa_dask.jobs.datasets.hosts import placed
+
+    with Signals(), runtime.connect(scheduler, scheduler_file, patience=patience) as client:
+        if patience.seconds and not run.queue:
+            runtime.wait_for_room(client, runtime.plan_processes(run.cluster), patience)
+        if (hosts := runtime.remote_hosts(client, run.run_url)) and not quiet:
+            message = f"warning: the run directory {run.run_url} is a local path, and there are Dask workers "
+            message += f"on other hosts: {', '.join(hosts)}. If it is not the same disk there, give a URL by --run-dir."
+            echo(message, err=True)
+        with placed(run, client, leave=True) as run:
+            found = runtime.detach(client, run)
+    failure = found.get("failure")
+    if failure:
+        for text in (failure["reason"], failure["error"].rstrip()):
+            if text:
+                echo(text, err=True)
+        raise SystemExit(failure["exit_code"])
+    if not quiet:
+        if found["state"] == "queued":
+            why = f": {found['reason']}" if found["reason"] else ""
+            echo(f"in line, place {found['place']}{why}", err=True)
+        tell(run)
+    echo(observe.to_json({"id": run.job_id, "run_url": run.run_url}) if as_json else run.job_id)
+
+
+def tell(run: runtime.JobRun) -> None:
+    """Print how to come back."""
+    for line in (
+        f"run directory: {observe.short_url(run.run_url)}",
+        f"progress: singa-dask attach {run.job_id}",
+        f"to end it with a checkpoint: singa-dask stop {run.job_id}",
+    ):
+        echo(line, err=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import ipaddress
+import os
+import signal
 
 import click
 
-from singa_dask.cli.loading import does
+from singa_dask import jobs, serving
+from singa_dask.cli.clusters import Signals
+from singa_dask.cli.output import echo
 
 POSITIVE = click.FloatRange(min=0, min_open=True)
 
@@ -88,8 +92,23 @@ POSITIVE = click.FloatRange(min=0, min_open=True)
     show_default=True,
     help="Time for a request; those that are late get status 408 or 503.",
 )
-@does("singa_dask.cli.work.serve:serve")
-def serve(**given: Any) -> None:
+def serve(
+    run: str,
+    host: str,
+    port: int,
+    step: int | None,
+    job_file: str | None,
+    layer: str | None,
+    cpu: bool,
+    threads: int | None,
+    max_batch: int,
+    max_wait_ms: float,
+    max_queue: int,
+    max_connections: int,
+    max_records: int,
+    max_mb: float,
+    timeout: float,
+) -> None:
     """Answer requests for predictions over HTTP.
 
     RUN is a run directory or a step of it; with --job any checkpoint, also of SINGA. POST /predict takes records as
@@ -97,3 +116,43 @@ def serve(**given: Any) -> None:
     it once the requests that have arrived are answered, a second one at once. There is no authentication. Needs pip
     install 'singa-dask[serve]'.
     """
+    # the package that it needs is looked for before the net is read
+    server_type = serving.Server
+    model = jobs.load_model(run, step, job=job_file, cpu=cpu, threads=threads)
+    max_bytes = int(max_mb * (1 << 20))
+    limits = serving.Limits(
+        max_batch, max_wait_ms / 1000, max_queue, max_records, max_bytes, timeout, max_connections=max_connections
+    )
+    server = server_type(model, limits, host, port, layer)
+    if not is_loopback(host):
+        echo(f"warning: {host} may be reached by others, and there is no authentication.", err=True)
+    is_ending = False
+
+    def end(signal_name: str) -> None:
+        """Stop the server at the first signal, and the process at the second."""
+        nonlocal is_ending
+        if is_ending:
+            os._exit(128 + signal.Signals[signal_name])
+        is_ending = True
+        echo(f"{signal_name}: ending.", err=True)
+        server.stop()
+
+    with Signals() as signals:
+        signals.hand_to(end)
+        with server:
+            echo(f"{model.name}, step {model.step}: {server.url}")
+            server.wait()
+    counts = server.app.counts()
+    echo(
+        f"{counts['requests']} requests, {counts['errors']} of them errors; {counts['records']} records in "
+        f"{counts['batches']} batches",
+        err=True,
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from singa_dask.data.convert.tasks import reporting
-from singa_dask.observe.bars import BAR_WIDTHS, duration
+from singa_dask.observe.progress import duration
 from singa_dask.redaction import redact
 
 # what becomes of the records in the steps of a conversion, or in an inference
@@ -25,13 +25,11 @@ DONE = {
     "verify": "verified",
 }
 LINE_S = 5.0
-BESIDE_BAR = 28
-"""Columns that speed, time left and spaces take."""
 MANY_LINES = 50
 """After so many lines a pause lasts this fraction of the time so far."""
 
 
-class Step(Protocol):
+class ShownTask(Protocol):
     """A task; ``step`` is a key of DONE."""
 
     @property
@@ -47,7 +45,7 @@ class Step(Protocol):
         """Number of its records."""
 
 
-T = TypeVar("T", bound=Step)
+T = TypeVar("T", bound=ShownTask)
 R = TypeVar("R")
 
 
@@ -60,7 +58,7 @@ def shown(
 ) -> Callable[[Sequence[T]], Iterable[R]]:
     """Return a runner of tasks that shows progress: a bar on a terminal, else a line every few seconds.
 
-    Both show records done, records a second, and the time left.
+    Both show records done and the time left.
 
     Parameters
     ----------
@@ -74,7 +72,6 @@ def shown(
     line_s : float, optional
         Seconds from a line to the next; `LINE_S` by default.
     """
-    console = console or Console(stderr=True, highlight=False)
     if quiet:
         return run
 
@@ -82,23 +79,20 @@ def shown(
         if not tasks:
             return
         sizes = {task.index: task.n_records for task in tasks}
-        show = counted(DONE[tasks[0].step], sum(sizes.values()), console, line_s)
-        with show, reporting(show.advance):
+        counter = counted(DONE[tasks[0].step], sum(sizes.values()), console, line_s)
+        with counter, reporting(counter.advance):
             done = 0
             for result in run(tasks):
                 done += sizes[index_of(result)]
-                show.advance(done - show.done)
+                counter.advance(done - counter.done)
                 yield result
 
     return run_shown
 
 
-def counted(text: str, total: int, console: Console | None = None, line_s: float | None = None) -> _Lines | _Bar:
+def counted(text: str, total: int, console: Console | None = None, line_s: float | None = None) -> _Counter:
     """Return what shows how many of ``total`` records are done, as `shown` does: enter it, and call ``advance``."""
-    console = console or Console(stderr=True, highlight=False)
-    if console.is_interactive:
-        return _Bar(console, text, total)
-    return _Lines(console, text, total, LINE_S if line_s is None else line_s)
+    return _Counter(text, total, console or Console(stderr=True, highlight=False), LINE_S if line_s is None else line_s)
 
 
 @contextlib.contextmanager
@@ -107,22 +101,31 @@ def reported(text: str, total: int, quiet: bool = False) -> Iterator[None]:
     if quiet:
         yield
         return
-    with counted(text, total) as show, reporting(show.advance):
+    with counted(text, total) as counter, reporting(counter.advance):
         yield
 
 
-class _Lines:
-    """A line every few seconds, and more rarely the longer it takes."""
+class _Counter:
+    """Shows records done: on a terminal by a bar, which is removed at the end, else by a line every few seconds."""
 
-    def __init__(self, console: Console, text: str, total: int, line_s: float) -> None:
-        self._console, self._text, self._total, self._line_s = console, text, total, line_s
+    def __init__(self, text: str, total: int, console: Console, line_s: float) -> None:
+        self._text, self._total, self._console, self._line_s = text, total, console, line_s
         self._start = self._last = time.monotonic()
         self.done = 0.0
+        self._bar: Progress | None = None
+        if console.is_interactive:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self._bar = Progress(*columns, console=console, transient=True)
+            self._task = self._bar.add_task(text, total=total)
 
     def advance(self, n: float) -> None:
         self.done += n
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self.done)
+            return
         now = time.monotonic()
         took = now - self._start
+        # rarer the longer it takes
         if not n or now - self._last < max(self._line_s, took / MANY_LINES):
             return
         self._last = now
@@ -133,43 +136,11 @@ class _Lines:
     def say(self, line: str) -> None:
         self._console.print(Text(redact(line)), soft_wrap=True)
 
-    def __enter__(self) -> _Lines:
+    def __enter__(self) -> _Counter:
+        if self._bar is not None:
+            self._bar.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        pass
-
-
-class _Bar:
-    """A bar, which is removed at the end."""
-
-    def __init__(self, console: Console, text: str, total: int) -> None:
-        width = min(console.width - len(text) - 2 * len(str(total)) - BESIDE_BAR, BAR_WIDTHS[1])
-        bar = [BarColumn(width)] if width >= BAR_WIDTHS[0] else []
-        columns = (TextColumn("{task.description}"), *bar, _Records())
-        self._progress = Progress(*columns, console=console, transient=True)
-        self._task = self._progress.add_task(text, total=total)
-        self.done = 0.0
-
-    def advance(self, n: float) -> None:
-        self.done += n
-        self._progress.update(self._task, completed=self.done)
-
-    def say(self, line: str) -> None:
-        self._progress.console.print(Text(redact(line)), soft_wrap=True)
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
-
-
-class _Records(ProgressColumn):
-    """Records done, their total, records per second, and the time left."""
-
-    def render(self, task: Task) -> Text:
-        speed = "" if task.speed is None else f"  {task.speed:.0f}/s"
-        left = "" if task.time_remaining is None else f"  {duration(task.time_remaining)} left"
-        return Text(f"{task.completed:.0f}/{task.total or 0:.0f}{speed}{left}", no_wrap=True)
+        if self._bar is not None:
+            self._bar.stop()

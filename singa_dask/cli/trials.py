@@ -1,46 +1,63 @@
-"""The runs of a comparison: a job under one topology with one seed each, and how each is run."""
+"""The runs of a comparison: a job under one topology with one seed each, how each is run, and what they come to."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
 
+import click
 from distributed import Client
 from rich.console import Console
 
 from singa_dask.cli import job
+from singa_dask.cli.clusters import hidden_from_children
+from singa_dask.cli.output import Column, table
 from singa_dask.conf import JobConf, JobFile, Phase
+from singa_dask.conf.jobfile import cluster_text
+from singa_dask.conf.watched import FREQUENCIES, is_less_better, split_metric
 from singa_dask.data import fs
-from singa_dask.errors import ConfigError
-from singa_dask.jobs.checking import check, complete, count_steps, refuse_missing_gpus
-from singa_dask.jobs.datasets.binding import check_names
-from singa_dask.jobs.datasets.hosts import placed_job
+from singa_dask.errors import ClusterError, ConfigError, SingaError
+from singa_dask.jobs.checking import count_steps
+from singa_dask.jobs.clusters import find_cluster
+from singa_dask.jobs.datasets.binding import readers
+from singa_dask.jobs.datasets.hosts import placed
+from singa_dask.jobs.preparing import Prepared, prepare_run
 from singa_dask.net import NeuralNet
-from singa_dask.observe import BarProgress, Progress, RunDirectory, first_command, new_job_id, read_summary
-from singa_dask.observe.comparison import Target
+from singa_dask.observe import BarProgress, Progress, first_command, new_job_id, read_summary
+from singa_dask.observe.comparison import Target, add_statistics, measure, rows, why_not
+from singa_dask.observe.observers import Observers
 from singa_dask.observe.progress import layer_metrics
-from singa_dask.runtime import Driver, Layout, Result, plan_processes
+from singa_dask.redaction import redact
+from singa_dask.runtime import (
+    Driver,
+    Layout,
+    Patience,
+    Result,
+    local_cluster,
+    plan_processes,
+    present_workers,
+    wait_for_room,
+)
 from singa_dask.runtime.planning.nets import build_nets
+from singa_dask.runtime.planning.resources import cpu_count
+from singa_dask.version import __version__
 
+RESULT = "compare.json"
+BUILT_IN = ("single", "sandblaster", "allreduce", "downpour", "hogwild", "hybrid")
 COUNTED_IN_STEPS = ("train_steps", "disp_freq", "test_freq", "validate_freq", "checkpoint_freq")
 N_SHOWN = 50
 """Points of the curves of training, if the job shows none."""
 
 
-@dataclass(frozen=True)
-class Ends:
-    """When a run ends before its last step.
-
-    Attributes
-    ----------
-    target : Target or None
-    seconds : float or None
-        Time of training.
-    """
+class Ends(NamedTuple):
+    """When a run ends before its last step: at a target, or after a time of training."""
 
     target: Target | None
     seconds: float | None
@@ -49,26 +66,16 @@ class Ends:
         return f"until {self.target}, seconds {self.seconds}"
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One run.
-
-    Attributes
-    ----------
-    seed : int
-    url : str
-        Run directory.
-    read : JobFile
-    """
+class Trial(NamedTuple):
+    """One run: its seed, its run directory, and the job, checked."""
 
     seed: int
     url: str
-    read: JobFile
+    prepared: Prepared
 
-    @property
-    def conf(self) -> JobConf:
-        """The job."""
-        return self.read.job
+    def what(self, ends: Ends) -> dict[str, str]:
+        """Return what makes a run the one of this comparison."""
+        return {"given": self.prepared.job_file.given(), "ends": str(ends)}
 
 
 @dataclass
@@ -93,27 +100,105 @@ class Topology:
     reason: str = ""
 
 
+# -- what is asked for ---------------------------------------------------------------------------------
+
+
+def cluster_files(given: Sequence[str]) -> list[str]:
+    """Return the cluster files, or names of built-in ones, each with a name of its own.
+
+    Raises
+    ------
+    UsageError
+        Two have the same name, or there is no such file.
+    ConfigError
+        There is neither a file nor a built-in cluster of a name.
+    """
+    files = list(given or BUILT_IN)
+    for file in files:
+        if cluster_text(file) is None and not Path(file).is_file():
+            raise click.UsageError(f"--clusters {file}: no such file. Write JOB.yaml first, then --clusters.")
+    twice = [name for name, n in Counter(Path(file).stem for file in files).items() if n > 1]
+    if twice:
+        raise click.UsageError(f"--clusters: two topologies are called {twice[0]!r}. Give each file a name of its own.")
+    return files
+
+
+def read_target(text: str, conf: JobConf) -> Target:
+    """Read ``--until``.
+
+    Raises
+    ------
+    UsageError
+        It cannot be read, or the job never measures it.
+    """
+    metric, _, number = text.partition("=")
+    phases = {phase: all(getattr(conf, key) != 0 for key in FREQUENCIES[phase]) for phase in ("test", "validation")}
+    phases["train"] = True
+    phase, name = split_metric(metric)
+    if metric.startswith("train."):
+        phase, name = "train", metric.removeprefix("train.")
+    if not phase:
+        phase, name = next(each for each, measured in phases.items() if measured), metric
+    try:
+        value = float(number)
+    except ValueError:
+        raise click.UsageError(f"--until {text}: expected METRIC=VALUE, e.g. accuracy=0.95.") from None
+    less = is_less_better(name, "auto")
+    if less is None:
+        raise click.UsageError(f"--until {text}: expected a metric that ends in accuracy, loss or error, got {name!r}.")
+    if not phases[phase]:
+        raise click.UsageError(f"--until {text}: the job never measures it. Set {' and '.join(FREQUENCIES[phase])}.")
+    return Target(f"{phase}.{name}", value, less)
+
+
+@contextlib.contextmanager
+def choose_cluster(
+    topologies: Sequence[Topology], scheduler: str | None, scheduler_file: str | None, patience: Patience
+) -> Iterator[tuple[Client, str]]:
+    """Use the named cluster, or start one that has room for the largest topology; describe it, too."""
+    with contextlib.ExitStack() as stack:
+        if scheduler or scheduler_file:
+            client = stack.enter_context(find_cluster(scheduler, scheduler_file, patience))
+            n_workers = len(present_workers(client))
+            what = f"a cluster of {n_workers} Dask workers"
+        else:
+            layouts = [each.layout for each in topologies if each.layout is not None]
+            n_processes = max(len(layout.processes) for layout in layouts)
+            n_threads = max(layout.n_threads for layout in layouts)
+            with hidden_from_children():
+                client = stack.enter_context(local_cluster(n_processes, n_threads, processes=n_processes > 1))
+            what = f"a cluster of {n_processes} processes on one machine with {cpu_count()} cores"
+        yield client, what
+
+
+def last_cluster(run_dir: str) -> str:
+    """Return what the last comparison in a directory says of its cluster."""
+    file = fs.join(run_dir, RESULT)
+    return str(json.loads(fs.read_bytes(file))["cluster"]) if fs.exists(file) else "a cluster that is not known"
+
+
+# -- the runs ------------------------------------------------------------------------------------------
+
+
 def plan_topology(
-    file: str, job_file: str, sets: Sequence[str], n_seeds: int, run_dir: str, *, check_sources: bool
+    file: str, job_file: str, sets: Sequence[str], n_seeds: int, run_dir: str, elsewhere: bool
 ) -> Topology:
     """Read and check the job under one topology; what is wrong with both together is the reason of the topology."""
     topology = Topology(PurePosixPath(file).stem)
     try:
         read = job.read(job_file, sets, file)
-        first = read.job
-        sets = [*sets, *_as_many_samples(first, _n_steps(read) if check_sources else first.train_steps)]
-        for seed in range(first.seed, first.seed + n_seeds):
-            read = complete(job.read(job_file, [*sets, f"seed={seed}"], file))
-            topology.trials.append(Trial(seed, fs.join(run_dir, topology.name, f"seed-{seed}"), read))
-        nets = check(topology.trials[0].read, check_sources=check_sources)
-        if check_sources:
-            check_names(topology.trials[0].read, ())
-            refuse_missing_gpus(topology.trials[0].read)
+        conf = read.job
+        sets = [*sets, *_as_many_samples(conf, conf.train_steps if elsewhere else _n_steps(read))]
+        for seed in range(conf.seed, conf.seed + n_seeds):
+            url = fs.join(run_dir, topology.name, f"seed-{seed}")
+            read = job.read(job_file, [*sets, f"seed={seed}"], file)
+            prepared = prepare_run(read, run_dir=url, overwrite=True, elsewhere=elsewhere)
+            topology.trials.append(Trial(seed, url, prepared))
     except ConfigError as error:
         topology.reason, topology.trials = str(error), []
         return topology
-    topology.layout = plan_processes(first.cluster)
-    topology.batch = _batch(nets[Phase.TRAIN])
+    topology.layout = plan_processes(conf.cluster)
+    topology.batch = _batch(topology.trials[0].prepared.nets[Phase.TRAIN])
     return topology
 
 
@@ -152,17 +237,12 @@ def is_done(trial: Trial, ends: Ends) -> bool:
     if read_summary(trial.url).get("state") != "done":
         return False
     command = first_command(trial.url)
-    if {key: command.get(key) for key in ("given", "ends")} != _what(trial, ends):
+    if {key: command.get(key) for key in ("given", "ends")} != trial.what(ends):
         raise ConfigError(
             f"{trial.url}: a run of another comparison is there. Expected the same job, topology, --until and "
             "--seconds. Choose another --run-dir."
         )
     return True
-
-
-def _what(trial: Trial, ends: Ends) -> dict[str, str]:
-    """Return what makes a run the one of this comparison."""
-    return {"given": trial.read.given(), "ends": str(ends)}
 
 
 class UnmeasuredError(ConfigError):
@@ -254,8 +334,8 @@ class _Bars(BarProgress):
 
 
 def run_trial(
-    trial: Trial, client: Client, ends: Ends, stops: Stops, command: dict[str, Any], console: Console
-) -> Result:
+    trial: Trial, client: Client, ends: Ends, stops: Stops, arguments: Sequence[str], console: Console
+) -> None:
     """Run a trial to its end, and write its run directory; on a terminal with bars meanwhile.
 
     Raises
@@ -263,31 +343,143 @@ def run_trial(
     SingaError
         The job does not fit the cluster, a dataset is not there, or the job could not be started.
     """
-    replaces = fs.exists(fs.join(trial.url, "job.yaml"))
-    command = {**command, "time": time.time(), **_what(trial, ends)}
+    run, conf = trial.prepared.job_run(arguments), trial.prepared.job_file.job
+    command = {**run.command, **trial.what(ends)}
+    job_id = new_job_id(f"{conf.name}-{PurePosixPath(trial.url).parent.name}")
     watch = _Watch(ends)
-    with (
-        placed_job(trial.conf, client) as (conf, datasets),
-        RunDirectory(
-            trial.url, trial.read.text, trial.read.resolved(), replaces=replaces, command=command
-        ) as directory,
-    ):
 
-        def on_event(event: dict[str, Any]) -> None:
-            directory.on_event(event)
-            progress.on_event(event)
-            watch.on_event(event)
+    def on_event(event: dict[str, Any]) -> None:
+        progress.on_event(event)
+        watch.on_event(event)
 
-        job_id = new_job_id(f"{trial.conf.name}-{PurePosixPath(trial.url).parent.name}")
-        watch.driver = Driver(conf, client, run_url=trial.url, on_event=on_event, job_id=job_id, datasets=datasets)
-        stops.follow(watch.driver)
-        progress = _Bars(console, trial.conf) if console.is_interactive and not console.quiet else Progress()
-        try:
-            with progress:
-                result = watch.driver.run()
-        finally:
-            watch.close()
+    def take_driver(driver: Driver) -> None:
+        watch.driver = driver
+        stops.follow(driver)
+
+    def judge(result: Result) -> Result:
+        """Call a run that has reached its target, or used its time, done."""
         if watch.reason and result.state == "stopped" and not stops.signal_name:
-            result = replace(result, state="done", exit_code=0, reason=watch.reason)
-        directory.finish(result.summary())
-    return result
+            return replace(result, state="done", exit_code=0, reason=watch.reason)
+        return result
+
+    progress = _Bars(console, conf) if console.is_interactive and not console.quiet else Progress()
+    try:
+        with placed(replace(run, command=command, job_id=job_id), client) as run, progress:
+            run.carry_out(client, run.directory(), Observers([]), on_event, take_driver, judge=judge)
+    finally:
+        watch.close()
+
+
+def run_all(
+    topologies: Sequence[Topology],
+    missing: set[str],
+    client: Client,
+    patience: Patience,
+    ends: Ends,
+    stops: Stops,
+    arguments: Sequence[str],
+    console: Console,
+) -> dict[str, str]:
+    """Run what is missing; return, by run directory, why a run has no result."""
+    reasons: dict[str, str] = {}
+    unfit: dict[str, str] = {}
+    # seed by seed: what else the machine does meanwhile meets all topologies
+    trials = [(trial.seed, i, topology, trial) for i, topology in enumerate(topologies) for trial in topology.trials]
+    ordered = [each[2:] for each in sorted(trials, key=lambda each: each[:2]) if each[3].url in missing]
+    for number, (topology, trial) in enumerate(ordered, 1):
+        if stops.signal_name or topology.name in unfit:
+            reasons[trial.url] = unfit.get(topology.name) or f"stopped by {stops.signal_name}"
+            continue
+        what = f"{number} of {len(ordered)}: {topology.name}, seed {trial.seed} ..."
+        console.print(what, end="\n" if console.is_interactive else " ", markup=False, soft_wrap=True)
+        try:
+            # before datasets are written for it, too
+            if (patience.seconds or readers(trial.prepared.job_file.job)) and topology.layout is not None:
+                wait_for_room(client, topology.layout, patience)
+            run_trial(trial, client, ends, stops, arguments, console)
+        except UnmeasuredError:
+            console.print()
+            raise
+        except SingaError as error:
+            reasons[trial.url] = str(error)
+            if isinstance(error, ClusterError):
+                unfit[topology.name] = str(error)
+        console.print(redact(outcome(topology, trial, ends, reasons.get(trial.url, ""))), markup=False, soft_wrap=True)
+    return reasons
+
+
+def outcome(topology: Topology, trial: Trial, ends: Ends, reason: str) -> str:
+    """Describe in a line how a run has ended."""
+    if reason:
+        return reason.partition(". ")[0]  # all of it is shown at the end
+    found = measure(trial.url, topology.batch, ends.target)
+    if found["state"] != "done":
+        return f"{found['state']}: {found['reason']}"
+    metrics = {name: value for name, value in found["final"].items() if value is not None}
+    shown = ", ".join(f"{name} {value:.4g}" for name, value in list(metrics.items())[:2])
+    missed = f"; {ends.target} not reached" if ends.target and not found["target"] else ""
+    return f"{found['seconds']:.1f} s, {shown}{missed}"
+
+
+# -- what it comes to ----------------------------------------------------------------------------------
+
+
+def describe(
+    conf: JobConf,
+    topologies: Sequence[Topology],
+    ends: Ends,
+    reasons: dict[str, str],
+    where: str,
+    run_dir: str,
+) -> dict[str, Any]:
+    """Return the whole comparison, for the report and ``compare.json``."""
+    target = ends.target
+    seeds = sorted({trial.seed for each in topologies for trial in each.trials})
+    return {
+        "job": conf.name,
+        "version": __version__,
+        "time": time.time(),
+        "cluster": where,
+        "seeds": seeds or [conf.seed],
+        "target": {"metric": target.metric, "value": target.value, "text": str(target)} if target else None,
+        "limit_s": ends.seconds,
+        "topologies": [_describe_topology(each, ends, reasons, run_dir) for each in topologies],
+    }
+
+
+def _describe_topology(topology: Topology, ends: Ends, reasons: dict[str, str], run_dir: str) -> dict[str, Any]:
+    runs = []
+    for trial in topology.trials:
+        run = {"seed": trial.seed, "path": trial.url.removeprefix(f"{run_dir}/")}
+        run |= measure(trial.url, topology.batch, ends.target)
+        if trial.url in reasons:
+            run |= {"state": "not run", "reason": reasons[trial.url]}
+        runs.append(run)
+    units = ""
+    if topology.layout is not None:
+        cluster = topology.layout.cluster
+        units = f"{cluster.nworker_groups} x {cluster.nworkers_per_group} workers, "
+        units += f"{cluster.nserver_groups} x {cluster.nservers_per_group} servers"
+    described = {
+        "name": topology.name,
+        "reason": topology.reason,
+        "units": units,
+        "runs": runs,
+    }
+    add_statistics(described)
+    return described
+
+
+def table_lines(comparison: Mapping[str, Any], width: int) -> Iterator[str]:
+    """Yield a table of the medians, with as many columns as fit, and why runs are missing."""
+    cells = rows(comparison)
+    columns = [
+        Column(title, [row[title].partition(" (")[0] for row in cells], rank, right=rank > 0)
+        for rank, title in enumerate(cells[0])
+    ]
+    yield from table(columns, width)
+    if len(comparison["seeds"]) > 1:
+        yield f"Medians of {len(comparison['seeds'])} seeds; the report has more."
+    for topology in comparison["topologies"]:
+        for what, why in why_not(topology):
+            yield f"{topology['name']}, {what}: {why}"

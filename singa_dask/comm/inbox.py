@@ -12,70 +12,16 @@ from dataclasses import dataclass
 from singa_dask.comm.greeting import Guest, Hello, StrangerError, admit
 from singa_dask.comm.message import Message, ReceiveBuffer
 from singa_dask.comm.secret import Secret
-from singa_dask.comm.wire import Frame, Wire
+from singa_dask.comm.wire import Wire
 from singa_dask.errors import CommError
 
 MAX_WAITING = 256
 """Connections that have not said who they are. One more closes the oldest of them: who knows the secret needs one
 exchange of messages, and comes again if it has bad luck, so strangers cannot keep it out by waiting."""
-_TELL_S = 60.0
+_STRANGER_S = 60.0
+"""Seconds between two warnings of strangers."""
 
 logger = logging.getLogger(__name__)
-
-
-class _Admission:
-    """Admits connections whose sender knows the secret of the job in time.
-
-    All methods are called in the thread of the event loop.
-
-    Parameters
-    ----------
-    secret : Secret
-    timeout_s : float
-        Time of a connection for TLS and the hello together.
-    """
-
-    def __init__(self, secret: Secret, timeout_s: float) -> None:
-        self._secret = secret
-        self._timeout_s = timeout_s
-        self._waiting: dict[Wire, None] = {}  # the oldest first
-        self._n_strangers = 0
-        self._tell_at = 0.0
-
-    async def admit(self, wire: Wire) -> Guest | None:
-        """Return who has connected, or None if it is a stranger.
-
-        Raises
-        ------
-        CommError
-            It knows the secret, and says no hello of this protocol.
-        OSError
-            The connection breaks.
-        """
-        self._waiting[wire] = None
-        if len(self._waiting) > MAX_WAITING:
-            oldest = next(iter(self._waiting))
-            del self._waiting[oldest]
-            oldest.close()
-        try:
-            return await asyncio.wait_for(admit(wire, self._secret), self._timeout_s)
-        except StrangerError as error:
-            self._note(wire.peer, str(error))
-        except (TimeoutError, asyncio.TimeoutError):  # two classes in Python 3.10
-            self._note(wire.peer, f"it has not said hello in {self._timeout_s:g} s")
-        finally:
-            self._waiting.pop(wire, None)
-        return None
-
-    def _note(self, peer: str, reason: str) -> None:
-        """Warn of a stranger; of many once a minute, as nobody else shall fill the disk with logs."""
-        self._n_strangers += 1
-        now = time.monotonic()
-        if now < self._tell_at:
-            return
-        self._tell_at = now + _TELL_S
-        more = f" ({self._n_strangers} connections of strangers so far)" if self._n_strangers > 1 else ""
-        logger.warning("closed the connection from %s: %s%s", peer, reason, more)
 
 
 _ACKNOWLEDGED_EVERY = 256
@@ -154,7 +100,7 @@ class Inbox:
     receive_buffer : callable or None
         (message without its array) -> buffer that the array is read into, or None.
     timeout_s : float
-        Time for the hello.
+        Time of a connection for TLS and the hello together.
     """
 
     def __init__(
@@ -171,8 +117,12 @@ class Inbox:
         self._on_message = on_message
         self._on_error = on_error
         self._receive_buffer = receive_buffer
-        self._admission = _Admission(secret, timeout_s)
+        self._secret = secret
+        self._timeout_s = timeout_s
         self._is_closed = False
+        self._waiting: dict[Wire, None] = {}  # connections that have not said who they are, the oldest first
+        self._n_strangers = 0
+        self._warn_at = 0.0
         self._cut: set[str] = set()
         self._streams: dict[str, _Stream] = {}
         self._serving: dict[asyncio.Task[None], Wire] = {}
@@ -186,7 +136,7 @@ class Inbox:
         assert task is not None
         self._serving[task] = wire
         try:
-            guest = await self._admission.admit(wire)
+            guest = await self._admit(wire)
             if guest is not None:
                 await self._greet(guest)
                 await self._take(self._streams[guest.hello.stream], wire)
@@ -199,6 +149,29 @@ class Inbox:
         finally:
             wire.close()
             del self._serving[task]
+
+    async def _admit(self, wire: Wire) -> Guest | None:
+        """Return who has connected, or None if it is a stranger, who does not know the secret, or not in time."""
+        self._waiting[wire] = None
+        if len(self._waiting) > MAX_WAITING:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.close()
+        try:
+            return await asyncio.wait_for(admit(wire, self._secret), self._timeout_s)
+        except StrangerError as error:
+            reason = str(error)
+        except (TimeoutError, asyncio.TimeoutError):  # two classes in Python 3.10
+            reason = f"it has not said hello in {self._timeout_s:g} s"
+        finally:
+            self._waiting.pop(wire, None)
+        self._n_strangers += 1
+        now = time.monotonic()
+        if now >= self._warn_at:  # of many once a minute, as nobody else shall fill the disk with logs
+            self._warn_at = now + _STRANGER_S
+            more = f" ({self._n_strangers} connections of strangers so far)" if self._n_strangers > 1 else ""
+            logger.warning("closed the connection from %s: %s%s", wire.peer, reason, more)
+        return None
 
     async def _greet(self, guest: Guest) -> None:
         """Tell the sender which of its messages was the last that has come, or refuse it."""
@@ -217,12 +190,8 @@ class Inbox:
         stream.n_messages = stream.n_bytes = 0
         guest.answer(stream.last)
 
-    async def _refuse(self, wire: Wire, last: int, reason: str) -> None:
-        wire.write_note(last, reason.encode())
-        await _drained([wire])
-        raise CommError(reason)
-
     async def _take(self, stream: _Stream, wire: Wire) -> None:
+        """Take the messages of a stream until a newer connection carries it on."""
         while True:
             frame = await wire.read()
             if stream.wire is not wire:
@@ -232,20 +201,17 @@ class Inbox:
                 continue
             if frame.number > stream.last + 1:
                 raise CommError(f"message {frame.number} has come. Expected: {stream.last + 1}.")
-            message = await self._read(stream, wire, frame)
+            try:
+                message = await wire.read_message(frame, self._receive_buffer)
+            except CommError as error:  # the same frame again would be no better
+                wire.write_note(stream.last, str(error).encode())
+                await _drained([wire])
+                raise
             if stream.wire is not wire:
                 return
-            n_bytes = message.n_bytes
-            stream.take(frame.number, n_bytes)
-            self.received_bytes += n_bytes
+            stream.take(frame.number, message.n_bytes)
+            self.received_bytes += message.n_bytes
             self._deliver(stream.hello, message)
-
-    async def _read(self, stream: _Stream, wire: Wire, frame: Frame) -> Message:
-        try:
-            return await wire.read_message(frame, self._receive_buffer)
-        except CommError as error:  # the same frame again would be no better
-            await self._refuse(wire, stream.last, str(error))
-            raise
 
     def _deliver(self, hello: Hello, message: Message) -> None:
         try:

@@ -104,15 +104,9 @@ class Message:
     def header(self) -> dict[str, Any]:
         """Return everything except the bytes of the arrays, as plain values for msgpack."""
         return {
-            "kind": self.kind,
+            **vars(self),
             "src": list(self.src),
             "dst": list(self.dst),
-            "job": self.job,
-            "life": self.life,
-            "param": self.param,
-            "slice": self.slice,
-            "version": self.version,
-            "step": self.step,
             "info": dict(self.info),
             "arrays": [[array.dtype.str, list(array.shape)] for array in self.arrays],
             "parts": [part.header() for part in self.parts],
@@ -142,9 +136,9 @@ class Message:
             bare = cls(src=src, dst=dst, parts=parts, **fields)
             if not described:
                 return bare
-            given = receive_buffer(bare) if receive_buffer and len(described) == 1 else None
-            if given is not None and (given.dtype, given.shape) == described[0]:
-                return replace(bare, arrays=(given,))
+            buffer = receive_buffer(bare) if receive_buffer and len(described) == 1 else None
+            if buffer is not None and (buffer.dtype, buffer.shape) == described[0]:
+                return replace(bare, arrays=(buffer,))
             return replace(bare, arrays=tuple(np.empty(shape, dtype) for dtype, shape in described))
         except (AttributeError, IndexError, KeyError, MemoryError, RecursionError, TypeError, ValueError) as error:
             raise CommError(f"a message that is not of this protocol: {error}") from error
@@ -156,8 +150,8 @@ def pack(messages: Iterable[Message]) -> list[Message]:
     for message in messages:
         by_unit.setdefault(message.dst, []).append(message)
     return [
-        each[0] if len(each) == 1 else Message("pack", each[0].src, unit, parts=tuple(each))
-        for unit, each in by_unit.items()
+        parts[0] if len(parts) == 1 else Message("pack", parts[0].src, unit, parts=tuple(parts))
+        for unit, parts in by_unit.items()
     ]
 
 

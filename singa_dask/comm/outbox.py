@@ -12,9 +12,8 @@ from distributed.comm.core import FatalCommClosedError
 
 from singa_dask.comm.greeting import Hello, introduce
 from singa_dask.comm.message import Message
-from singa_dask.comm.schemes import connect
 from singa_dask.comm.secret import Secret
-from singa_dask.comm.wire import RefusedError, Wire
+from singa_dask.comm.wire import RefusedError, Wire, connect
 from singa_dask.errors import CommError, text_of
 
 _FIRST_PAUSE_S = 0.05
@@ -37,8 +36,8 @@ class Outbox:
 
     A connection that breaks while something is not acknowledged is replaced at once, one that breaks later is
     replaced with the next message; between attempts in vain there are pauses, of 0.05 s at first, then of up to 1 s. A
-    connection is broken, too, when for some time nothing was acknowledged and the
-    system took no bytes: the peer has stopped, or the way to it is cut.
+    connection is broken, too, when for some time nothing was acknowledged and the system took no bytes: the peer has
+    stopped, or the way to it is cut.
 
     The peer is lost when there was no connection for ``retry_s``; when three connections in turn ended before
     another message had arrived, and ``retry_s`` have passed; or when it refuses the connection. What is not
@@ -57,7 +56,7 @@ class Outbox:
     on_lost : callable
         Called once, with the address and the reason, when the peer is lost.
     connect_args : mapping
-        For `singa_dask.comm.schemes.connect`.
+        For `singa_dask.comm.wire.connect`.
     timeout_s : float
         Time for one connection, until the peer has answered the hello.
     retry_s : float
@@ -206,15 +205,13 @@ class Outbox:
             await asyncio.gather(reading, return_exceptions=True)
 
     async def _read_notes(self, wire: Wire) -> None:
+        """Read acknowledgements, until the connection breaks or the peer refuses it."""
         while True:
-            await self._read_note(wire)
-
-    async def _read_note(self, wire: Wire) -> None:
-        """Read an acknowledgement, or a refusal."""
-        frame = await wire.read()
-        if frame.header:
-            raise RefusedError(f"it has refused the connection: {_text(frame.header)}")
-        self._acknowledge(frame.number)
+            frame = await wire.read()
+            if frame.header:
+                reason = frame.header.decode(errors="replace") if isinstance(frame.header, bytes) else "no reason"
+                raise RefusedError(f"it has refused the connection: {reason}")
+            self._acknowledge(frame.number)
 
     def _acknowledge(self, number: int) -> None:
         if not self._arrived <= number <= self._last:
@@ -236,10 +233,6 @@ class Outbox:
             return
         await asyncio.wait({self._opening}, timeout=_GRACE_S)
         self._opening.cancel()
-        (made,) = await asyncio.gather(self._opening, return_exceptions=True)
-        if isinstance(made, Wire):
-            made.close()
-
-
-def _text(header: object) -> str:
-    return header.decode(errors="replace") if isinstance(header, bytes) else repr(header)
+        (wire,) = await asyncio.gather(self._opening, return_exceptions=True)
+        if isinstance(wire, Wire):
+            wire.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 from distributed.comm.addressing import get_address_host_port
@@ -59,15 +58,11 @@ def _refusal(address: str) -> str:
 
 def _reason(error: BaseException, timeout_s: float) -> str:
     """Return the operating system's message, or that there was no answer."""
-    for each in _chain(error):
-        if isinstance(each, OSError) and each.strerror:
-            return each.strerror
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
     if isinstance(error, TimeoutError | asyncio.TimeoutError):
         return f"no answer in {timeout_s:g} s"
     return str(error) or type(error).__name__
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

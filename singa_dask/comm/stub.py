@@ -2,20 +2,203 @@
 
 After SINGA's src/stub.cc. A stub is a state machine without I/O: `Stub.handle` takes a message and returns the
 messages that follow. The caller delivers them.
+
+Params are cut into slices of about equal size, and each slice is assigned to a server, after SINGA's ``Param::Slice``
+and ``PartitionSlices`` (src/utils/common.cc, src/stub.cc), with one fix: no list of sizes assigns a slice to a server
+that does not exist.
+
+The gradients of a worker group are summed by a binary tree over its workers, so that the bits of a sum depend neither
+on which workers share a process nor on the order of arrival. Worker i is leaf 2^d + i of a binary tree with 2^d leaves,
+at least one for each worker. The sum at a node is that at its left child, 2 node, plus that at its right child,
+2 node + 1, or the only one that exists: some workers do not have the param. Node 1 is the root. Whoever has all
+gradients below a node may compute its sum.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
+import threading
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from singa_dask.comm.message import Address, Message, pack
-from singa_dask.comm.slicing import ParamSlice
-from singa_dask.comm.sums import additions, complete_nodes, leaf
+
+MAX_SLICE = 1 << 20
+"""Maximum number of values in a slice (4 MiB of float32): one slice is sent while the next is updated."""
+
+
+class ParamSlice(NamedTuple):
+    """A contiguous range of one logical param.
+
+    Attributes
+    ----------
+    id : int
+        Index in the table of all slices of the job.
+    param : int
+        Index of the param among the unique params of the net.
+    start, stop : int
+        Range in the flattened param.
+    server : int
+        Server that holds it, in every server group.
+    master : int
+        Server group whose values the other groups synchronise with.
+    """
+
+    id: int
+    param: int
+    start: int
+    stop: int
+    server: int
+    master: int
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return self.stop - self.start
+
+
+def slice_sizes(n: int, sizes: Sequence[int]) -> list[list[int]]:
+    """Cut params so that they fill ``n`` boxes with about the same number of values.
+
+    Parameters
+    ----------
+    n : int
+        Number of boxes; 0 returns an empty list.
+    sizes : sequence of int
+        Number of values of each param, in net order.
+
+    Returns
+    -------
+    list of list of int
+        Sizes of the slices of each param.
+    """
+    if n == 0:
+        return []
+    average = sum(sizes) // n + sum(sizes) % n
+    slack = average // 10
+    capacity = average
+    table = []
+    for size in sizes:
+        pieces = []
+        while size > 0:
+            if capacity >= size:
+                pieces.append(size)
+                capacity -= size
+                size = 0
+            elif capacity + slack >= size:
+                pieces.append(size)
+                capacity = size = 0
+            elif capacity >= slack and capacity > 0:
+                pieces.append(capacity)
+                size -= capacity
+                capacity = average
+            else:
+                capacity = average
+        table.append(pieces)
+    return table
+
+
+def partition_slices(n: int, sizes: Sequence[int]) -> list[int]:
+    """Assign slices, in order, to ``n`` boxes of about the same size; return the box of each slice."""
+    average = sum(sizes) // n + sum(sizes) % n
+    slack = average // 10
+    room, box = average, 0
+    boxes = []
+    for size in sizes:
+        if room + slack < size and room < average:
+            box, room = min(box + 1, n - 1), average
+        boxes.append(box)
+        room = max(room - size, 0)
+    return boxes
+
+
+def slice_table(sizes: Sequence[int], n_server_groups: int, n_servers: int) -> list[ParamSlice]:
+    """Cut all params of a job into slices and assign each slice to a server.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Number of values of each unique param, in net order.
+    n_server_groups, n_servers : int
+        Number of server groups, and of servers in a group.
+    """
+    per_param = slice_sizes(math.lcm(n_server_groups, n_servers), sizes)
+    coarse = [size for pieces in per_param for size in pieces]
+    servers = partition_slices(n_servers, coarse)
+    masters = partition_slices(n_server_groups, coarse)
+    table: list[ParamSlice] = []
+    index = 0
+    for param, pieces in enumerate(per_param):
+        start = 0
+        for size in pieces:
+            for low in range(start, start + size, MAX_SLICE):
+                high = min(low + MAX_SLICE, start + size)
+                table.append(ParamSlice(len(table), param, low, high, servers[index], masters[index]))
+            start += size
+            index += 1
+    return table
+
+
+def leaf(worker: int, n_workers: int) -> int:
+    """Return the leaf of a worker, of ``n_workers`` in the group."""
+    return (1 << (n_workers - 1).bit_length()) + worker
+
+
+def complete_nodes(local: Collection[int], n_workers: int) -> dict[int, int]:
+    """Return, for each of the ``local`` workers of a group, the highest node above it without other workers below."""
+    nodes = {leaf(worker, n_workers) for worker in local}
+    # leaves without a worker do not count
+    nodes |= {leaf(n_workers, n_workers) + i for i in range(leaf(0, n_workers) - n_workers)}
+    for node in range(leaf(0, n_workers) - 1, 0, -1):
+        if {2 * node, 2 * node + 1} <= nodes:
+            nodes.add(node)
+    found = {}
+    for worker in local:
+        node = leaf(worker, n_workers)
+        while node > 1 and node >> 1 in nodes:
+            node >>= 1
+        found[worker] = node
+    return found
+
+
+@lru_cache(1024)
+def additions(nodes: tuple[int, ...], top: int = 1) -> tuple[tuple[int, int], ...]:
+    """Return the pairs of nodes whose sums are added, in order: the second to the first, where the sum stays.
+
+    Parameters
+    ----------
+    nodes : tuple of int
+        Nodes below ``top``, none below another, or ``top`` alone. The sum of all is at last at the leftmost of them,
+        the first of the last pair.
+    top : int
+        Node whose sum is computed.
+    """
+    pairs = []
+    climbed = {node: node for node in nodes}  # how far a sum has come -> the node where it stays
+    while (node := max(climbed)) > top:
+        kept = climbed.pop(node)
+        left = climbed.pop(node - 1, None) if node % 2 else None
+        if left is not None:
+            pairs.append((left, kept))
+            kept = left
+        climbed[node >> 1] = kept
+    return tuple(pairs)
+
+
+def tree_sum(grads: Mapping[int, Any]) -> Any:
+    """Return the sum at the root of arrays by node, in the memory of the leftmost one."""
+    nodes = tuple(grads)
+    pairs = additions(nodes)
+    for left, right in pairs:
+        total = grads[left]
+        total += grads[right]
+    return grads[pairs[-1][0] if pairs else nodes[0]]
+
 
 PACK_BYTES = 1 << 18
 """Gradients for one server are sent once they have this many bytes, so that small params share a message.
@@ -48,7 +231,7 @@ class Share:
 
 @dataclass
 class _PartialSum:
-    """The sum of the gradients of a param at one node of the tree, see `sums`.
+    """The sum of the gradients of a param at one node of the tree.
 
     Attributes
     ----------
@@ -67,26 +250,11 @@ class _PartialSum:
     n: int
 
 
-@dataclass
-class _Outgoing:
-    """Gradients of one worker group that wait to be sent to one server together."""
-
-    requests: list[Message] = field(default_factory=list)
-    n_bytes: int = 0
-
-    def add(self, request: Message) -> None:
-        self.requests.append(request)
-        self.n_bytes += request.n_bytes
-
-    def take(self) -> list[Message]:
-        taken, self.requests, self.n_bytes = self.requests, [], 0
-        return pack(taken)
-
-
 class Stub:
     """The params of a job in one process: values, local gradients, and requests to servers.
 
     It knows which requests are not answered yet: a worker group that starts again ignores answers to the one before.
+    All methods may be called from any thread.
 
     Parameters
     ----------
@@ -141,8 +309,12 @@ class Stub:
         self._receive_buffers: dict[tuple[str, Address, int, int, int], np.ndarray] = {}
         self._requested: dict[tuple[int, int], int] = {}
         self._published: dict[tuple[int, int], int] = defaultdict(lambda: -1)
-        self._unanswered = _UnansweredRequests()
-        self._outgoing: dict[tuple[int, Address], _Outgoing] = defaultdict(_Outgoing)
+        # (server, slice, group) -> the step of a request without an answer: a group has one at a time about a slice
+        self._unanswered: dict[tuple[Address, int, int], int] = {}
+        # gradients of a group that wait to be sent to a server together, and their bytes
+        self._outgoing: dict[tuple[int, Address], list[Message]] = defaultdict(list)
+        self._outgoing_bytes: Counter[tuple[int, Address]] = Counter()
+        self._lock = threading.RLock()
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -159,27 +331,26 @@ class Stub:
         return self._values((*key, param))
 
     def _values(self, key: tuple[str, int, int]) -> Any:
-        if key not in self._memory:
-            size = sum(piece.size for piece in self._slices[key[2]])
-            self._memory[key] = self._new_memory(size, self.dtype)
-        return self._memory[key]
+        with self._lock:
+            if key not in self._memory:
+                size = sum(piece.size for piece in self._slices[key[2]])
+                self._memory[key] = self._new_memory(size, self.dtype)
+            return self._memory[key]
 
     def attach(self, shares: Sequence[Share]) -> None:
         """Add the sharers of one local worker, in the order of its net."""
-        for share in shares:
-            self._shares[share.worker.group, share.param].append(share)
-        for users in self._shares.values():
-            users.sort(key=lambda share: share.worker)
-        self._sums.clear()
+        with self._lock:
+            for share in shares:
+                self._shares[share.worker.group, share.param].append(share)
+            for users in self._shares.values():
+                users.sort(key=lambda share: share.worker)
+            self._sums.clear()
 
     def forget(self) -> None:
         """Release all memory, once no more messages are sent."""
-        self._memory.clear()
-        self._shares.clear()
-        self._sums.clear()
-        self._receive_buffers.clear()
-        self._outgoing.clear()
-        self._unanswered.clear()
+        with self._lock:
+            for kept in (self._memory, self._shares, self._sums, self._receive_buffers, self._outgoing):
+                kept.clear()
 
     def receive_buffer(self, message: Message) -> np.ndarray | None:
         """Return the buffer that the array of a message from another process is read into.
@@ -195,25 +366,29 @@ class Stub:
             return values
         group, node = (message.info.get(name, -1) for name in ("group", "node"))
         key = (message.kind, message.src, message.slice, group, node)
-        if key not in self._receive_buffers:
-            self._receive_buffers[key] = np.empty(piece.size, self.dtype)
-        return self._receive_buffers[key]
+        with self._lock:
+            if key not in self._receive_buffers:
+                self._receive_buffers[key] = np.empty(piece.size, self.dtype)
+            return self._receive_buffers[key]
 
     # -- messages ----------------------------------------------------------------------------------
 
     def handle(self, message: Message) -> list[Message]:
         """Take one message about params from a local worker or a server; return the messages that follow."""
-        handler: Callable[[Message], list[Message]] = getattr(self, "_on_" + message.kind.replace("-", "_"))
-        return handler(message)
+        with self._lock:
+            handler: Callable[[Message], list[Message]] = getattr(self, "_on_" + message.kind.replace("-", "_"))
+            return handler(message)
 
     def replace(self, units: Collection[Address]) -> None:
         """Take note that workers start again in fresh processes."""
         processes = {self.process_of[unit] for unit in units}
-        for key in [key for key in self._receive_buffers if self._process_with(key[1]) in processes]:
-            del self._receive_buffers[key]  # what was read there may still be in use
 
-    def _process_with(self, unit: Address) -> int:
-        return unit.group if unit.kind == "stub" else self.process_of[unit]
+        def is_of_these(sender: Address) -> bool:
+            return (sender.group if sender.kind == "stub" else self.process_of[sender]) in processes
+
+        with self._lock:
+            for key in [key for key in self._receive_buffers if is_of_these(key[1])]:
+                del self._receive_buffers[key]  # what was read there may still be in use
 
     def _on_put(self, message: Message) -> list[Message]:
         values = message.arrays[0]
@@ -230,8 +405,11 @@ class Stub:
         self._requested[key] = message.version
         requests = [self._to_server(message, piece) for piece in self._slices[message.param]]
         for request in requests:
-            self._unanswered.add(request)
+            self._expect_answer(request)
         return requests
+
+    def _expect_answer(self, request: Message) -> None:
+        self._unanswered[request.dst, request.slice, request.info["group"]] = request.step
 
     def _on_update(self, message: Message) -> list[Message]:
         """Count the local sharers whose gradient is ready; after the last one, send their sum.
@@ -245,23 +423,38 @@ class Stub:
             return []
         sent.clear()
         self._answered[group, param].clear()
-        if (group, param) not in self._sums:
-            self._sums[group, param] = self._partial_sums(group, param)
-        sums = self._sums[group, param]
-        for each in sums:
-            for total, grad in each.pairs:
-                total += grad
+        sums = self._add_up(group, param)
         full = []
         for index, piece in enumerate(self._slices[param]):
-            for each in sums:
-                request = self._to_server(message, piece, (each.slices[index],), n=each.n, node=each.node)
-                self._unanswered.add(request)
-                outgoing = self._outgoing[group, request.dst]
-                outgoing.add(request)
+            for partial in sums:
+                request = self._to_server(message, piece, (partial.slices[index],), n=partial.n, node=partial.node)
+                self._expect_answer(request)
+                key = group, request.dst
+                self._outgoing[key].append(request)
+                self._outgoing_bytes[key] += request.arrays[0].nbytes
                 # a GPU updates all params of a step by one kernel
-                if outgoing.n_bytes >= PACK_BYTES and isinstance(each.slices[index], np.ndarray):
-                    full += outgoing.take()
+                if self._outgoing_bytes[key] >= PACK_BYTES and isinstance(partial.slices[index], np.ndarray):
+                    full += self._take_outgoing(key)
         return full
+
+    def _take_outgoing(self, key: tuple[int, Address]) -> list[Message]:
+        del self._outgoing_bytes[key]
+        return pack(self._outgoing.pop(key))
+
+    def total(self, group: int, param: int) -> list[tuple[int, Any]]:
+        """Add up the gradients of a param of the only worker; return pairs of a slice and its sum."""
+        with self._lock:
+            (total,) = self._add_up(group, param)
+        return [(piece.id, values) for piece, values in zip(self._slices[param], total.slices, strict=True)]
+
+    def _add_up(self, group: int, param: int) -> list[_PartialSum]:
+        """Add up the gradients of the local sharers of a param."""
+        if (group, param) not in self._sums:
+            self._sums[group, param] = self._partial_sums(group, param)
+        for partial in self._sums[group, param]:
+            for total, grad in partial.pairs:
+                total += grad
+        return self._sums[group, param]
 
     def _partial_sums(self, group: int, param: int) -> list[_PartialSum]:
         """Return the sums to send of a param: one, unless other workers come between those of this process."""
@@ -290,8 +483,8 @@ class Stub:
 
     def _on_flush(self, message: Message) -> list[Message]:
         """Send the gradients that wait for more of them: the worker group has no more for now."""
-        waiting = [outgoing for (group, _), outgoing in self._outgoing.items() if group == message.src.group]
-        return [request for outgoing in waiting for request in outgoing.take()]
+        waiting = [key for key in self._outgoing if key[0] == message.src.group]
+        return [request for key in waiting for request in self._take_outgoing(key)]
 
     def _on_pack(self, message: Message) -> list[Message]:
         return pack(following for part in message.parts for following in self.handle(part))
@@ -321,8 +514,10 @@ class Stub:
             values = self.worker_values(group, piece.param)[piece.start : piece.stop]
             if message.arrays[0].ctypes.data != values.ctypes.data:  # else the transport has read them there
                 np.copyto(values, message.arrays[0])
-        if not self._unanswered.discard(message):
+        request = message.src, message.slice, group
+        if self._unanswered.get(request) != message.step:
             return []
+        del self._unanswered[request]
         answered = self._answered[group, piece.param]
         answered[piece.id] = message.version
         if len(answered) == len(self._slices[piece.param]):
@@ -342,29 +537,3 @@ class Stub:
             user.publish(version)
 
     _on_r_get = _on_r_update
-
-
-class _UnansweredRequests:
-    """Knows the step of each request until it is answered.
-
-    A worker group has at most one request about a slice at a time, in one message for each sum of gradients.
-    """
-
-    def __init__(self) -> None:
-        self._steps: dict[tuple[Address, int, int], int] = {}
-
-    def add(self, request: Message) -> None:
-        """Expect an answer to a request."""
-        self._steps[request.dst, request.slice, request.info["group"]] = request.step
-
-    def discard(self, answer: Message) -> bool:
-        """Take note of an answer; return False if it is not to a request that was added."""
-        key = answer.src, answer.slice, answer.info["group"]
-        if self._steps.get(key) != answer.step:
-            return False
-        del self._steps[key]
-        return True
-
-    def clear(self) -> None:
-        """Forget all requests."""
-        self._steps.clear()

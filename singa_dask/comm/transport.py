@@ -2,7 +2,7 @@
 
 It runs a private asyncio event loop in a thread of its own, so that parameter traffic and Dask's heartbeats do not
 delay each other. It listens with the scheme of the Dask worker: ``tcp`` and ``tls`` by itself, see
-`singa_dask.comm.sockets`, the others by ``distributed.comm`` (inproc, ws, and ucxx if distributed-ucxx is installed).
+`singa_dask.comm.wire`, the others by ``distributed.comm`` (inproc, ws, and ucxx if distributed-ucxx is installed).
 
 Each process connects to those that it sends to. A connection begins with a greeting, in which both ends prove that
 they know the secret of the job, see `singa_dask.comm.greeting`. The hello in it has protocol, job, life, process, and
@@ -35,14 +35,12 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.comm.endpoint import ANY_PORT, Endpoint
 from singa_dask.comm.greeting import Hello
 from singa_dask.comm.inbox import Inbox
 from singa_dask.comm.message import Message, ReceiveBuffer
 from singa_dask.comm.outbox import Outbox
-from singa_dask.comm.schemes import listen
 from singa_dask.comm.secret import Secret
-from singa_dask.comm.wire import Listener
+from singa_dask.comm.wire import ANY_PORT, Endpoint, Listener, listen
 
 _CLOSE_S = 5.0
 

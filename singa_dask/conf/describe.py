@@ -51,6 +51,8 @@ def _add_blocks(definitions: dict[str, Any], name: str, registries: Mapping[str,
     Where no registry tells them, any ``<name>_conf`` may be one. Returns the names of definitions that are new.
     """
     part = definitions[name]
+    if registry := registries.get(part.pop("options", "")):
+        _add_options(part["properties"], registry)
     kind = part.pop("blocks", "")
     if kind and kind not in registries:
         part["patternProperties"] = {"_conf$": {"type": "object"}}
@@ -72,6 +74,19 @@ def _add_blocks(definitions: dict[str, Any], name: str, registries: Mapping[str,
     return [each for each in definitions if each not in before]
 
 
+def _add_options(keys: dict[str, Any], registry: Registry[Any]) -> None:
+    """Add the options of registered classes to the keys of a part that holds them, where it has no key of the name."""
+    own, takers = set(keys), dict[str, list[str]]()
+    for name in registry.names():
+        block = getattr(registry.get(name), "block", None)
+        for key, found in schema_of(block)["properties"].items() if block else ():
+            takers.setdefault(key, []).append(name)
+            if key not in own:
+                keys.setdefault(key, found)
+    for key in keys.keys() - own:
+        keys[key]["description"] = f"For {', '.join(takers[key])}. {keys[key].get('description', '')}"
+
+
 class _Documented(GenerateJsonSchema):
     """Describes each key by the docstring under its field, and marks the parts that have blocks of a registry.
 
@@ -85,6 +100,8 @@ class _Documented(GenerateJsonSchema):
             for name, text in field_docs(cls).items() if issubclass(cls, Conf) else ():
                 if name in made.get("properties", {}):
                     made["properties"][name]["description"] = text
+        if issubclass(schema["cls"], Conf) and schema["cls"].options_of:
+            made["options"] = schema["cls"].options_of
         if issubclass(schema["cls"], PartConf):
             made |= {"additionalProperties": False, "blocks": schema["cls"].kind}
         return made

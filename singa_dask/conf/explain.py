@@ -198,7 +198,7 @@ def explain(found: Mapping[str, Any], keys: Collection[str], block: str = "") ->
         words, limit = BOUNDS[kind]
         return f"expected {words} {limits[limit]}, got {shown(value)}."
     if kind == "literal_error":
-        names = re.findall(r"'([^']*)'", limits["expected"])
+        names = [name for name in re.findall(r"'([^']*)'", limits["expected"]) if name]
         return f"unknown value {shown(value)}. {suggest(value if isinstance(value, str) else '', names)}"
     if kind == "too_short":
         return f"expected at least {limits['min_length']} of them, got {limits['actual_length']}."

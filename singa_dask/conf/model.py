@@ -138,6 +138,14 @@ class RegisteredName:
         raise PydanticCustomError(PLAIN, "{message}", {"message": message})
 
 
+def class_of(registry: Registry[Any] | None, name: str) -> Any:
+    """Return the class that a part names, None if that is not known."""
+    try:
+        return registry.find(name) if registry is not None and name else None
+    except ConfigError:
+        return None
+
+
 def registry_of(kind: str, context: Mapping[str, Any] | None) -> Registry[Any] | None:
     """Return a registry of the validation context, None where the caller has not given it."""
     registries: Mapping[str, Registry[Any]] = (context or {}).get("registries") or {}
@@ -176,6 +184,8 @@ class Conf(BaseModel):
     """Other names of keys, as SINGA's job files may use them."""
     block_key: ClassVar[str] = ""
     """Key of such a block in a job, ``innerproduct_conf`` of InnerProductConf unless the class says otherwise."""
+    options_of: ClassVar[str] = ""
+    """Kind of parts whose options stand among the keys of this model, as a key of ``registries``."""
     must_be_given: ClassVar[bool] = False
     """Whether a job has to give such a block although all of its keys have defaults."""
 
@@ -185,8 +195,18 @@ class Conf(BaseModel):
             cls.block_key = f"{cls.__name__.removesuffix('Conf').lower()}_conf"
 
     @classmethod
+    def arranged(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the raw values, each under the key that the model has it under."""
+        return data
+
+    @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
         """Yield (path, message) for what is wrong between the raw values; a subclass says what."""
+        return iter(())
+
+    @classmethod
+    def rules_of_types(cls, data: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> Iterator[Finding]:
+        """Yield (path, message) as `rules` does, for what the registered classes of parts tell."""
         return iter(())
 
     @classmethod
@@ -200,12 +220,11 @@ class Conf(BaseModel):
         problems: list[InitErrorDetails] = []
         added: set[str] = set()
         if isinstance(data, Mapping):
-            given = {**data}
-            for other, key in cls.aliases.items():
-                if other in given:
-                    given[key] = given.pop(other)
+            given = cls.arranged({cls.aliases.get(key, key): value for key, value in data.items()})
             data = {**given}
-            problems = [problem(PLAIN, message, path, given) for path, message in cls.rules(given)]
+            registries = (info.context or {}).get("registries") or {}
+            found = (*cls.rules(given), *cls.rules_of_types(given, registries))
+            problems = [problem(PLAIN, message, path, given) for path, message in found]
             problems = [*cls._read_blocks(data, info.context or {}), *problems]
             added = data.keys() - given.keys()
         try:

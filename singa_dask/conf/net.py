@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import Field
 
 from singa_dask.conf.layer import LayerConf
-from singa_dask.conf.model import Conf, Finding, Many, Size, as_list, plain_name, raw_value
+from singa_dask.conf.model import Conf, Finding, Many, Size, as_list, class_of, raw_value
 from singa_dask.conf.wiring import check_wiring, read_wiring
-
-# layers that read the records of the layer of the features again: what they read of them
-BESIDE_FEATURES = {"TargetInput": "targets", "LabelInput": "labels", "WeightInput": "weights"}
+from singa_dask.registry import Registry
 
 
 class LayerGroupConf(Conf):
@@ -36,9 +34,16 @@ class NetConf(Conf):
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
-        """Check names, sources, cycles, windows of text, the order of axes, and the records of targets."""
-        nodes = read_wiring(data)
-        for path, message in (*check_wiring(nodes), *_check_windows(data), *_check_axes(data), *_check_targets(data)):
+        """Check names, sources, cycles and the order of axes."""
+        for path, message in (*check_wiring(read_wiring(data)), *_check_axes(data)):
+            yield ("layer", *path), message
+
+    @classmethod
+    def rules_of_types(cls, data: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> Iterator[Finding]:
+        """Check windows of text, and the records of targets."""
+        layers = as_list(raw_value(data, "layer", object, None))
+        types = [class_of(registries.get("layer"), raw_value(layer, "type", str, "")) for layer in layers]
+        for path, message in (*_check_windows(data, types), *_check_targets(data, types)):
             yield ("layer", *path), message
 
 
@@ -61,24 +66,23 @@ def _check_axes(net: Mapping[str, Any]) -> Iterator[Finding]:
             yield (index, "store_conf", "shape"), message
 
 
-def _check_targets(net: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_targets(net: Mapping[str, Any], types: Sequence[Any]) -> Iterator[Finding]:
     """Yield ((index, key), message) for each layer of targets or labels that reads other records than the features."""
     blocks = [raw_value(each, "store_conf", object, {}) for each in as_list(raw_value(net, "layer", object, None))]
     nodes = read_wiring(net)
-    for node in nodes:
-        for phase in sorted(node.phases) if node.type in BESIDE_FEATURES else ():
-            beside = [
-                each
-                for each in nodes
-                if phase in each.phases and each.type not in BESIDE_FEATURES and blocks[each.index]
-            ]
+    # layers that read the records of the layer of the features again
+    again = [node for node in nodes if types[node.index] is not None and types[node.index].traits.reads_beside]
+    for node in again:
+        for phase in sorted(node.phases):
+            beside = [each for each in nodes if phase in each.phases and each not in again and blocks[each.index]]
             differing = [_different_keys(blocks[node.index], blocks[each.index]) for each in beside]
             if all(differing):
-                fewest, read = min(differing, key=len, default=[]), BESIDE_FEATURES[node.type]
+                fewest = min(differing, key=len, default=[])
                 keys = f": {', '.join(fewest)} differ" if fewest else ""
                 message = (
-                    f"no other input layer of the {phase} net has the same store_conf{keys}, so {read} and features "
-                    "would be of different records. Give both the same, in YAML with &name and *name."
+                    f"no other input layer of the {phase} net has the same store_conf{keys}, so "
+                    f"{types[node.index].traits.reads_beside} and features would be of different records. Give both "
+                    "the same, in YAML with &name and *name."
                 )
                 yield (node.index, "store_conf"), message
                 break
@@ -91,19 +95,21 @@ def _different_keys(block: object, other: object) -> list[str]:
     return sorted(key for key in {*one, *two} - of_features if one.get(key) != two.get(key))
 
 
-def _check_windows(net: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield ((index, key...), message) for each CharRNN whose windows differ in length from the layers that read it."""
+def _check_windows(net: Mapping[str, Any], types: Sequence[Any]) -> Iterator[Finding]:
+    """Yield ((index, key...), message) for each input whose windows differ in length from the layers that read it."""
     default = raw_value(net, "unroll_len", int, 1)
     layers = as_list(raw_value(net, "layer", object, None))
-    kinds = [plain_name(raw_value(layer, "type", str, "")) for layer in layers]
-    for index, layer in enumerate(layers):
-        block = raw_value(layer, "char_rnn_conf", object, None)
-        length = raw_value(block, "unroll_len", int, 50)
-        for reader, kind in zip(layers, kinds, strict=True) if kinds[index] == "CharRNN" else ():
+    for index, (layer, kind) in enumerate(zip(layers, types, strict=True)):
+        block = getattr(kind, "block", None)
+        if block is None or not kind.traits.is_input or "unroll_len" not in block.model_fields:
+            continue
+        given = raw_value(layer, block.block_key, object, None)
+        length = raw_value(given, "unroll_len", int, block.model_fields["unroll_len"].default)
+        for reader, its_kind in zip(layers, types, strict=True):
             reads = raw_value(layer, "name", str, "") in as_list(raw_value(reader, "srclayers", object, None))
             n_steps = raw_value(reader, "unroll_len", int, default)
-            if reads and kind in ("OneHot", "RNNLabel", "Embedding") and n_steps != length:
+            if reads and its_kind is not None and its_kind.traits.time_from_columns and n_steps != length:
                 name = raw_value(reader, "name", str, "")
                 message = f"expected {n_steps}, the unroll_len of layer {name!r}, which reads it, got {length}."
-                yield (index, "char_rnn_conf", "unroll_len"), message
+                yield (index, block.block_key, "unroll_len"), message
                 break

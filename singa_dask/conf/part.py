@@ -13,7 +13,7 @@ from pydantic import ConfigDict, SerializationInfo, SerializerFunctionWrapHandle
 from pydantic_core import InitErrorDetails
 
 from singa_dask.conf.explain import MISPLACED_KEY, PLAIN, suggest_key
-from singa_dask.conf.model import Conf, explained, plain_name, problem, raw_value, registry_of
+from singa_dask.conf.model import Conf, class_of, explained, plain_name, problem, raw_value, registry_of
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.registry import Registry
 
@@ -42,6 +42,21 @@ def required_keys(block: type[Conf]) -> list[str]:
     return [key for key, field in block.model_fields.items() if field.is_required()]
 
 
+def read_options(block: type[Conf], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a block by key, with its defaults.
+
+    Raises
+    ------
+    ConfigError
+        A value is wrong, or a key unknown; all problems at once.
+    """
+    try:
+        return dict(_validated(block, options, {}))
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        raise ConfigError([Problem(each["loc"], each["msg"]) for each in found]) from None
+
+
 class PartConf(Conf):
     """A part of a job: it names a registered class, and holds blocks of keys beside the fields of the model.
 
@@ -58,19 +73,10 @@ class PartConf(Conf):
     """Key that names the class."""
 
     @classmethod
-    def own_block(cls, name: str, registry: Registry[Any]) -> type[Conf] | None:
-        """Return the block that a registered class reads; None if it reads none, or is not known."""
-        try:
-            found: type[Conf] | None = getattr(registry.find(name), "block", None)
-        except ConfigError:
-            return None
-        return found
-
-    @classmethod
     def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
         registry = registry_of(cls.kind, context)
         name = raw_value(data, cls.type_key, str, "")
-        own = cls.own_block(name, registry) if registry and name else None
+        own: type[Conf] | None = getattr(class_of(registry, name), "block", None)
         known = blocks_of(registry) if registry else {}
         if own:
             known[own.block_key] = own

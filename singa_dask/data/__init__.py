@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from singa_dask.data.codecs.record import encode_record
     from singa_dask.data.convert import parse_split
     from singa_dask.data.fs.range_reader import with_cache
-    from singa_dask.data.loading import BadPolicy, Batch, HostSpan, Loader, Survey, deal_by_host, host_names, same_host
+    from singa_dask.data.loading import (
+        BadPolicy,
+        Batch,
+        HostSpan,
+        Loader,
+        Survey,
+        assign_by_host,
+        host_names,
+        same_host,
+    )
     from singa_dask.data.order import Sampler, permutation, random_skip
     from singa_dask.data.stores import STORES, Store, detect, open_store, write_manifest
     from singa_dask.data.stores.kvfile import KVFile, KVFileWriter
@@ -35,7 +44,7 @@ __all__ = [
     "Sampler",
     "Store",
     "Survey",
-    "deal_by_host",
+    "assign_by_host",
     "detect",
     "encode_record",
     "host_names",
@@ -54,7 +63,7 @@ __getattr__ = lazy_names(
         "codecs.record": ["encode_record"],
         "convert": ["parse_split"],
         "fs.range_reader": ["with_cache"],
-        "loading": ["BadPolicy", "Batch", "HostSpan", "Loader", "Survey", "deal_by_host", "host_names", "same_host"],
+        "loading": ["BadPolicy", "Batch", "HostSpan", "Loader", "Survey", "assign_by_host", "host_names", "same_host"],
         "order": ["Sampler", "permutation", "random_skip"],
         "stores": ["STORES", "Store", "detect", "open_store", "write_manifest"],
         "stores.kvfile": ["KVFile", "KVFileWriter"],

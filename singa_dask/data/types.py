@@ -54,6 +54,15 @@ class Field:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
+class RecordRun(NamedTuple):
+    """Consecutive records of a file of a table: their place, and the number of the first line or record."""
+
+    offset: int
+    length: int
+    n: int
+    line: int
+
+
 class FileSum(NamedTuple):
     """A file of a store, as its manifest has it.
 

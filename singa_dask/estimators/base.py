@@ -14,7 +14,6 @@ from typing import Any, ClassVar, TypeVar
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 from dask.base import is_dask_collection
 from distributed import Client
 from sklearn.base import BaseEstimator
@@ -22,6 +21,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from singa_dask.arrays import Array
 from singa_dask.data import fs
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError
@@ -35,7 +35,6 @@ from singa_dask.exports.importing import import_into
 from singa_dask.jobs import Job, train
 from singa_dask.runtime.checkpoints.lookup import find_steps
 
-Array = npt.NDArray[Any]
 E = TypeVar("E", bound="SingaEstimator")
 
 

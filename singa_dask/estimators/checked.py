@@ -18,13 +18,13 @@ from sklearn.utils import check_array, check_X_y, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from singa_dask.arrays import Array
 from singa_dask.data.codecs.labels import find_wrong_weight
 from singa_dask.data.codecs.scaling import Moments
 from singa_dask.estimators.sparse_records import is_sparse
 from singa_dask.jobs.datasets.partitions import array_of, map_parts, parts_of, rows_together
 from singa_dask.registry import suggest
 
-Array = npt.NDArray[Any]
 Parts = list[Any]
 
 FLOATS = (np.float64, np.float32)

@@ -7,17 +7,15 @@ from typing import Any, ClassVar
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 from dask.base import is_dask_collection
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 
+from singa_dask.arrays import Array
 from singa_dask.estimators.base import SingaEstimator
 from singa_dask.estimators.checked import Records, classes_of, labels_of
 from singa_dask.estimators.parameters import documented
 from singa_dask.registry import suggest
-
-Array = npt.NDArray[Any]
 
 
 @documented

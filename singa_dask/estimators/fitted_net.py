@@ -9,10 +9,10 @@ from itertools import starmap
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
+from singa_dask.arrays import Array
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.learned import Learned
 from singa_dask.jobs import Job
@@ -25,8 +25,6 @@ from singa_dask.runtime.inference.net import load_modules
 from singa_dask.runtime.inference.trained_net import Trained, TrainedNet
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import find_ops
-
-Array = npt.NDArray[Any]
 
 MAX_BATCHES, MAX_VALUES = 10, 1 << 20
 """Batches of flat records that are computed together, and their values."""

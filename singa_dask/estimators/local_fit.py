@@ -15,9 +15,9 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from dask.base import is_dask_collection
 
+from singa_dask.arrays import Array
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ConfigError, NumericError
 from singa_dask.estimators.fitted_net import FittedNet
@@ -31,8 +31,6 @@ from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 from singa_dask.runtime.planning.nets import build_net, find_ops
 from singa_dask.runtime.planning.resources import ThreadPools
 from singa_dask.training import ALGORITHMS, UPDATERS, Algorithm, initial_values
-
-Array = npt.NDArray[Any]
 
 OTHER_NET = (
     "the fitted values are those of another net. Expected the layers of the fit before. Call fit with "

@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
+from singa_dask.arrays import Array
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.estimators.base import SingaEstimator
 from singa_dask.estimators.checked import Records
 from singa_dask.estimators.parameters import documented
-
-Array = npt.NDArray[Any]
 
 
 @documented

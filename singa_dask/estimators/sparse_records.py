@@ -7,13 +7,11 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 from dask.delayed import delayed
 from sklearn.utils.sparsefuncs import count_nonzero, mean_variance_axis, min_max_axis
 
+from singa_dask.arrays import Array
 from singa_dask.data.codecs.scaling import Moments, Scaling
-
-Array = npt.NDArray[Any]
 
 BLOCK = 1 << 22
 """Values of a dense block."""

@@ -22,8 +22,8 @@ from singa_dask.exports.exported_net import net_of_params
 from singa_dask.exports.weights import read_weights
 from singa_dask.layers import Param
 from singa_dask.registry import suggest
-from singa_dask.runtime.checkpoints.checkpoint import Piece, write_file, write_part
-from singa_dask.runtime.checkpoints.manifest import MANIFEST, write_manifest
+from singa_dask.runtime.checkpoints.checkpoint import SavedTensor, write_part
+from singa_dask.runtime.checkpoints.manifest import MANIFEST, write_file, write_manifest
 
 KEYS = ("param", "rows", "transpose")
 
@@ -239,7 +239,7 @@ def _natural(name: str) -> list[Any]:
 
 def _write(url: str, job: JobConf, values: Mapping[str, np.ndarray], scalings: Mapping[str, Scaling]) -> None:
     """Write a checkpoint of step 0."""
-    pieces = [Piece(i, 0, "value", 0, each.reshape(-1)) for i, each in enumerate(values.values())]
+    pieces = [SavedTensor(i, 0, "value", 0, each.reshape(-1)) for i, each in enumerate(values.values())]
     part = write_part(partial(write_file, url), 0, 1, pieces, list(values))
     facts = {name: {"shape": list(each.shape), "dtype": str(each.dtype)} for name, each in values.items()}
     about = {"job": job.name, "step": 0, "seed": job.seed, "time": time.time(), "groups": {}, "deals": {}}

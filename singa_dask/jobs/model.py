@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from singa_dask.arrays import Array
 from singa_dask.conf import Phase
 from singa_dask.data import Arrays
 from singa_dask.data.codecs.table_facts import TableFacts
@@ -34,8 +34,6 @@ from singa_dask.runtime.inference.results import merge_metrics
 from singa_dask.runtime.inference.trained_net import Trained, TrainedNet
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import build_net, find_ops
-
-Array = npt.NDArray[Any]
 
 # models that a process keeps which were sent to it, so that their values are read once
 MAX_RECEIVED = 2

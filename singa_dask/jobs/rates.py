@@ -16,7 +16,7 @@ from singa_dask.errors import ConfigError, NumericError
 from singa_dask.jobs.checking import check, complete
 from singa_dask.jobs.job import Job
 from singa_dask.jobs.training import train
-from singa_dask.observe.curves import Curve, Panel
+from singa_dask.observe.curves import Panel, PlottedCurve
 from singa_dask.observe.figure import figure_of
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.stored_run import StoredRun
@@ -47,7 +47,7 @@ class RateCurve:
     def panels(self) -> list[Panel]:
         """Return the picture, for `singa_dask.observe`."""
         raw = np.minimum(self.losses, self.smoothed.max())  # so that the smoothed ones are seen
-        curves = [Curve(0, "train", self.rates, raw, 0), Curve(0, "train", self.rates, self.smoothed)]
+        curves = [PlottedCurve(0, "train", self.rates, raw, 0), PlottedCurve(0, "train", self.rates, self.smoothed)]
         return [Panel("loss", curves, mark=self.rate)]
 
     def plot(self) -> Any:

@@ -21,7 +21,7 @@ from singa_dask.conf.model import Conf, Field, Size
 from singa_dask.data import Arrays, BadPolicy, Loader, Sampler, Store, Survey, fs, open_store, random_skip
 from singa_dask.data.codecs.labels import find_wrong_label, find_wrong_weight
 from singa_dask.data.codecs.scaling import Scaling
-from singa_dask.data.loading.slabs import Batch
+from singa_dask.data.loading.loader import Batch
 from singa_dask.data.order.sampler import advanced
 from singa_dask.data.order.shuffle import GroupRecords
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels, show_names
@@ -34,7 +34,6 @@ from singa_dask.layers.records import (
     in_layout,
     open_named,
     open_records,
-    open_table,
     options_of,
     read_statistic,
     stored_shape,
@@ -203,7 +202,7 @@ class StoreReader(InputLayer):
     @property
     def bytes_read(self) -> int:
         """Bytes of the blocks that were read."""
-        return self._loader.bytes_read if self._loader else 0
+        return self._loader.reader.bytes_read if self._loader else 0
 
     @property
     def bytes_local(self) -> int:
@@ -409,7 +408,7 @@ class StoreInput(StoreReader):
         # what the training net has learned of the columns of a table; None if this layer learns it
         facts = self.context.class_names.table_of(self.conf_name, self.context.phase == Phase.TRAIN)
         if conf.is_table:
-            return open_table(conf, backend, facts)
+            return open_records(conf, backend, facts)
         return open_named(conf, backend, facts, partial(self.open_plain, backend))
 
     def open_plain(self, backend: str | None) -> Store:
@@ -535,7 +534,7 @@ class StoreInput(StoreReader):
             group=context.group,
             n_groups=context.n_groups,
             window=conf.window,
-            deal=context.deals.get(self.conf_name),
+            assignment=context.deals.get(self.conf_name),
             skip=random_skip(context.seed, self.conf_name, context.group, conf.random_skip) + self.passed,
             fingerprint=fingerprint,
             last_batch=conf.last_batch,

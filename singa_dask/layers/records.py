@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,8 +12,22 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.conf.model import Conf, Count, Field, Finding, Many, Positive, RegisteredName, Size, raw_value
+from singa_dask.conf.explain import PLAIN
+from singa_dask.conf.model import (
+    Conf,
+    Count,
+    Field,
+    Finding,
+    Many,
+    Positive,
+    RegisteredName,
+    Size,
+    problem,
+    raw_value,
+)
+from singa_dask.conf.part import read_options
 from singa_dask.data import STORES, Store, detect, fs, open_store, with_cache
+from singa_dask.data.codecs.image import ImageOptions
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.fs.decompression import DEFAULT_LIMIT_MB, with_limit
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES
@@ -22,12 +35,16 @@ from singa_dask.data.stores.class_names import show_names
 from singa_dask.data.stores.jsonl import JsonLinesStore
 from singa_dask.data.stores.opening import is_pattern
 from singa_dask.data.stores.store import backends_holding
-from singa_dask.data.stores.table import TableStore
+from singa_dask.data.stores.table import NamedColumns, TableStore
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_part import table_files
-from singa_dask.errors import DataError
+from singa_dask.errors import ConfigError, DataError
 from singa_dask.ops.contract import Array, DType
-from singa_dask.registry import suggest
+
+# keys of store_conf that name columns
+NAMING = ("features", "label", "target", "weight", "categories", "missing")
+# keys of store_conf that are options of some formats; those of lines of numbers go to CSVInput
+FORMAT_KEYS = (*NAMING, "encoding", *ImageOptions.model_fields)
 
 
 class CacheConf(Conf):
@@ -39,15 +56,13 @@ class CacheConf(Conf):
     """Maximum size in 10**9 bytes; the least recently used blocks are deleted first."""
 
 
-class StoreConf(Conf):
-    """``store_conf``: records of a store, at any URL (SINGA's StoreProto and more)."""
+class _SharedConf(Conf):
+    """What all stores share."""
 
     backend: Annotated[str, RegisteredName("store")] = ""
     """Format of the store; detected if empty."""
     path: str = ""
     """URL or path of the records."""
-    separator: str = Field(default=",", min_length=1)
-    """Characters that separate the values of a CSV line; each of them is a separator."""
     mean_file: str = ""
     """Store whose first record is subtracted from each record."""
     std_file: str = ""
@@ -68,33 +83,6 @@ class StoreConf(Conf):
     """Unused, in SINGA too."""
     random_skip: Count = 0
     """Start at a random record among the first this many."""
-    has_label: bool = True
-    """Whether a CSV line starts with its label; of a table with named columns, whether label,
-    target and weight are read."""
-    features: Many[str] = Field(default=[])
-    """Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By default all
-    columns of numbers but label, target and weight."""
-    label: Many[str] = Field(default=[])
-    """Column of a table with the label: integers, or strings, which become the names of the classes. Several columns
-    are several labels of a record, each with its own classes, for LabelInput layers."""
-    target: Many[str] = Field(default=[])
-    """Columns of a table with numbers to predict, the values of a TargetInput layer."""
-    weight: str = ""
-    """Column of a table with the weight of each record in training, the values of a WeightInput layer: numbers from 0
-    on."""
-    missing: float | str = "error"
-    """Missing values of a table: error, skip (leave the record out), mean (replace those of features by their mean in
-    the training data), or a number that replaces those of features."""
-    categories: dict[str, list[str]] = Field(default={})
-    """Columns of a table whose values are names, and these names in order; if there are none, those of the training
-    data, sorted."""
-    encoding: Literal["one_hot", "index"] = "one_hot"
-    """A feature among categories becomes one value for each name, 0 or 1; or the index of its name."""
-    header: bool | None = None
-    """Whether a CSV file begins with a line of column names; detected if not given. If it is false, the columns of a
-    table are called 1, 2, ... by their positions."""
-    charset: str = "utf-8"
-    """Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
     prefetching: bool = False
     """Unused: the next batch is always read while the net computes."""
     shuffle: Literal["none", "block", "full"] = "none"
@@ -109,11 +97,6 @@ class StoreConf(Conf):
     """Maximum number of bad records that a worker tolerates: a whole number, or a fraction (below 1) of all records."""
     labels: Count = 0
     """Number of classes: a record with a label outside of 0 to labels - 1 is bad. 0 does not check labels."""
-    resize: list[Size] = Field(default=[])
-    """Height and width to which image files are scaled and cropped, for image-folder, image-list, image-parquet
-    and webdataset."""
-    channels: Literal[1, 3] = 3
-    """Read image files as grey (1) or colour (3), for the same stores."""
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     """Order of the axes of images in the store: NHWC for records of (height, width, channels), as NumPy, Pillow and
     TensorFlow have them. ``shape`` is (channels, height, width) with both."""
@@ -122,7 +105,7 @@ class StoreConf(Conf):
     hdfs3), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal, kerberos_keytab,
     kerberos_cache, and Hadoop's settings by their names, as dfs.replication."""
     user_conf: dict[str, Any] = Field(default={})
-    """Keyword arguments of the store, a user's own or a built-in one."""
+    """Options of the format: of a user's own store, or of a built-in one, instead of keys beside this one."""
     cache: CacheConf | None = None
     """Cache blocks of remote file systems on a local disk of each host; no cache if absent."""
     io_threads: Size = 32
@@ -136,6 +119,46 @@ class StoreConf(Conf):
     divided by the number of its layers that read stores, is less; large blocks may take all of that quarter."""
     max_decompressed_mb: Positive = DEFAULT_LIMIT_MB
     """Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format, may decompress to."""
+
+
+class StoreConf(NamedColumns, ImageOptions, _SharedConf):
+    """``store_conf``: records of a store, at any URL (SINGA's StoreProto and more).
+
+    Any option of the format is a key, too: `singa-dask layers FORMAT` lists them.
+    """
+
+    options_of = "store"
+
+    @classmethod
+    def arranged(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """Put options that only some formats have into ``user_conf``."""
+        store = STORES.get(raw_value(data, "backend", str, ""))
+        takers = [store] if store else STORES.classes()
+        options = {key for each in takers for key in each.option_names()} - cls.model_fields.keys()
+        if store and store is not TableStore and not store.table_format:
+            options |= {"features", "label"}.intersection(store.option_names())
+        moved = {
+            key: _single(key, value)
+            for key, value in data.items()
+            if key in options and (value or key not in cls.model_fields)
+        }
+        if not moved:
+            return data
+        kept = {key: value for key, value in data.items() if key not in moved}
+        return {**kept, "user_conf": {**moved, **raw_value(data, "user_conf", dict, {})}}
+
+    @classmethod
+    def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[Any]:
+        """Check ``user_conf`` as the format declares it, if the job names the format."""
+        store, options = STORES.get(raw_value(data, "backend", str, "")), raw_value(data, "user_conf", dict, {})
+        if store is not None and store.block is not None and options:
+            columns = any(data.get(key) for key in NAMING)
+            block = TableStore.block if columns and store.table_format else store.block
+            try:
+                read_options(block, options)
+            except ConfigError as error:
+                for each in error.problems:
+                    yield problem(PLAIN, each.message, ("user_conf", *each.path), options)
 
     @property
     def label_columns(self) -> list[str]:
@@ -156,16 +179,13 @@ class StoreConf(Conf):
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
         """Refuse a division by zero, and a part of a record."""
+        yield from NamedColumns.rules(data)
+        yield from ImageOptions.rules(data)
         if raw_value(data, "std_value", float, 1.0) == 0 or raw_value(data, "std_value", int, 1) == 0:
             yield ("std_value",), "expected another number than 0: records are divided by it."
         keys = [key for key in ("mean_file", "std_file", "mean_value", "std_value") if _has(data, key)]
         if raw_value(data, "standardise", bool, False) and keys:
             yield ("standardise",), f"it computes mean and standard deviation itself. Leave out {' and '.join(keys)}."
-        missing = raw_value(data, "missing", str, "error")
-        if missing not in ("error", "skip", "mean"):
-            yield ("missing",), f"expected error, skip, mean or a number, got {missing!r}."
-        if len(raw_value(data, "resize", list, [])) not in (0, 2):
-            yield ("resize",), "expected two numbers, height and width."
         shape = raw_value(data, "shape", list, [])
         if raw_value(data, "layout", str, "") == "NHWC" and shape and len(shape) != 3:
             yield ("layout",), f"NHWC is for images, whose shape is [channels, height, width]. Got shape {shape}."
@@ -184,60 +204,50 @@ def options_of(conf: StoreConf) -> fs.Options:
     return with_limit(cached, conf.max_decompressed_mb)
 
 
-def open_records(conf: StoreConf, backend: str | None) -> Store:
-    """Open records that are no table with named columns, with the options that ``store_conf`` has for their format.
+def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None = None) -> Store:
+    """Open records with the options that ``store_conf`` has for their format.
+
+    ``facts`` is what is known of the training data, of a table with named columns.
 
     Raises
     ------
     DataError
         They cannot be opened, or the format does not take one of the options.
     """
-    image = {"resize": conf.resize, "channels": conf.channels} if conf.resize or conf.channels != 3 else {}
-    if (image or conf.user_conf) and not backend and not is_pattern(conf.path):
+    options = {
+        key: _single(key, getattr(conf, key))
+        for key in FORMAT_KEYS
+        if getattr(conf, key) != StoreConf.model_fields[key].default
+    }
+    if not backend and (options or conf.user_conf) and not is_pattern(conf.path):
         backend = detect(conf.path, conf.storage_options)
-    if image and not (backend and STORES.find(backend).holds == "images"):
-        message = "resize and channels are for image files. Convert with --resize, or give a backend of images."
-        raise DataError(f"{conf.path}: {message} Known: {', '.join(backends_holding('images'))}.")
-    if conf.user_conf and backend:
-        _check_keywords(backend, conf.path, conf.user_conf)
-    return open_store(
-        conf.path, backend, options_of(conf), truncated=conf.on_error != "raise", **image, **conf.user_conf
-    )
+    cls = STORES.find(backend) if backend else None
+    if cls is TableStore or (conf.is_table and (cls is None or cls.table_format)):
+        return _open_table(conf, cls, facts)
+    for key in [] if cls is None else sorted(options.keys() - cls.option_names()):
+        takers = [name for name in STORES.names() if key in (STORES.get(name) or Store).option_names()]
+        hint = " Convert with --resize, or give one of these as backend." if key in ImageOptions.model_fields else ""
+        raise DataError(f"{conf.path}: {key} is for {', '.join(takers)}, not for {backend}.{hint}")
+    options |= {"truncated": conf.on_error != "raise", **conf.user_conf}
+    return open_store(conf.path, backend, options_of(conf), **options)
 
 
-def open_table(conf: StoreConf, backend: str | None, facts: TableFacts | None) -> Store:
-    """Open a table with named columns as ``store_conf`` describes it; ``facts`` is what is known of the training data.
+def _single(key: str, value: Any) -> Any:
+    """Return an option as a format takes it that has one label, and one field of values."""
+    return value[0] if key in ("features", "label") and isinstance(value, list) and len(value) == 1 else value
 
-    Raises
-    ------
-    DataError
-        It cannot be opened, or is none.
-    """
-    table_format = STORES.find(backend).table_format if backend else ""
-    if backend and backend != "table" and not table_format:
-        keys = "features, label, target, weight, missing and categories"
-        raise DataError(f"{conf.path}: {keys} are for tables with named columns, in csv or parquet, not for {backend}.")
+
+def _open_table(conf: StoreConf, cls: type[Store] | None, facts: TableFacts | None) -> Store:
     if facts is not None and not conf.features:
         # without others that this table may have, in the order of the training data
         conf = conf.model_copy(update={"features": list(facts.features)})
-    return TableStore(
-        conf.path,
-        options_of(conf),
-        conf.features,
-        conf.label_columns,
-        conf.target,
-        conf.missing,
-        conf.categories,
-        conf.encoding,
-        conf.separator,
-        conf.has_label,
-        table_format,
-        facts=facts.to_dict() if facts else None,
-        tolerant=conf.on_error != "raise",
-        weight=conf.weight,
-        header=conf.header,
-        charset=conf.charset,
-    )
+    options = {
+        **{key: getattr(conf, key) for key in NamedColumns.model_fields},
+        "format": cls.table_format if cls else "",
+        "facts": facts.to_dict() if facts else None,
+        "tolerant": conf.on_error != "raise",
+    }
+    return TableStore(conf.path, options_of(conf), **{**options, **conf.user_conf})
 
 
 def with_column_shape(conf: StoreConf) -> StoreConf:
@@ -350,17 +360,6 @@ def _squeezed(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(n for n in shape if n != 1)
 
 
-def _check_keywords(backend: str, url: str, user_conf: Mapping[str, Any]) -> None:
-    """Check that a store takes what ``user_conf`` says."""
-    known = inspect.signature(STORES.find(backend)).parameters
-    takes_all = any(option.kind == option.VAR_KEYWORD for option in known.values())
-    unknown = [] if takes_all else sorted(user_conf.keys() - known)
-    if unknown:
-        options = known.keys() - {"url", "storage_options"}
-        hint = suggest(unknown[0], options) if options else "It takes none."
-        raise DataError(f"{url}: {backend} takes no {unknown[0]!r} from user_conf. {hint}")
-
-
 logger = logging.getLogger(__name__)
 
 
@@ -409,7 +408,7 @@ def _open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain
     with contextlib.suppress(DataError):
         backend = backend or detect(conf.path, options)
     if backend == "jsonl" and "features" not in conf.user_conf and (plain is None or plain.table_facts is not None):
-        return JsonLinesStore(conf.path, options, facts.features, **conf.user_conf)
+        return JsonLinesStore(conf.path, options, features=facts.features, **conf.user_conf)
     kind = STORES.find(backend).table_format if backend and backend in STORES.names() else ""
     header: list[str] = []
     if kind == "csv" and conf.header is not False:
@@ -421,7 +420,7 @@ def _open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain
         return None
     labels = list(facts.labels) or [name for name in header[:1] if name not in facts.features]
     columns = {"features": list(facts.features), "label": labels if conf.has_label else []}
-    return open_table(conf.model_copy(update=columns), kind, facts)
+    return open_records(conf.model_copy(update=columns), kind, facts)
 
 
 def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType) -> Array | float | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from singa_dask.data import Store
 from singa_dask.data.codecs.scaling import Moments, Scaling
-from singa_dask.data.loading.reader import BlockReader
+from singa_dask.data.loading.reader import BadPolicy, BlockReader
 from singa_dask.errors import DataError
 from singa_dask.layers.input import StoreInput
 
@@ -42,7 +42,7 @@ def measure(layer: StoreInput, index: int, count: int, check: Callable[[], None]
         numbers = store.starts[:-1] * store.record_bytes // GROUP_BYTES
         groups = np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(numbers)) + 1)
         first, stop = (part * len(groups) // count for part in (index, index + 1))
-        reader = BlockReader(store, 1, False, tolerant=conf.on_error != "raise", labels=conf.labels)
+        reader = BlockReader(store, BadPolicy(conf.on_error, labels=conf.labels))
         moments = []
         for blocks in groups[first:stop]:
             moments.append(

@@ -1,25 +1,30 @@
-"""Comparison: what the runs of one job under several topologies have reached, as their run directories say."""
+"""Comparison: what the runs of one job under several topologies have reached, as a table and as a page."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from singa_dask.data import fs
+from singa_dask.errors import ConfigError
+from singa_dask.observe.curves import Panel, PlottedCurve
+from singa_dask.observe.figure import draw, draw_bars, picture, table, write_page
 from singa_dask.observe.journal import read_objects
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.run_directory import METRICS, read_summary
-from singa_dask.observe.svg_charts import short
 
 Points = list[list[float]]
+Row = dict[str, str]
+
+BEST_IS_LEAST = ("s to target", "samples to target")
+N_POINTS, MAX_METRICS = 80, 3
+"""Points of a median over several seeds, and metrics whose curves are drawn."""
 
 FIGURES = (
     "seconds", "samples", "samples_per_s", "step_ms", "wait_data_ms", "wait_params_ms", "sent_per_step",
@@ -120,8 +125,8 @@ def measure(url: str, batch: int, target: Target | None) -> dict[str, Any]:
         None; ``curves``: of each metric of the first worker group, points of (seconds, samples, value).
     """
     summary = read_summary(url)
-    found = [event for event in read_objects(fs.join(url, METRICS)) if event.get("event") == "metrics"]
-    events = sorted(found, key=lambda event: float(event["time"]))
+    events = [event for event in read_objects(fs.join(url, METRICS)) if event.get("event") == "metrics"]
+    events.sort(key=lambda event: float(event["time"]))
     clock = _Clock(events, batch)
     curves: dict[str, Points] = {}
     for event in (each for each in events if each["group"] == 0):
@@ -129,6 +134,7 @@ def measure(url: str, batch: int, target: Target | None) -> dict[str, Any]:
         for name, value in layer_metrics(event).items():
             if value is not None:
                 curves.setdefault(f"{event['phase']}.{name}", []).append([*at, value])
+    reached = target and next((point for point in curves.get(target.metric, ()) if target.is_reached(point[2])), None)
     seconds = max((points[-1][0] for points in curves.values()), default=0.0)
     whole = {}
     if restarts := summary.get("restarts", 0):  # the units of the last life know of their own samples and time only
@@ -148,16 +154,9 @@ def measure(url: str, batch: int, target: Target | None) -> dict[str, Any]:
         **{f"{key}_per_step": summary.get("bytes", {}).get(key, 0) / n_steps for key in ("sent", "received")},
         "staleness_mean": summary.get("staleness_mean"),
         "final": finals,
-        "target": _first_time(target, curves) if target else None,
+        "target": reached and dict(zip(("seconds", "samples"), reached, strict=False)),
         "curves": curves,
     }
-
-
-def _first_time(target: Target, curves: Mapping[str, Points]) -> dict[str, float] | None:
-    for seconds, samples, value in curves.get(target.metric, ()):
-        if target.is_reached(value):
-            return {"seconds": seconds, "samples": samples}
-    return None
 
 
 def add_statistics(topology: dict[str, Any]) -> None:
@@ -169,26 +168,17 @@ def add_statistics(topology: dict[str, Any]) -> None:
     done = [run for run in topology["runs"] if run["state"] == "done"]
     values: dict[str, list[float]] = {}
     for run in done:
-        for name, value in _figures(run).items():
+        figures = {name: run[name] for name in FIGURES}
+        figures |= {f"target_{name}": (run["target"] or {}).get(name) for name in ("seconds", "samples")}
+        figures |= {f"final.{name}": value for name, value in run["final"].items()}
+        for name, value in figures.items():
             if value is not None:
                 values.setdefault(name, []).append(value)
     topology["statistics"] = {
-        name: {"median": float(np.median(found)), "min": min(found), "max": max(found), "n": len(found)}
-        for name, found in values.items()
+        name: {"median": float(np.median(each)), "min": min(each), "max": max(each), "n": len(each)}
+        for name, each in values.items()
     }
     topology["staleness"] = dict(sum((Counter(run["staleness"]) for run in done), Counter[str]()))
-
-
-def _figures(run: Mapping[str, Any]) -> dict[str, float | None]:
-    target = run["target"] or {}
-    return {
-        **{name: run[name] for name in FIGURES},
-        **{f"target_{name}": target.get(name) for name in ("seconds", "samples")},
-        **{f"final.{name}": value for name, value in run["final"].items()},
-    }
-
-
-Row = dict[str, str]
 
 
 def rows(comparison: Mapping[str, Any]) -> list[Row]:
@@ -197,33 +187,28 @@ def rows(comparison: Mapping[str, Any]) -> list[Row]:
     A figure is the median over the seeds; with several seeds the smallest and the largest value stand behind it, in
     parentheses.
     """
-    finals = _final_names(comparison)
-    return [_row(topology, finals, comparison["target"] is not None) for topology in comparison["topologies"]]
-
-
-def _row(topology: Mapping[str, Any], finals: Mapping[str, str], has_target: bool) -> Row:
-    statistics, n_runs = topology["statistics"], len(topology["runs"])
-
-    def cell(name: str, scale: float = 1.0) -> str:
-        return _spread(statistics.get(name), scale)
-
-    row = {"topology": topology["name"]}
-    if has_target:
-        row["s to target"] = _reached(statistics.get("target_seconds"), statistics, n_runs)
-        row["samples to target"] = cell("target_samples") or row["s to target"]
-    row |= {title: cell(f"final.{name}") for title, name in finals.items()}
-    row |= {
-        "seconds": "" if has_target else cell("seconds"),
-        "restarts": cell("restarts") if statistics.get("restarts", {}).get("max") else "",
-        "samples/s": cell("samples_per_s"),
-        "staleness": cell("staleness_mean"),
-        "KiB sent a step": cell("sent_per_step", 1 / 1024),
-        "ms wait for params": cell("wait_params_ms"),
-        "ms wait for data": cell("wait_data_ms"),
-        "ms a step": cell("step_ms"),
-        "KiB received a step": cell("received_per_step", 1 / 1024),
-    }
-    return row
+    finals, has_target = _final_names(comparison), comparison["target"] is not None
+    cells = []
+    for topology in comparison["topologies"]:
+        spreads = topology["statistics"]
+        row = {"topology": topology["name"]}
+        if has_target:
+            row["s to target"] = _to_target(spreads)
+            row["samples to target"] = _spread(spreads, "target_samples") or row["s to target"]
+        row |= {title: _spread(spreads, f"final.{name}") for title, name in finals.items()}
+        row |= {
+            "seconds": "" if has_target else _spread(spreads, "seconds"),
+            "restarts": _spread(spreads, "restarts") if spreads.get("restarts", {}).get("max") else "",
+            "samples/s": _spread(spreads, "samples_per_s"),
+            "staleness": _spread(spreads, "staleness_mean"),
+            "KiB sent a step": _spread(spreads, "sent_per_step", 1 / 1024),
+            "ms wait for params": _spread(spreads, "wait_params_ms"),
+            "ms wait for data": _spread(spreads, "wait_data_ms"),
+            "ms a step": _spread(spreads, "step_ms"),
+            "KiB received a step": _spread(spreads, "received_per_step", 1 / 1024),
+        }
+        cells.append(row)
+    return cells
 
 
 def _final_names(comparison: Mapping[str, Any]) -> dict[str, str]:
@@ -237,17 +222,18 @@ def _final_names(comparison: Mapping[str, Any]) -> dict[str, str]:
     return {}
 
 
-def _reached(spread: Mapping[str, float] | None, statistics: Mapping[str, Any], n_runs: int) -> str:
-    n_done = int(statistics["seconds"]["n"]) if "seconds" in statistics else 0
-    if spread is None:
+def _to_target(spreads: Mapping[str, Any]) -> str:
+    n_done = int(spreads["seconds"]["n"]) if "seconds" in spreads else 0
+    if "target_seconds" not in spreads:
         return "not reached" if n_done else ""
-    missed = f", {spread['n']:.0f} of {n_done}" if spread["n"] < n_done else ""
-    return _spread(spread) + missed
+    n = spreads["target_seconds"]["n"]
+    return _spread(spreads, "target_seconds") + (f", {n} of {n_done}" if n < n_done else "")
 
 
-def _spread(spread: Mapping[str, float] | None, scale: float = 1.0) -> str:
-    if spread is None:
+def _spread(spreads: Mapping[str, Any], name: str, scale: float = 1.0) -> str:
+    if name not in spreads:
         return ""
+    spread = spreads[name]
     median, low, high = (short(float(f"{spread[key] * scale:.3g}")) for key in ("median", "min", "max"))
     return median if spread["n"] < 2 or low == high else f"{median} ({low}–{high})"
 
@@ -260,28 +246,162 @@ def why_not(topology: Mapping[str, Any]) -> list[tuple[str, str]]:
     for run in topology["runs"]:
         if run["state"] != "done":
             seeds.setdefault(run["reason"] or run["state"], []).append(str(run["seed"]))
-    return [(f"seed{'s' if len(found) > 1 else ''} {', '.join(found)}", reason) for reason, found in seeds.items()]
+    return [(f"seed{'s' if len(each) > 1 else ''} {', '.join(each)}", reason) for reason, each in seeds.items()]
 
 
-def show_table(comparison: Mapping[str, Any], console: Console) -> None:
-    """Print the medians, with as many columns as fit, and why runs are missing."""
-    found = [{title: cell.partition(" (")[0] for title, cell in row.items()} for row in rows(comparison)]
-    # a title can be broken between words
-    widths = {
-        title: max(*map(len, title.split()), *(len(row[title]) for row in found))
-        for title in found[0]
-        if any(row[title] for row in found)
+def short(value: float) -> str:
+    """Format a number for a table, e.g. ``160k``, ``0.95``."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= limit:
+            return f"{value / (1e3 if unit == 'k' else limit):.3g}{unit}"
+    return f"{value:.4g}"
+
+
+# -- the report --------------------------------------------------------------------------------------------
+
+
+def write_report(comparison: Mapping[str, Any]) -> str:
+    """Return the report of a comparison as a page; without matplotlib it has no pictures."""
+    try:
+        pictures = [*_curves(comparison), *_staleness(comparison)]
+    except ConfigError as error:
+        pictures = [f'<p class="soft">{escape(str(error))}</p>']
+    cells = rows(comparison)
+    for row, topology in zip(cells, comparison["topologies"], strict=True):
+        row["topology"] += f" ({topology['units']})" if topology["units"] else ""
+    best = {(title, i) for title in BEST_IS_LEAST for i in _least(comparison, title)}
+    parts = [
+        _introduction(comparison),
+        "<h2>Results</h2>",
+        table(cells, best=best),
+        _missing(comparison),
+        *pictures,
+        "<h2>Runs</h2>",
+        table(_runs(comparison), ("end", "run directory")),
+    ]
+    return write_page(f"{comparison['job']}: topologies compared", [part for part in parts if part])
+
+
+def _introduction(comparison: Mapping[str, Any]) -> str:
+    seeds, target, limit = comparison["seeds"], comparison["target"], comparison["limit_s"]
+    ends = [f"it reaches {target['text']}"] if target else []
+    ends += [f"it has trained for {limit:g} s"] if limit else []
+    n = len(comparison["topologies"])
+    until = f" A run ends when {', or when '.join(ends)}, or after its last step." if ends else ""
+    each = "each once" if len(seeds) == 1 else f"each with seeds {seeds[0]} to {seeds[-1]}"
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(comparison["time"]))
+    spread = " Figures are medians over the seeds, with the smallest and the largest value behind them."
+    return (
+        f"<p>One job under {n} topolog{'y' if n == 1 else 'ies'}, {each}, one run after the other on "
+        f"{escape(comparison['cluster'])}.{until}{spread if len(seeds) > 1 else ''}</p>"
+        f'<p class="soft">{when}, singa-dask {escape(comparison["version"])}. Steps, and steps between tests, are '
+        "divided by the number of worker groups, so that all topologies train on as many samples. Time counts from the "
+        "first step, and includes tests. Metrics are those of the first worker group.</p>"
+    )
+
+
+def _least(comparison: Mapping[str, Any], title: str) -> list[int]:
+    """Return the topologies with the smallest median, by index, among those whose runs have all reached the target."""
+    key = "target_seconds" if title == "s to target" else "target_samples"
+    medians = {
+        i: each["statistics"][key]["median"]
+        for i, each in enumerate(comparison["topologies"])
+        if key in each["statistics"] and each["statistics"][key]["n"] == len(each["runs"])
     }
-    while sum(widths.values()) + 3 * len(widths) > console.width and len(widths) > 2:
-        widths.popitem()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title, width in widths.items():
-        table.add_column(title, justify="left" if title == "topology" else "right", width=width)
-    for row in found:
-        table.add_row(*(Text(row[title]) for title in widths))
-    console.print(table)
+    return [i for i, median in medians.items() if median == min(medians.values())]
+
+
+def _missing(comparison: Mapping[str, Any]) -> str:
+    lines = [
+        f"<li><b>{escape(each['name'])}</b>, {escape(what)}: {escape(why)}</li>"
+        for each in comparison["topologies"]
+        for what, why in why_not(each)
+    ]
+    return f"<h2>Not measured</h2><ul>{''.join(lines)}</ul>" if lines else ""
+
+
+def _curves(comparison: Mapping[str, Any]) -> Iterator[str]:
+    """Yield pictures of the curves over time, and over samples."""
+    names, target = [each["name"] for each in comparison["topologies"]], comparison["target"]
+    metrics = _shown_metrics(comparison)
+    if not metrics:
+        return
+    yield "<h2>Curves</h2>"
     if len(comparison["seeds"]) > 1:
-        console.print(f"Medians of {len(comparison['seeds'])} seeds; the report has more.", markup=False)
-    for topology in comparison["topologies"]:
-        for what, why in why_not(topology):
-            console.print(Text(f"{topology['name']}, {what}: {why}"), soft_wrap=True)
+        yield '<p class="soft">Lines are medians over the seeds, bands go from the smallest to the largest value.</p>'
+    for column, axis in ((0, "time"), (1, "samples")):
+        panels = []
+        for metric in metrics:
+            runs = [_curves_of(each, metric) for each in comparison["topologies"]]
+            curves = [_curve(i, points, column) for i, points in enumerate(runs) if points]
+            is_goal = target is not None and target["metric"] == metric
+            panels.append(Panel(metric, curves, goal=target["value"] if is_goal else None))
+        yield picture(draw(panels, names, axis, ".svg"))
+
+
+def _curves_of(topology: Mapping[str, Any], metric: str) -> list[np.ndarray]:
+    found = [run["curves"].get(metric, []) for run in topology["runs"] if run["state"] == "done"]
+    return [np.asarray(points, float) for points in found if len(points) > 1]
+
+
+def _shown_metrics(comparison: Mapping[str, Any]) -> list[str]:
+    known = {
+        metric: None
+        for topology in comparison["topologies"]
+        for run in topology["runs"]
+        for metric in run["curves"]
+        if _curves_of(topology, metric)
+    }
+    wanted = [comparison["target"]["metric"]] if comparison["target"] else []
+    for phase in ("test", "validation"):
+        wanted += sorted(metric for metric in known if metric.startswith(f"{phase}."))
+    wanted += sorted((metric for metric in known if metric.startswith("train.")), key=lambda name: "loss" not in name)
+    return [metric for metric in dict.fromkeys(wanted) if metric in known][:MAX_METRICS]
+
+
+def _curve(topology: int, runs: Sequence[np.ndarray], column: int) -> PlottedCurve:
+    """Make a line of one run, or the median and the range of several; a run that has ended keeps its last value."""
+    if len(runs) == 1:
+        return PlottedCurve(topology, "", runs[0][:, column], runs[0][:, 2])
+    start, end = (max(float(each[i, column]) for each in runs) for i in (0, -1))
+    x = np.linspace(start, end, N_POINTS)
+    y = np.stack([np.interp(x, each[:, column], each[:, 2]) for each in runs])
+    return PlottedCurve(topology, "", x, np.median(y, 0), low=y.min(0), high=y.max(0))
+
+
+def _staleness(comparison: Mapping[str, Any]) -> Iterator[str]:
+    charts = {}
+    for each in comparison["topologies"]:
+        if counts := each["staleness"]:
+            known = [int(name) for name in counts if name.isdigit()]
+            whole = {str(i): counts.get(str(i), 0) for i in range(max(known, default=0) + 1)}
+            whole |= {"more": counts["more"]} if "more" in counts else {}
+            charts[f"{each['name']}: mean {short(each['statistics']['staleness_mean']['median'])}"] = whole
+    if charts:
+        yield (
+            "<h2>Staleness of gradients</h2>"
+            "<p>Percent of the gradients by the number of updates that their slice of the params had seen at its "
+            "server since the values that they were computed from. The workers of a group count as one: with one group "
+            "for each server group it is 0. With k groups at the same servers the mean is at most k - 1, however fast "
+            "each is. Server groups, as in Distributed Hogwild, count for themselves: they see each other's changes "
+            "only when they exchange them.</p>"
+        )
+        yield picture(draw_bars(charts))
+
+
+def _runs(comparison: Mapping[str, Any]) -> list[Row]:
+    return [
+        {
+            "topology": topology["name"],
+            "seed": str(run["seed"]),
+            "state": run["state"] or "",
+            "steps": str(run["steps"]),
+            "seconds": f"{run['seconds']:.1f}",
+            "restarts": str(run["restarts"]),
+            "to target": f"{run['target']['seconds']:.1f} s" if run["target"] else "",
+            "end": run["reason"] or "",
+            "run directory": run["path"],
+        }
+        for topology in comparison["topologies"]
+        for run in topology["runs"]
+    ]

@@ -14,7 +14,7 @@ from singa_dask.observe.stored_run import PHASES, StoredRun
 
 MAX_POINTS = 2000
 """Most points of a curve in a picture."""
-AXES = {"step": "step", "epoch": "epoch", "time": "time (s)", "rate": "learning rate"}
+AXES = {"step": "step", "epoch": "epoch", "time": "time (s)", "samples": "samples", "rate": "learning rate"}
 """What curves can be drawn over, and the label of that axis; that of rates is logarithmic."""
 LOG_SPAN = 30.0
 """From this ratio of the largest value to the smallest on, an axis is logarithmic."""
@@ -24,7 +24,7 @@ OTHERS = ("lr", "samples_per_s", *WAITS)
 
 
 @dataclasses.dataclass(frozen=True)
-class Curve:
+class PlottedCurve:
     """One line of a panel.
 
     Attributes
@@ -37,6 +37,8 @@ class Curve:
         Of equal length, at most `MAX_POINTS`; a value of ``y`` that is not finite is nan.
     group : int or None
         Worker group; None if the curve is for the whole run.
+    low, high : ndarray or None
+        Edges of a band around the line.
     """
 
     run: int
@@ -44,6 +46,8 @@ class Curve:
     x: np.ndarray
     y: np.ndarray
     group: int | None = None
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,25 +58,26 @@ class Panel:
     ----------
     label : str
         Of the vertical axis, with its unit.
-    curves : list of Curve
+    curves : list of PlottedCurve
         Those of single groups first.
     from_zero : bool
         Whether the vertical axis starts at zero.
-    mark : float or None
-        Where a vertical line stands.
+    mark, goal : float or None
+        Where a vertical, and where a horizontal line stands.
     """
 
     label: str
-    curves: list[Curve]
+    curves: list[PlottedCurve]
     from_zero: bool = False
     mark: float | None = None
+    goal: float | None = None
 
     @property
     def is_log(self) -> bool:
         """Whether the values, all positive, span more than `LOG_SPAN`."""
-        values = [curve.y[np.isfinite(curve.y)] for curve in self.curves]
-        found = np.concatenate(values) if values else np.empty(0)
-        return not self.from_zero and found.size > 0 and 0 < LOG_SPAN * found.min() < found.max()
+        values = np.concatenate([curve.y for curve in self.curves] or [np.empty(0)])
+        values = values[np.isfinite(values)]
+        return not self.from_zero and values.size > 0 and 0 < LOG_SPAN * values.min() < values.max()
 
 
 def panels_of(runs: Sequence[StoredRun], axis: str = "step") -> list[Panel]:
@@ -133,7 +138,7 @@ def _places(run: StoredRun, axis: str) -> list[float]:
     return places
 
 
-def _curves(run: int, kind: str, found: list[tuple[float, Any, Any]], total: bool) -> list[Curve]:
+def _curves(run: int, kind: str, found: list[tuple[float, Any, Any]], total: bool) -> list[PlottedCurve]:
     """Return a curve for the run, and one for each group if there are several: it is their mean, or their sum."""
     groups: dict[int, list[tuple[float, float]]] = {}
     for place, event, value in found:
@@ -149,11 +154,11 @@ def _curves(run: int, kind: str, found: list[tuple[float, Any, Any]], total: boo
     return [*of_groups, _curve(run, kind, [(x, scale * y) for x, y in whole])]
 
 
-def _curve(run: int, kind: str, points: Iterable[tuple[float, float]], group: int | None = None) -> Curve:
+def _curve(run: int, kind: str, points: Iterable[tuple[float, float]], group: int | None = None) -> PlottedCurve:
     x, y = np.array(sorted(points, key=lambda point: point[0]), np.float64).T
     y[~np.isfinite(y)] = math.nan
     kept = thin(y, MAX_POINTS)
-    return Curve(run, kind, x[kept], y[kept], group)
+    return PlottedCurve(run, kind, x[kept], y[kept], group)
 
 
 def thin(y: np.ndarray, n_points: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Pictures of curves by matplotlib: PNG, SVG, or a window."""
+"""Pictures of curves: PNG, SVG or a window by matplotlib, text for a terminal by plotille, and pages with tables."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import csv
 import functools
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from singa_dask.lazy import require
-from singa_dask.observe.curves import AXES, Curve, Panel
+from singa_dask.observe.curves import AXES, Panel, PlottedCurve
 
 INSTEAD = "--terminal draws in the terminal."
 
@@ -26,6 +27,13 @@ MAX_MARKED = 40
 """Curves of tests with more points than this have no markers."""
 MAX_COLUMNS = 3
 PANEL_INCHES = (3.6, 2.6)
+MAX_BARS = 12
+# in a terminal
+TEXT_COLOURS = ("blue", "yellow", "green", "magenta", "cyan", "red", "white")
+MARKERS = ("·", "x", "o", "+", "*", "#", "@")
+"""Without colours each curve has a character of its own."""
+TEXT_ROWS, BESIDE_TEXT, MIN_TEXT_COLUMNS = 10, 24, 20
+"""Size of a panel, and the characters that its vertical axis and the end of the horizontal one take."""
 
 STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
@@ -102,6 +110,35 @@ def draw_confusion(matrix: npt.NDArray[np.int64], names: Sequence[str], suffix: 
                 axes.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=8)
         axes.set(xlabel="predicted", ylabel="true")
     return _saved(figure, suffix)
+
+
+def draw_bars(charts: Mapping[str, Mapping[str, int]]) -> bytes:
+    """Return an SVG with a bar chart for each title: the percentage of each name in the sum of all.
+
+    Names after the first eleven share a bar.
+
+    Raises
+    ------
+    ConfigError
+        matplotlib is not installed.
+    """
+    matplotlib = _matplotlib("an SVG picture")
+    figures = require("matplotlib.figure", "plot", "a picture")
+    rows, columns = _shape(len(charts))
+    with matplotlib.rc_context({**STYLE, "axes.grid": False}):
+        figure = figures.Figure(figsize=(columns * PANEL_INCHES[0], rows * 2.0), layout="constrained")
+        all_axes = figure.subplots(rows, columns, squeeze=False).flatten()
+        for axes in all_axes[len(charts) :]:
+            axes.remove()
+        for i, (axes, (title, counts)) in enumerate(zip(all_axes, charts.items(), strict=False)):
+            names, total = list(counts), max(sum(counts.values()), 1)
+            shares = {name: 100 * counts[name] / total for name in names[: MAX_BARS - 1]}
+            if rest := sum(counts[name] for name in names[MAX_BARS - 1 :]):
+                shares[f"≥{names[MAX_BARS - 1]}"] = 100 * rest / total
+            bars = axes.bar(list(shares), list(shares.values()), color=COLOURS[i % len(COLOURS)])
+            axes.bar_label(bars, ["<1" if 0 < share < 0.5 else f"{share:.0f}" for share in shares.values()])
+            axes.set(title=title, yticks=[], xlim=(-0.6, max(len(shares), 6) - 0.4))
+    return _saved(figure, ".svg")
 
 
 def _saved(figure: Any, suffix: str) -> bytes:
@@ -202,8 +239,12 @@ def _draw_panel(axes: Any, panel: Panel, alone: bool) -> None:
         if curve.kind in MARKED and curve.group is None and len(curve.x) <= MAX_MARKED:
             style["marker"] = "o" if curve.kind == "test" else "s"
         axes.plot(curve.x, curve.y, **style)
+        if curve.low is not None:
+            axes.fill_between(curve.x, curve.low, curve.high, color=style["color"], alpha=0.1, linewidth=0)
     if panel.mark is not None:
         axes.axvline(panel.mark, color="#444444", linestyle="--", linewidth=1)
+    if panel.goal is not None:
+        axes.axhline(panel.goal, color="#444444", linestyle="--", linewidth=1)
     if panel.is_log:
         axes.set_yscale("log")
     elif panel.from_zero:
@@ -220,7 +261,7 @@ def _draw_panel(axes: Any, panel: Panel, alone: bool) -> None:
                     ncols=2, borderaxespad=0)  # fmt: skip
 
 
-def _style(curve: Curve, alone: bool) -> dict[str, Any]:
+def _style(curve: PlottedCurve, alone: bool) -> dict[str, Any]:
     colour = _colour(curve.kind, curve.run, alone)
     if curve.group is not None:
         return {"color": colour, "linewidth": 0.6, "alpha": 0.35, "linestyle": "-"}
@@ -258,7 +299,7 @@ def _add_legend(figure: Any, panels: Sequence[Panel], names: Sequence[str]) -> N
         ]
     for kind in ("train", "validation", "test"):
         if kind in found:
-            curve = Curve(0, kind, np.empty(0), np.empty(0))
+            curve = PlottedCurve(0, kind, np.empty(0), np.empty(0))
             style = _style(curve, alone) | ({} if alone else {"color": "#444444"})
             marker = {"test": "o", "validation": "s"}.get(kind)
             handles.append(lines.Line2D([], [], label=kind, marker=marker, **style))
@@ -269,3 +310,136 @@ def _add_legend(figure: Any, panels: Sequence[Panel], names: Sequence[str]) -> N
         ncols=min(len(handles), 5),
         fontsize=10,
     )
+
+
+# -- in a terminal ---------------------------------------------------------------------------------------
+
+
+def draw_text(panels: Sequence[Panel], names: Sequence[str], axis: str, width: int, colours: bool) -> str:
+    """Return a picture as text: the panels one below the other, each with its legend.
+
+    Parameters
+    ----------
+    panels, names, axis
+        See `draw`.
+    width : int
+        Characters that a line may have.
+    colours : bool
+        Whether escape sequences may be used.
+
+    Raises
+    ------
+    ConfigError
+        plotille is not installed.
+    """
+    plotille = require("plotille", "plot", "a picture in the terminal")
+    n_columns = max(width - BESIDE_TEXT - len(AXES[axis]), MIN_TEXT_COLUMNS)
+    return "\n\n".join(_draw_text(plotille, panel, names, axis, n_columns, colours) for panel in panels)
+
+
+def _draw_text(plotille: Any, panel: Panel, names: Sequence[str], axis: str, n_columns: int, colours: bool) -> str:
+    curves = [curve for curve in panel.curves if curve.group is None and np.isfinite(curve.y).any()]
+    if not curves:
+        return f"{panel.label}: no value is finite"
+    figure = plotille.Figure()
+    figure.width, figure.height, figure.origin = n_columns, TEXT_ROWS, False
+    figure.color_mode, figure.with_colors = "names", colours
+    figure.x_label = AXES[axis]
+    figure.x_ticks_fkt = lambda value, _: f"{value:.3g}"
+    # of a logarithmic axis the exponents are drawn
+    figure.y_ticks_fkt = lambda value, _: f"{10**value if panel.is_log else value:.3g}"
+    figure.set_x_limits(min_=0)
+    if panel.from_zero:
+        figure.set_y_limits(min_=0)
+    lines, is_marked = [], not colours and len(curves) > 1
+    for i, curve in enumerate(curves):
+        colour, marker = TEXT_COLOURS[i % len(TEXT_COLOURS)], MARKERS[i % len(MARKERS)] if is_marked else None
+        y = np.log10(curve.y) if panel.is_log else curve.y
+        known = np.flatnonzero(np.isfinite(y))
+        # a value that is not finite leaves a gap
+        for part in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1):
+            figure.plot(curve.x[part].tolist(), y[part].tolist(), lc=colour, marker=marker)
+        words = [word for word in (names[curve.run] if len(names) > 1 else "", curve.kind) if word]
+        text = " ".join([marker or "━", *words])
+        lines += [plotille.color(text, fg=colour, mode="names", no_color=not colours)] if words else []
+    title = f"{panel.label} (log scale)" if panel.is_log else panel.label
+    # without the line for a label of the vertical axis
+    return "\n".join([title, *lines, figure.show().partition("\n")[2]])
+
+
+# -- pages ---------------------------------------------------------------------------------------------------
+
+META = (
+    '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+)
+PAGE_STYLE = """
+:root { color-scheme: light dark; --text: #1c1e21; --soft: #5b6169; --line: #d5d9de; --page: #fff; --best: #e3f2e6; }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e6e8ea; --soft: #a3abb5; --line: #3b424b; --page: #16191d; --best: #1e3a26; }
+}
+body { margin: 2rem auto; max-width: 76rem; padding: 0 1rem; background: var(--page); color: var(--text);
+  font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
+p { margin: .4rem 0; max-width: 60rem; } .soft { color: var(--soft); }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13.5px; width: 100%; }
+th, td { padding: .35rem .45rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; }
+th { color: var(--soft); font-weight: 600; }
+th:first-child, td:first-child, .text { text-align: left; } td.best { background: var(--best); font-weight: 600; }
+small { display: block; color: var(--soft); white-space: nowrap; }
+figure { margin: 1rem 0; } svg { width: 100%; height: auto; display: block; }
+@media print {
+  :root { --text: #000; --soft: #444; --line: #bbb; --page: #fff; --best: #eee; }
+  body { margin: 0; max-width: none; font-size: 11px; } table { font-size: 9.5px; }
+  th, td { padding: .2rem .3rem; } figure, svg, tr { break-inside: avoid; }
+  .wide { overflow: visible; }
+}
+"""
+
+
+def write_page(title: str, parts: Iterable[str]) -> str:
+    """Return a page with a title above some parts."""
+    head = f"{META}<title>{escape(title)}</title><style>{PAGE_STYLE}</style>"
+    body = "\n".join((f"<h1>{escape(title)}</h1>", *parts))
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n{body}\n</body></html>\n'
+
+
+def picture(svg: bytes) -> str:
+    """Return an SVG file as a part of a page: without the XML declaration, the document type and what made it."""
+    text = svg.decode()
+    return f"<figure>{text[text.index('<svg') :]}</figure>"
+
+
+def table(
+    rows: Sequence[Mapping[str, str]], texts: Collection[str] = (), best: Collection[tuple[str, int]] = ()
+) -> str:
+    """Return a table; what stands in parentheses at the end of a cell is on a line of its own.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Text by column; a column that a row lacks is empty in it, and one that is empty in all rows is left out.
+    texts : collection of str
+        Columns that are aligned to the left.
+    best : collection of (str, int)
+        Column and row of cells that are marked.
+    """
+    columns = list(dict.fromkeys(name for row in rows for name in row if any(each.get(name) for each in rows)))
+    lines = [_table_line("th", columns, columns, texts)]
+    for i, row in enumerate(rows):
+        cells = [row.get(name, "") for name in columns]
+        lines.append(_table_line("td", cells, columns, texts, [name for name in columns if (name, i) in best]))
+    return f'<div class="wide"><table><thead>{lines[0]}</thead><tbody>{"".join(lines[1:])}</tbody></table></div>'
+
+
+def _table_line(
+    tag: str, cells: Iterable[str], columns: Iterable[str], texts: Collection[str], best: Collection[str] = ()
+) -> str:
+    line = ""
+    for cell, name in zip(cells, columns, strict=True):
+        figure, _, more = cell.partition(" (") if name not in texts and cell.endswith(")") else (cell, "", "")
+        kind = ' class="text"' if name in texts else " class=best" if name in best else ""
+        small = f"<small>{escape(more[:-1])}</small>" if more else ""
+        line += f"<{tag}{kind}>{escape(figure)}{small}</{tag}>"
+    return f"<tr>{line}</tr>"

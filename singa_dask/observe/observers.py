@@ -1,16 +1,354 @@
-"""Observers: pass what a run directory records on to TensorBoard and MLflow."""
+"""Observers: pass what a run directory records on, to TensorBoard by tensorboardX, and to an MLflow server."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import logging
-from collections.abc import Callable, Mapping
+import math
+import os
+import posixpath
+import re
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
 from typing import Any, Protocol
 
+from singa_dask.data import fs
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.observe.mlflow_run import MlflowRun
-from singa_dask.observe.tensorboard_files import TensorboardFiles
+from singa_dask.lazy import require
+from singa_dask.observe.journal import read_objects
+from singa_dask.observe.progress import layer_metrics
+from singa_dask.observe.run_directory import METRICS, first_command
+from singa_dask.observe.stored_run import StoredRun, flatten
+from singa_dask.redaction import redact
 
 logger = logging.getLogger(__name__)
+
+TENSORBOARD = "tensorboard"
+"""Directory of the event files in a run directory."""
+RATES = ("epoch", "lr", "samples_per_s", "wait_data_ms", "wait_params_ms")
+FLUSH_S = 2.0
+UPLOAD_S = 10.0
+"""Least time between two uploads of all files to a remote run directory, in seconds, and as a multiple of the time that
+one takes."""
+UPLOAD_SHARE = 20
+
+
+def scalars(event: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield name and value of the numbers of a metrics event that are finite."""
+    for name, value in (*layer_metrics(event).items(), *((name, event.get(name)) for name in RATES)):
+        if isinstance(value, int | float) and math.isfinite(value):
+            yield name, float(value)
+
+
+class TensorboardFiles:
+    """Writes ``tensorboard/<phase>/events.out.tfevents...`` in a run directory; ``<phase>-group-<n>`` for other groups.
+
+    They are written anew from ``metrics.jsonl`` when a run begins or is resumed, and so hold each step once.
+
+    Parameters
+    ----------
+    run_url : str
+
+    Raises
+    ------
+    ConfigError
+        tensorboardX is not installed.
+    """
+
+    name = "tensorboard"
+
+    def __init__(self, run_url: str) -> None:
+        what = "event files of TensorBoard"
+        self._writers: Any = require("tensorboardX.event_file_writer", "tensorboard", what)
+        self._events: Any = require("tensorboardX.proto.event_pb2", "tensorboard", what)
+        self._summaries: Any = require("tensorboardX.proto.summary_pb2", "tensorboard", what)
+        self._run_url = run_url
+        self._url = fs.join(run_url, TENSORBOARD)
+        self._staging: tempfile.TemporaryDirectory[str] | None = None
+        self._directory: Path | None = None
+        self._files: dict[str, Any] = {}
+        self._newest: dict[str, int] = {}
+        self._flush_after = 0.0
+
+    def on_event(self, event: Mapping[str, Any]) -> None:
+        """Write the metrics of an event."""
+        if self._directory is None:
+            self._begin()
+        if event["event"] == "metrics":
+            self._add(event)
+            if time.monotonic() >= self._flush_after:
+                self._flush()
+
+    def close(self) -> None:
+        """Close all files."""
+        if self._directory is not None:
+            self._flush()
+        for file in self._files.values():
+            file.close()
+        if self._staging is not None:
+            self._staging.cleanup()
+
+    def _begin(self) -> None:
+        """Replace the event files by new ones with the metrics so far."""
+        fs.remove_tree(self._url)
+        self._directory = fs.local_path(self._url)
+        if self._directory is None:
+            self._staging = tempfile.TemporaryDirectory(prefix="singa-dask-tensorboard-")
+            self._directory = Path(self._staging.name)
+        for event in read_objects(fs.join(self._run_url, METRICS)):
+            if event.get("event") == "metrics":
+                self._add(event)
+
+    def _add(self, event: Mapping[str, Any]) -> None:
+        group = int(event.get("group", 0))
+        name = f"{event['phase']}-group-{group}" if group else str(event["phase"])
+        step = int(event["step"])
+        if step <= self._newest.get(name, -1):
+            return
+        self._newest[name] = step
+        values = [self._summaries.Summary.Value(tag=tag, simple_value=value) for tag, value in scalars(event)]
+        summary = self._summaries.Summary(value=values)
+        self._file(name).write_event(self._events.Event(wall_time=event["time"], step=step, summary=summary))
+
+    def _file(self, name: str) -> Any:
+        if name not in self._files:
+            assert self._directory is not None
+            folder = self._directory / name
+            folder.mkdir(parents=True, exist_ok=True)
+            file = self._files[name] = self._writers.EventsWriter(str(folder / "events"))
+            # a TensorBoard that is open drops what it has read from the files before
+            start = self._events.SessionLog(status=self._events.SessionLog.START)
+            file.write_event(self._events.Event(wall_time=time.time(), step=0, session_log=start))
+        return self._files[name]
+
+    def _flush(self) -> None:
+        """Write what is buffered; on a remote file system all files again."""
+        assert self._directory is not None
+        started = time.monotonic()
+        for file in self._files.values():
+            file.flush()
+        if self._staging is None:
+            self._flush_after = time.monotonic() + FLUSH_S
+            return
+        for path in self._directory.rglob("events.*"):
+            fs.write_atomic(fs.join(self._url, path.relative_to(self._directory).as_posix()), path.read_bytes())
+        now = time.monotonic()
+        self._flush_after = now + max(UPLOAD_S, UPLOAD_SHARE * (now - started))
+
+
+# unless the user has set them: give up soon on a server that does not answer, and print and report nothing
+ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
+MAX_QUEUE = 10_000
+"""With more events waiting than this, they are read from the run directory later."""
+BATCHES = {"metrics": 1000, "params": 100}
+"""Most entries of a request, limits of MLflow."""
+SEND_S = 2.0
+AGAIN_S = 5.0
+"""Times between two requests with metrics, and between two attempts to reach the server."""
+CLOSE_S = 10.0
+"""How long the end of a job may wait for the server."""
+MAX_FILE_BYTES = 50_000_000
+FILES = ("job.yaml", "resolved.yaml", "commands.jsonl", METRICS, "summary.json", "bad_records.jsonl")
+STATUS = {"done": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+TAG = "singa_dask.run"
+
+
+class MlflowRun:
+    """Sends params, metrics and, at its end, small files of a run to an MLflow server.
+
+    The run of a directory is found again by a tag, and asked what it has, when it is resumed and after each error. What
+    it lacks is then read from ``metrics.jsonl``. So a server that is away for a while gets everything, and nothing
+    twice. `on_event` never waits.
+
+    Parameters
+    ----------
+    run_url : str
+    uri : str
+        Tracking URI of MLflow, e.g. ``http://host:5000``.
+
+    Raises
+    ------
+    ConfigError
+        MLflow is not installed.
+    """
+
+    name = "mlflow"
+
+    def __init__(self, run_url: str, uri: str) -> None:
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        self._mlflow: Any = require("mlflow", "mlflow", "MLflow")
+        self._entities: Any = require("mlflow.entities", "mlflow", "MLflow")
+        self.run_url = run_url
+        self.uri = uri
+        self._client: Any = None
+        self._run_id = ""
+        self._newest: dict[str, int] = {}
+        self._queue: deque[Mapping[str, Any]] = deque()
+        self._is_behind = True
+        self._is_failing = False
+        self._news = threading.Event()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+
+    def on_event(self, event: Mapping[str, Any]) -> None:
+        """Hand an event to the thread."""
+        if not self._thread.is_alive() and not self._closing.is_set():
+            self._thread.start()
+        if event["event"] == "metrics":
+            if len(self._queue) >= MAX_QUEUE:
+                self._queue.clear()
+                self._is_behind = True
+            self._queue.append(event)
+            self._news.set()
+
+    def close(self) -> None:
+        """Send the rest, if the server takes it within some seconds."""
+        self._closing.set()
+        self._news.set()
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_S)
+        if self._thread.is_alive() or self._is_failing:
+            message = "MLflow at %s does not have all of this run: %s has it."
+            logger.warning(message, redact(self.uri), redact(self.run_url))
+
+    # -- in the thread -------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        """Send what is new, until the run ends."""
+        while True:
+            self._news.wait()
+            self._news.clear()
+            is_last = self._closing.is_set()
+            try:
+                self._send()
+                if is_last:
+                    self._finish()
+                self._is_failing = False
+                self._closing.wait(SEND_S)
+            except Exception as error:  # whatever MLflow or its server raise
+                self._on_error(error)
+                if not is_last:
+                    self._closing.wait(AGAIN_S)
+                    self._news.set()
+            if is_last:
+                return
+
+    def _on_error(self, error: Exception) -> None:
+        """Begin again at the next attempt: it is not known what the server has got."""
+        if not (self._is_failing or self._closing.is_set()):
+            message = "MLflow at %s: %s. The job goes on; it is tried again."
+            logger.warning(message, redact(self.uri), _brief(error))
+        self._is_failing = True
+        self._run_id = ""
+
+    def _send(self) -> None:
+        if not self._run_id:
+            self._open()
+            self._is_behind = True
+        events: list[Mapping[str, Any]] = []
+        # what is recorded after this is in the queue
+        while self._queue:
+            events.append(self._queue.popleft())
+        if self._is_behind or self._closing.is_set():
+            self._is_behind = False
+            events = [*read_objects(fs.join(self.run_url, METRICS)), *events]
+        for batch in _batches(self._new_metrics(events), BATCHES["metrics"]):
+            self._client.log_batch(self._run_id, metrics=batch)
+
+    def _new_metrics(self, events: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
+        """Yield the metrics that the server does not have yet."""
+        for event in events:
+            if event.get("event") != "metrics":
+                continue
+            group = int(event.get("group", 0))
+            prefix = f"group-{group}/{event['phase']}" if group else event["phase"]
+            for name, value in scalars(event):
+                key = _plain(f"{prefix}/{name}")
+                if event["step"] > self._newest.get(key, -1):
+                    self._newest[key] = event["step"]
+                    yield self._entities.Metric(key, value, int(1e3 * event["time"]), int(event["step"]))
+
+    def _open(self) -> None:
+        """Find the run on the server, and what it has; or make it."""
+        client = self._client = self._mlflow.MlflowClient(tracking_uri=self.uri)
+        run = StoredRun(self.run_url)
+        name = str(run.job.get("name") or "job")
+        experiment = client.get_experiment_by_name(name)
+        experiment_id = experiment.experiment_id if experiment else client.create_experiment(name)
+        began = first_command(self.run_url).get("time", "")
+        tag = hashlib.sha256(f"{self.run_url} {began}".encode()).hexdigest()[:16]
+        found = client.search_runs([experiment_id], f"tags.`{TAG}` = '{tag}'")
+        if found:
+            run_id = found[0].info.run_id
+            client.update_run(run_id, status="RUNNING")
+            keys = found[0].data.metrics
+            self._newest = {key: max(each.step for each in client.get_metric_history(run_id, key)) for key in keys}
+        else:
+            tags = {TAG: tag, "singa_dask.run_directory": redact(self.run_url)}
+            run_id = client.create_run(experiment_id, tags=tags, run_name=posixpath.basename(self.run_url)).info.run_id
+            self._newest = {}
+        for batch in _batches(self._params(run.job, found), BATCHES["params"]):
+            client.log_batch(run_id, params=batch)
+        self._run_id = run_id
+
+    def _params(self, job: Mapping[str, Any], found: list[Any]) -> Iterator[Any]:
+        """Yield the values of the job; a server accepts no others for params that it has."""
+        known = found[0].data.params if found else {}
+        for path, value in flatten(job).items():
+            key = _plain(path)
+            if value not in (None, "", [], {}) and key not in known and key != "mlflow":
+                yield self._entities.Param(key, str(value))
+
+    def _finish(self) -> None:
+        """Send the files, and say how the run has ended."""
+        logs = fs.join(self.run_url, "log")
+        names = [*FILES, *(f"log/{name}" for name in (fs.ls(logs) if fs.exists(logs) else ()))]
+        for name in names:
+            url = fs.join(self.run_url, name)
+            if fs.exists(url) and fs.size(url) <= MAX_FILE_BYTES:
+                with _as_local_file(url) as path:
+                    self._client.log_artifact(self._run_id, str(path), posixpath.dirname(name) or None)
+        state = StoredRun(self.run_url).summary.get("state")
+        self._client.set_terminated(self._run_id, STATUS.get(str(state), "FAILED"))
+
+
+def _plain(key: str) -> str:
+    """Return a name that MLflow accepts: ``neuralnet.layer[fc1].type`` becomes ``neuralnet.layer.fc1.type``."""
+    return re.sub(r"[^\w\-. :/]", "_", key.replace("[", ".").replace("]", "").replace("#", ":"))
+
+
+def _batches(values: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Yield values in lists of at most ``size``."""
+    rest = iter(values)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+@contextlib.contextmanager
+def _as_local_file(url: str) -> Iterator[Path]:
+    """Give the path of a local copy of a file, which has its name."""
+    with tempfile.TemporaryDirectory(prefix="singa-dask-mlflow-") as folder:
+        path = Path(folder) / posixpath.basename(url)
+        path.write_bytes(fs.read_bytes(url))
+        yield path
+
+
+def _brief(error: Exception) -> str:
+    """Return the first line of an error, which may be long."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return redact(lines[0])[:200].rstrip(".")
 
 
 class Observer(Protocol):

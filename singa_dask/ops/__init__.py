@@ -1,4 +1,4 @@
-"""Kernels on arrays: their contract in `singa_dask.ops.contract`, and a backend for each kind of device.
+"""Kernels on arrays: a backend for each kind of device; `singa_dask.ops.numpy` documents each kernel.
 
 `get_ops` returns a backend as a value, which is handed to every layer; nothing here is global.
 """

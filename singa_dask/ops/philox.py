@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.ops.contract import Key
+from singa_dask.ops.types import Key
 
 # One step of Philox's counter gives four 64-bit words: eight float32 values.
 VALUES_PER_COUNT = 8

@@ -19,16 +19,12 @@ if TYPE_CHECKING:
         present_workers,
         threads_by_host,
     )
-    from singa_dask.runtime.job.detaching import detach, remote_hosts
-    from singa_dask.runtime.job.driver import Driver
-    from singa_dask.runtime.job.follower import Follower
-    from singa_dask.runtime.job.job_run import JobRun
+    from singa_dask.runtime.job.driver import Driver, JobRun, detach, remote_hosts
+    from singa_dask.runtime.job.follower import Follower, RemoteJobs
+    from singa_dask.runtime.job.jobs import dask_setup
     from singa_dask.runtime.job.names import this_user
-    from singa_dask.runtime.job.placing import check_room, wait_for_room
-    from singa_dask.runtime.job.preload import dask_setup
-    from singa_dask.runtime.job.remote_jobs import RemoteJobs
-    from singa_dask.runtime.job.report import Result
-    from singa_dask.runtime.job.tasks import Runner, on_dask, on_each_worker, run_here
+    from singa_dask.runtime.job.placing import Runner, check_room, on_dask, on_each_worker, run_here, wait_for_room
+    from singa_dask.runtime.job.record import Result
     from singa_dask.runtime.planning.placement import Layout, plan_processes
     from singa_dask.runtime.planning.resources import n_threads
 
@@ -76,16 +72,12 @@ __getattr__ = lazy_names(
             "present_workers",
             "threads_by_host",
         ],
-        "job.detaching": ["detach", "remote_hosts"],
-        "job.driver": ["Driver"],
-        "job.follower": ["Follower"],
-        "job.job_run": ["JobRun"],
+        "job.driver": ["Driver", "JobRun", "detach", "remote_hosts"],
+        "job.follower": ["Follower", "RemoteJobs"],
+        "job.jobs": ["dask_setup"],
         "job.names": ["this_user"],
-        "job.placing": ["check_room", "wait_for_room"],
-        "job.preload": ["dask_setup"],
-        "job.remote_jobs": ["RemoteJobs"],
-        "job.report": ["Result"],
-        "job.tasks": ["Runner", "on_dask", "on_each_worker", "run_here"],
+        "job.placing": ["Runner", "check_room", "on_dask", "on_each_worker", "run_here", "wait_for_room"],
+        "job.record": ["Result"],
         "planning.placement": ["Layout", "plan_processes"],
         "planning.resources": ["n_threads"],
     },

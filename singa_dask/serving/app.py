@@ -13,13 +13,13 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from singa_dask.arrays import Array
 from singa_dask.errors import ConfigError, DataError, SingaError
 from singa_dask.jobs import Model
 from singa_dask.redaction import redact
@@ -27,7 +27,6 @@ from singa_dask.serving.batcher import Batcher
 from singa_dask.serving.bodies import JSON, NPY, Asked, read_body, to_npy
 from singa_dask.serving.limits import Limits, Refused
 
-Array = npt.NDArray[Any]
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)

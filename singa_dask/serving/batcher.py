@@ -11,13 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from singa_dask.arrays import Array
 from singa_dask.data import Arrays
 from singa_dask.jobs import Model
 from singa_dask.serving.limits import Limits
-
-Array = npt.NDArray[Any]
 
 # nets of so many sizes are kept by a model
 N_SIZES = 8

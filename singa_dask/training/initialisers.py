@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from singa_dask.arrays import Array
 from singa_dask.conf import Conf, InitConf, JobConf, ParamConf
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.net import NeuralNet, whole_params
@@ -18,8 +19,6 @@ from singa_dask.ops import philox
 from singa_dask.registry import Registry
 
 INITIALISERS: Registry[Initialiser] = Registry("initialiser")
-
-Array = np.ndarray[Any, Any]
 
 
 class Initialiser:

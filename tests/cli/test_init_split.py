@@ -110,7 +110,7 @@ def test_arrays(call: Call) -> None:
 
 
 def test_arrays_that_are_large_are_not_copied(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("singa_dask.cli.init_split.MAX_COPIED", 100 * SIDE * SIDE)
+    monkeypatch.setattr("singa_dask.cli.init_records.MAX_COPIED", 100 * SIDE * SIDE)
     wanted = labels()
     np.savez("images.npz", images=numbered(wanted), kind=wanted)
     said = init(call, "images.npz", "--label", "kind")

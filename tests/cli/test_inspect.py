@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from singa_dask.cli import inspection, sheet
-from singa_dask.cli.inspection import inspect_store
-from singa_dask.cli.inspection_text import inspection_lines
+from singa_dask.cli import inspection
+from singa_dask.cli import pictures as sheet
+from singa_dask.cli.inspection import inspect_store, inspection_lines
 from singa_dask.data import STORES, open_store
 from singa_dask.data.codecs import image
 from singa_dask.data.stores.block_sizes import rows_per_block
@@ -226,7 +226,7 @@ def test_a_shape_for_values_in_a_row(call: Call, tmp_path: Path) -> None:
 def test_the_rows_of_a_sheet() -> None:
     with open_store(str(DIGITS)) as store:
         pictures = sheet.Pictures(store)
-        found = inspect_store(store, collector=pictures)
+        found = inspect_store(store, pictures=pictures)
     with Image.open(io.BytesIO(sheet.draw_sheet(pictures, found))) as image:
         values = np.asarray(image)
     assert [text for text, _ in sheet._rows(pictures, found)][:2] == ["0 (200)", "1 (225)"]
@@ -274,7 +274,7 @@ def test_columns_of_a_table(tmp_path: Path) -> None:
     assert "column  kind    read as  mean  std  missing  categories" in lines
     assert "petal   double  data 0      1    2  mean" in lines
     assert "colour  string  data 1                       red, green" in lines
-    petal, colour, _ = found.to_dict()["columns"]
+    petal, colour, _ = found["columns"]
     assert (petal["name"], petal["mean"], petal["std"]) == ("petal", 1, 2)
     assert "mean" not in colour
 

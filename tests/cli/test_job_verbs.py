@@ -15,9 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from singa_dask.cli import main
-from singa_dask.cli.tables import table
-from singa_dask.cli.work.list import columns
-from singa_dask.cli.work.view import describe
+from singa_dask.cli.job_verbs import columns, describe
+from singa_dask.cli.output import table
 from tests.cli.conftest import TINY, Call
 from tests.cli.test_stops import ALLREDUCE, PROGRAM
 from tests.runtime.processes import cluster, wait_until

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from singa_dask.cli.job import read
-from singa_dask.cli.work.run import sets_of_listen
+from singa_dask.cli.run import sets_of_listen
 from tests.cli.conftest import Call
 
 

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from singa_dask.cli.work import run as _run  # noqa: F401 - so that the module can be patched by name
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import Result, prepare
 from tests.cli.conftest import ROOT, Call
@@ -93,7 +92,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> type[FakeDriver]:
     def cluster(*args: Any, patience: Any = None, **given: Any) -> Iterator[tuple[Any, ...]]:
         yield (*args, *given.values())
 
-    monkeypatch.setattr("singa_dask.runtime.job.job_run.Driver", Driver)
+    monkeypatch.setattr("singa_dask.runtime.job.driver.Driver", Driver)
     for name in ("connect", "embedded_cluster"):
         monkeypatch.setattr(f"singa_dask.jobs.clusters.{name}", cluster)
     return Driver
@@ -206,7 +205,7 @@ def test_it_starts_over_with_the_values_it_had(
     monkeypatch.setattr(
         "singa_dask.jobs.checking.prepare", lambda conf, **given: prepare(conf, **{**given, "init_from": ()})
     )
-    monkeypatch.setattr("singa_dask.cli.work.run.find_values", str)
+    monkeypatch.setattr("singa_dask.runtime.checkpoints.lookup.find_values", str)
     run = tmp_path / "run"
     driver.ends = staticmethod(lambda self: result_of(state="failed", exit_code=1, reason="why"))
     call("run", job, "--run-dir", run, "--init-from", tmp_path / "values")

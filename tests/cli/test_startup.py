@@ -30,7 +30,7 @@ def test_a_run_loads_neither_pandas_nor_bokeh(job: Path, tmp_path: Path) -> None
 
 def test_listing_jobs_loads_no_nets_and_no_records() -> None:
     script = (
-        "import sys, singa_dask.cli.work.list; from singa_dask.runtime import RemoteJobs, connect;"
+        "import sys, singa_dask.cli.job_verbs; from singa_dask.runtime import RemoteJobs, connect;"
         "print(*(name for name in sys.modules if name.startswith('singa')))"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)

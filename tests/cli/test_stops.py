@@ -16,7 +16,6 @@ from typing import Any
 import psutil
 import pytest
 
-from singa_dask.cli import loading
 from tests.cli.conftest import ROOT, Call
 from tests.runtime.processes import wait_until
 
@@ -112,6 +111,6 @@ def test_ctrl_c_while_a_verb_is_imported(call: Call, monkeypatch: pytest.MonkeyP
             raise KeyboardInterrupt
         raise ImportError("a module of C could not be loaded") from KeyboardInterrupt()
 
-    monkeypatch.setattr(loading.importlib, "import_module", interrupted)
+    monkeypatch.setattr("importlib.import_module", interrupted)
     result = call("run", "job.yaml")
     assert (result.exit_code, result.stderr) == (130, "SIGINT: stopped.\n")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from singa_dask.cli import tables
-from singa_dask.cli.tables import Column, ago, table
+from singa_dask.cli.output import Column, ago, table
 
 
 def test_columns_are_aligned_and_those_of_high_rank_give_way() -> None:
@@ -31,7 +30,7 @@ def test_time_spans(seconds: float, text: str) -> None:
 
 def test_each_cell_is_measured_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = []
-    monkeypatch.setattr(tables, "cell_len", lambda text: measured.append(text) or len(text))
+    monkeypatch.setattr("rich.cells.cell_len", lambda text: measured.append(text) or len(text))
     cells = [str(i) for i in range(1000)]
     assert len(table([Column("job", cells), Column("step", cells, right=True)], 80)) == 1001
     assert len(measured) <= 2 * 2 * 1001

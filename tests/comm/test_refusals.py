@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 
 from singa_dask.comm.greeting import Hello, introduce
-from singa_dask.comm.sockets import connect
-from singa_dask.comm.wire import RefusedError
+from singa_dask.comm.wire import RefusedError, connect
 from singa_dask.errors import CommError
 from tests.comm.ends import SECRET, TIMEOUT_S, End, end, transport_threads, update
 from tests.comm.proxy import Proxy

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.comm import partition_slices, slice_sizes, slice_table
-from singa_dask.comm.slicing import MAX_SLICE
+from singa_dask.comm import slice_table
+from singa_dask.comm.stub import MAX_SLICE, partition_slices, slice_sizes
 
 SIZES = [14112, 96, 256, 884736, 384]
 LENET = [2400, 32, 25600, 32, 51200, 64, 57600, 10]
@@ -41,12 +41,12 @@ def test_small_nets_are_cut_as_singa_cuts_them() -> None:
     [
         (1, [0] * 8),
         (2, [0, 0, 0, 0, 1, 1, 1, 1]),
-        (3, [0, 0, 0, 1, 1, 2, 2, 2]),  # SINGA deals the last one to a box that does not exist, 3
+        (3, [0, 0, 0, 1, 1, 2, 2, 2]),  # SINGA assigns the last one to a box that does not exist, 3
         (4, [0, 0, 1, 1, 2, 2, 3, 3]),
         (8, list(range(8))),
     ],
 )
-def test_slices_are_dealt_as_singa_deals_them(n: int, boxes: list[int]) -> None:
+def test_slices_are_assigned_as_singa_assigns_them(n: int, boxes: list[int]) -> None:
     assert partition_slices(n, SLICES) == boxes
 
 

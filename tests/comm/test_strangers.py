@@ -24,7 +24,7 @@ from distributed.security import Security
 from singa_dask.comm import inbox
 from singa_dask.comm.greeting import Hello, introduce
 from singa_dask.comm.secret import Secret
-from singa_dask.comm.sockets import connect
+from singa_dask.comm.wire import connect
 from tests.comm.ends import SECRET, TIMEOUT_S, End, end, update
 from tests.comm.strangers import CHALLENGE_BYTES, Stranger, dask_message, frame, intrude, record_hello, strangers
 from tests.runtime.processes import wait_until
@@ -143,7 +143,7 @@ def test_those_who_wait_in_silence_hold_few_sockets(stack: ExitStack, monkeypatc
         with suppress(ConnectionResetError):
             assert len(each.recv(1 << 16)) <= CHALLENGE_BYTES
             assert each.recv(1) == b""
-    assert len(receiver.transport._inbox._admission._waiting) <= 16
+    assert len(receiver.transport._inbox._waiting) <= 16
     assert psutil.Process().num_fds() < n_fds + 60 + 16 + 10
 
 

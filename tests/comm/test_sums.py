@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.comm import Address, Message, Share, Stub, slice_table, tree_sum
-from singa_dask.comm.sums import additions, complete_nodes, leaf
+from singa_dask.comm.stub import additions, complete_nodes, leaf
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime.units.server import Server

@@ -10,15 +10,8 @@ import numpy as np
 from singa_dask.data import STORES, Store, open_store
 from singa_dask.data.types import Arrays
 
-SUFFIX = {
-    "arrow": ".arrow",
-    "csv": ".csv",
-    "kvfile": ".bin",
-    "lmdb": ".lmdb",
-    "npz": ".npz",
-    "parquet": ".parquet",
-    "textfile": ".txt",
-}
+# formats that can be written, with a suffix of each
+SUFFIX = {name: STORES.find(name).suffixes[0] for name in STORES.names() if "write" in vars(STORES.find(name))}
 
 
 def pixels(n: int, shape: Sequence[int] = (3, 4), labels: bool = True, seed: int = 0) -> Arrays:

@@ -1,4 +1,4 @@
-"""What every store must do, whatever its format; a new format is a new line in BACKENDS."""
+"""What every store must do, whatever its format: of all in `STORES` that can be written."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.data import STORES, fs, open_store
+from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.testing import check_store
@@ -23,10 +24,10 @@ from tests.contracts.records import (
     written,
 )
 
-BACKENDS = ["arrow", "csv", "kvfile", "lmdb", "npz", "parquet", "textfile"]
-OURS = ["arrow", "kvfile", "lmdb", "npz", "parquet"]
-TEXT = ("csv", "textfile")
-REMOTE = ["arrow", "csv", "kvfile", "npz", "parquet"]
+BACKENDS = list(SUFFIX)
+TEXT = [name for name in BACKENDS if STORES.find(name).holds == "text"]
+OURS = [name for name in BACKENDS if name not in TEXT]
+REMOTE = [name for name in BACKENDS if issubclass(STORES.find(name), RangeStore)]
 
 
 def as_read(backend: str, records: Arrays) -> Arrays:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.cluster
 # A client that is killed before or after it asks the scheduler for the first time to do something.
 KILLED = """
 import os, signal
-from singa_dask.runtime.job import detaching
+from singa_dask.runtime.job import driver as detaching
 ask = detaching.ask_jobs
 def ask_and_die(client, op, /, **given):
     answer = ask(client, op, **given) if op != {op!r} or {after} else None
@@ -88,7 +88,7 @@ class Detached:
 
 def driven(run_url: str, dask_scheduler: Any) -> list[str]:
     """Return the job of a run directory, if a driver on the cluster runs it."""
-    drivers = dask_scheduler.plugins[JOBS]._drivers._driven.values()
+    drivers = dask_scheduler.plugins[JOBS].drivers._driven.values()
     return [each.run["job_id"] for each in drivers if each.run["run_url"] == run_url and not each.has_ended]
 
 

@@ -44,7 +44,9 @@ def kernels() -> Iterator[Any]:
     of_values = {normalizer(*pair) for pair in itertools.product(kinds, kinds)}
     for found in pkgutil.iter_modules(room.__path__):
         module = importlib.import_module(f"{room.__name__}.{found.name}")
-        for value in vars(module).values():
+        holders = [vars(module), *(vars(each) for each in vars(module).values() if isinstance(each, type))]
+        tables = [each for each in vars(module).values() if isinstance(each, dict)]
+        for value in (value for holder in (*holders, *tables) for value in holder.values()):
             if isinstance(value, cupy.ElementwiseKernel):
                 yield value
             elif isinstance(value, ValueKernel):

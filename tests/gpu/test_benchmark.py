@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.long
 def test_it_runs(tmp_path: Path) -> None:
     out = tmp_path / "found.json"
-    command = [sys.executable, "-m", "tests.benchmarks.gpu", "--small", "--what", "gru", "--out", str(out)]
+    command = [sys.executable, "-m", "benchmarks.gpu", "--small", "--what", "gru", "--out", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(out.read_text())

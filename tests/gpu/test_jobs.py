@@ -16,8 +16,8 @@ import pytest
 
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints import lookup
-from singa_dask.runtime.units import host_mirror
 from singa_dask.runtime.units.unit_host import UnitHost
+from singa_dask.runtime.units.worker_params import HostMirror
 from tests.backends import need_gpus
 from tests.cli.conftest import ROOT, Call, call, job
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SANDBLASTER_1, SINGLE, Outcome, dense, mlp, run_job
@@ -201,19 +201,19 @@ def test_a_job_that_is_ended_in_the_middle_leaves_nothing(run_job: Run, name: st
 
 
 def test_an_error_of_the_sender_ends_the_job_by_its_worker(run_job: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    send = host_mirror.HostMirror.send
+    send = HostMirror.send
 
     class Broken:
         def synchronize(self) -> None:
             raise RuntimeError("an illegal address was encountered")
 
-    def break_one(self: host_mirror.HostMirror, message: Any, param: Any = None) -> None:
+    def break_one(self: HostMirror, message: Any, param: Any = None) -> None:
         if message.step == 5:
             self._outgoing.put((Broken(), message))
         else:
             send(self, message, param)
 
-    monkeypatch.setattr(host_mirror.HostMirror, "send", break_one)
+    monkeypatch.setattr(HostMirror, "send", break_one)
     outcome = run_job(mlp(cluster=ALLREDUCE, gpu=[0], train_steps=10**6))
     assert {report["state"] for report in outcome.reports.values()} == {"aborted"}
     reasons = {report["reason"].split(",")[0] for report in outcome.reports.values()}

@@ -140,7 +140,7 @@ def test_a_source_compiles(nvrtc: Nvrtc, architecture: str, name: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_rules_for_lists_compile(nvrtc: Nvrtc, architecture: str) -> None:
-    for rule, dtype in itertools.product(updates.RULES, (np.float32, np.float64)):
+    for rule, dtype in itertools.product(updates.KERNELS.values(), (np.float32, np.float64)):
         code = updates.source_for_lists(rule, np.dtype(dtype))
         status, said = nvrtc.compile(code, [STANDARD, *CUPYS_OPTIONS, f"-arch={architecture}"])
         assert status == 0 and not said.strip(), f"{rule.name}\n{said}"

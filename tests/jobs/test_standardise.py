@@ -24,7 +24,7 @@ from singa_dask.cli import main
 from singa_dask.data import STORES
 from singa_dask.errors import CheckpointError, ConfigError, DataError, LeftLineError
 from singa_dask.runtime import local_cluster
-from singa_dask.runtime.job import standardising, tasks
+from singa_dask.runtime.job import placing
 from tests.jobs.conftest import KEYS
 
 N, N_TRAIN = 900, 600
@@ -303,10 +303,10 @@ def test_the_pass_over_the_records_ends_when_the_job_is_stopped(
         if began.is_set():
             raise LeftLineError("SIGINT", 130)
 
-    monkeypatch.setattr(standardising, "measure", endless)
-    monkeypatch.setattr(tasks, "LOOK_S", 0.01)
+    monkeypatch.setattr(placing, "measure", endless)
+    monkeypatch.setattr(placing, "LOOK_S", 0.01)
     conf = job({"path": table}, "CSVInput").conf
     with local_cluster(1, processes=False) as client:
         with pytest.raises(LeftLineError, match="SIGINT"):
-            standardising.compute_scalings(conf, [], [], tasks.on_dask(client, (), None, check), print)
+            placing.compute_scalings(conf, [], [], placing.on_dask(client, (), None, check), print)
         assert ended.wait(60)

@@ -111,7 +111,7 @@ def test_the_last_batch_and_the_deal_of_blocks_are_as_the_job_says(tmp_path: Pat
     read(layer)
     cursor = layer.cursor() or {}
     assert cursor["last_batch"] == "drop_last"
-    assert cursor["deal"] == Sampler([1], 1, "block", deal=[0]).cursor(0)["deal"]
+    assert cursor["deal"] == Sampler([1], 1, "block", assignment=[0]).cursor(0)["deal"]
     layer.close()
     with pytest.raises(DataError, match="less than a batch of 601"):
         read(layer_of("RecordInput", batchsize=601, **conf))

@@ -156,12 +156,12 @@ def test_a_store_is_told_what_user_conf_says(counting: str) -> None:
     assert labels is None
     with pytest.raises(ConfigError) as caught:
         make(StoreInput, **store, user_conf={"frist": 7}).check_source()
-    told = f"memory://none: {counting} takes no 'frist' from user_conf. Did you mean 'first'? Known: first."
+    told = "memory://none: Counting.__init__() got an unexpected keyword argument 'frist'"
     assert str(caught.value) == f"store_conf.path: {told}"
 
 
 def test_a_store_of_ours_is_told_it_too() -> None:
-    with pytest.raises(ConfigError, match=r"arrow takes no 'first' from user_conf\. Known: label\."):
+    with pytest.raises(ConfigError, match=r"stores of format arrow take no option 'first'\. Known: label\."):
         make(StoreInput, path=DIGITS, shape=[28, 28], user_conf={"first": 7}).check_source()
 
 

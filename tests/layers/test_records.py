@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from singa_dask.conf import Phase
 from singa_dask.data import STORES
 from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import base
-from singa_dask.layers.records import StoreConf, check_shape
+from singa_dask.layers.records import StoreConf, check_shape, open_records
 from tests.layers.test_input import layer_of, read
 from tests.net.jobs import build, layer
 
@@ -176,3 +177,27 @@ def test_preprocessing_gives_the_same_of_both_layouts(urls: tuple[str, str], tmp
 def test_the_layout_is_that_of_images() -> None:
     with pytest.raises(ValueError, match=r"NHWC is for images, .* Got shape \[784\]"):
         StoreConf.model_validate({"shape": [784], "layout": "NHWC"})
+
+
+def test_options_of_a_format_are_keys(tmp_path: Path) -> None:
+    conf = StoreConf.model_validate({"path": "x", "backend": "tfrecord", "classes": ["a", "b"], "label": "kind"})
+    assert conf.user_conf == {"classes": ["a", "b"], "label": "kind"}
+    assert not conf.is_table
+    assert StoreConf.model_validate_json(conf.model_dump_json()) == conf
+    with pytest.raises(ValidationError, match=r"user_conf.clases\n  unknown key. Did you mean 'classes'"):
+        StoreConf.model_validate({"path": "x", "backend": "tfrecord", "user_conf": {"clases": ["a", "b"]}})
+    with pytest.raises(ValidationError, match=r"dtype\n  unknown value 'int8'"):
+        StoreConf.model_validate({"path": "x", "backend": "jsonl", "dtype": "int8"})
+    with pytest.raises(ValidationError, match=r"dtype\n  unknown key"):
+        StoreConf.model_validate({"path": "x", "backend": "npz", "dtype": "uint8"})
+
+
+def test_label_names_the_label_of_every_format(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.npz")
+    np.savez(path, images=np.zeros((3, 2), np.uint8), kind=np.arange(3), y=np.zeros(3, int), label=np.zeros(3, int))
+    for more in ({}, {"backend": "npz"}):
+        conf = StoreConf.model_validate({"path": path, "label": "kind", **more})
+        with open_records(conf, conf.backend) as store:
+            assert store.read_block(0)["label"].tolist() == [0, 1, 2]
+    with pytest.raises(DataError, match=r"y and label could each be the label. Set user_conf: {label: NAME}"):
+        open_records(StoreConf(path=path), "npz")

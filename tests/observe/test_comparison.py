@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
-from rich.console import Console
 
-from singa_dask.observe.comparison import Target, add_statistics, measure, show_table
-from singa_dask.observe.comparison_page import write_page
-from singa_dask.observe.svg_charts import Series, bar_chart, line_chart, short
+from singa_dask.cli.trials import table_lines
+from singa_dask.observe.comparison import Target, add_statistics, measure, short, write_report
+from singa_dask.observe.figure import draw_bars
 
 BATCH = 10
 GOAL = Target("test.accuracy", 0.9, less_is_better=False)
@@ -130,10 +128,8 @@ def test_statistics_are_of_the_runs_that_are_done(compared: dict[str, Any]) -> N
 
 
 def test_the_table_fits_a_terminal_and_says_what_is_missing(compared: dict[str, Any]) -> None:
-    console = Console(file=io.StringIO(), width=80)
-    show_table(compared, console)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    lines = text.splitlines()
+    lines = list(table_lines(compared, 80))
+    text = "\n".join(lines)
     assert max(map(len, lines)) <= 80
     assert re.search(r"fast +15 +225 +0\.935 ", text)
     assert re.search(r"slow +40, 1 of 2 ", text)
@@ -142,39 +138,40 @@ def test_the_table_fits_a_terminal_and_says_what_is_missing(compared: dict[str, 
 
 
 def test_the_report_is_one_page_that_loads_nothing(compared: dict[str, Any]) -> None:
-    page = write_page(compared)
-    assert not re.search(r"https?:|src=|href=|url\(|<script|<link|@import", page)
+    page = write_report(compared)
+    assert not re.search(r'src=|href="(?!#)|url\((?!#)|<script|<link|@import', page)
+    # names of the formats within a picture
+    assert not re.search(r"https?:", re.sub(r'xmlns(:\w+)?="[^"]*"|<metadata>.*?</metadata>', "", page, flags=re.S))
     assert "<mlp>" not in page
     assert "worker-0-0: &lt;a layer&gt;" in page
     assert "40, 1 of 2" in page
     # the best time is marked only where all runs have reached the target
     assert page.count("class=best") == 2
-    charts = re.findall(r"<figure>(<svg.*?</svg>)</figure>", page, re.S)
-    assert len(charts) == 4 + 2
-    for chart in charts:
-        ElementTree.fromstring(chart)
+    pictures = re.findall(r"<figure>(<svg.*?</svg>)\s*</figure>", page, re.S)
+    # over time, over samples, staleness
+    assert len(pictures) == 3
+    for picture in pictures:
+        ElementTree.fromstring(picture)
 
 
 def test_a_comparison_without_any_result_has_a_report() -> None:
-    page = write_page(comparison_of({"a": [], "b": []}, target=None))
+    page = write_report(comparison_of({"a": [], "b": []}, target=None))
     assert "it does not fit" in page
     assert "<svg" not in page
 
 
-def test_charts_stay_within_their_axes() -> None:
-    x, y = np.arange(5.0), np.array([1e-9, 0.5, 0.5, 0.5, 0.5])
-    for log in (False, True):
-        text = line_chart("loss", "seconds", [Series("a", "#000", x, y, y, y + 1)], log=log, mark=0.2)
-        assert "nan" not in text
-        assert "inf" not in text
-    flat = line_chart("loss", "seconds", [Series("a", "#000", x, y * 0, y * 0, y * 0)])
-    assert "nan" not in flat
+def test_without_matplotlib_the_report_has_no_pictures(
+    compared: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    page = write_report(compared)
+    assert "<svg" not in page and "40, 1 of 2" in page
+    assert "pip install &#x27;singa-dask[plot]&#x27;" in page
 
 
 def test_long_tails_of_staleness_share_a_bar() -> None:
-    text = bar_chart("a", {str(i): 10 for i in range(40)}, "#000")
-    assert text.count("<rect") == 12
-    assert "≥11" in text
+    text = draw_bars({"a": {str(i): 10 for i in range(40)}}).decode()
+    assert "<!-- ≥11 -->" in text and "<!-- 11 -->" not in text
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.95, "0.95"), (160000, "160k"), (2.5e6, "2.5M"), (0, "0"), (12, "12")])

@@ -9,8 +9,7 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.observe.curves import panels_of
-from singa_dask.observe.figure import draw, show_window
-from singa_dask.observe.html_page import page
+from singa_dask.observe.figure import draw, picture, show_window, table, write_page
 from singa_dask.observe.stored_run import StoredRun, short_names
 from tests.observe.runs import metrics, training, write_run
 
@@ -50,7 +49,8 @@ def test_without_matplotlib_the_message_says_what_to_install(tmp_path: Path, mon
 
 
 def test_a_page_escapes_names_and_loads_nothing() -> None:
-    text = page("a <b>", "<?xml?><svg>drawn</svg>", [{"run": "<script>"}, {"run": "x", "steps": "1"}])
+    rows = [{"run": "<script>"}, {"run": "x", "steps": "1"}]
+    text = write_page("a <b>", [picture(b"<?xml?><svg>drawn</svg>"), table(rows)])
     assert "<h1>a &lt;b&gt;</h1>" in text
     assert "<td>&lt;script&gt;</td><td></td>" in text
     assert "<svg>drawn</svg>" in text and "<?xml" not in text

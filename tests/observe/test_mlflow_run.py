@@ -11,8 +11,8 @@ from typing import Any
 import mlflow
 import pytest
 
-from singa_dask.observe import RunDirectory, mlflow_run
-from singa_dask.observe.mlflow_run import MlflowRun
+from singa_dask.observe import RunDirectory, observers
+from singa_dask.observe.observers import MlflowRun
 from tests.observe.runs import BEGAN, JOB, metrics
 
 TEXT = JOB.format(name="digits", n_outputs=10)
@@ -22,8 +22,8 @@ TEXT = JOB.format(name="digits", n_outputs=10)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the URI of a store of MLflow in files, which needs no server."""
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    monkeypatch.setattr(mlflow_run, "AGAIN_S", 0.01)
-    monkeypatch.setattr(mlflow_run, "CLOSE_S", 60.0)
+    monkeypatch.setattr(observers, "AGAIN_S", 0.01)
+    monkeypatch.setattr(observers, "CLOSE_S", 60.0)
     return str(tmp_path / "mlruns")
 
 
@@ -92,7 +92,7 @@ def test_a_server_that_was_away_gets_everything_once(
         is_back.set()
 
     monkeypatch.setattr(MlflowRun, "_send", send)
-    monkeypatch.setattr(mlflow_run, "MAX_QUEUE", 2)
+    monkeypatch.setattr(observers, "MAX_QUEUE", 2)
     events = [metrics(step, loss=1.0) for step in range(10)]
     record(tmp_path / "run", store, events, before_end=lambda: is_back.wait(60))
     assert told(store, "train/loss") == [(step, 1.0) for step in range(10)]

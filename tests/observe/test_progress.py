@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import Task
 
 from singa_dask.observe import BarProgress, LinesProgress, Progress, join_if_fits, metrics_line, start_progress
-from singa_dask.observe.bars import Epoch
+from singa_dask.observe.progress import Epoch
 
 
 def metrics(**given: Any) -> dict[str, Any]:

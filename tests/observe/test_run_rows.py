@@ -8,7 +8,7 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.observe.journal import Journal
-from singa_dask.observe.run_rows import list_runs
+from singa_dask.observe.stored_run import list_runs
 from tests.observe.runs import BEGAN, training, write_run
 
 

@@ -12,7 +12,7 @@ from tensorboardX.proto.event_pb2 import Event
 
 from singa_dask.data import fs
 from singa_dask.observe import RunDirectory
-from singa_dask.observe.tensorboard_files import TensorboardFiles
+from singa_dask.observe.observers import TensorboardFiles
 from tests.observe.runs import BEGAN, metrics
 
 STARTED = {"event": "started", "time": BEGAN}

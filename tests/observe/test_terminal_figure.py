@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from singa_dask.observe.curves import panels_of
+from singa_dask.observe.figure import draw_text
 from singa_dask.observe.stored_run import StoredRun, short_names
-from singa_dask.observe.terminal_figure import draw_text
 from tests.observe.runs import metrics, training, write_run
 
 BRAILLE = re.compile("[\u2801-\u28ff]")
@@ -32,9 +32,11 @@ def test_axes_have_numbers_and_a_label(tmp_path: Path) -> None:
     run = StoredRun(write_run(tmp_path, [metrics(step, loss=1.0 + step) for step in (0, 50, 100)]))
     lines = draw_text(panels_of([run]), ["a"], "step", 60, colours=False).splitlines()
     assert lines[0] == "loss (log scale)"
-    assert [line.split("┤")[0].strip() for line in lines if "┤" in line] == ["101", "7.78", "1"]
-    assert lines[-2].split() == ["0", "50", "100"]
-    assert lines[-1].strip() == "step"
+    numbers = [float(line.split("|")[0]) for line in lines[2:-2]]
+    assert numbers == sorted(numbers, reverse=True)
+    assert numbers[0] > 101 and numbers[-1] < 1
+    assert lines[-2].endswith("> (step)")
+    assert float(lines[-1].split()[1]) == 0 and float(lines[-1].split()[-1]) > 90
     assert BRAILLE.search("".join(lines))
 
 

@@ -12,7 +12,7 @@ __all__ = ["dask_setup", "read_little_ahead"]
 
 def read_little_ahead(set_attribute: Callable[[Any, str, Any], None]) -> None:
     """Let loaders read half a MiB ahead; takes the ``setattr`` of pytest's monkeypatch."""
-    set_attribute(budget, "SLAB_BYTES", 1 << 18)
+    set_attribute(budget, "BUFFER_BYTES", 1 << 18)
     set_attribute(budget, "BATCHES_BYTES", 1 << 19)
 
 

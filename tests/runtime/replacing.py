@@ -184,7 +184,7 @@ class Running:
     def stop(self) -> None:
         """Stop the job, and wait for its end."""
         for host in self.hosts:
-            host.request_stop()
+            host.request("stop")
         self.wait_for_the_end()
 
     def wait_for_the_end(self) -> None:

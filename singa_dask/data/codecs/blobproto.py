@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.data.codecs.protobuf import BYTES, FIXED32, FIXED64, VARINT, varints_of
+from singa_dask.data.codecs.protobuf import VARINT, layout, varints_of
 from singa_dask.errors import CheckpointError
 
 
@@ -59,7 +59,7 @@ def read_blobprotos(content: bytes, where: str = "checkpoint") -> dict[str, Stor
     versions: list[int] = []
     blobs: list[np.ndarray[Any, np.dtype[np.float32]]] = []
     try:
-        for number, value in _fields(memoryview(content)):
+        for number, value in _fields(content):
             if number == 3:
                 versions += _integers(value)
             elif number == 4:
@@ -77,58 +77,33 @@ def read_blobprotos(content: bytes, where: str = "checkpoint") -> dict[str, Stor
     return {name: StoredParam(values, version) for name, values, version in zip(names, blobs, versions, strict=True)}
 
 
-def _read_blob(content: memoryview) -> np.ndarray[Any, np.dtype[np.float32]]:
+def _read_blob(content: bytes) -> np.ndarray[Any, np.dtype[np.float32]]:
     shape: list[int] = []
     floats = []
     for number, value in _fields(content):
         if number == 1:
             shape += _integers(value)
         elif number == 2:
-            floats.append(bytes(_bytes(value)))
+            floats.append(_bytes(value))
     values = np.frombuffer(b"".join(floats), "<f4").astype(np.float32)
     if values.size != np.prod(shape, dtype=np.int64):
         raise ValueError(f"{values.size} values do not fit the shape {tuple(shape)}")
     return values.reshape(shape)
 
 
-def _fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield (number, value) of each field: an integer, or bytes (four or eight for fixed-size values)."""
-    position = 0
-    while position < len(content):
-        tag, position = _varint_at(content, position)
-        number, wire = tag >> 3, tag & 7
-        length, start = 0, position
-        if wire == VARINT:
-            value, position = _varint_at(content, position)
-            yield number, value
-            continue
-        if wire == BYTES:
-            length, start = _varint_at(content, position)
-        elif wire in (FIXED32, FIXED64):
-            length = 4 if wire == FIXED32 else 8
-        else:
-            raise ValueError(f"wire type {wire} at byte {position}")
-        position = start + length
-        if position > len(content):
-            raise ValueError(f"field {number} ends at byte {position} of {len(content)}")
-        yield number, content[start:position]
+    for number, wire, start, end in layout(content)[0]:
+        value = content[start:end]
+        yield number, varints_of(value)[0] if wire == VARINT else value
 
 
-def _varint_at(content: memoryview, position: int) -> tuple[int, int]:
-    end = position
-    while end < len(content) and content[end] & 0x80:
-        end += 1
-    if end >= len(content):
-        raise ValueError(f"unterminated integer at byte {position}")
-    return varints_of(bytes(content[position : end + 1]))[0], end + 1
-
-
-def _integers(value: int | memoryview) -> list[int]:
+def _integers(value: int | bytes) -> list[int]:
     """Read a repeated integer field: one value, or packed values."""
-    return [value] if isinstance(value, int) else varints_of(bytes(value))
+    return [value] if isinstance(value, int) else varints_of(value)
 
 
-def _bytes(value: int | memoryview) -> memoryview:
+def _bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
         raise ValueError(f"an integer {value} where bytes were expected")
     return value

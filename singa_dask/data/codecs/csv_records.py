@@ -16,6 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
+from singa_dask.data.codecs.table_columns import is_number
+from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
 
 QUOTE, NEWLINE, RETURN = b'"\n\r'
@@ -43,15 +45,6 @@ class CsvHeader(NamedTuple):
     start: int
     line: int
     charset: str = UTF8
-
-
-class Run(NamedTuple):
-    """Consecutive records: their place in the file, and the number of the first line."""
-
-    offset: int
-    length: int
-    n: int
-    line: int
 
 
 def read_header(
@@ -134,16 +127,7 @@ def _names(where: str, fields: Sequence[str], may_be_numbers: bool) -> tuple[str
     return tuple(names)
 
 
-def is_number(text: str) -> bool:
-    """Return whether a text is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def cut_records(url: str, chunks: Iterable[bytes | memoryview], header: CsvHeader, size: int) -> Iterator[Run]:
+def cut_records(url: str, chunks: Iterable[bytes | memoryview], header: CsvHeader, size: int) -> Iterator[RecordRun]:
     """Scan a file for the ends of records, and yield runs of about the size of a chunk. Empty lines do not count.
 
     Parameters
@@ -188,7 +172,7 @@ def cut_records(url: str, chunks: Iterable[bytes | memoryview], header: CsvHeade
         elif not len(ends):
             continue
         if n:
-            yield Run(start, cut - start, n, first_line)
+            yield RecordRun(start, cut - start, n, first_line)
         first_line, start, n = next_line, cut, 0
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from singa_dask.conf.model import Conf, Finding, Many, Size, as_list, raw_value
 from singa_dask.errors import DataError, MissingPackageError
 
 try:
@@ -33,6 +35,22 @@ GREY_MODES = ("1", "L", "LA", "I;16", "I;16B", *WIDE_MODES)
 ORIENTATION = 0x0112
 """Key of EXIF; from `TURNED` on, width and height are exchanged."""
 TURNED = 5
+
+
+class ImageOptions(Conf):
+    """How images are decoded; see `decode_image`."""
+
+    resize: Many[Size] | None = None
+    """Height and width to which image files are scaled and cropped, for image-folder, image-list, image-parquet,
+    parquet, tfrecord and webdataset."""
+    channels: Literal[1, 3] = 3
+    """Read image files as grey (1) or colour (3), for the same stores."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Refuse a size that is not height and width."""
+        if len(as_list(raw_value(data, "resize", object, None))) not in (0, 2):
+            yield ("resize",), "expected two numbers, height and width."
 
 
 def is_image(data: bytes) -> bool:

@@ -16,7 +16,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 @dataclass(frozen=True)
-class Column:
+class MessageField:
     """One field of all messages.
 
     Attributes
@@ -59,7 +59,7 @@ def varints_of(data: bytes) -> list[int]:
     return values
 
 
-def columns(rows: npt.NDArray[np.uint8]) -> list[Column] | None:
+def columns(rows: npt.NDArray[np.uint8]) -> list[MessageField] | None:
     """Decode messages of the same length whose fields have the same offsets and lengths.
 
     Parameters
@@ -69,7 +69,7 @@ def columns(rows: npt.NDArray[np.uint8]) -> list[Column] | None:
 
     Returns
     -------
-    list of Column, or None
+    list of MessageField, or None
         Fields in the order of the message; None if the layouts of the rows differ.
 
     Raises
@@ -77,7 +77,7 @@ def columns(rows: npt.NDArray[np.uint8]) -> list[Column] | None:
     ValueError
         The first row is not a message.
     """
-    spans, fixed = _layout(rows[0].tobytes())
+    spans, fixed = layout(rows[0].tobytes())
     # tags, lengths, and the sizes of varints must be the same in all rows
     if len(fixed) and not (rows[:, fixed] == rows[0, fixed]).all():
         return None
@@ -85,9 +85,9 @@ def columns(rows: npt.NDArray[np.uint8]) -> list[Column] | None:
     for number, wire, start, end in spans:
         part = rows[:, start:end]
         if wire != VARINT:
-            found.append(Column(number, wire, part))
+            found.append(MessageField(number, wire, part))
         elif (part[:, :-1] >= 0x80).all() and (part[:, -1] < 0x80).all():
-            found.append(Column(number, wire, _join_varint(part)))
+            found.append(MessageField(number, wire, _join_varint(part)))
         else:
             return None
     return found
@@ -102,7 +102,7 @@ def _join_varint(groups: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
     return values.astype(np.int64)
 
 
-def _layout(message: bytes) -> tuple[list[tuple[int, int, int, int]], list[int]]:
+def layout(message: bytes) -> tuple[list[tuple[int, int, int, int]], list[int]]:
     """Return (number, wire, start, end) of each field's value, and the offsets of tags and lengths."""
     spans, fixed, position = [], list[int](), 0
     while position < len(message):

@@ -7,7 +7,7 @@ first, and decoded one by one only if layouts still differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from singa_dask.data.codecs import protobuf
 from singa_dask.data.codecs.labels import find_wrong_label
-from singa_dask.data.codecs.protobuf import BYTES, FIXED32, VARINT, Column
+from singa_dask.data.codecs.protobuf import BYTES, FIXED32, VARINT, MessageField
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 
@@ -89,7 +89,7 @@ def decode_records(rows: Rows) -> Arrays | None:
     return _with_label(arrays, found, 2)
 
 
-def _is_word(found: Sequence[Column] | None) -> bool:
+def _is_word(found: Sequence[MessageField] | None) -> bool:
     """Return whether a message is a WordRecord: the word, its index, its class, start and end of the class."""
     return [(column.number, column.wire) for column in found or ()] == WORD_FIELDS
 
@@ -205,6 +205,16 @@ def schema_of(arrays: Arrays) -> dict[str, Field]:
     return {name: Field(array.dtype, array.shape[1:]) for name, array in arrays.items()}
 
 
+def describe_fields(schema: Mapping[str, Field]) -> dict[str, Any]:
+    """Return a schema as JSON has it."""
+    return {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in schema.items()}
+
+
+def fields_of(described: Mapping[str, Any]) -> dict[str, Field]:
+    """Return the schema that `describe_fields` described."""
+    return {name: Field(np.dtype(each["dtype"]), tuple(each["shape"])) for name, each in described.items()}
+
+
 def show_schema(schema: Mapping[str, Field]) -> str:
     """Format a schema for a message: ``pixel (28, 28) uint8, label () int32``."""
     return ", ".join(f"{name} {field.shape} {field.dtype}" for name, field in schema.items())
@@ -268,7 +278,7 @@ def salvage_values(
     return salvage_rows(len(values), schema, read_row)
 
 
-def _integers(found: Iterable[Column], number: int) -> list[int] | None:
+def _integers(found: Iterable[MessageField], number: int) -> list[int] | None:
     """Return the integers of a field, packed or not, that are the same in all rows; None if they differ."""
     integers: list[int] = []
     for column in found:
@@ -280,7 +290,7 @@ def _integers(found: Iterable[Column], number: int) -> list[int] | None:
     return integers
 
 
-def _floats(found: Iterable[Column], number: int, shape: Sequence[int]) -> Arrays:
+def _floats(found: Iterable[MessageField], number: int, shape: Sequence[int]) -> Arrays:
     parts = [column.values for column in found if column.number == number and column.wire in (BYTES, FIXED32)]
     if not parts:
         return {}
@@ -288,7 +298,7 @@ def _floats(found: Iterable[Column], number: int, shape: Sequence[int]) -> Array
     return {"data": _shaped(joined.view("<f4"), shape)}
 
 
-def _pixels(found: Iterable[Column], number: int, shape: Sequence[int]) -> Arrays:
+def _pixels(found: Iterable[MessageField], number: int, shape: Sequence[int]) -> Arrays:
     for column in found:
         if column.number == number and column.wire == BYTES:
             return {"pixel": _shaped(column.values, shape)}
@@ -303,7 +313,7 @@ def _shaped(values: npt.NDArray[np.generic], shape: Sequence[int]) -> npt.NDArra
     return values.reshape(len(values), *shape)
 
 
-def _with_label(arrays: Arrays, found: Iterable[Column], number: int) -> Arrays:
+def _with_label(arrays: Arrays, found: Iterable[MessageField], number: int) -> Arrays:
     for column in found:
         if (column.number, column.wire) == (number, VARINT):
             wrong = find_wrong_label(column.values)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from singa_dask.arrays import Array
 
 BLOCK = 1 << 17
 MAX_SCALED = 100.0

@@ -75,3 +75,12 @@ def as_floats(column: pa.Array) -> npt.NDArray[np.float64]:
 def as_texts(column: pa.Array) -> pa.Array:
     """Return the values of a column as strings."""
     return column if pa.types.is_string(column.type) else column.cast(pa.string())
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from singa_dask.data.codecs.labels import find_wrong_label, find_wrong_weight
 from singa_dask.data.codecs.record import bisect_rows
 from singa_dask.data.codecs.table_columns import as_floats, as_texts, missing_of, missing_rows, whole
-from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.codecs.table_spec import MAX_SHOWN, TableSpec
+from singa_dask.data.codecs.table_facts import MAX_SHOWN, TableFacts
+from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 

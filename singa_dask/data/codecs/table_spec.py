@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from singa_dask.data.codecs.labels import is_point, labels_among
+from singa_dask.data.codecs.table_facts import MAX_SHOWN
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
 
-MAX_SHOWN = 20
 # beginnings of Arrow's names of types
 ARRAYS = ("list", "large_list", "fixed_size_list", "fixed_size_binary", "extension")
 
@@ -51,8 +51,14 @@ class TableSpec:
         """Return what the options of a `TableStore` say, without what is not a feature if ``has_label`` is false."""
         label = options["label"]
         labels = (label,) if label and isinstance(label, str) else tuple(label)
-        spec = replace(
-            cls(**{each.name: options[each.name] for each in fields(cls) if each.name in options}), label=labels
+        spec = cls(
+            tuple(options["features"]),
+            labels,
+            tuple(options["target"]),
+            options["missing"],
+            {name: tuple(names) for name, names in options["categories"].items()},
+            options["encoding"],
+            options.get("weight", ""),
         )
         if options["has_label"]:
             return spec

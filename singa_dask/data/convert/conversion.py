@@ -17,16 +17,21 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.convert.plan import SOURCES, Plan, Shard, first_change, make_plan, source_versions
-from singa_dask.data.convert.sources import (
+from singa_dask.data.convert.plan import (
     KEYS,
+    SOURCES,
+    ConversionPlan,
     ConvertRequest,
+    TargetFile,
     backend_of,
     check_request,
+    first_change,
     key_options,
     kinds,
+    make_plan,
     open_source,
     reader_options,
+    source_versions,
 )
 from singa_dask.data.convert.tasks import (
     ORDER,
@@ -176,7 +181,7 @@ def _open_source(request: ConvertRequest, storage_options: fs.Options, log: Call
 
 
 def _begin(
-    plan: Plan,
+    plan: ConversionPlan,
     versions: Mapping[str, str],
     log: Callable[[str], None],
     before_replacing: Callable[[Sequence[str]], None],
@@ -207,18 +212,18 @@ def _begin(
     _write_sources(plan, versions)
 
 
-def _write_sources(plan: Plan, versions: Mapping[str, str]) -> None:
+def _write_sources(plan: ConversionPlan, versions: Mapping[str, str]) -> None:
     content = json.dumps(versions, indent=0).encode()
     fs.write_atomic(fs.join(plan.folder, SOURCES), content, plan.storage_options)
 
 
-def _changed_source(plan: Plan, versions: Mapping[str, str]) -> str:
+def _changed_source(plan: ConversionPlan, versions: Mapping[str, str]) -> str:
     """Return a source that has changed since an unfinished conversion of the same files; empty if there is none."""
     before = json.loads(fs.read_bytes(fs.join(plan.folder, SOURCES), storage_options=plan.storage_options))
     return first_change(before, versions) if before.keys() == versions.keys() else ""
 
 
-def _remove(plan: Plan) -> None:
+def _remove(plan: ConversionPlan) -> None:
     """Remove the plan's directory; the file that identifies the plan is removed last."""
     if fs.exists(plan.folder, plan.storage_options):
         names = fs.ls(plan.folder, plan.storage_options)
@@ -227,7 +232,7 @@ def _remove(plan: Plan) -> None:
         fs.remove_tree(plan.folder, plan.storage_options)
 
 
-def _make(plan: Plan, source: Store, session: str, run: Run, verify: bool) -> None:
+def _make(plan: ConversionPlan, source: Store, session: str, run: Run, verify: bool) -> None:
     """Execute the remaining tasks, step by step."""
     runs = [int(source.starts[last] - source.starts[first]) for first, last in plan.runs(source.starts)]
     if not fs.exists(fs.join(plan.folder, ORDER), plan.storage_options):
@@ -245,11 +250,11 @@ def _make(plan: Plan, source: Store, session: str, run: Run, verify: bool) -> No
     fs.write_atomic(fs.join(plan.folder, DONE), b"", plan.storage_options)
 
 
-def _sizes(shards: Sequence[Shard]) -> list[int]:
+def _sizes(shards: Sequence[TargetFile]) -> list[int]:
     return [shard.stop - shard.start for shard in shards]
 
 
-def _do(plan: Plan, step: str, sizes: Sequence[int], session: str, run: Run) -> None:
+def _do(plan: ConversionPlan, step: str, sizes: Sequence[int], session: str, run: Run) -> None:
     """Execute the remaining tasks of a step; ``sizes`` are the records of each task."""
     there = set(fs.ls(plan.folder, plan.storage_options))
     tasks = [Task(plan, step, i, session, n_records) for i, n_records in enumerate(sizes)]
@@ -257,7 +262,7 @@ def _do(plan: Plan, step: str, sizes: Sequence[int], session: str, run: Run) -> 
         pass
 
 
-def _write_order(plan: Plan, n_runs: int) -> None:
+def _write_order(plan: ConversionPlan, n_runs: int) -> None:
     options = plan.storage_options
     labels: npt.NDArray[np.int32] | None = None
     if plan.needs_labels:
@@ -272,7 +277,7 @@ def _write_order(plan: Plan, n_runs: int) -> None:
     write_arrays(fs.join(plan.folder, ORDER), [order], options)
 
 
-def _write_mean(plan: Plan, source: Store) -> None:
+def _write_mean(plan: ConversionPlan, source: Store) -> None:
     """Write the mean record of the first part, from the sums of its shards."""
     options = plan.storage_options
     field = source.schema.get("data") or source.schema["pixel"]
@@ -287,7 +292,7 @@ def _write_mean(plan: Plan, source: Store) -> None:
     )
 
 
-def _move(plan: Plan) -> None:
+def _move(plan: ConversionPlan) -> None:
     """Move the results to their URLs. Missing ones were moved before."""
     options = plan.storage_options
     moves = [(staged_url(plan, i), shard.url) for i, shard in enumerate(plan.shards)]

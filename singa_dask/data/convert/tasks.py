@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.convert.plan import Plan
+from singa_dask.data.convert.plan import ConversionPlan
 from singa_dask.data.stores.block_sizes import Rechunker, rows_per_block
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.data.stores.manifest_writer import forget_manifest, write_manifest
@@ -38,7 +38,7 @@ class Task:
 
     Attributes
     ----------
-    plan : Plan
+    plan : ConversionPlan
     step : str
         "labels": gather the labels of a run of source blocks; "scatter": sort the records of a run into buckets;
         "shard": write a shard; "verify": read a shard and compare it; "manifest": write the manifest of a shard.
@@ -50,7 +50,7 @@ class Task:
         Number of records that the task reads; 0 if unknown.
     """
 
-    plan: Plan
+    plan: ConversionPlan
     step: str
     index: int
     session: str
@@ -190,7 +190,7 @@ def verify(task: Task) -> None:
         raise
 
 
-def _as_written(plan: Plan) -> dict[str, Any]:
+def _as_written(plan: ConversionPlan) -> dict[str, Any]:
     """Return the options to open a shard. Text files do not contain whether lines begin with a label."""
     if plan.request.backend not in ("csv", "textfile"):
         return {}
@@ -302,7 +302,7 @@ def _summed(rows: Rechunker, sums: list[npt.NDArray[Any]]) -> Iterator[Arrays]:
 # -- files of the plan's directory -------------------------------------------------------------------------
 
 
-def staged_url(plan: Plan, index: int) -> str:
+def staged_url(plan: ConversionPlan, index: int) -> str:
     """Return the temporary URL of a shard, in the plan's directory."""
     name = plan.shards[index].url.rpartition("/")[2]
     return fs.join(plan.folder, f"{index:05d}-{name}")

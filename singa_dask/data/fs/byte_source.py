@@ -60,7 +60,7 @@ class Range(NamedTuple):
     length: int
 
 
-class Memory:
+class BytesInMemory:
     """Bytes in memory that came from a URL."""
 
     is_local = True
@@ -124,7 +124,7 @@ def open_bytes(url: str, storage_options: files.Options = None) -> Bytes:
     if bytes(reader.read(0, min(2, reader.size))) != GZIP_MAGIC:
         return reader
     try:
-        return Memory(url, gunzip(reader, limit_of(storage_options)))
+        return BytesInMemory(url, gunzip(reader, limit_of(storage_options)))
     finally:
         reader.close()
 

@@ -1,12 +1,22 @@
-"""Cache of remote data on a local disk: one file per entry, shared by the processes of a host."""
+"""Cache of remote data on a local disk: one file per entry, shared by the processes of a host.
+
+In its directory ``singa-dask-cache`` marks it as ours; ``entries/`` holds the entries, each followed by a seal;
+``tmp/`` holds entries being written, which have their full length from the beginning; ``locks/`` holds 256 empty lock
+files, chosen by the first byte of the key; ``pins/`` holds a locked file for each entry that is open as a file;
+``usage`` holds the total number of bytes.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import logging
 import mmap
 import os
+import re
+import secrets
+import struct
 import threading
 import time
 import weakref
@@ -14,15 +24,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
-from singa_dask.data.fs.cache_folder import SEAL, CachedFile, CacheFolder, is_whole, seal_of
 from singa_dask.data.fs.checksum import checksum_of
-from singa_dask.data.fs.mapped_file import map_file
+from singa_dask.data.fs.locks import delete_unlocked, network_filesystem, try_lock, wait_for_lock
+from singa_dask.data.fs.mapped_file import map_file, note_read
 from singa_dask.errors import DataError
 
 LOG = logging.getLogger(__name__)
 
 DEFAULT_LIMIT_GB = 20.0
-# seconds for which a block that another process fetches is waited for
+# seconds for which a block that another process fetches is waited for, or the lock of the whole cache
 WAIT_S = 10.0
 # seconds without progress after which another process that fetches a file is no longer waited for
 STALL_S = 120.0
@@ -31,16 +41,22 @@ RETRY_S = 60.0
 # maximum number of maps, beyond which entries of up to MAX_COPY_BYTES are copied
 MAX_MAPS = 256
 MAX_COPY_BYTES = 1 << 26
+MARKER = "singa-dask-cache"
+MAGIC = b"SDCACHE1"
+# magic, key, bytes, crc32c
+SEAL = struct.Struct("<8s32sQI12x")
+KEY = re.compile(r"[0-9a-f]{64}")
+LEFTOVER = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}\.tmp")
+PIN = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}\.pin")
+COUNTER = struct.Struct("<Q")
+# eviction frees at least this fraction of the limit: 1 / SLACK
+SLACK = 16
+PIECE_BYTES = 1 << 24
 
 
 def key_of(*parts: Any) -> str:
     """Return the key of an entry described by these parts: 64 hexadecimal digits."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
-def default_folder() -> str:
-    """Return the default directory of the cache."""
-    return os.environ.get("SINGA_DASK_CACHE") or os.path.join("~", ".cache", "singa-dask")
 
 
 _OPEN: dict[tuple[str, int], Cache] = {}
@@ -62,9 +78,10 @@ def open_cache(settings: Mapping[str, Any] | None = None) -> Cache:
     DataError
         The directory cannot be used.
     """
-    given = settings or {}
-    folder = os.path.abspath(os.path.expanduser(given.get("dir") or default_folder()))
-    limit = int(given.get("limit_gb", DEFAULT_LIMIT_GB) * 1e9)
+    options = settings or {}
+    default = os.environ.get("SINGA_DASK_CACHE") or os.path.join("~", ".cache", "singa-dask")
+    folder = os.path.abspath(os.path.expanduser(options.get("dir") or default))
+    limit = int(options.get("limit_gb", DEFAULT_LIMIT_GB) * 1e9)
     with _OPENING:  # files of a store are opened in several threads
         if (folder, limit) not in _OPEN:
             _OPEN[folder, limit] = Cache(Path(folder), limit)
@@ -101,7 +118,15 @@ class Cache:
         self._pausing = threading.Lock()
         # key -> inode of the file whose checksum was verified
         self._whole: dict[str, int] = {}
-        self._folder = CacheFolder(folder, limit_bytes)
+        try:
+            self._claim()
+            with self._usage() as usage:
+                if usage is not None:
+                    self._delete_leftovers("tmp", LEFTOVER)
+                    _set_count(usage, sum(size for _, size, _ in self._entries()))
+        except OSError as error:
+            text = f"{folder}: cannot be used as a cache: {error.strerror or error}."
+            raise DataError(f"{text} Set cache.dir or SINGA_DASK_CACHE to a writable directory.") from error
 
     # -- reading ------------------------------------------------------------------------------------
 
@@ -122,18 +147,18 @@ class Cache:
             The entry exceeds the limit of the cache.
         """
         self.check_fits(length)
-        found = self.find(key)
-        if found is None:
-            with self._lock(key, WAIT_S) as locked:
-                found = self.find(key, warn=False)
-                if found is None:
+        entry = self.find(key)
+        if entry is None:
+            with self._try_lock(key) as locked:
+                entry = self.find(key, warn=False)
+                if entry is None:
                     self.misses += 1
                     data = fetch()
                     if locked:
                         self.keep(key, data)
                     return memoryview(data)
         self.hits += 1
-        return found
+        return entry
 
     def file(self, key: str, length: int, chunks: Callable[[], Iterable[bytes]]) -> CachedFile:
         """Return an entry as an open file, for readers that need one. It is not evicted until it is closed.
@@ -149,8 +174,8 @@ class Cache:
         self.check_fits(length)
         pin: CachedFile | None = None
         try:
-            pin = self._folder.pin(key)
-            with self._folder.lock(key, STALL_S) as locked:
+            pin = self._pin(key)
+            with self._lock(key, STALL_S) as locked:
                 if self.find(key) is not None:
                     self.hits += 1
                 else:
@@ -179,18 +204,20 @@ class Cache:
 
     def find(self, key: str, warn: bool = True) -> memoryview | None:
         """Return an entry as a view of a memory map (a copy if too many are open); None if missing or damaged."""
-        path = self._folder.entry(key)
+        path = self._entry(key)
         try:
             with path.open("rb", buffering=0) as file:
                 status = os.fstat(file.fileno())
                 inode = status.st_ino
                 is_copied = len(_MAPS) >= MAX_MAPS and status.st_size <= MAX_COPY_BYTES
-                data = memoryview(file.read()) if is_copied else _mapped(file)
+                data = memoryview(file.read() if is_copied else map_file(file))
+                if not is_copied:
+                    _MAPS.add(cast(mmap.mmap, data.obj))
         except FileNotFoundError:
             return None
         except (OSError, ValueError):
             data, inode = memoryview(b""), -1
-        if self._whole.get(key) != inode and not is_whole(key, data):
+        if self._whole.get(key) != inode and not _is_whole(key, data):
             if warn:
                 LOG.warning("%s: damaged, will be fetched again.", path)
             return None
@@ -201,7 +228,7 @@ class Cache:
 
     def holds(self, key: str) -> bool:
         """Return whether there is an entry; it may still be damaged."""
-        return self._folder.entry(key).exists()
+        return self._entry(key).exists()
 
     # -- writing ------------------------------------------------------------------------------------
 
@@ -232,7 +259,7 @@ class Cache:
                 self._is_warned = False
 
     def _write(self, key: str, length: int, chunks: Iterable[bytes | memoryview]) -> None:
-        path, file = self._folder.entry(key), self._folder.reserve(key, length + SEAL.size)
+        path, file = self._entry(key), self._reserve(key, length + SEAL.size)
         try:
             with file:
                 crc = n = 0
@@ -241,30 +268,201 @@ class Cache:
                     crc, n = checksum_of(chunk, crc), n + len(chunk)
                 if n != length:
                     raise DataError(f"{path}: fetched {n} bytes, expected {length}.")
-                file.write(seal_of(key, length, crc))
+                file.write(SEAL.pack(MAGIC, bytes.fromhex(key), length, crc))
                 file.flush()
                 path.parent.mkdir(exist_ok=True)
                 os.replace(file.name, path)
         except BaseException:
             Path(file.name).unlink(missing_ok=True)
-            self._folder.release(length + SEAL.size)
+            self._release(length + SEAL.size)
             raise
+
+    # -- the directory -----------------------------------------------------------------------------
+
+    def _claim(self) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if kind := network_filesystem(self.folder):
+            raise DataError(
+                f"{self.folder}: cannot be used as a cache: it is on a network file system ({kind}). Hosts would "
+                "delete files that others read from, and a cache there is hardly faster. Set cache.dir or "
+                "SINGA_DASK_CACHE to a directory on a local disk."
+            )
+        names = os.listdir(self.folder)
+        if MARKER not in names and names:
+            text = f"{self.folder}: not a cache of singa-dask: it holds {min(names)}, but no {MARKER}."
+            raise DataError(f"{text} Set cache.dir to an empty or a new directory.")
+        # the marker is created first, so that a process that sees the other entries sees it too
+        (self.folder / MARKER).touch()
+        for name in ("entries", "locks", "pins", "tmp"):
+            (self.folder / name).mkdir(exist_ok=True)
+
+    def _entry(self, key: str) -> Path:
+        """Return the file of an entry."""
+        return self.folder / "entries" / key[:2] / key
+
+    def _reserve(self, key: str, size: int) -> IO[bytes]:
+        """Make room and return a locked temporary file. A temporary file without a lock was left by a dead process."""
+        with self._locked_usage() as usage:
+            held = _count(usage)
+            if held + size > self.limit_bytes:
+                held = self._evict(self.limit_bytes - max(size, self.limit_bytes // SLACK))
+            if held + size > self.limit_bytes:
+                raise OSError(errno.ENOSPC, f"{held} bytes are in use and cannot be evicted")
+            file = (self.folder / "tmp" / f"{key}.{secrets.token_hex(8)}.tmp").open("xb")
+            try_lock(file)
+            # who counts the files counts it in full
+            file.truncate(size)
+            _set_count(usage, held + size)
+        return file
+
+    def _release(self, size: int) -> None:
+        """Give back what was reserved for an entry that was not written."""
+        with self._usage() as usage:
+            if usage is not None:
+                _set_count(usage, max(0, _count(usage) - size))
+
+    def _evict(self, target: int) -> int:
+        """Delete the oldest entries down to ``target`` bytes; return the bytes left.
+
+        Entries that are open as files stay. Existing maps of others remain valid.
+        """
+        self._delete_leftovers("tmp", LEFTOVER)
+        pinned = {path.name[:64] for path in self._delete_leftovers("pins", PIN)}
+        entries = sorted(self._entries(), key=lambda entry: entry[2])
+        held = sum(size for _, size, _ in entries)
+        for path, size, _ in entries:
+            if held <= target:
+                break
+            if path.parent.name != "tmp" and path.name not in pinned and _is_sealed(path):
+                path.unlink(missing_ok=True)
+                held -= size
+        return held
+
+    def _entries(self) -> Iterator[tuple[Path, int, int]]:
+        """Yield path, size in bytes and time of last use of the files with names of entries."""
+        for name, pattern in (("entries", KEY), ("tmp", LEFTOVER)):
+            for folder, _, files in os.walk(self.folder / name):
+                for file in filter(pattern.fullmatch, files):
+                    path = Path(folder, file)
+                    with contextlib.suppress(FileNotFoundError):
+                        status = path.stat()
+                        yield path, status.st_size, status.st_mtime_ns
+
+    def _pin(self, key: str) -> CachedFile:
+        """Keep an entry, which may be missing yet, from being evicted until the returned file is closed.
+
+        Raises
+        ------
+        OSError
+            The directory cannot be written.
+        """
+        with self._locked_usage():
+            pin = (self.folder / "pins" / f"{key}.{secrets.token_hex(8)}.pin").open("xb")
+            try_lock(pin)
+        return CachedFile(self._entry(key), pin)
+
+    def _delete_leftovers(self, folder: str, pattern: re.Pattern[str]) -> list[Path]:
+        """Delete the files of dead processes; return those of living ones."""
+        return delete_unlocked(path for path in (self.folder / folder).iterdir() if pattern.fullmatch(path.name))
 
     # -- locks --------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _lock(self, key: str, wait_s: float) -> Iterator[bool]:
-        """Hold the lock of a key; yields False if it could not be acquired in time."""
+        """Hold the lock of a key; yields False if the one that holds it made no progress for ``wait_s`` seconds.
+
+        Raises
+        ------
+        OSError
+            The directory is gone, or cannot be written.
+        """
+        with (self.folder / "locks" / key[:2]).open("ab") as file:
+            yield wait_for_lock(file, wait_s, lambda: self._progress(key[:2]))
+
+    def _progress(self, prefix: str) -> list[tuple[str, int]]:
+        """Return names and times of the last write of files that are being written, by the first byte of their keys."""
+        found = []
+        for path in (self.folder / "tmp").glob(f"{prefix}*"):
+            with contextlib.suppress(FileNotFoundError):
+                found.append((path.name, path.stat().st_mtime_ns))
+        return found
+
+    @contextlib.contextmanager
+    def _usage(self) -> Iterator[IO[bytes] | None]:
+        """Hold the lock of the whole cache; yields the usage file, or None if it could not be locked in time."""
+        descriptor = os.open(self.folder / "usage", os.O_RDWR | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "r+b", buffering=0) as file:
+            yield file if wait_for_lock(file, WAIT_S) else None
+
+    @contextlib.contextmanager
+    def _locked_usage(self) -> Iterator[IO[bytes]]:
+        with self._usage() as usage:
+            if usage is None:
+                raise OSError(errno.EBUSY, f"locked for more than {WAIT_S:g} s")
+            yield usage
+
+    @contextlib.contextmanager
+    def _try_lock(self, key: str) -> Iterator[bool]:
+        """Hold the lock of a key; yields False if it could not be acquired in time, or the disk has failed."""
         with contextlib.ExitStack() as held:
             try:
-                locked = held.enter_context(self._folder.lock(key, wait_s))
+                locked = held.enter_context(self._lock(key, WAIT_S))
             except OSError as error:
                 self._give_up(error)
                 locked = False
             yield locked
 
 
-def _mapped(file: IO[bytes]) -> memoryview:
-    data = map_file(file)
-    _MAPS.add(cast(mmap.mmap, data.obj))
-    return data
+class CachedFile:
+    """An entry that is open as a file. Its bytes are followed by the seal of the cache.
+
+    Attributes
+    ----------
+    path : Path
+        Is not evicted until the file is closed.
+    """
+
+    def __init__(self, path: Path, pin: IO[bytes]) -> None:
+        self.path, self._pin, self._process = path, pin, os.getpid()
+
+    def close(self) -> None:
+        """Allow that the entry is evicted. In a forked child the file of the parent stays open."""
+        if self._process == os.getpid():
+            Path(self._pin.name).unlink(missing_ok=True)
+        self._pin.close()
+
+
+def _count(usage: IO[bytes]) -> int:
+    data = os.pread(usage.fileno(), COUNTER.size, 0)
+    return int(COUNTER.unpack(data)[0]) if len(data) == COUNTER.size else 0
+
+
+def _set_count(usage: IO[bytes], held: int) -> None:
+    os.pwrite(usage.fileno(), COUNTER.pack(held), 0)
+
+
+def _is_sealed(path: Path) -> bool:
+    """Return whether a file ends with a seal of its name: only such files are deleted."""
+    try:
+        with path.open("rb") as file:
+            n = file.seek(0, os.SEEK_END) - SEAL.size
+            seal = os.pread(file.fileno(), SEAL.size, max(n, 0))
+    except OSError:
+        return False
+    return n >= 0 and SEAL.unpack(seal)[:3] == (MAGIC, bytes.fromhex(path.name), n)
+
+
+def _is_whole(key: str, data: memoryview) -> bool:
+    """Return whether the bytes of a file match its seal."""
+    n = len(data) - SEAL.size
+    if n < 0:
+        return False
+    magic, name, length, crc = SEAL.unpack(data[n:])
+    if (magic, name, length) != (MAGIC, bytes.fromhex(key), n):
+        return False
+    actual = 0
+    for start in range(0, n, PIECE_BYTES):
+        piece = data[start : min(start + PIECE_BYTES, n)]
+        actual = checksum_of(piece, actual)
+        note_read(len(piece))
+    return bool(actual == crc)

@@ -7,6 +7,8 @@ by block, as they are decompressed block by block.
 
 from __future__ import annotations
 
+import gzip
+import io
 import tempfile
 import threading
 import weakref
@@ -17,6 +19,7 @@ from typing import Protocol
 
 from singa_dask.data.fs import files
 from singa_dask.data.fs.mapped_file import map_file
+from singa_dask.data.fs.range_file import RangeFile
 from singa_dask.errors import DataError
 
 DEFAULT_LIMIT_MB = 8192
@@ -25,8 +28,6 @@ IN_MEMORY_BYTES = 1 << 28
 READ_BYTES = 1 << 22
 PIECE_BYTES = 1 << 18
 CHUNK_BYTES = 1 << 20
-# zlib: a gzip header, and the largest window
-GZIP_WINDOW = 31
 
 
 class _Source(Protocol):
@@ -90,14 +91,11 @@ def gunzip(source: _Source, limit: int) -> memoryview:
     """
     data = _Held()
     chunks = _inflate(source)
-    try:
-        for chunk in chunks:
-            has_room = _add(data, chunk)
-            check_decompressed(source.url, len(data), limit)
-            if not has_room:
-                return _to_file(source.url, data, chunks, limit)
-    except (EOFError, zlib.error) as error:
-        raise DataError(f"{source.url}: a damaged gzip file: {error}.") from error
+    for chunk in chunks:
+        has_room = _add(data, chunk)
+        check_decompressed(source.url, len(data), limit)
+        if not has_room:
+            return _to_file(source.url, data, chunks, limit)
     return memoryview(data).toreadonly()
 
 
@@ -132,29 +130,12 @@ def _to_file(url: str, begin: bytearray, chunks: Iterator[bytes], limit: int) ->
 
 def _inflate(source: _Source) -> Iterator[bytes]:
     """Yield the decompressed bytes of all members of a gzip file, at most `CHUNK_BYTES` at a time."""
-    member, is_within = zlib.decompressobj(GZIP_WINDOW), False
-    for piece in _pieces(source):
-        rest = piece
-        while rest:
-            if not is_within:
-                # members may be followed by zeros
-                rest = rest.lstrip(b"\0")
-            if rest:
-                yield member.decompress(rest, CHUNK_BYTES)
-                is_within = not member.eof
-                rest = member.unconsumed_tail if is_within else member.unused_data
-                if not is_within:
-                    member = zlib.decompressobj(GZIP_WINDOW)
-    if is_within:
-        raise EOFError("it ends within the compressed data")
-
-
-def _pieces(source: _Source) -> Iterator[bytes]:
-    """Yield a file in pieces that are small enough to be copied often."""
-    for offset in range(0, source.size, READ_BYTES):
-        data = source.read(offset, min(READ_BYTES, source.size - offset))
-        for start in range(0, len(data), PIECE_BYTES):
-            yield bytes(data[start : start + PIECE_BYTES])
+    try:
+        with gzip.GzipFile(fileobj=io.BufferedReader(RangeFile(source), READ_BYTES)) as file:
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{source.url}: a damaged gzip file: {error}.") from error
 
 
 def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, limit: int) -> bytearray:

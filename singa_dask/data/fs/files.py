@@ -20,7 +20,7 @@ from typing import IO, Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from singa_dask.data.fs import hdfs_clients, host_files
+from singa_dask.data.fs import hdfs, host_files
 from singa_dask.data.fs.hdfs import HdfsFileSystem
 from singa_dask.errors import DataError, MissingPackageError
 from singa_dask.redaction import reveal
@@ -88,7 +88,7 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
     url : str
         A path, or ``protocol://...``.
     storage_options : mapping, optional
-        Passed to the filesystem. For HDFS see `hdfs_clients.connect`.
+        Passed to the filesystem. For HDFS see `hdfs.connect`.
 
     Raises
     ------
@@ -100,11 +100,19 @@ def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
         options.pop(ours, None)
     with errors_name(url):
         options = reveal(options, url)
-        if url.startswith(hdfs_clients.SCHEMES):
-            return hdfs_clients.connect(url, options)
+        if url.startswith(hdfs.SCHEMES):
+            return hdfs.connect(url, options)
         filesystem, path = fsspec.core.url_to_fs(url, **options)
-        hdfs_clients.set_timeout(filesystem)
+        hdfs.set_timeout(filesystem)
     return filesystem, path
+
+
+@contextlib.contextmanager
+def _resolved(url: str, storage_options: Options) -> Iterator[tuple[Any, str]]:
+    """Yield what `resolve` returns; errors in the ``with`` block name the URL."""
+    filesystem, path = resolve(url, storage_options)
+    with errors_name(url):
+        yield filesystem, path
 
 
 def local_path(url: str) -> Path | None:
@@ -127,29 +135,25 @@ def join(url: str, *parts: str) -> str:
 
 def exists(url: str, storage_options: Options = None) -> bool:
     """Return whether a file or directory exists."""
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
+    with _resolved(url, storage_options) as (filesystem, path):
         return bool(filesystem.exists(path))
 
 
 def is_dir(url: str, storage_options: Options = None) -> bool:
     """Return whether a URL is an existing directory."""
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
+    with _resolved(url, storage_options) as (filesystem, path):
         return bool(filesystem.isdir(path))
 
 
 def size(url: str, storage_options: Options = None) -> int:
     """Return the length of a file in bytes."""
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
+    with _resolved(url, storage_options) as (filesystem, path):
         return int(filesystem.size(path))
 
 
 def look(url: str, storage_options: Options = None) -> tuple[bool, int] | None:
     """Return whether a URL is a directory, and its length in bytes, by one request; None if there is nothing."""
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
+    with _resolved(url, storage_options) as (filesystem, path):
         try:
             info = filesystem.info(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -159,22 +163,20 @@ def look(url: str, storage_options: Options = None) -> tuple[bool, int] | None:
 
 def ls(url: str, storage_options: Options = None) -> list[str]:
     """Return the sorted names (last part of the path) of the entries of a directory."""
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
+    with _resolved(url, storage_options) as (filesystem, path):
         return sorted(posixpath.basename(str(name).rstrip("/")) for name in filesystem.ls(path, detail=False))
 
 
 def entries(url: str, storage_options: Options = None) -> list[tuple[str, bool, int]]:
     """Return name, whether it is a directory, and length in bytes of each entry of a directory, sorted by name."""
-    filesystem, path = resolve(url, storage_options)
-    found = []
-    with errors_name(url):
+    members = []
+    with _resolved(url, storage_options) as (filesystem, path):
         for info in filesystem.ls(path, detail=True):
             name, is_folder, n_bytes = str(info["name"]).rstrip("/"), info["type"] == "directory", info.get("size")
             if info["type"] not in ("directory", "file"):  # a link
                 is_folder, n_bytes = filesystem.isdir(name), filesystem.size(name)
-            found.append((posixpath.basename(name), is_folder, int(n_bytes or 0)))
-    return sorted(found)
+            members.append((posixpath.basename(name), is_folder, int(n_bytes or 0)))
+    return sorted(members)
 
 
 def get_block_locations(
@@ -194,12 +196,10 @@ def get_block_locations(
         ``hosts`` (list of str), ``offset`` and ``length`` of each block that overlaps the range. Empty if the
         filesystem does not know locations.
     """
-    filesystem, path = resolve(url, storage_options)
-    if not hasattr(filesystem, "get_block_locations"):
-        return []
-    with errors_name(url):
-        found: list[dict[str, Any]] = filesystem.get_block_locations(path, start, length)
-    return found
+    with _resolved(url, storage_options) as (filesystem, path):
+        if not hasattr(filesystem, "get_block_locations"):
+            return []
+        return list(filesystem.get_block_locations(path, start, length))
 
 
 def has_locations(url: str, storage_options: Options = None) -> bool:
@@ -209,15 +209,13 @@ def has_locations(url: str, storage_options: Options = None) -> bool:
 
 def makedirs(url: str, storage_options: Options = None) -> None:
     """Create a directory and its parents, unless they exist."""
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
+    with _resolved(url, storage_options) as (filesystem, path):
         filesystem.makedirs(path, exist_ok=True)
 
 
 def remove_tree(url: str, storage_options: Options = None) -> None:
     """Delete a file, or a directory with its content. A missing one is ignored."""
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
+    with _resolved(url, storage_options) as (filesystem, path):
         if filesystem.exists(path):
             filesystem.rm(path, recursive=True)
 
@@ -231,21 +229,20 @@ def move(source: str, target: str, storage_options: Options = None) -> None:
     here, there = local_path(source), local_path(target)
     filesystem, path = resolve(target, storage_options)
     with errors_name(target):
-        filesystem.makedirs(hdfs_clients.parent(filesystem, path), exist_ok=True)
+        filesystem.makedirs(hdfs.parent(filesystem, path), exist_ok=True)
         if here and there:
             _rename_durably(here, there)
         else:
-            hdfs_clients.rename(filesystem, resolve(source, storage_options)[1], path)
+            hdfs.rename(filesystem, resolve(source, storage_options)[1], path)
 
 
 def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]:
     """Open a file, to be used in a ``with`` statement. Parents of a file to be written are created."""
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
+    with _resolved(url, storage_options) as (filesystem, path):
         if "r" not in mode:
-            filesystem.makedirs(hdfs_clients.parent(filesystem, path), exist_ok=True)
+            filesystem.makedirs(hdfs.parent(filesystem, path), exist_ok=True)
         file: IO[Any] = filesystem.open(path, mode)
-    return file
+        return file
 
 
 def create(url: str, data: bytes, storage_options: Options = None) -> bool:
@@ -253,9 +250,8 @@ def create(url: str, data: bytes, storage_options: Options = None) -> bool:
 
     Of a filesystem without files that are created exclusively, the one that looks last finds out.
     """
-    filesystem, path = resolve(url, storage_options)
-    with errors_name(url):
-        filesystem.makedirs(hdfs_clients.parent(filesystem, path), exist_ok=True)
+    with _resolved(url, storage_options) as (filesystem, path):
+        filesystem.makedirs(hdfs.parent(filesystem, path), exist_ok=True)
         try:
             with filesystem.open(path, "xb") as file:
                 file.write(data)
@@ -297,7 +293,7 @@ def staged(url: str, storage_options: Options = None) -> Iterator[Path]:
     filesystem, path = resolve(url, storage_options)
     if not isinstance(filesystem, HdfsFileSystem):  # it creates them when it writes
         with errors_name(url):
-            filesystem.makedirs(hdfs_clients.parent(filesystem, path), exist_ok=True)
+            filesystem.makedirs(hdfs.parent(filesystem, path), exist_ok=True)
     folder = target.parent if target else Path(tempfile.gettempdir())
     # identifies the target and the host
     prefix = f".{posixpath.basename(path)}.{hashlib.sha256(f'{socket.gethostname()} {path}'.encode()).hexdigest()[:8]}"
@@ -338,10 +334,10 @@ def _upload(filesystem: Any, source: Path, path: str) -> None:
         # is atomic, and written again where DataNodes or NameNodes fail
         filesystem.put_file(str(source), path)
         return
-    temporary = posixpath.join(hdfs_clients.parent(filesystem, path), source.name)
+    temporary = posixpath.join(hdfs.parent(filesystem, path), source.name)
     try:
         filesystem.put_file(str(source), temporary)
-        hdfs_clients.rename(filesystem, temporary, path)
+        hdfs.rename(filesystem, temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             filesystem.rm(temporary)

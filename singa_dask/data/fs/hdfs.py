@@ -1,13 +1,15 @@
-"""HdfsFileSystem: an fsspec filesystem on top of hdfs-native, which `Connection` makes safe.
+"""Filesystems of ``hdfs://`` URLs: ours on hdfs-native, or another selected by ``storage_options: {client: ...}``.
 
-Pickled filesystems open their own client, reads stay within the file, and whole files are written atomically: from the
-start again if a DataNode fails.
+`HdfsFileSystem` is an fsspec filesystem on an `HdfsConnection`. Pickled filesystems open their own client, reads stay
+within the file, and whole files are written atomically: from the start again if a DataNode fails. What fsspec's
+filesystem on WebHDFS lacks is here, too: files in the root, renames that replace a file, and timeouts.
 """
 
 from __future__ import annotations
 
-import datetime
 import errno
+import functools
+import importlib
 import io
 import itertools
 import logging
@@ -15,27 +17,27 @@ import posixpath
 import re
 import secrets
 import time
-from collections.abc import Callable
-from typing import IO, Any, TypeVar
+import urllib.parse
+from collections.abc import Mapping
+from typing import IO, Any
 
+import fsspec
 import hdfs_native
-from fsspec import AbstractFileSystem
+from fsspec.implementations.arrow import HadoopFileSystem
 
-from singa_dask.data.fs import hdfs_blocks
 from singa_dask.data.fs.hdfs_connection import (
-    IO_DEADLINE_S,
-    WRITE_IDLE_S,
-    Connection,
+    HdfsConnection,
+    block_locations,
     connection,
     patiently,
     repeated,
+    user_name,
+    web_addresses,
     with_errno,
 )
 from singa_dask.data.fs.range_file import RangeFile
 
-Result = TypeVar("Result")
-
-log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 CHUNK_BYTES = 4 << 20
 # From this attempt on a file is one block if it is not longer than this: each block may meet the DataNode that fails.
 ONE_BLOCK_FROM, MAX_BLOCK_BYTES = 2, 1 << 30
@@ -43,6 +45,17 @@ ONE_BLOCK_FROM, MAX_BLOCK_BYTES = 2, 1 << 30
 BLOCK_MULTIPLE = 1 << 20
 # Delays before a read is repeated.
 BACK_OFF_S = (0.1, 0.4, 1.6)
+SCHEMES = ("hdfs://", "viewfs://")
+# seconds to connect, and without data
+TIMEOUT_S = (10.0, 60.0)
+# what must be installed for each client
+CLIENTS = {
+    "native": "hdfs-native",
+    "pyarrow": "a Java machine (JAVA_HOME), Hadoop's libhdfs.so (ARROW_LIBHDFS_DIR) and CLASSPATH",
+    "webhdfs": "requests (pip install requests)",
+    "hdfs3": "hdfs3 and libhdfs3, which are unmaintained: hdfs3 0.3.1 does not import on Python 3.10 and later. "
+    "Leave the option out to use hdfs-native",
+}
 
 
 class HdfsReader:
@@ -54,10 +67,8 @@ class HdfsReader:
 
     Parameters
     ----------
-    connection : Connection
+    connection : HdfsConnection
     path : str
-    deadline_s : float
-        Of the NameNode.
 
     Attributes
     ----------
@@ -65,8 +76,8 @@ class HdfsReader:
         Bytes.
     """
 
-    def __init__(self, connection: Connection, path: str, deadline_s: float) -> None:
-        self._connection, self._path, self._deadline_s = connection, path, deadline_s
+    def __init__(self, connection: HdfsConnection, path: str) -> None:
+        self._connection, self._path = connection, path
         self.size = self._modified = -1
         # the client's reader, and how long it waits for a DataNode
         self._opened: tuple[hdfs_native.FileReader, float] | None = None
@@ -76,16 +87,17 @@ class HdfsReader:
         opened = self._opened
         if opened is not None and opened[1] == idle_s:
             return opened[0]
-        modified, reader = self._connection.ask(self._path, self._ask_for_file, self._deadline_s, idle_s=idle_s)
+        modified, reader = self._connection.ask(
+            self._path,
+            lambda client: (client.get_file_info(self._path).modification_time, client.read(self._path)),
+            idle_s,
+        )
         if self.size >= 0 and (self.size, self._modified) != (len(reader), modified):
             text = f"{self._connection.root}{self._path}: the file was replaced while it was read."
             raise with_errno(OSError, errno.ESTALE, text)
         self.size, self._modified = len(reader), modified
         self._opened = reader, idle_s
         return reader
-
-    def _ask_for_file(self, client: hdfs_native.Client) -> tuple[int, hdfs_native.FileReader]:
-        return client.get_file_info(self._path).modification_time, client.read(self._path)
 
     def read(self, offset: int, length: int) -> bytes:
         """Return ``length`` bytes from ``offset`` on, fewer at the end of the file.
@@ -106,9 +118,7 @@ class HdfsReader:
         reader = self._open(idle_s)
         began = time.monotonic()
         try:
-            data = self._connection.guarded(
-                self._path, offset, IO_DEADLINE_S, lambda: reader.read_range(offset, length)
-            )
+            data = self._connection.guarded(self._path, offset, lambda: reader.read_range(offset, length))
         except OSError:
             self._opened = None
             raise
@@ -117,7 +127,7 @@ class HdfsReader:
         return data
 
 
-class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
+class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     """A filesystem on HDFS, accessed by hdfs-native.
 
     Parameters
@@ -168,31 +178,21 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
             )
         self.root = f"{scheme}://{netloc}"
         self.deadline_s = float(deadline_s)
-        self._netloc, self._http, self._config_dir = netloc, http, config_dir
+        self._http, self._config_dir = http, config_dir
         self._config = {name: str(value) for name, value in config.items()}
         self._kerberos = {
             "kerberos_principal": kerberos_principal,
             "kerberos_keytab": kerberos_keytab,
             "kerberos_cache": kerberos_cache,
         }
-        self._own: Connection | None = None
+        self._own: HdfsConnection | None = None
 
     @property
-    def _connection(self) -> Connection:
+    def _connection(self) -> HdfsConnection:
         """The connection of this process."""
         if self._own is None:
-            self._own = connection(self.root, self._netloc, self._config, self._config_dir, self._kerberos)
+            self._own = connection(self.root, self._config, self._config_dir, self._kerberos, self.deadline_s)
         return self._own
-
-    def ask(
-        self,
-        path: str,
-        function: Callable[[hdfs_native.Client], Result],
-        idle_s: float = WRITE_IDLE_S,
-        repeatable: bool = True,
-    ) -> Result:
-        """Call the NameNode about a path, with the deadline; see `Connection.ask`."""
-        return self._connection.ask(path, function, self.deadline_s, idle_s, repeatable)
 
     # -- fsspec ---------------------------------------------------------------------------------------
 
@@ -208,15 +208,12 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         path = self._strip_protocol(path)
-        return _entry(self.ask(path, lambda client: client.get_file_info(path)))
+        return _entry(self._connection.ask(path, lambda client: client.get_file_info(path)))
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         path = self._strip_protocol(path)
-        found = self.ask(path, lambda client: list(client.list_status(path)))
-        return [_entry(each) if detail else each.path for each in found]
-
-    def modified(self, path: str) -> datetime.datetime:
-        return datetime.datetime.fromtimestamp(self.info(path)["mtime"], datetime.timezone.utc)
+        statuses = self._connection.ask(path, lambda client: list(client.list_status(path)))
+        return [_entry(status) if detail else status.path for status in statuses]
 
     def exists(self, path: str, **_: Any) -> bool:
         # fsspec's version treats every error as "does not exist"
@@ -234,7 +231,7 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
         path = self._strip_protocol(path)
-        self.ask(path, lambda client: client.mkdirs(path, 0o755, create_parents))
+        self._connection.ask(path, lambda client: client.mkdirs(path, 0o755, create_parents))
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         if not exist_ok and self.exists(path):
@@ -244,35 +241,19 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def mv(self, path1: str, path2: str, **_: Any) -> None:
         """Rename; an existing file at ``path2`` is replaced atomically."""
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
-        self.ask(source, lambda client: client.rename(source, target, True), repeatable=False)
+        self._connection.ask(source, lambda client: client.rename(source, target, True), repeatable=False)
 
-    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        for each in path if isinstance(path, list) else [path]:
-            self._delete(each, recursive)
-
-    def rm_file(self, path: str) -> None:
-        self._delete(path, False)
-
-    def rmdir(self, path: str) -> None:
-        self._delete(path, False)
-
-    def _delete(self, path: str, recursive: bool) -> None:
+    def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
         path = self._strip_protocol(path)
-        if not self.ask(path, lambda client: client.delete(path, recursive), repeatable=False):
+        if not self._connection.ask(path, lambda client: client.delete(path, recursive), repeatable=False):
             raise with_errno(FileNotFoundError, errno.ENOENT, f"{self.root}{path}: no such file or directory.")
 
-    def cp_file(self, path1: str, path2: str, **_: Any) -> None:
-        with self.open(path1) as source:
-            self._write_whole(source, path2)
-
     def put_file(self, lpath: str, rpath: str, **_: Any) -> None:
-        """Copy a local file atomically: a reader sees either the old content or the new."""
-        with open(lpath, "rb") as source:
-            self._write_whole(source, rpath)
+        """Copy a local file atomically: a reader sees either the old content or the new.
 
-    def _write_whole(self, source: IO[bytes], path: str) -> None:
-        """Write a file under another name, and rename it; from the start again while DataNodes or NameNodes fail."""
-        target = self._strip_protocol(path)
+        It is written under another name, and renamed; from the start again while DataNodes or NameNodes fail.
+        """
+        target = self._strip_protocol(rpath)
         folder, name = posixpath.split(target)
         attempts, failed = itertools.count(), list[str]()
 
@@ -283,10 +264,11 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
             self.mv(failed[-1], target)
             failed.pop()
 
-        try:
-            patiently(write)
-        finally:
-            self._remove_failed(failed)
+        with open(lpath, "rb") as source:
+            try:
+                patiently(write)
+            finally:
+                self._remove_failed(failed)
 
     def _write_once(self, source: IO[bytes], path: str, attempt: int) -> None:
         block_bytes = None
@@ -306,9 +288,9 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _remove_failed(self, paths: list[str]) -> None:
         for path in paths:
             try:
-                self.ask(path, lambda client, path=path: client.delete(path, False))  # type: ignore[misc]
+                self._connection.ask(path, lambda client, path=path: client.delete(path, False))  # type: ignore[misc]
             except OSError as error:
-                log.warning("%s It is left there.", error)
+                LOG.warning("%s It is left there.", error)
                 # the others would take as long
                 return
 
@@ -319,7 +301,7 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def reader(self, path: str) -> HdfsReader:
         """Open a file for ranged reads."""
-        return HdfsReader(self._connection, self._strip_protocol(path), self.deadline_s)
+        return HdfsReader(self._connection, self._strip_protocol(path))
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
         path = self._strip_protocol(path)
@@ -337,7 +319,7 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
             replication=int(replication) if replication else None,
             block_size=max(block_bytes or 0, int(block_size or 0)) or None,
         )
-        return self.ask(
+        return self._connection.ask(
             path,
             lambda client: client.append(path) if mode == "ab" else client.create(path, options),
             repeatable=mode == "wb",
@@ -345,17 +327,17 @@ class HdfsFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def get_block_locations(self, path: str, start: int = 0, length: int | None = None) -> list[dict[str, Any]]:
         """Return which hosts hold which bytes of a file; see `files.get_block_locations`."""
-        settings = {**hdfs_blocks.hadoop_settings(self._config_dir), **self._config}
-        addresses = [self._http] if self._http else hdfs_blocks.web_addresses(self._netloc, settings)
+        cluster = self._connection
+        addresses = [self._http] if self._http else web_addresses(cluster.netloc, cluster.settings)
         path = self._strip_protocol(path)
         length = self.info(path)["size"] - start if length is None else length
-        return hdfs_blocks.block_locations(addresses, path, start, length, hdfs_blocks.user_name())
+        return block_locations(addresses, path, start, length, user_name())
 
 
 class _Output(io.RawIOBase):
     """A writer as a Python file object."""
 
-    def __init__(self, connection: Connection, path: str, writer: hdfs_native.FileWriter) -> None:
+    def __init__(self, connection: HdfsConnection, path: str, writer: hdfs_native.FileWriter) -> None:
         self._connection, self._path, self._writer, self._at = connection, path, writer, 0
 
     def writable(self) -> bool:
@@ -363,7 +345,7 @@ class _Output(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         view = bytes(data)
-        self._connection.guarded(self._path, self._at, IO_DEADLINE_S, lambda: self._writer.write(view))
+        self._connection.guarded(self._path, self._at, lambda: self._writer.write(view))
         self._at += len(view)
         return len(view)
 
@@ -376,7 +358,7 @@ class _Output(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             try:
-                self._connection.guarded(self._path, self._at, IO_DEADLINE_S, self._writer.close)
+                self._connection.guarded(self._path, self._at, self._writer.close)
             finally:
                 self.abandon()
 
@@ -393,3 +375,117 @@ def _entry(status: Any) -> dict[str, Any]:
         "replication": status.replication,
         "block_size": status.blocksize,
     }
+
+
+# -- other clients ---------------------------------------------------------------------------------------------
+
+
+def connect(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return the filesystem of an ``hdfs://`` or ``viewfs://`` URL and the path on it.
+
+    Raises
+    ------
+    ValueError
+        The client is unknown.
+    ImportError
+        The client, or something it requires, is not installed.
+    """
+    others = dict(options)
+    client = others.pop("client", "native")
+    if client not in CLIENTS:
+        raise ValueError(f"unknown client {client!r}. Known: {', '.join(sorted(CLIENTS))}.")
+    scheme, rest = url.split("://", 1)
+    netloc, slash, path = rest.partition("/")
+    try:
+        filesystem = _filesystem(client, urllib.parse.urlsplit(f"{scheme}://{netloc}"), others)
+    except (ImportError, OSError) as error:
+        if client == "native":
+            raise
+        # pyarrow lists every path that it searched
+        said = "".join(str(error).splitlines()[:1])
+        raise ImportError(f"client {client}: {said}. It needs {CLIENTS[client]}.") from error
+    return filesystem, (slash + path).rstrip("/") or "/"
+
+
+def _filesystem(client: str, url: urllib.parse.SplitResult, options: dict[str, Any]) -> Any:
+    if client == "native":
+        return HdfsFileSystem(url.netloc, url.scheme, **options)
+    if client == "pyarrow":
+        return HadoopFileSystem(host=url.hostname or "default", port=url.port or 0, **options)
+    if client == "hdfs3":
+        return _Hdfs3(host=url.hostname, port=url.port, **options)
+    web = urllib.parse.urlsplit(options.pop("http", f"http://{url.hostname}:9870"))
+    filesystem = fsspec.filesystem(
+        "webhdfs", host=web.hostname, port=web.port or 9870, use_https=web.scheme == "https", **options
+    )
+    set_timeout(filesystem)
+    return filesystem
+
+
+def _is_web(filesystem: Any) -> bool:
+    """Return whether a filesystem is fsspec's on WebHDFS. Its module cannot be imported without requests."""
+    return "webhdfs" in filesystem.protocol
+
+
+def set_timeout(filesystem: Any) -> None:
+    """Let requests of a filesystem on WebHDFS end after `TIMEOUT_S`; others are left as they are."""
+    if _is_web(filesystem) and not isinstance(filesystem.session.request, functools.partial):
+        filesystem.session.request = functools.partial(filesystem.session.request, timeout=TIMEOUT_S)
+
+
+def parent(filesystem: Any, path: str) -> str:
+    """Return the directory of a file. For fsspec's WebHDFS that of a file in / is empty, which makes a wrong URL."""
+    return posixpath.dirname(path) if _is_web(filesystem) else str(filesystem._parent(path))
+
+
+def rename(filesystem: Any, source: str, target: str) -> None:
+    """Rename a file; one at the target is replaced, atomically where the filesystem can.
+
+    fsspec requests WebHDFS's plain rename, which does nothing if the target exists, and ignores its answer.
+
+    Raises
+    ------
+    OSError
+        WebHDFS refused to rename.
+    """
+    if not _is_web(filesystem):
+        filesystem.mv(source, target)
+        return
+    try:
+        filesystem._call("RENAME", method="put", path=source, destination=target, renameoptions="OVERWRITE")
+    except (RuntimeError, ValueError) as error:
+        raise with_errno(OSError, errno.EIO, f"{target}: cannot be replaced by a rename: {error}") from error
+
+
+class _Hdfs3(fsspec.AbstractFileSystem):  # type: ignore[misc]
+    """hdfs3 as an fsspec filesystem; fsspec implements the other methods with these."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self._hdfs3 = importlib.import_module("hdfs3").HDFileSystem(**options)
+        self.get_block_locations = self._hdfs3.get_block_locations
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        return _typed(self._hdfs3.info(path))
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        return [_typed(entry) if detail else entry["name"] for entry in self._hdfs3.ls(path, detail=True)]
+
+    def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
+        self._hdfs3.makedirs(path)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        self._hdfs3.makedirs(path)
+
+    def mv(self, path1: str, path2: str, **_: Any) -> None:
+        self._hdfs3.mv(path1, path2)
+
+    def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
+        self._hdfs3.rm(path, recursive=recursive)
+
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+        return self._hdfs3.open(path, mode)
+
+
+def _typed(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {**entry, "type": entry["kind"]}

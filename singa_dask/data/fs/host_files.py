@@ -18,7 +18,7 @@ import re
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
@@ -103,14 +103,13 @@ Fetch = Callable[[Catalog, PartFile, int, int], bytes]
 """(catalog, file, offset, length) returns bytes of a file on another host."""
 
 
-class _Mount:
+class _Mount(NamedTuple):
     """A catalog that this process can read."""
 
-    def __init__(self, catalog: Catalog, fetch: Fetch, cache: Path | None) -> None:
-        self.catalog = catalog
-        self.cache = cache
-        self.files = {file.name: file for file in catalog.files}
-        self.fetch = fetch
+    catalog: Catalog
+    files: dict[str, PartFile]
+    fetch: Fetch
+    cache: Path | None
 
 
 # by token: a process may have several jobs, or lives of one, that read the same files
@@ -132,7 +131,9 @@ def mounted(
     cache : callable
         Returns the directory that keeps what was read of other hosts, if there is to be one.
     """
-    mounts = [_Mount(catalog, fetch, cache(catalog)) for catalog in catalogs]
+    mounts = [
+        _Mount(catalog, {file.name: file for file in catalog.files}, fetch, cache(catalog)) for catalog in catalogs
+    ]
     with _MOUNTING:
         for mount in mounts:
             _MOUNTS.setdefault(mount.catalog.token, []).append(mount)
@@ -154,33 +155,22 @@ def dataset_of(url: str) -> str:
 
 def local_path(url: str) -> Path | None:
     """Return the path of a part file on this host; None if it is on another one."""
-    file = _find(url.removeprefix(SCHEME))[1]
+    mount, name = _look_up(url)
+    file = mount and mount.files.get(name)
     return Path(file.path) if file is not None and _is_here(file) else None
 
 
 def cache_of(url: str) -> dict[str, Any] | None:
     """Return the settings of the cache of a part file, if none are given; None if it has no cache."""
-    mount = _find(url.removeprefix(SCHEME))[0] if url.startswith(SCHEME) else None
+    mount = _look_up(url)[0] if url.startswith(SCHEME) else None
     return None if mount is None or mount.cache is None else {"dir": str(mount.cache)}
 
 
-def _find(path: str) -> tuple[_Mount | None, PartFile | None]:
-    """Return the mount of a path and the file there, None for those that do not exist."""
-    token, _, name = path.strip("/").partition("/")
+def _look_up(url: str) -> tuple[_Mount | None, str]:
+    """Return the mount of a URL or path, None if there is none, and the name of the file, empty for a directory."""
+    token, _, name = url.removeprefix(SCHEME).strip("/").partition("/")
     mounts = _MOUNTS.get(token)
-    return (mounts[-1], mounts[-1].files.get(name)) if mounts else (None, None)
-
-
-def _mount_of(path: str) -> _Mount:
-    mount = _find(path)[0]
-    if mount is None:
-        name = path.strip("/").partition("/")[0]
-        raise DataError(
-            f"{SCHEME}{path}: there is no dataset {name!r} here. Give it from Python: singa_dask.train(job, "
-            f"data={{{name!r}: ...}}); or publish it on a Dask cluster, client.publish_dataset(..., name={name!r}), "
-            "and run the job there: --scheduler, or client=."
-        )
-    return mount
+    return mounts[-1] if mounts else None, name
 
 
 def _is_here(file: PartFile) -> bool:
@@ -197,36 +187,41 @@ class HostFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     protocol = "dask"
     root_marker = ""
 
+    def _find(self, path: str) -> tuple[_Mount, PartFile | None]:
+        """Return the mount of a path, and the file there, None for the directory of a token."""
+        path = self._strip_protocol(path)
+        mount, name = _look_up(path)
+        if mount is None:
+            token = path.partition("/")[0]
+            raise DataError(
+                f"{SCHEME}{path}: there is no dataset {token!r} here. Give it from Python: singa_dask.train(job, "
+                f"data={{{token!r}: ...}}); or publish it on a Dask cluster, client.publish_dataset(..., "
+                f"name={token!r}), and run the job there: --scheduler, or client=."
+            )
+        if name and name not in mount.files:
+            raise FileNotFoundError(f"{SCHEME}{path}")
+        return mount, mount.files.get(name)
+
     def info(self, path: str, **_: Any) -> dict[str, Any]:
         """Return name, type and size; ``etag`` as versions of a file have different tokens."""
-        path = self._strip_protocol(path)
-        mount = _mount_of(path)
-        file = _find(path)[1]
-        if file is not None:
-            return _entry(mount.catalog, file)
-        if path.strip("/") != mount.catalog.token:
-            raise FileNotFoundError(f"{SCHEME}{path}")
-        return {"name": path, "size": 0, "type": "directory"}
+        mount, file = self._find(path)
+        token = mount.catalog.token
+        if file is None:
+            return {"name": token, "size": 0, "type": "directory"}
+        return {"name": f"{token}/{file.name}", "size": file.size, "type": "file", "etag": token}
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         """Return the files of a token."""
-        path = self._strip_protocol(path)
-        mount = _mount_of(path)
-        found = self.info(path)
-        if found["type"] == "directory":
-            entries: list[Mapping[str, Any]] = [_entry(mount.catalog, file) for file in mount.catalog.files]
-        else:
-            entries = [found]
-        return [entry if detail else entry["name"] for entry in entries]
+        mount, file = self._find(path)
+        names = [f"{mount.catalog.token}/{name}" for name in (mount.files if file is None else [file.name])]
+        return [self.info(name) for name in names] if detail else names
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
         """Return a range of a file, as long as the file has it."""
-        path = self._strip_protocol(path)
-        size, mount = self.info(path)["size"], _mount_of(path)
-        file = _find(path)[1]
+        mount, file = self._find(path)
         if file is None:
             raise IsADirectoryError(f"{SCHEME}{path}")
-        low, high, _step = slice(start, end).indices(size)
+        low, high, _step = slice(start, end).indices(file.size)
         if high <= low:
             return b""
         if not _is_here(file):
@@ -237,11 +232,11 @@ class HostFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     def get_block_locations(self, path: str, start: int = 0, length: int | None = None) -> list[dict[str, Any]]:
         """Return the host of a file, in the format of hdfs3."""
-        path = self._strip_protocol(path)
-        size = self.info(path)["size"]
-        file = _find(path)[1]
-        end = size if length is None else min(start + length, size)
-        return [] if file is None else [{"hosts": [file.host], "offset": start, "length": end - start}]
+        file = self._find(path)[1]
+        if file is None:
+            return []
+        end = file.size if length is None else min(start + length, file.size)
+        return [{"hosts": [file.host], "offset": start, "length": end - start}]
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
         if mode != "rb":
@@ -257,10 +252,6 @@ class _Whole:
 
     def read(self, offset: int, length: int) -> bytes:
         return self._filesystem.cat_file(self._path, offset, offset + length)
-
-
-def _entry(catalog: Catalog, file: PartFile) -> dict[str, Any]:
-    return {"name": f"{catalog.token}/{file.name}", "size": file.size, "type": "file", "etag": catalog.token}
 
 
 fsspec.register_implementation("dask", HostFileSystem, clobber=True)

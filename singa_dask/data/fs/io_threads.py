@@ -37,8 +37,10 @@ LATE_S = 0.25
 EXTRA_READS, EXTRA_SHARE = 4, 8
 
 
-class IoThreads:
-    """At most ``n`` daemon threads, started when they are needed; some more repeat reads that take too long.
+class DaemonThreads:
+    """At most ``n`` daemon threads that run calls in the order in which they come.
+
+    The threads of concurrent.futures are joined when the interpreter ends, so a read that hangs would keep it.
 
     Parameters
     ----------
@@ -47,20 +49,60 @@ class IoThreads:
         Begins the names of the threads.
     """
 
+    def __init__(self, n: int, name: str) -> None:
+        self.n, self._name = n, name
+        self._calls: deque[Callable[[], object]] = deque()
+        self._changed = threading.Condition()
+        self._running = self._idle = 0
+
+    def submit(self, call: Callable[[], object], first: bool = False) -> None:
+        """Run a call, which must not raise, as soon as a thread is free; before others if ``first``."""
+        with self._changed:
+            (self._calls.appendleft if first else self._calls.append)(call)
+            if len(self._calls) > self._idle and self._running < self.n:
+                self._running += 1
+                threading.Thread(target=self._work, name=f"{self._name}-{self._running}", daemon=True).start()
+            else:
+                self._changed.notify()
+
+    def future(self, function: Callable[[], R]) -> Future[R]:
+        """Return the future result of a function, which runs in a copy of the caller's context."""
+        future: Future[R] = Future()
+        self.submit(partial(copy_context().run, _answer, future, function))
+        return future
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._idle += 1
+                has_work = self._changed.wait_for(lambda: self._calls, IDLE_S)
+                self._idle -= 1
+                if not has_work:
+                    self._running -= 1
+                    return
+                call = self._calls.popleft()
+            call()
+            # the call holds what it has read
+            del call
+
+
+class IoThreads(DaemonThreads):
+    """The threads that read from one filesystem; some more repeat reads that take too long."""
+
     def __init__(self, n: int, name: str = "io") -> None:
-        self.n = n
-        self._main, self._extra = _Threads(n, name), _Threads(max(1, n // 4), f"{name}-again")
+        super().__init__(n, name)
+        self._extra = DaemonThreads(max(1, n // 4), f"{name}-again")
         self._lock = threading.Lock()
         self._times: dict[int, deque[float]] = {}
         self._reads = self._repeats = 0
 
-    def submit(self, call: Callable[[], None], first: bool = False) -> None:
+    def submit(self, call: Callable[[], object], first: bool = False) -> None:
         """Run a call, which must not raise, as soon as a thread is free; before others if ``first``."""
         with self._lock:
             self._reads += 1
-        self._main.submit(call, first)
+        super().submit(call, first)
 
-    def repeat(self, call: Callable[[], None]) -> bool:
+    def repeat(self, call: Callable[[], object]) -> bool:
         """Run a call that repeats a late read; returns False, and does not run it, if too many were repeated."""
         with self._lock:
             if self._repeats >= EXTRA_READS + self._reads // EXTRA_SHARE:
@@ -82,42 +124,6 @@ class IoThreads:
         with self._lock:
             times = list(self._times.get(n_bytes.bit_length(), ()))
         return max(LATE_S, LATE_MEDIANS * statistics.median(times)) if len(times) >= MIN_TIMES else None
-
-
-class _Threads:
-    """At most ``n`` daemon threads that run calls in the order in which they come.
-
-    The threads of concurrent.futures are joined when the interpreter ends, so a read that hangs would keep it.
-    """
-
-    def __init__(self, n: int, name: str) -> None:
-        self._n, self._name = n, name
-        self._calls: deque[Callable[[], None]] = deque()
-        self._changed = threading.Condition()
-        self._running = self._idle = 0
-
-    def submit(self, call: Callable[[], None], first: bool = False) -> None:
-        with self._changed:
-            (self._calls.appendleft if first else self._calls.append)(call)
-            if len(self._calls) > self._idle and self._running < self._n:
-                self._running += 1
-                threading.Thread(target=self._work, name=f"{self._name}-{self._running}", daemon=True).start()
-            else:
-                self._changed.notify()
-
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._idle += 1
-                has_work = self._changed.wait_for(lambda: self._calls, IDLE_S)
-                self._idle -= 1
-                if not has_work:
-                    self._running -= 1
-                    return
-                call = self._calls.popleft()
-            call()
-            # the call holds what it has read
-            del call
 
 
 _OPEN: dict[tuple[int, str, int], IoThreads] = {}
@@ -175,9 +181,7 @@ def map_ahead(
             while waiting and used + size(item) > limit:
                 used -= waiting[0][0]
                 yield waiting.popleft()[1].result()
-            future: Future[R] = Future()
-            threads.submit(partial(copy_context().run, _answer, future, partial(function, item)))
-            waiting.append((size(item), future))
+            waiting.append((size(item), threads.future(partial(function, item))))
             used += size(item)
         while waiting:
             yield waiting.popleft()[1].result()

@@ -22,12 +22,10 @@ class RangeFile(io.RawIOBase):
     ----------
     source : object
         With ``size``, in bytes, and ``read(offset, length)``.
-    on_close : callable, optional
-        Called when the file is closed.
     """
 
-    def __init__(self, source: _Source, on_close: Callable[[], None] | None = None) -> None:
-        self._source, self._on_close, self._at = source, on_close, 0
+    def __init__(self, source: _Source) -> None:
+        self._source, self._at = source, 0
 
     def readable(self) -> bool:
         return True
@@ -58,8 +56,3 @@ class RangeFile(io.RawIOBase):
         data = self._source.read(self._at, n)
         self._at += len(data)
         return data
-
-    def close(self) -> None:
-        if not self.closed and self._on_close is not None:
-            self._on_close()
-        super().close()

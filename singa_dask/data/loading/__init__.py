@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from singa_dask.data.loading.bad_records import BadPolicy
-from singa_dask.data.loading.loader import Loader
-from singa_dask.data.loading.locality import HostSpan, Survey, deal_by_host, host_names, same_host
-from singa_dask.data.loading.slabs import Batch
+from singa_dask.data.loading.loader import Batch, Loader
+from singa_dask.data.loading.locality import HostSpan, Survey, assign_by_host, host_names, same_host
+from singa_dask.data.loading.reader import BadPolicy
 
-__all__ = ["BadPolicy", "Batch", "HostSpan", "Loader", "Survey", "deal_by_host", "host_names", "same_host"]
+__all__ = ["BadPolicy", "Batch", "HostSpan", "Loader", "Survey", "assign_by_host", "host_names", "same_host"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ from singa_dask.errors import DataError
 
 DEFAULT_BYTES = 1280 << 20
 # batches that are read together
-SLAB_BYTES = 4 << 20
+BUFFER_BYTES = 4 << 20
 # more batches than these do not help
 BATCHES_BYTES = 64 << 20
 # of a local file that are decoded ahead, beside one: more would leave the caches of the CPU before they are used
@@ -41,26 +40,42 @@ class MemoryLimit(NamedTuple):
         return self.given or min(DEFAULT_BYTES, self.share or DEFAULT_BYTES)
 
 
-@dataclass(frozen=True)
 class MemoryBudget:
     """The memory of a loader, and what each of its parts may take of it. The sum of the parts is within the bound.
 
-    What is needed comes first: two slabs of batches, the block that is being read with what decodes it, and in file
+    What is needed comes first: two buffers of batches, the block that is being read with what decodes it, and in file
     order those of which batches are views. What is left goes to the blocks that a shuffled order alternates between,
     then to more batches and blocks in flight, then to blocks that are kept for the next epoch.
 
     Blocks of a mapped store cost nothing: their pages belong to the system, which takes them back.
 
+    Parameters
+    ----------
+    limit : MemoryLimit
+    store : Store
+    sampler : Sampler
+    n_workers : int
+        Number of workers of the group.
+    in_flight : int
+        Maximum bytes in flight.
+    decodes_ahead : bool
+        Whether blocks in flight are decoded, so that each takes `decoding_bytes` more.
+
+    Raises
+    ------
+    DataError
+        One block, or two batches, are larger than the bound.
+
     Attributes
     ----------
     bytes_bound : int
         Of all parts.
-    slab_steps : int
-        Batches per slab.
-    slab_bytes : int
-        Of a slab: its buffers, and blocks of which its batches are views.
+    buffer_steps : int
+        Batches per buffer.
+    buffer_bytes : int
+        Of a buffer, and of blocks of which its batches are views.
     batches : int
-        Bytes of all slabs: in use, waiting, and being read; two at least.
+        Bytes of all buffers: in use, waiting, and being read; two at least.
     in_flight : int
         Bytes of blocks that are requested from a remote filesystem, or decoded ahead, and not yet used; one block at
         least.
@@ -74,154 +89,103 @@ class MemoryBudget:
         Blocks that the order alternates between.
     """
 
-    bytes_bound: int
-    slab_steps: int
-    slab_bytes: int
-    batches: int
-    in_flight: int
-    pool_blocks: int
-    n_kept: int
-    horizon: int
-    n_in_use: int
-
-    @classmethod
-    def divide(
-        cls,
+    def __init__(
+        self,
         limit: MemoryLimit,
         store: Store,
         sampler: Sampler,
         n_workers: int,
         in_flight: int,
         decodes_ahead: bool = False,
-    ) -> MemoryBudget:
-        """Divide the memory of a loader.
+    ) -> None:
+        self._store, self._sampler, self._decodes_ahead = store, sampler, decodes_ahead
+        self._in_order = sampler.shuffle == "none"
+        self._record = store.record_bytes
+        self._largest = max(store.blocks, key=self._reading)
+        self._decoded = 0 if store.mapped else self._record * max(block.n for block in store.blocks)
+        # in file order a batch can span two blocks
+        self._min_kept = 2 if self._in_order else 1
+        batch = max(high - low for low, high in pairwise(sampler.bounds(n_workers))) * self._record
+        self.buffer_steps = max(1, min(MAX_STEPS, min(BUFFER_BYTES, limit.start // 8) // max(batch, 1)))
+        # batches in file order are views of blocks, or in buffers
+        times = 2 if self._in_order and not store.mapped else 1
+        self.buffer_bytes = self.buffer_steps * batch * times
+        self.n_in_use = min(len(store.blocks), sampler.blocks_in_use(n_workers) or len(store.blocks))
+        self.bytes_bound = self._bound(limit)
+        rest = self.bytes_bound - self._needed()
+        self.pool_blocks, pool_bytes = self._pool(rest - min(rest // 8, BATCHES_BYTES + in_flight))
+        rest -= pool_bytes
+        more = max(0, min(BATCHES_BYTES * times - 2 * self.buffer_bytes, rest // 2))
+        self.batches = 2 * self.buffer_bytes + more
+        rest -= more
+        ahead = max(0, min(in_flight - self._one_in_flight, self._ahead(rest)))
+        self.in_flight = self._one_in_flight + ahead
+        self.horizon = self.in_flight // max(batch, 1)
+        self.n_kept = self._kept(rest - ahead)
 
-        Parameters
-        ----------
-        limit : MemoryLimit
-        store : Store
-        sampler : Sampler
-        n_workers : int
-            Number of workers of the group.
-        in_flight : int
-            Maximum bytes in flight.
-        decodes_ahead : bool
-            Whether blocks in flight are decoded, so that each takes `decoding_bytes` more.
+    def _reading(self, block: Block) -> int:
+        """Return what one block takes while it is read: its bytes, and its records while they are decoded."""
+        return 0 if self._store.mapped else block.length + decoding_bytes(self._store, block)
 
-        Raises
-        ------
-        DataError
-            One block, or two batches, are larger than the bound.
-        """
-        return _Division(limit, store, sampler, n_workers, decodes_ahead).budget(in_flight)
+    def _needed(self) -> int:
+        # batches that are handed out can be views of one more block
+        kept = (self._min_kept + self._in_order) * self._decoded
+        reading = 0 if self._decodes_ahead else self._reading(self._largest)
+        return 2 * self.buffer_bytes + reading + kept + self._one_in_flight
+
+    @property
+    def _one_in_flight(self) -> int:
+        if self._decodes_ahead:
+            return self._reading(self._largest)
+        return max(block.length for block in self._store.blocks) if self._store.remote else 0
+
+    def _bound(self, limit: MemoryLimit) -> int:
+        needed, bound = self._needed(), limit.start
+        if needed <= bound:
+            return bound
+        most = limit.given or limit.share
+        if most is None or (needed <= most and not limit.given):
+            return needed
+        block, largest = self._largest, self._reading(self._largest)
+        says = "memory_mb allows" if limit.given else "the share of this reader of the memory of its process is"
+        advice = "or write the records in smaller blocks" if largest > 2 * self.buffer_bytes else "or lower batchsize"
+        raise DataError(
+            f"{self._store.url}, block {block.id}: {block.n} records, {_mib(block.n * self._record)} MiB. Reading "
+            f"takes {_mib(needed)} MiB of memory: a block of that size, and batches of {_mib(2 * self.buffer_bytes)} "
+            f"MiB. {says} {most // MIB} MiB. Set memory_mb: {_mib(needed)}, {advice}."
+        )
+
+    def _ahead(self, free: int) -> int:
+        """Return how many of ``free`` bytes may be in flight at most."""
+        if self._store.remote:
+            return free
+        # of local files only decoding takes time: what is kept for the next epoch is worth more
+        return min(free // 8, LOCAL_BLOCKS * self._one_in_flight) if self._decodes_ahead else 0
+
+    def _kept(self, free: int) -> int:
+        """Return how many blocks are kept if there are ``free`` bytes for more than the least."""
+        n_blocks = len(self._store.blocks)
+        if self._store.mapped or self._store.count * self._record <= free:
+            return n_blocks
+        if self._in_order and self._sampler.count * self._record > free:
+            # the first ones would be needed last
+            return self._min_kept
+        return min(n_blocks, self._min_kept + free // max(self._decoded, 1))
+
+    def _pool(self, free: int) -> tuple[int, int]:
+        """Return how many blocks a pool of at most ``free`` bytes has, and its bytes."""
+        store = self._store
+        if self._in_order:
+            return 0, 0
+        if store.count * self._record <= free:
+            return len(store.blocks), store.count * self._record
+        n_bytes = self.n_in_use * max(block.n for block in store.blocks) * self._record
+        return (self.n_in_use, n_bytes) if n_bytes <= free else (0, 0)
 
 
 def decoding_bytes(store: Store, block: Block) -> int:
     """Return what the records of a block take while they are decoded."""
     return 2 * block.n * store.record_bytes
-
-
-class _Division:
-    """Sizes that follow from store and order; see `MemoryBudget.divide`."""
-
-    def __init__(self, limit: MemoryLimit, store: Store, sampler: Sampler, n_workers: int, decodes_ahead: bool) -> None:
-        self.limit, self.store, self.sampler = limit, store, sampler
-        self.decodes_ahead = decodes_ahead
-        self.in_order = sampler.shuffle == "none"
-        self.record = store.record_bytes
-        self.largest = max(store.blocks, key=self._reading)
-        self.decoded = 0 if store.mapped else self.record * max(block.n for block in store.blocks)
-        self.batch = max(high - low for low, high in pairwise(sampler.bounds(n_workers))) * self.record
-        fitting = min(SLAB_BYTES, limit.start // 8) // max(self.batch, 1)
-        self.slab_steps = max(1, min(MAX_STEPS, fitting))
-        # batches in file order are views of blocks, or in buffers
-        self.times = 2 if self.in_order and not store.mapped else 1
-        self.slab = self.slab_steps * self.batch * self.times
-        # in file order a batch can span two blocks
-        self.min_kept = 2 if self.in_order else 1
-        n_blocks = len(store.blocks)
-        self.in_use = min(n_blocks, sampler.blocks_in_use(n_workers) or n_blocks)
-
-    def _reading(self, block: Block) -> int:
-        """Return what one block takes while it is read: its bytes, and its records while they are decoded."""
-        return 0 if self.store.mapped else block.length + decoding_bytes(self.store, block)
-
-    def _needed(self) -> int:
-        # batches that are handed out can be views of one more block
-        kept = (self.min_kept + self.in_order) * self.decoded
-        reading = 0 if self.decodes_ahead else self._reading(self.largest)
-        return 2 * self.slab + reading + kept + self._one_in_flight
-
-    @property
-    def _one_in_flight(self) -> int:
-        if self.decodes_ahead:
-            return self._reading(self.largest)
-        return max(block.length for block in self.store.blocks) if self.store.remote else 0
-
-    def _bound(self) -> int:
-        needed, bound = self._needed(), self.limit.start
-        if needed <= bound:
-            return bound
-        most = self.limit.given or self.limit.share
-        if most is None or (needed <= most and not self.limit.given):
-            return needed
-        block, largest = self.largest, self._reading(self.largest)
-        says = "memory_mb allows" if self.limit.given else "the share of this reader of the memory of its process is"
-        advice = "or write the records in smaller blocks" if largest > 2 * self.slab else "or lower batchsize"
-        raise DataError(
-            f"{self.store.url}, block {block.id}: {block.n} records, {_mib(block.n * self.record)} MiB. Reading takes "
-            f"{_mib(needed)} MiB of memory: a block of that size, and batches of {_mib(2 * self.slab)} MiB. {says} "
-            f"{most // MIB} MiB. Set memory_mb: {_mib(needed)}, {advice}."
-        )
-
-    def budget(self, in_flight: int) -> MemoryBudget:
-        bound = self._bound()
-        rest = bound - self._needed()
-        pool_blocks, pool_bytes = self._pool(rest - min(rest // 8, BATCHES_BYTES + in_flight))
-        rest -= pool_bytes
-        more = max(0, min(BATCHES_BYTES * self.times - 2 * self.slab, rest // 2))
-        rest -= more
-        one = self._one_in_flight
-        ahead = max(0, min(in_flight - one, self._ahead(rest)))
-        rest -= ahead
-        return MemoryBudget(
-            bound,
-            self.slab_steps,
-            self.slab,
-            2 * self.slab + more,
-            one + ahead,
-            pool_blocks,
-            self._kept(rest),
-            (one + ahead) // max(self.batch, 1),
-            self.in_use,
-        )
-
-    def _ahead(self, free: int) -> int:
-        """Return how many of ``free`` bytes may be in flight at most."""
-        if self.store.remote:
-            return free
-        # of local files only decoding takes time: what is kept for the next epoch is worth more
-        return min(free // 8, LOCAL_BLOCKS * self._one_in_flight) if self.decodes_ahead else 0
-
-    def _kept(self, free: int) -> int:
-        """Return how many blocks are kept if there are ``free`` bytes for more than the least."""
-        n_blocks = len(self.store.blocks)
-        if self.store.mapped or self.store.count * self.record <= free:
-            return n_blocks
-        if self.in_order and self.sampler.count * self.record > free:
-            # the first ones would be needed last
-            return self.min_kept
-        return min(n_blocks, self.min_kept + free // max(self.decoded, 1))
-
-    def _pool(self, free: int) -> tuple[int, int]:
-        """Return how many blocks a pool of at most ``free`` bytes has, and its bytes."""
-        store = self.store
-        if self.in_order:
-            return 0, 0
-        if store.count * self.record <= free:
-            return len(store.blocks), store.count * self.record
-        n_bytes = self.in_use * max(block.n for block in store.blocks) * self.record
-        return (self.in_use, n_bytes) if n_bytes <= free else (0, 0)
 
 
 def _mib(n_bytes: int) -> int:

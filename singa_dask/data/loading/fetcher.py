@@ -1,21 +1,26 @@
-"""Fetcher: reads the blocks that a loader will need next, many at the same time."""
+"""Fetcher: reads the blocks that a loader will need next, as a `LookAhead` knows them, many at the same time."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+import numpy.typing as npt
+
 from singa_dask.data.fs.io_threads import IoThreads
 from singa_dask.data.loading.budget import decoding_bytes
-from singa_dask.data.order.sampler import LookAhead
+from singa_dask.data.order.sampler import MAX_STEPS, Sampler
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted
+
+Ids = npt.NDArray[np.int64]
 
 
 @dataclass(eq=False)
@@ -25,7 +30,7 @@ class _Fetch:
     Attributes
     ----------
     step : int
-        First step of the slab that needs it.
+        First of the steps that are read together and need it.
     length : int
         Bytes that are read.
     memory : int
@@ -100,9 +105,9 @@ class Fetcher:
         self._changed = threading.Condition()
 
     def follow(self, ahead: LookAhead | None, step: int) -> None:
-        """Read the blocks of a look-ahead from now on; a slab that begins with ``step`` is read next.
+        """Read the blocks of a look-ahead from now on; the batches from ``step`` on are read next.
 
-        Blocks that were announced for earlier slabs are dropped.
+        Blocks that were announced for earlier steps are dropped.
         """
         if ahead is not self._ahead:
             self._coming.clear()
@@ -158,10 +163,10 @@ class Fetcher:
         """Request the next blocks, as far as the bound allows."""
         while self._ahead is not None:
             if not self._coming:
-                found = self._ahead.next_slab(self._step)
-                if found is None:
+                blocks = self._ahead.next_blocks(self._step)
+                if blocks is None:
                     return
-                self._coming.extend(found)
+                self._coming.extend(blocks)
                 continue
             step, block = self._coming[0]
             if step >= self._step and (self._decoders is not None or not self._is_near(block)):
@@ -278,3 +283,107 @@ class Fetcher:
         with self._changed:
             self._decoding -= is_needed
         self._end(fetch, arrays, error)
+
+
+class LookAhead:
+    """The records of the next steps of a worker, and the blocks that will have to be read for them.
+
+    The sampler is asked once for each step: for many steps at a time, and in order.
+
+    Parameters
+    ----------
+    sampler : Sampler
+    worker, n_workers : int
+        Index of the worker in the group, and size of the group.
+    n_steps : int
+        Steps that are read together, at most MAX_STEPS.
+    starts : (n_blocks + 1,) int64
+        Index of the first record of each block, and the number of records.
+    n_kept : int
+        Number of blocks that the reader keeps, the most recently used ones.
+    horizon : int
+        Number of steps to look ahead.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        worker: int,
+        n_workers: int,
+        n_steps: int,
+        starts: Ids,
+        n_kept: int = 0,
+        horizon: int = 0,
+    ) -> None:
+        self._sampler, self._worker, self._n_workers = sampler, worker, n_workers
+        self._n_steps, self._starts, self._n_kept = n_steps, starts, n_kept
+        self._length = MAX_STEPS - MAX_STEPS % n_steps
+        self._horizon = max(horizon, 2 * self._length)
+        self._chunks: deque[tuple[int, Ids]] = deque()
+        self._kept: OrderedDict[int, None] = OrderedDict()
+        self._next = 0
+
+    def restart(self, step: int, kept: Iterable[int] = ()) -> None:
+        """Go to a step, at which these blocks are in memory, the most recently used last."""
+        self._chunks.clear()
+        self._kept = OrderedDict.fromkeys(kept)
+        self._next = step
+
+    def ids(self, step: int) -> Ids:
+        """Return the records of the steps that are read together from one on, (n_steps, B / n_workers) int64."""
+        while self._chunks and step >= self._chunks[0][0] + self._length:
+            self._chunks.popleft()
+        if not self._chunks or not 0 <= step - self._chunks[0][0] <= self._length - self._n_steps:
+            self._chunks.clear()
+            self._extend(step)
+        first, ids = self._chunks[0]
+        return ids[step - first : step - first + self._n_steps]
+
+    def next_blocks(self, step: int) -> list[tuple[int, int]] | None:
+        """Return the blocks that have to be read for the steps that come next; None if these are beyond the horizon.
+
+        Parameters
+        ----------
+        step : int
+            The first of those that are read now.
+
+        Returns
+        -------
+        list of (step, block)
+            The first of these steps, and a block, in the order in which they are read.
+        """
+        ahead = max(self._next, step)
+        if ahead >= step + self._horizon or len(self._kept) == len(self._starts) - 1 == self._n_kept:
+            return None
+        while not self._chunks or ahead >= self._chunks[-1][0] + self._length:
+            self._extend(self._chunks[-1][0] + self._length if self._chunks else ahead)
+        first, ids = next(chunk for chunk in self._chunks if chunk[0] <= ahead < chunk[0] + self._length)
+        self._next = ahead + self._n_steps
+        return [(ahead, block) for block in self._missing(ids[ahead - first : self._next - first])]
+
+    def _extend(self, first: int) -> None:
+        self._chunks.append((first, self._sampler.rows(first, self._worker, self._n_workers, self._length)))
+
+    def _missing(self, ids: Ids) -> list[int]:
+        """Return the blocks of some records that are not in memory by then, and keep them."""
+        blocks = np.searchsorted(self._starts, ids.reshape(-1), side="right") - 1
+        if self._sampler.shuffle == "none":
+            # one after another; at the end of an epoch the first block follows the last
+            used = blocks[np.flatnonzero(np.diff(blocks, prepend=-1))].tolist()
+            return [block for block in used if self._keep(block)]
+        used = np.flatnonzero(np.bincount(blocks)).tolist()
+        new = [block for block in used if block not in self._kept]
+        for block in used:
+            if block in self._kept:
+                self._kept.move_to_end(block)
+        return [block for block in new if self._keep(block)]
+
+    def _keep(self, block: int) -> bool:
+        """Keep a block as the most recently used one; return whether it has to be read."""
+        if block in self._kept:
+            self._kept.move_to_end(block)
+            return False
+        self._kept[block] = None
+        if len(self._kept) > self._n_kept:
+            self._kept.popitem(last=False)
+        return True

@@ -1,6 +1,7 @@
-"""Loader: the batches of one worker, prefetched by a thread within a bound on memory.
+"""Loader: the batches of one worker, in the order of a sampler, read ahead by a thread within a bound on memory.
 
-Batches are read in slabs of several. Without prefetching, slabs are read in the caller's thread.
+Several batches are read at a time, into one `BatchBuffer`, by a `BatchReader`. Without prefetching, that happens in the
+caller's thread.
 """
 
 from __future__ import annotations
@@ -8,21 +9,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping
 from contextvars import copy_context
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.fs.io_threads import IoThreads, decode_threads, io_threads
-from singa_dask.data.loading.bad_records import BadLog, BadPolicy
+from singa_dask.data.fs.io_threads import decode_threads, io_threads
+from singa_dask.data.fs.mapped_file import FAULT_BYTES, note_read
 from singa_dask.data.loading.budget import MemoryBudget, MemoryLimit
-from singa_dask.data.loading.fetcher import Fetcher
-from singa_dask.data.loading.reader import BlockReader
-from singa_dask.data.loading.slabs import Batch, Slab, SlabReader
+from singa_dask.data.loading.fetcher import Fetcher, LookAhead
+from singa_dask.data.loading.reader import BadLog, BadPolicy, BadRecord, BlockReader, empty_arrays
 from singa_dask.data.order.sampler import Sampler
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import Store
@@ -30,6 +31,23 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted
 
 LOG = logging.getLogger(__name__)
+Ids = npt.NDArray[np.int64]
+
+
+class Batch(NamedTuple):
+    """The rows of one worker in one step.
+
+    Attributes
+    ----------
+    arrays : dict of str to ndarray
+        (B / n_workers, *shape) per field, each record contiguous. Valid until the next call of `Loader.next`. May be
+        read-only views.
+    ids : (B / n_workers,) int64
+        Indices of the records in the store, after replacement of bad ones.
+    """
+
+    arrays: Arrays
+    ids: Ids
 
 
 class Loader:
@@ -98,50 +116,41 @@ class Loader:
         self.name = name
         self.prefetch = prefetch
         self.wait_s = 0.0
-        limit = MemoryLimit(bytes_bound, share)
-        ahead = prefetch and isinstance(store, RangeStore) and store.decodes_ahead
-        self.budget = MemoryBudget.divide(limit, store, sampler, n_workers, in_flight_bytes, ahead)
-        policy = policy or BadPolicy()
+        limit, policy = MemoryLimit(bytes_bound, share), policy or BadPolicy()
+        decodes_ahead = prefetch and isinstance(store, RangeStore) and store.decodes_ahead
+        self.budget = MemoryBudget(limit, store, sampler, n_workers, in_flight_bytes, decodes_ahead)
         self.bad = BadLog(store.url, policy.max_records(store.count), store.truncation)
-        self._fetcher = self._make_fetcher(n_io_threads, decode_threads() if ahead else None)
-        self.reader = self._make_reader(policy, host_names)
-        self._slabs = SlabReader(self.reader, sampler, worker, n_workers, self.budget, policy, self.bad, self._fetcher)
-        self._warn_of_shuffle()
+        self._fetcher: Fetcher | None = None
+        if isinstance(store, RangeStore) and (store.remote or decodes_ahead):
+            threads, decoders = (
+                io_threads(store.blocks[0].file, n_io_threads),
+                decode_threads() if decodes_ahead else None,
+            )
+            self._fetcher = Fetcher(store, threads, self.budget.in_flight, self._is_cancelled, decoders)
+        self.reader = BlockReader(
+            store, policy, self.budget.n_kept, prefetch, self._is_cancelled, host_names, self._fetcher
+        )
+        self._batches = BatchReader(self.reader, sampler, worker, n_workers, self.budget, self.bad, self._fetcher)
         self._step = 0
-        self._slab: Slab | None = None
+        self._buffer: BatchBuffer | None = None
         self._spare: list[Arrays] = []
-        self._queue: deque[Slab] = deque()
+        self._queue: deque[BatchBuffer | BaseException] = deque()
         self._ready = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stop = self._ended = False
         self._is_aborted = False
-
-    def _make_fetcher(self, n_threads: int, decoders: IoThreads | None) -> Fetcher | None:
-        """Return what reads ahead from a remote filesystem, or decodes ahead; None if there is neither."""
-        if not isinstance(self.store, RangeStore) or not (self.store.remote or decoders):
-            return None
-        threads = io_threads(self.store.blocks[0].file, n_threads)
-        return Fetcher(self.store, threads, self.budget.in_flight, lambda: not self._is_wanted(), decoders)
-
-    def _make_reader(self, policy: BadPolicy, host_names: Collection[str]) -> BlockReader:
-        return BlockReader(
-            self.store,
-            self.budget.n_kept,
-            self.prefetch,
-            lambda: not self._is_wanted(),
-            tolerant=policy.on_error != "raise",
-            labels=policy.labels,
-            host_names=host_names,
-            fetcher=self._fetcher,
-        )
+        self._warn_of_shuffle()
 
     def _warn_of_shuffle(self) -> None:
         """Log what a shuffled order costs if the blocks that it alternates between do not fit in memory."""
-        kind, budget, store = self.sampler.shuffle, self.budget, self.store
+        kind, budget, store, n_kept = self.sampler.shuffle, self.budget, self.store, self._batches.n_kept
         if kind == "full" and self._fetcher is not None and fs.CACHE not in store.storage_options:
             low, high = self.sampler.bounds(self.n_workers)[self.worker : self.worker + 2]
-            n_used = (high - low) * store.record_bytes
-            n_read = self._slabs.random_bytes(budget.slab_steps * (high - low)) / budget.slab_steps
+            n_used, n_blocks = (high - low) * store.record_bytes, len(store.blocks)
+            # of random records, on average once memory is full
+            n_blocks_used = n_blocks * (1 - (1 - 1 / n_blocks) ** (budget.buffer_steps * (high - low)))
+            block_bytes = sum(block.length for block in store.blocks) / n_blocks
+            n_read = n_blocks_used * (1 - n_kept / n_blocks) * block_bytes / budget.buffer_steps
             if n_read > 2 * n_used:
                 LOG.warning(
                     "%s: shuffle: full reads %.1f MiB for each batch of %.3g MiB, because the records do not fit in "
@@ -152,20 +161,15 @@ class Loader:
                     n_used / 2**20,
                     budget.bytes_bound >> 20,
                 )
-        if kind == "block" and not store.mapped and self._slabs.n_kept < budget.n_in_use:
+        if kind == "block" and not store.mapped and n_kept < budget.n_in_use:
             LOG.warning(
                 "%s: shuffle: block alternates between %d blocks, and memory_mb, %d, has room for %d of them: blocks "
                 "are read again and again. Lower window, raise memory_mb, or write the records in smaller blocks.",
                 store.url,
                 budget.n_in_use,
                 budget.bytes_bound >> 20,
-                self._slabs.n_kept,
+                n_kept,
             )
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes of the blocks that were read."""
-        return self.reader.bytes_read
 
     # -- methods of the caller's thread --------------------------------------------------------------
 
@@ -179,30 +183,30 @@ class Loader:
         Aborted
             Another thread called `abort` or `close`.
         """
-        slab = self._slab
-        if slab is None or self._step == slab.first_step + len(slab.batches):
+        buffer = self._buffer
+        if buffer is None or self._step == buffer.first_step + len(buffer.batches):
             started = time.perf_counter()
-            self._slab = None
-            slab = self._slab = self._next_slab(slab)
+            self._buffer = None
+            buffer = self._buffer = self._next_buffer(buffer)
             self.wait_s += time.perf_counter() - started
-        index = self._step - slab.first_step
-        if slab.bad:
-            self.bad.add(slab.bad.get(index, []))
+        index = self._step - buffer.first_step
+        if buffer.bad:
+            self.bad.add(buffer.bad.get(index, []))
         self._step += 1
-        return slab.batches[index]
+        return buffer.batches[index]
 
     def start(self) -> None:
         """Start prefetching before the first call of `next`. Does nothing without prefetching."""
-        if self.prefetch and self._thread is None and self._slab is None and not self._slabs.all_in_memory:
+        if self.prefetch and self._thread is None and self._buffer is None and not self._batches.all_in_memory:
             self._start_thread()
 
     def wait(self) -> None:
         """Wait until the thread has a batch, or an error for `next`. Not counted in ``wait_s``."""
         with self._ready:
-            while self._thread is not None and self._is_wanted() and not (self._queue or self._ended):
+            while self._thread is not None and not (self._is_cancelled() or self._queue or self._ended):
                 self._ready.wait()
 
-    def epochs(self) -> npt.NDArray[np.int64]:
+    def epochs(self) -> Ids:
         """Return the epoch of each row of the last batch, (B / n_workers,) int64."""
         return self.sampler.epoch_of(self._step - 1, self.worker, self.n_workers)
 
@@ -226,16 +230,17 @@ class Loader:
         self._halt()
         self._step = self.sampler.seek(cursor)
         if self.sampler.shuffle == "block" and cursor["batch_size"] != self.sampler.batch_size:
-            message = (
+            LOG.warning(
                 "%s: shuffle: block orders records by batchsize, which was %d: in the rest of this epoch some are "
+                "read again, and as many are left out.",
+                self.store.url,
+                cursor["batch_size"],
             )
-            LOG.warning(message + "read again, and as many are left out.", self.store.url, cursor["batch_size"])
 
     def advance(self, n_batches: int) -> None:
         """Skip some batches without reading them, or go back by some if the number is negative."""
-        step = self._step + n_batches
         self._halt()
-        self._step = step
+        self._step += n_batches
 
     def rewind(self) -> None:
         """Go back to the first batch."""
@@ -247,9 +252,6 @@ class Loader:
         self._is_aborted = True
         with self._ready:
             self._ready.notify_all()
-        self._wake_fetcher()
-
-    def _wake_fetcher(self) -> None:
         if self._fetcher is not None:
             self._fetcher.wake()
 
@@ -259,7 +261,7 @@ class Loader:
         The store stays open.
         """
         self._halt()
-        self._slabs.clear()
+        self._batches.clear()
         self._spare.clear()
 
     def __enter__(self) -> Loader:
@@ -268,27 +270,27 @@ class Loader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _next_slab(self, used: Slab | None) -> Slab:
-        if not self.prefetch or (self._slabs.all_in_memory and not self._thread):
-            return self._slabs.read(self._step, used.buffers if used else None)
+    def _next_buffer(self, used: BatchBuffer | None) -> BatchBuffer:
+        if not self.prefetch or (self._batches.all_in_memory and not self._thread):
+            return self._batches.read(self._step, used.arrays if used else None)
         if self._thread is None:
             self._start_thread()
         with self._ready:
             if used is not None:
-                self._spare.append(used.buffers)
-            while self._is_wanted() and not (self._queue or self._ended):
+                self._spare.append(used.arrays)
+            while not (self._is_cancelled() or self._queue or self._ended):
                 self._ready.wait()
-            if not self._is_wanted():
+            if self._is_cancelled():
                 raise Aborted(f"{self.store.url}: closed while waiting for a batch.")
-            slab = self._queue.popleft() if self._queue else None
+            buffer = self._queue.popleft() if self._queue else None
             self._ready.notify_all()
-        if slab is None:  # the thread has ended: all blocks are in memory
+        if buffer is None:  # the thread has ended: all blocks are in memory
             self._thread = None
-            return self._slabs.read(self._step, self._spare.pop() if self._spare else None)
-        if slab.error is not None:
+            return self._batches.read(self._step, self._spare.pop() if self._spare else None)
+        if isinstance(buffer, BaseException):
             self._halt()
-            raise slab.error
-        return slab
+            raise buffer
+        return buffer
 
     def _start_thread(self) -> None:
         thread = threading.Thread(
@@ -306,47 +308,318 @@ class Loader:
             self._stop = self._stop or thread is not None
             self._ready.notify_all()
         if thread is not None:
-            self._wake_fetcher()
+            if self._fetcher is not None:
+                self._fetcher.wake()
             thread.join()
         self._thread = None
         # reuse the buffers: allocating memory costs more than filling it
-        self._spare += [slab.buffers for slab in self._queue if slab.buffers]
+        self._spare += [buffer.arrays for buffer in self._queue if isinstance(buffer, BatchBuffer)]
         self._queue.clear()
-        self._slab = None
-        self._slabs.rewind()
+        self._buffer = None
+        self._batches.rewind()
 
     # -- methods of the prefetching thread -----------------------------------------------------------
 
     def _read_ahead(self, step: int) -> None:
-        while self._wait_for_room() and not self._slabs.all_in_memory:
+        while self._wait_for_room() and not self._batches.all_in_memory:
             with self._ready:
                 spare = self._spare.pop() if self._spare else None
             try:
-                slab = self._slabs.read(step, spare)
+                buffer: BatchBuffer | BaseException = self._batches.read(step, spare)
             except BaseException as error:  # raised in the caller's thread
-                slab = Slab(step, {}, [], error)
+                buffer = error
             with self._ready:
-                self._queue.append(slab)
+                self._queue.append(buffer)
                 self._ready.notify_all()
-            if slab.error is not None:
+            if isinstance(buffer, BaseException):
                 return
-            step += len(slab.batches)
+            step += len(buffer.batches)
         with self._ready:
             self._ended = True
             self._ready.notify_all()
 
     def _wait_for_room(self) -> bool:
-        """Wait until another slab fits the bound; returns False if the loader is stopping."""
+        """Wait until another buffer fits the bound; returns False if the loader is stopping."""
         with self._ready:
-            # plus the slab in use by the caller, and the one to be read
-            while self._is_wanted() and self._is_full():
+            while not self._is_cancelled() and self._is_full():
                 self._ready.wait()
-            return self._is_wanted()
+            return not self._is_cancelled()
 
     def _is_full(self) -> bool:
-        n_bytes = (len(self._queue) + 2) * self.budget.slab_bytes
+        # plus the buffer in use by the caller, and the one to be read
+        n_bytes = (len(self._queue) + 2) * self.budget.buffer_bytes
         return bool(self._queue) and n_bytes > self.budget.batches
 
-    def _is_wanted(self) -> bool:
-        """Return whether somebody still wants batches of the thread."""
-        return not (self._stop or self._is_aborted)
+    def _is_cancelled(self) -> bool:
+        """Return whether nobody wants batches of the thread any more."""
+        return self._stop or self._is_aborted
+
+
+@dataclass
+class BatchBuffer:
+    """Batches that are read together.
+
+    Attributes
+    ----------
+    first_step : int
+        Step of the first batch.
+    arrays : dict of str to ndarray
+        (n_batches * B / n_workers, *shape) per field, which are used again for later batches.
+    batches : list of Batch
+        Rows of ``arrays``, or views of a block that contains the whole batch.
+    bad : dict of int to list of BadRecord
+        Bad records by index of the batch.
+    """
+
+    first_step: int
+    arrays: Arrays
+    batches: list[Batch]
+    bad: dict[int, list[BadRecord]] = field(default_factory=dict)
+
+
+class BatchReader:
+    """Makes the batches of one worker from blocks. Must be used by one thread at a time.
+
+    In file order, batches are views of blocks where possible. In a shuffled order, the blocks in use are in a
+    `BlockPool`, from which the records of many batches are gathered by one call.
+
+    Parameters
+    ----------
+    reader : BlockReader
+    sampler : Sampler
+    worker, n_workers : int
+        Index of the worker in the group, and size of the group.
+    budget : MemoryBudget
+    log : BadLog
+        The bad records that have been handed out, with the maximum.
+    fetcher : Fetcher, optional
+        Reads blocks ahead.
+
+    Attributes
+    ----------
+    n_kept : int
+        Number of blocks that stay in memory, the most recently used ones.
+    """
+
+    def __init__(
+        self,
+        reader: BlockReader,
+        sampler: Sampler,
+        worker: int,
+        n_workers: int,
+        budget: MemoryBudget,
+        log: BadLog,
+        fetcher: Fetcher | None = None,
+    ) -> None:
+        self._reader, self._sampler, self._log, self._fetcher = reader, sampler, log, fetcher
+        self._store, self._starts = reader.store, reader.store.starts
+        self._in_order = sampler.shuffle == "none"
+        sizes = np.diff(self._starts)
+        # records per block, if equal for all but the last block; else 0
+        self._even = int(sizes[0]) if (sizes[:-1] == sizes[0]).all() and sizes[-1] <= sizes[0] else 0
+        self._pool: BlockPool | None = None
+        self._pool_blocks = budget.pool_blocks
+        self.n_kept = reader.n_kept if self._in_order else budget.pool_blocks or reader.n_kept
+        self._ahead = LookAhead(
+            sampler, worker, n_workers, budget.buffer_steps, self._starts, self.n_kept, budget.horizon
+        )
+        self.rewind()
+
+    @property
+    def all_in_memory(self) -> bool:
+        """Whether all blocks are in memory and batches are views, so that there is nothing to prefetch."""
+        return self._in_order and len(self._reader.kept) == len(self._store.blocks)
+
+    def blocks_in_memory(self) -> list[int]:
+        """Return the blocks in memory, the most recently used last."""
+        return self._pool.blocks() if self._pool is not None and self._pool_blocks else list(self._reader.kept)
+
+    def rewind(self) -> None:
+        """Forget what was fetched, and the bad records of batches that were read but not handed out."""
+        self._bad_ahead = set(self._log.records)
+        self._follows = False
+        if self._fetcher is not None:
+            self._fetcher.drop()
+
+    def clear(self) -> None:
+        """Free all blocks."""
+        self._reader.kept.clear()
+        self._pool = None
+
+    def read(self, step: int, spare: Arrays | None) -> BatchBuffer:
+        """Read the batches from a step on.
+
+        Parameters
+        ----------
+        step : int
+        spare : dict of str to ndarray, optional
+            Arrays of a buffer that is no longer used, to be written again. Without them new ones are allocated.
+
+        Raises
+        ------
+        DataError
+            A block cannot be read. Names URL and block.
+        """
+        if self._fetcher is not None:
+            if not self._follows:
+                self._ahead.restart(step, self.blocks_in_memory())
+                self._follows = True
+            self._fetcher.follow(self._ahead, step)
+        ids = self._ahead.ids(step)
+        arrays = spare or empty_arrays(self._store, ids.size)
+        if self._in_order:
+            batches = self._consecutive(ids, arrays)
+        else:
+            self._gather(ids.reshape(-1), arrays)
+            n = ids.shape[1]
+            batches = [{name: array[i : i + n] for name, array in arrays.items()} for i in range(0, ids.size, n)]
+        if self._store.mapped:
+            # kept blocks are views, which change with the file
+            self._store.check_unchanged()
+        buffer = BatchBuffer(step, arrays, [Batch(batch, rows) for batch, rows in zip(batches, ids, strict=True)])
+        if self._reader.bad:
+            self._substitute(buffer)
+        return buffer
+
+    def _blocks_of(self, ids: Ids) -> Ids:
+        return ids // self._even if self._even else np.searchsorted(self._starts, ids, side="right") - 1
+
+    def _consecutive(self, ids: Ids, buffers: Arrays) -> list[Arrays]:
+        """Return batches in file order.
+
+        Parameters
+        ----------
+        ids : (n_batches, n) int64
+            Consecutive records, wrapping from the last record of the group to its first.
+        buffers : dict of str to ndarray
+            (n_batches * n, *shape) per field, for batches that are not within one block.
+        """
+        if self._store.mapped:
+            note_read(sum(buffer.nbytes for buffer in buffers.values()))
+        starts, n = self._starts, ids.shape[1]
+        firsts = ids[:, 0]
+        blocks = self._blocks_of(firsts)
+        whole = (firsts + n <= starts[blocks + 1]) & (ids[:, -1] - firsts == n - 1)
+        rows = (firsts - starts[blocks]).tolist()
+        batches, read = [], self._reader.arrays
+        for i, (block, row, is_whole) in enumerate(zip(blocks.tolist(), rows, whole.tolist(), strict=True)):
+            arrays = read(block) if is_whole else None
+            if arrays is not None:
+                batches.append({name: array[row : row + n] for name, array in arrays.items()})
+            else:
+                batches.append({name: array[i * n : (i + 1) * n] for name, array in buffers.items()})
+                self._copy_runs(block, row, n, batches[-1])
+        return batches
+
+    def _copy_runs(self, block: int, row: int, n: int, out: Arrays) -> None:
+        """Copy consecutive records, from a row of one block on."""
+        low, last = 0, self._sampler.start + self._sampler.count
+        while low < n:
+            start, end = self._starts[block : block + 2].tolist()
+            end = min(end, last)
+            high = min(n, low + end - start - row)
+            if high > low:
+                self._reader.copy(block, row, {name: array[low:high] for name, array in out.items()})
+            low = high
+            block, row = (block + 1, 0) if end < last else self._reader.locate(self._sampler.start)
+
+    def _gather(self, ids: Ids, out: Arrays) -> None:
+        """Copy records (n,) in any order to ``out``, (n, *shape) per field, reading the blocks not in memory."""
+        pool = self._pool = self._pool or BlockPool(self._store, self._pool_blocks)
+        rows = ids
+        if not pool.is_complete:
+            blocks = self._blocks_of(ids)
+            used = np.flatnonzero(np.bincount(blocks)).tolist()
+            if len(used) > pool.n_blocks:
+                self._gather_by_block(ids, blocks, used, out)
+                return
+            for block in pool.missing(used):
+                pool.put(block, self._reader.load(block))
+            rows = pool.rows_of(ids, blocks)
+        pool.take(rows, out)
+
+    def _gather_by_block(self, ids: Ids, blocks: Ids, used: list[int], out: Arrays) -> None:
+        """Copy records block by block, if too many blocks are needed for the pool."""
+        # those in memory first, before others replace them; the look-ahead knows this order
+        for block in sorted(used, key=lambda block: block not in self._reader.kept):
+            chosen = np.flatnonzero(blocks == block)
+            if self._store.mapped:
+                # block by block: a large batch may touch all pages of the file
+                note_read(len(chosen) * FAULT_BYTES)
+            rows = ids[chosen] - self._starts[block]
+            for name, array in self._reader.block(block).items():
+                out[name][chosen] = array[rows]
+
+    def _substitute(self, buffer: BatchBuffer) -> None:
+        """Replace bad records."""
+        for i, batch in enumerate(buffer.batches):
+            rows = self._reader.bad_among(batch.ids)
+            if not len(rows):
+                continue
+            buffer.bad[i] = self._reader.describe(batch.ids[rows])
+            self._bad_ahead.update(batch.ids[rows].tolist())
+            if len(self._bad_ahead) > self._log.max_bad:
+                # `next` will raise an error for this batch
+                return
+            n = len(batch.ids)
+            arrays = {name: array[i * n : (i + 1) * n] for name, array in buffer.arrays.items()}
+            for name, array in batch.arrays.items():
+                np.copyto(arrays[name], array)
+            buffer.batches[i] = Batch(arrays, self._reader.replace(batch.ids, rows, arrays))
+
+
+class BlockPool:
+    """Blocks in one contiguous array per field, so that records of many blocks are gathered by one call.
+
+    Parameters
+    ----------
+    store : Store
+    n_blocks : int
+        Capacity in blocks. If all blocks fit, the rows of the arrays are the records of the store.
+    """
+
+    def __init__(self, store: Store, n_blocks: int) -> None:
+        self._rows = max(block.n for block in store.blocks)
+        self.n_blocks = n_blocks
+        self._holds_all = n_blocks == len(store.blocks)
+        self._arrays = empty_arrays(store, store.count if self._holds_all else n_blocks * self._rows)
+        self._starts = store.starts
+        # row of a record minus its index in the store, by block
+        self._shift = np.zeros(len(store.blocks), np.int64)
+        self._slot_of: OrderedDict[int, int] = OrderedDict()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the pool contains all blocks of the store."""
+        return self._holds_all and len(self._slot_of) == self.n_blocks
+
+    def blocks(self) -> list[int]:
+        """Return the blocks in the pool, the most recently used last."""
+        return list(self._slot_of)
+
+    def missing(self, blocks: list[int]) -> list[int]:
+        """Return the ``blocks`` that are not in the pool; marks the others as recently used."""
+        for block in blocks:
+            if block in self._slot_of:
+                self._slot_of.move_to_end(block)
+        return [block for block in blocks if block not in self._slot_of]
+
+    def put(self, block: int, arrays: Arrays) -> None:
+        """Add a block, replacing the least recently used one if the pool is full."""
+        is_full = len(self._slot_of) == self.n_blocks
+        slot = self._slot_of.popitem(last=False)[1] if is_full else len(self._slot_of)
+        first = int(self._starts[block]) if self._holds_all else slot * self._rows
+        for name, array in arrays.items():
+            self._arrays[name][first : first + len(array)] = array
+        self._shift[block] = first - self._starts[block]
+        self._slot_of[block] = slot
+
+    def rows_of(self, ids: Ids, blocks: Ids) -> Ids:
+        """Return the rows, (n,), of records (n,) in the arrays of the pool, which has the block of each."""
+        return ids if self._holds_all else ids + self._shift[blocks]
+
+    def take(self, rows: Ids, out: Arrays) -> None:
+        """Copy rows, (n,) int64, to ``out``: (n, *shape) per field."""
+        for name, array in self._arrays.items():
+            # any other mode would need a temporary buffer
+            array.take(rows, axis=0, out=out[name], mode="clip")

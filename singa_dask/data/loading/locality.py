@@ -1,6 +1,6 @@
-"""Locality: which hosts store a block, and a deal of blocks such that workers read from their own host.
+"""Locality: which hosts store a block, and an assignment of blocks such that workers read from their own host.
 
-A deal only changes which worker reads a block, never the number of records that a worker reads.
+An assignment only changes which worker reads a block, never the number of records that a worker reads.
 """
 
 from __future__ import annotations
@@ -142,13 +142,13 @@ class Survey(NamedTuple):
 
 
 class HostSpan(NamedTuple):
-    """A span of the dealt blocks, which ends at record ``high``, and its reading host (-1: one without blocks)."""
+    """A span of the assigned blocks, which ends at record ``high``, and its reading host (-1: one without blocks)."""
 
     high: int
     host: int
 
 
-def deal_by_host(
+def assign_by_host(
     sizes: Sequence[int], hosts: Sequence[Collection[int]], spans: Iterable[HostSpan], seed: int
 ) -> list[int]:
     """Order the blocks such that spans of the order contain blocks of the host that reads them.
@@ -171,7 +171,7 @@ def deal_by_host(
     Returns
     -------
     list of int
-        A permutation of the blocks: the deal.
+        A permutation of the blocks.
     """
     cuts = list(_merged(spans))
     rooms: dict[int, int] = {}
@@ -273,19 +273,19 @@ class _Matching:
             to = host
 
 
-def _lay(sizes: Sequence[int], host_of: Sequence[int], cuts: Sequence[HostSpan], order: Sequence[int]) -> list[int]:
+def _lay(sizes: Sequence[int], host_of: Sequence[int], cuts: Sequence[HostSpan], shuffled: Sequence[int]) -> list[int]:
     """Fill each span with blocks of its host, then with unassigned blocks; append the rest."""
     own: dict[int, deque[int]] = {host: deque() for host in (*host_of, *(host for _, host in cuts), -1)}
-    for block in order:
+    for block in shuffled:
         own[host_of[block]].append(block)
     last = {host: i for i, (_, host) in enumerate(cuts)}
-    deal: list[int] = []
+    order: list[int] = []
     at = 0
     for i, (high, host) in enumerate(cuts):
         for queue in (own[host], own[-1]):
             while queue and 2 * at + sizes[queue[0]] <= 2 * high:
                 at += sizes[queue[0]]
-                deal.append(queue.popleft())
+                order.append(queue.popleft())
         if host != -1 and i == last[host]:
             own[-1].extend(own.pop(host))
-    return [*deal, *own[-1]]
+    return [*order, *own[-1]]

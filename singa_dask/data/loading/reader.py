@@ -1,23 +1,144 @@
-"""BlockReader: reads the blocks of a store for a loader, keeps recent ones, and counts bytes.
+"""BlockReader: reads the blocks of a store for a loader, keeps recent ones, counts bytes, and replaces bad records.
 
-It also records which records are bad, if that is not an error. How they are replaced is decided in `bad_records`.
+Batches stay full, and the order of other records does not change. The substitute of a bad record depends only on the
+store, the seed and the record, so it is the same for any number of workers and after a resume.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data.loading.fetcher import Fetcher
 from singa_dask.data.loading.locality import Locations
+from singa_dask.data.order.shuffle import draw
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted, DataError
 
 PAGE_BYTES = 4096
+# random records that may be bad before the next good one is taken
+MAX_DRAWS = 8
+Ids = npt.NDArray[np.int64]
+OnError = Literal["raise", "skip", "replace"]
+
+
+@dataclass(frozen=True)
+class BadPolicy:
+    """How a loader treats bad records.
+
+    A store that cannot be opened is an error under every policy: a missing or empty file, an unreadable directory, a
+    truncated LMDB file, an invalid first record.
+
+    Attributes
+    ----------
+    on_error : {"raise", "skip", "replace"}
+        ``raise``: a bad record is an error. ``skip``: it is replaced by the next good record of the store (wrapping
+        around). ``replace``: it is replaced by a random record of the store.
+    max_bad : float
+        Maximum number of bad records that a loader tolerates: a count if >= 1, else a fraction of the store's records
+        (at least one record).
+    labels : int
+        Labels must be in 0 to ``labels - 1``; 0 disables the check.
+    seed : int
+        Seed of the random replacement.
+    """
+
+    on_error: OnError = "raise"
+    max_bad: float = 0.01
+    labels: int = 0
+    seed: int = 0
+
+    def max_records(self, count: int) -> int:
+        """Return the maximum number of bad records among ``count``."""
+        return int(self.max_bad) if self.max_bad >= 1 else max(1, int(self.max_bad * count))
+
+
+class BadRecord(NamedTuple):
+    """A bad record in a batch.
+
+    Attributes
+    ----------
+    record : int
+        Index in the store; -1 for a truncated end of the file, which has no index.
+    block, row : int or None
+        Block, and row in it; no row if the whole block is bad.
+    rows : int
+        Number of records of a block that is bad as a whole, else 1.
+    reason : str
+    """
+
+    record: int
+    block: int | None
+    row: int | None
+    rows: int
+    reason: str
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is reported of it."""
+        rows = {"rows": self.rows} if self.row is None and self.block is not None else {}
+        return {"block": self.block, "row": self.row, **rows, "reason": self.reason.rstrip(".")}
+
+    def __str__(self) -> str:
+        where = f"block {self.block}" if self.block is not None else "the end of the file"
+        return f"{where}{f', row {self.row}' if self.row is not None else ''}: {self.reason.rstrip('.')}"
+
+
+class BadLog:
+    """The distinct bad records in the batches handed out so far.
+
+    Parameters
+    ----------
+    url : str
+    max_bad : int
+        Maximum number of bad records.
+    truncation : str
+        `Store.truncation`; if not empty, it counts as one bad record.
+
+    Attributes
+    ----------
+    records : set of int
+        Their indices in the store.
+    """
+
+    def __init__(self, url: str, max_bad: int, truncation: str = "") -> None:
+        self.url, self.max_bad = url, max_bad
+        self.records: set[int] = {-1} if truncation else set()
+        self._blocks: set[int] = set()
+        self._new = [BadRecord(-1, None, None, 1, truncation)] if truncation else []
+
+    def add(self, records: list[BadRecord]) -> None:
+        """Add the bad records of a batch.
+
+        Raises
+        ------
+        DataError
+            There are more than ``max_bad``.
+        """
+        for bad in records:
+            if bad.record in self.records:
+                continue
+            self.records.add(bad.record)
+            if bad.row is None and bad.block is not None:
+                if bad.block in self._blocks:
+                    continue
+                self._blocks.add(bad.block)
+            self._new.append(bad)
+        if records and len(self.records) > self.max_bad:
+            raise DataError(
+                f"{self.url}: {len(self.records)} bad records, more than the {self.max_bad} that max_bad allows. "
+                f"The last: {records[-1]}."
+            )
+
+    def take(self) -> list[BadRecord]:
+        """Return the records added since the last call; of a block that is bad as a whole, only the first record."""
+        new, self._new = self._new, []
+        return new
 
 
 class BlockReader:
@@ -26,16 +147,14 @@ class BlockReader:
     Parameters
     ----------
     store : Store
+    policy : BadPolicy
+        How to treat bad records. Unless they raise errors, they are collected in ``bad``, and are zeros in their block.
     n_kept : int
         Number of blocks that are kept, the most recently used ones; those of a mapped store are always kept.
     touch : bool
         Whether to load mapped pages into memory immediately.
     cancelled : callable
         Returns whether to stop reading.
-    tolerant : bool
-        Whether to collect bad records in ``bad``, and replace them by zeros, instead of raising an error.
-    labels : int
-        Records whose label is not in 0 to ``labels - 1`` are bad; 0 disables the check.
     host_names : collection of str
         Names of this host, see `locality.host_names`.
     fetcher : Fetcher, optional
@@ -56,25 +175,23 @@ class BlockReader:
     def __init__(
         self,
         store: Store,
-        n_kept: int,
-        touch: bool,
+        policy: BadPolicy,
+        n_kept: int = 1,
+        touch: bool = False,
         cancelled: Callable[[], bool] = lambda: False,
-        *,
-        tolerant: bool = False,
-        labels: int = 0,
         host_names: Collection[str] = (),
         fetcher: Fetcher | None = None,
     ) -> None:
-        self.store, self._fetcher = store, fetcher
+        self.store, self._policy, self._fetcher = store, policy, fetcher
         self.kept: OrderedDict[int, Arrays] = OrderedDict()
         self.bytes_read = self.bytes_local = 0
         self._locations, self._host_names = Locations(store.storage_options), host_names
-        self.n_kept, self._touch = n_kept, touch
-        self._cancelled = cancelled
-        self._tolerant = tolerant
-        self._labels = labels if "label" in store.schema and not store.schema["label"].shape else 0
+        self.n_kept, self._touch, self._cancelled = n_kept, touch, cancelled
+        self._is_tolerant = policy.on_error != "raise"
+        self._labels = policy.labels if "label" in store.schema and not store.schema["label"].shape else 0
         self.bad: dict[int, dict[int, str]] = {}
         self._bad_ids = np.empty(0, np.int64)
+        self._substitutes: dict[int, int] = {}
         self._checked: set[int] = set()
         self._copied = -1
 
@@ -83,9 +200,7 @@ class BlockReader:
         block = int(self.store.starts.searchsorted(record, side="right")) - 1
         return block, record - int(self.store.starts[block])
 
-    def bad_among(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the indices in ``ids`` of bad records. Their blocks must have been read."""
-        return np.flatnonzero(np.isin(ids, self._bad_ids))
+    # -- blocks ------------------------------------------------------------------------------------------
 
     def block(self, block: int) -> Arrays:
         """Return the arrays of a block, from memory if it is kept.
@@ -95,24 +210,26 @@ class BlockReader:
         DataError
             The block cannot be read. Names URL and block.
         """
-        arrays = self.find(block)
-        if arrays is None:
-            arrays = self.load(block)
-            if self._touch:
-                _touch(arrays)
-            self._keep(block, arrays)
-        return arrays
-
-    def find(self, block: int) -> Arrays | None:
-        """Return the arrays of a block if it is kept."""
         arrays = self.kept.get(block)
-        if arrays is not None and not self.store.mapped:
-            self.kept.move_to_end(block)
+        if arrays is not None:
+            if not self.store.mapped:
+                self.kept.move_to_end(block)
+            return arrays
+        arrays = self.load(block)
+        if self._touch:
+            # load the pages of a mapped block here, not in the caller's thread while it computes
+            for array in arrays.values():
+                array.reshape(len(array), -1)[:, :: PAGE_BYTES // array.itemsize].max()
+        self.kept[block] = arrays
+        if len(self.kept) > self.n_kept and not self.store.mapped:
+            self.kept.popitem(last=False)
         return arrays
 
-    def copies(self, block: int) -> bool:
-        """Return whether `copy` of a block that is not kept does less work than reading it."""
-        return block in self._checked and self.store.copies_rows(block)
+    def arrays(self, block: int) -> Arrays | None:
+        """Return the arrays of a block; None if it is not kept, and to `copy` its rows is less work than to read it."""
+        if block not in self.kept and block in self._checked and self.store.copies_rows(block):
+            return None
+        return self.block(block)
 
     def copy(self, block: int, row: int, out: Arrays) -> None:
         """Copy consecutive records of a block, from a row on, to ``out``.
@@ -122,9 +239,7 @@ class BlockReader:
         DataError
             The block cannot be read. Names URL and block.
         """
-        arrays = self.find(block)
-        if arrays is None and not self.copies(block):
-            arrays = self.block(block)
+        arrays = self.arrays(block)
         if arrays is None:
             self.store.copy_rows(block, row, out)
             if block != self._copied:
@@ -147,21 +262,24 @@ class BlockReader:
         """
         if self._cancelled():
             raise Aborted(f"{self.store.url}, block {block}: reading was cancelled.")
+        bad: dict[int, str] = {}
         try:
-            arrays = self._read(block)
-            bad: dict[int, str] = {}
+            arrays = self.store.read_block(block) if self._fetcher is None else self._fetcher.read_block(block)
         except Aborted:
             raise
         except Exception as error:
             named = self.store.named_error(block, error)
             # lack of memory does not mean that the block is bad
-            if not self._tolerant or isinstance(error, MemoryError):
+            if not self._is_tolerant or isinstance(error, MemoryError):
                 raise named from (error.__cause__ if named is error else error)
             arrays, bad = self._salvage(block, named)
         if self._labels:
             bad = {**self._wrong_labels(block, arrays["label"]), **bad}
         if bad:
-            self._note(block, bad)
+            # once bad, a record stays bad: its zeros may be in a pool
+            self.bad[block] = {**self.bad.get(block, {}), **bad}
+            ids = [int(self.store.starts[number]) + row for number, rows in self.bad.items() for row in rows]
+            self._bad_ids = np.array(ids, np.int64)
         self._checked.add(block)
         self._count(block)
         for array in arrays.values():
@@ -173,8 +291,7 @@ class BlockReader:
         self.bytes_read += self.store.blocks[block].length
         self.bytes_local += self._locations.local_bytes(self.store.blocks[block], self._host_names)
 
-    def _read(self, block: int) -> Arrays:
-        return self.store.read_block(block) if self._fetcher is None else self._fetcher.read_block(block)
+    # -- bad records -------------------------------------------------------------------------------------
 
     def _salvage(self, block: int, error: DataError) -> tuple[Arrays, dict[int, str]]:
         """Read the good records of a block; all are bad if that fails."""
@@ -193,31 +310,88 @@ class BlockReader:
             return {}
         rows = np.flatnonzero((labels < 0) | (labels >= self._labels)).tolist()
         bad = {row: f"label {labels[row]}, expected 0 to {self._labels - 1}" for row in rows}
-        if not self._tolerant:
+        if not self._is_tolerant:
             raise DataError(f"{self.store.url}, block {block}, row {rows[0]}: {bad[rows[0]]}.")
         return bad
 
-    def _note(self, block: int, bad: dict[int, str]) -> None:
-        # once bad, a record stays bad: its zeros may be in a pool
-        self.bad[block] = {**self.bad.get(block, {}), **bad}
-        starts = self.store.starts
-        ids = [int(starts[each]) + row for each, rows in self.bad.items() for row in rows]
-        self._bad_ids = np.array(ids, np.int64)
+    def bad_among(self, ids: Ids) -> Ids:
+        """Return the indices in ``ids`` of bad records. Their blocks must have been read."""
+        return np.flatnonzero(np.isin(ids, self._bad_ids))
 
-    def clear(self) -> None:
-        """Free all blocks."""
-        self.kept.clear()
+    def describe(self, ids: Ids) -> list[BadRecord]:
+        """Return what is wrong with bad records."""
+        records = []
+        for record in ids.tolist():
+            block, row = self.locate(record)
+            bad, n = self.bad[block], self.store.blocks[block].n
+            is_whole = len(bad) == n
+            records.append(BadRecord(record, block, None if is_whole else row, n if is_whole else 1, bad[row]))
+        return records
 
-    def _keep(self, block: int, arrays: Arrays) -> None:
-        self.kept[block] = arrays
-        if len(self.kept) > self.n_kept and not self.store.mapped:
-            self.kept.popitem(last=False)
+    def replace(self, ids: Ids, rows: Ids, out: Arrays) -> Ids:
+        """Replace bad records of a batch.
 
+        Parameters
+        ----------
+        ids : (n,) int64
+            Records of the batch.
+        rows : (m,) int64
+            Rows of the bad records.
+        out : dict of str to ndarray
+            The batch, modified in place.
 
-def _touch(arrays: Arrays) -> None:
-    """Load the pages of a mapped block here, not in the caller's thread while it computes."""
-    for array in arrays.values():
-        array.reshape(len(array), -1)[:, :: PAGE_BYTES // array.itemsize].max()
+        Returns
+        -------
+        (n,) int64
+            The records of the batch after replacement.
+
+        Raises
+        ------
+        DataError
+            There is no good record, or too many consecutive ones are bad.
+        """
+        ids = ids.copy()
+        for row in rows.tolist():
+            record = int(ids[row])
+            if record not in self._substitutes:
+                self._substitutes[record] = self._substitute(record)
+            ids[row] = self._substitutes[record]
+            block, source = self.locate(self._substitutes[record])
+            for name, array in self.block(block).items():
+                out[name][row] = array[source]
+        return ids
+
+    def _substitute(self, record: int) -> int:
+        """Return a random good record, or the next one, as the policy says."""
+        for attempt in range(MAX_DRAWS if self._policy.on_error == "replace" else 0):
+            drawn = draw(self.store.count, self._policy.seed, "replace", record, attempt)
+            block, row = self.locate(drawn)
+            self.block(block)
+            if row not in self.bad.get(block, {}):
+                return drawn
+        return self._next_good(record)
+
+    def _next_good(self, record: int) -> int:
+        blocks, max_bad = self.store.blocks, self._policy.max_records(self.store.count)
+        first, row = self.locate(record)
+        passed = 0
+        # the first block is visited again at the end, for the records before this one
+        for step in range(len(blocks) + 1):
+            block = (first + step) % len(blocks)
+            n = blocks[block].n
+            self.block(block)
+            bad = self.bad.get(block, {})
+            good = next((each for each in range(0 if step else row + 1, n) if each not in bad), None)
+            if good is not None:
+                return int(self.store.starts[block]) + good
+            passed += n if step else 0
+            if passed > max_bad:
+                break
+        reason = next(iter(self.bad[block].values())).rstrip(".")
+        raise DataError(
+            f"{self.store.url}: no good record to replace record {record}: all in blocks {first} to {block} are bad; "
+            f"max_bad allows {max_bad}. The last: {reason}."
+        )
 
 
 def empty_arrays(store: Store, n: int) -> Arrays:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect
-from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -54,13 +53,13 @@ class Sampler:
         ``none``: file order. ``full``: a new permutation of all records in each epoch. ``block``: see Notes.
     seed : int
     group, n_groups : int
-        Group k of G reads the records k*N//G to (k+1)*N//G, in the order of the deal if ``shuffle`` is ``block``, in
-        file order otherwise.
+        Group k of G reads the records k*N//G to (k+1)*N//G, in the order of the assignment if ``shuffle`` is ``block``,
+        in file order otherwise.
     window : int
         For ``block``: number of blocks that a group mixes at a time, over all streams.
     streams : int, optional
         For ``block``: a divisor of the batch size. Default: the greatest common divisor with 48.
-    deal : sequence of int, optional
+    assignment : sequence of int, optional
         For ``block``: order in which blocks are assigned to the streams. Default: random by ``seed``.
     skip : int
         Records skipped at the start; rounded down to whole batches unless ``last_batch`` is ``wrap``.
@@ -92,11 +91,11 @@ class Sampler:
     Notes
     -----
     Shuffling by blocks: each of the C streams supplies B / C consecutive rows of every batch. The blocks are
-    concatenated in the order of the deal. In each epoch this sequence is divided into C spans, one per stream, as long
-    as the rows that the stream supplies in that epoch. So every record is read once per epoch, and a block is read by
-    one stream, or by two if a boundary of spans is within it. A stream reads its blocks in random order, and shuffles
-    records within windows of blocks. Unless ``last_batch`` is ``wrap``, the spans are the same in all epochs, with
-    about equal lengths; a stream drops the end of its span, or starts again at its beginning.
+    concatenated in the order of the assignment. In each epoch this sequence is divided into C spans, one per stream, as
+    long as the rows that the stream supplies in that epoch. So every record is read once per epoch, and a block is read
+    by one stream, or by two if a boundary of spans is within it. A stream reads its blocks in random order, and
+    shuffles records within windows of blocks. Unless ``last_batch`` is ``wrap``, the spans are the same in all epochs,
+    with about equal lengths; a stream drops the end of its span, or starts again at its beginning.
     """
 
     def __init__(
@@ -110,7 +109,7 @@ class Sampler:
         n_groups: int = 1,
         window: int = 64,
         streams: int | None = None,
-        deal: Sequence[int] | None = None,
+        assignment: Sequence[int] | None = None,
         skip: int = 0,
         fingerprint: str = "",
         last_batch: LastBatch = "wrap",
@@ -122,14 +121,14 @@ class Sampler:
         streams = streams or math.gcd(batch_size, CANONICAL_STREAMS)
         if batch_size % streams:
             raise ValueError(f"{streams} streams do not divide a batch of {batch_size}")
-        self._records = GroupRecords.of(sizes, batch_size, group, n_groups, skip, last_batch, span)
+        self._records = GroupRecords(sizes, batch_size, group, n_groups, skip, last_batch, span)
         self.start, self.count = self._records.start, self._records.count
         self.period, self.skip = self._records.period, self._records.skip
         # where step 0 begins: changed if a run goes on with another batch size
         self.first_row = self.skip
         self.window = window
-        dealt = None if deal is None else np.asarray(deal, np.int64)
-        self._block = BlockOrder(self._records, seed, streams, window, dealt)
+        order = None if assignment is None else np.asarray(assignment, np.int64)
+        self._block = BlockOrder(self._records, seed, streams, window, order)
         self._full = FullOrder(self._records, seed)
         self._one_epoch: Ids = np.empty(0, np.int64)
 
@@ -176,10 +175,6 @@ class Sampler:
             known.flags.writeable = False
         return known
 
-    def blocks_of(self, worker: int = 0, n_workers: int = 1) -> Ids:
-        """Return the sorted blocks that a worker reads in its first epoch (``full``: in any epoch), (n,) int64."""
-        return np.flatnonzero(self.block_rows(worker, n_workers))
-
     def block_rows(self, worker: int = 0, n_workers: int = 1) -> Ids:
         """Return the number of rows of each block that a worker reads in its first epoch (``full``: on average).
 
@@ -201,7 +196,7 @@ class Sampler:
         return rows + np.histogram(again, starts)[0] if len(again) else rows
 
     def spans(self, n_workers: int = 1) -> list[tuple[int, int, int]]:
-        """Return which worker reads which span of the dealt blocks in the first epoch of a block order.
+        """Return which worker reads which span of the assigned blocks in the first epoch of a block order.
 
         Returns
         -------
@@ -258,7 +253,7 @@ class Sampler:
                     f"{CALLED.get(name, name)} is {value!r}, it was {known.get(name)!r}. Set it back, or start from "
                     "the values of the checkpoint alone by --init-from."
                 )
-        period = self._records.rows_per_epoch(self.count, known["batch_size"], self.last_batch)
+        period = self._records.rows_per_epoch(known["batch_size"])
         epoch, row = divmod(int(known["skip"] + known["samples_seen"]), period)
         done = epoch * self.period + min(row, self.period) - self.skip
         step, rest = divmod(done, self.batch_size)
@@ -268,7 +263,7 @@ class Sampler:
     @cached_property
     def _identity(self) -> dict[str, Any]:
         identity = {
-            # in version 1, groups of a block order read ranges of the file instead of ranges of the deal
+            # in version 1, groups of a block order read ranges of the file instead of ranges of the assignment
             "version": 2 if self.shuffle == "block" and self.n_groups > 1 else 1,
             "fingerprint": self.fingerprint,
             "shuffle": self.shuffle,
@@ -279,119 +274,5 @@ class Sampler:
         if self.shuffle != "none":
             identity["seed"] = self.seed
         if self.shuffle == "block":
-            identity |= {"streams": self._block.streams, "window": self.window, "deal": self._block.deal_digest}
+            identity |= {"streams": self._block.streams, "window": self.window, "deal": self._block.assignment_digest}
         return identity
-
-
-class _Chunk(NamedTuple):
-    first: int
-    ids: Ids
-
-
-class LookAhead:
-    """The records of the next steps of a worker, and the blocks that will have to be read for them.
-
-    The sampler is asked once for each step: for many steps at a time, and in order.
-
-    Parameters
-    ----------
-    sampler : Sampler
-    worker, n_workers : int
-        Index of the worker in the group, and size of the group.
-    n_steps : int
-        Steps per slab, at most MAX_STEPS.
-    starts : (n_blocks + 1,) int64
-        Index of the first record of each block, and the number of records.
-    n_kept : int
-        Number of blocks that the reader keeps, the most recently used ones.
-    horizon : int
-        Number of steps to look ahead.
-    """
-
-    def __init__(
-        self,
-        sampler: Sampler,
-        worker: int,
-        n_workers: int,
-        n_steps: int,
-        starts: Ids,
-        n_kept: int = 0,
-        horizon: int = 0,
-    ) -> None:
-        self._sampler, self._worker, self._n_workers = sampler, worker, n_workers
-        self._n_steps, self._starts, self._n_kept = n_steps, starts, n_kept
-        self._length = MAX_STEPS - MAX_STEPS % n_steps
-        self._horizon = max(horizon, 2 * self._length)
-        self._chunks: deque[_Chunk] = deque()
-        self._kept: OrderedDict[int, None] = OrderedDict()
-        self._next = 0
-
-    def restart(self, step: int, kept: Iterable[int] = ()) -> None:
-        """Go to a step, at which these blocks are in memory, the most recently used last."""
-        self._chunks.clear()
-        self._kept = OrderedDict.fromkeys(kept)
-        self._next = step
-
-    def ids(self, step: int) -> Ids:
-        """Return the records of the slab that begins with a step, (n_steps, B / n_workers) int64."""
-        while self._chunks and step >= self._chunks[0].first + self._length:
-            self._chunks.popleft()
-        if (
-            not self._chunks
-            or not self._chunks[0].first <= step <= self._chunks[0].first + self._length - self._n_steps
-        ):
-            self._chunks.clear()
-            self._extend(step)
-        first, ids = self._chunks[0]
-        return ids[step - first : step - first + self._n_steps]
-
-    def next_slab(self, step: int) -> list[tuple[int, int]] | None:
-        """Return the blocks that have to be read for the next slab; None if it is beyond the horizon.
-
-        Parameters
-        ----------
-        step : int
-            First step of the slab that is read now.
-
-        Returns
-        -------
-        list of (step, block)
-            The first step of the slab, and a block, in the order in which they are read.
-        """
-        slab = max(self._next, step)
-        if slab >= step + self._horizon or len(self._kept) == len(self._starts) - 1 == self._n_kept:
-            return None
-        while not self._chunks or slab >= self._chunks[-1].first + self._length:
-            self._extend(self._chunks[-1].first + self._length if self._chunks else slab)
-        first, ids = next(chunk for chunk in self._chunks if chunk.first <= slab < chunk.first + self._length)
-        self._next = slab + self._n_steps
-        return [(slab, block) for block in self._missing(ids[slab - first : self._next - first])]
-
-    def _extend(self, first: int) -> None:
-        self._chunks.append(
-            _Chunk(first, self._sampler.rows(first, self._worker, self._n_workers, self._length)),
-        )
-
-    def _missing(self, ids: Ids) -> list[int]:
-        """Return the blocks of some records that are not in memory by then, and keep them."""
-        blocks = np.searchsorted(self._starts, ids.reshape(-1), side="right") - 1
-        if self._sampler.shuffle == "none":
-            # one after another; at the end of an epoch the first block follows the last
-            used = blocks[np.flatnonzero(np.diff(blocks, prepend=-1))].tolist()
-            return [block for block in used if self._keep(block)]
-        used = np.flatnonzero(np.bincount(blocks)).tolist()
-        new = [block for block in used if block not in self._kept]
-        for block in used:
-            if block in self._kept:
-                self._kept.move_to_end(block)
-        return [block for block in new if self._keep(block)]
-
-    def _keep(self, block: int) -> bool:
-        """Keep a block as the most recently used one; return whether it has to be read."""
-        if block in self._kept:
-            self._kept.move_to_end(block)
-            return False
-        self._kept[block] = None
-        if len(self._kept) > self._n_kept:
-            self._kept.popitem(last=False)
-        return True

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -75,16 +74,12 @@ def _argsort(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
 
 def _ties(packed: npt.NDArray[np.uint64], bits: np.uint64) -> npt.NDArray[np.int64]:
     """Return the positions of sorted numbers that are equal, but for their lowest bits, to the one before or after."""
-    found = []
+    positions = [np.empty(0, np.int64)]
     for first in range(0, len(packed) - 1, CHUNK):
         part = packed[first : first + CHUNK + 1]
-        equal = part[1:] ^ part[:-1] < np.uint64(1) << bits
-        if equal.any():
-            found.append(first + np.flatnonzero(equal))
-    if not found:
-        return np.empty(0, np.int64)
-    positions = np.concatenate(found)
-    return np.union1d(positions, positions + 1)
+        positions.append(first + np.flatnonzero(part[1:] ^ part[:-1] < np.uint64(1) << bits))
+    ties = np.concatenate(positions)
+    return np.union1d(ties, ties + 1)
 
 
 def draw(n: int, seed: int, purpose: str, *numbers: int) -> int:
@@ -97,7 +92,6 @@ def random_skip(seed: int, layer: str, group: int, max_skip: int) -> int:
     return draw(max_skip + 1, seed, f"skip {layer}", group)
 
 
-@dataclass(frozen=True, eq=False)
 class GroupRecords:
     """The records of one group and its epochs; arguments as in `Sampler`.
 
@@ -106,26 +100,22 @@ class GroupRecords:
     starts : (n_blocks + 1,) int64
         First record of each block of the store, and the total count.
     start, count : int
-        First record of the group, and number of records.
+        First record of the group, or of ``span``, and number of records.
     batch_size : int
     period : int
         Rows per epoch, including padding.
     skip : int
         Records skipped at the start; whole batches unless ``last_batch`` is ``wrap``.
     last_batch : {"wrap", "drop_last", "pad"}
+
+    Raises
+    ------
+    DataError
+        The group has no records, or less than a batch and ``last_batch`` is ``drop_last``.
     """
 
-    starts: Ids
-    start: int
-    count: int
-    batch_size: int
-    period: int
-    skip: int
-    last_batch: LastBatch
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         sizes: Sequence[int] | npt.NDArray[np.int64],
         batch_size: int,
         group: int,
@@ -133,38 +123,31 @@ class GroupRecords:
         skip: int,
         last_batch: LastBatch,
         span: tuple[int, int] | None = None,
-    ) -> GroupRecords:
-        """Return the records of a group, or those of ``span``.
-
-        Raises
-        ------
-        DataError
-            The group has no records, or less than a batch and ``last_batch`` is ``drop_last``.
-        """
-        starts = np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))])
-        total = int(starts[-1])
-        start, end = span or (group * total // n_groups, (group + 1) * total // n_groups)
-        count = end - start
-        if not count:
+    ) -> None:
+        self.batch_size, self.last_batch = batch_size, last_batch
+        self.starts = np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))])
+        total = int(self.starts[-1])
+        self.start, end = span or (group * total // n_groups, (group + 1) * total // n_groups)
+        self.count = end - self.start
+        if not self.count:
             raise DataError(f"{total} records are too few for {n_groups} groups: group {group} would have none.")
-        period = cls.rows_per_epoch(count, batch_size, last_batch)
-        if not period:
+        self.period = self.rows_per_epoch(batch_size)
+        if not self.period:
             raise DataError(
-                f"{count} records for group {group} are less than a batch of {batch_size}: last_batch: drop_last "
+                f"{self.count} records for group {group} are less than a batch of {batch_size}: last_batch: drop_last "
                 "would drop all of them. Expected at least a whole batch. Set last_batch to pad or wrap."
             )
-        skip = skip if last_batch == "wrap" else skip - skip % batch_size
-        return cls(starts, start, count, batch_size, period, skip, last_batch)
+        self.skip = skip if last_batch == "wrap" else skip - skip % batch_size
 
-    @staticmethod
-    def rows_per_epoch(count: int, batch_size: int, last_batch: LastBatch) -> int:
-        """Return the rows of an epoch of a group, including padding."""
-        return count + {"wrap": 0, "drop_last": -(count % batch_size), "pad": -count % batch_size}[last_batch]
+    def rows_per_epoch(self, batch_size: int) -> int:
+        """Return the rows of an epoch in batches of a size, including padding."""
+        more = {"wrap": 0, "drop_last": -(self.count % batch_size), "pad": -self.count % batch_size}
+        return self.count + more[self.last_batch]
 
     @classmethod
     def steps_per_epoch(cls, n: int, batch_size: int, n_groups: int, last_batch: LastBatch) -> Fraction:
-        """Return in how many batches groups together read each of ``n`` records once; errors are those of `of`."""
-        groups = (cls.of([n], batch_size, group, n_groups, 0, last_batch) for group in range(n_groups))
+        """Return in how many batches groups together read each of ``n`` records once."""
+        groups = (cls([n], batch_size, group, n_groups, 0, last_batch) for group in range(n_groups))
         return Fraction(max(group.period for group in groups), batch_size)
 
 
@@ -218,7 +201,7 @@ class BlockOrder:
         A divisor of the batch size.
     window : int
         Number of blocks that the group mixes at a time, over all streams.
-    deal : (n_blocks,) int64, optional
+    assignment : (n_blocks,) int64, optional
         Order in which blocks are assigned to the streams. Default: random by ``seed``.
 
     Attributes
@@ -230,17 +213,18 @@ class BlockOrder:
         Number of blocks that a stream mixes at a time.
     """
 
-    def __init__(self, records: GroupRecords, seed: int, streams: int, window: int, deal: Ids | None) -> None:
-        self._records, self._seed, self._deal = records, seed, deal
+    def __init__(self, records: GroupRecords, seed: int, streams: int, window: int, assignment: Ids | None) -> None:
+        self._records, self._seed, self._assignment = records, seed, assignment
         self.streams, self.width = streams, records.batch_size // streams
         self.blocks_per_window = max(1, -(-window // streams))
         self._run_of: dict[int, tuple[int, Ids]] = {}
         self._pieces_of: dict[int, tuple[int, Ids, Ids]] = {}
 
     @property
-    def deal_digest(self) -> str:
-        """Short hash of a given deal; empty for a random one."""
-        return "" if self._deal is None else hashlib.sha256(self._deal.astype("<i8").tobytes()).hexdigest()[:16]
+    def assignment_digest(self) -> str:
+        """Short hash of a given assignment; empty for a random one."""
+        given = self._assignment
+        return "" if given is None else hashlib.sha256(given.astype("<i8").tobytes()).hexdigest()[:16]
 
     def rows(self, step: int, n_steps: int, low: int, high: int) -> Ids:
         """Return rows ``low`` to ``high`` of ``n_steps`` batches, (n_steps, high - low) int64."""
@@ -280,9 +264,7 @@ class BlockOrder:
 
     def _supplied(self, stream: int, epoch: int) -> int:
         """Return the number of items that a stream supplies before an epoch (negative for skipped ones)."""
-        width = self.width
-        batches, rest = divmod(epoch * self._records.period - self._records.skip, self._records.batch_size)
-        return batches * width + min(max(rest - stream * width, 0), width)
+        return self._supplied_up_to(stream + 1, epoch) - self._supplied_up_to(stream, epoch)
 
     def _supplied_up_to(self, stream: int, epoch: int) -> int:
         """Return the number of items that all earlier streams supply before an epoch."""
@@ -311,7 +293,7 @@ class BlockOrder:
         return kept[1], kept[2]
 
     def span(self, stream: int, epoch: int) -> tuple[int, int]:
-        """Return the span (low, high) of a stream in an epoch, in records of the deal."""
+        """Return the span (low, high) of a stream in an epoch, in records of the assignment."""
         ends = (stream, stream + 1)
         if self._records.last_batch == "wrap":
             low, high = (self._supplied_up_to(c, epoch + 1) - self._supplied_up_to(c, epoch) for c in ends)
@@ -332,8 +314,8 @@ class BlockOrder:
         return rows
 
     def _cut(self, low: int, high: int) -> Ids:
-        """Return the pieces (first, end) of blocks that make up records ``low`` to ``high`` of the deal."""
-        firsts, ends, lengths = self._dealt
+        """Return the pieces (first, end) of blocks that make up records ``low`` to ``high`` of the assignment."""
+        firsts, ends, lengths = self._assigned
         if low >= high:
             return np.empty((0, 2), np.int64)
         begin = int(np.searchsorted(lengths, low, side="right"))
@@ -345,12 +327,12 @@ class BlockOrder:
         return pieces
 
     @cached_property
-    def _dealt(self) -> tuple[Ids, Ids, Ids]:
-        """First and end record of each non-empty block in the order of the deal, and cumulative lengths."""
+    def _assigned(self) -> tuple[Ids, Ids, Ids]:
+        """First and end record of each non-empty block in the order of the assignment, and cumulative lengths."""
         n = len(self._records.starts) - 1
-        deal = permutation(n, self._seed, "deal") if self._deal is None else self._deal
-        if not np.array_equal(np.sort(deal), np.arange(n)):
-            raise DataError(f"the deal has {len(deal)} entries. Expected a permutation of the {n} blocks.")
-        firsts, ends = self._records.starts[:-1][deal], self._records.starts[1:][deal]
+        order = permutation(n, self._seed, "deal") if self._assignment is None else self._assignment
+        if not np.array_equal(np.sort(order), np.arange(n)):
+            raise DataError(f"the assignment has {len(order)} entries. Expected a permutation of the {n} blocks.")
+        firsts, ends = self._records.starts[:-1][order], self._records.starts[1:][order]
         used = ends > firsts
         return firsts[used], ends[used], np.cumsum((ends - firsts)[used])

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data import fs
 from singa_dask.data.codecs.labels import as_labels, as_values, is_rounded, value_name
 from singa_dask.data.fs.byte_source import Range
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES, rows_per_block
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES, even_blocks, rows_per_block
 from singa_dask.data.stores.class_names import parse_names, show_names
 from singa_dask.data.stores.npy import check_array
 from singa_dask.data.stores.range_store import RangeStore
+from singa_dask.data.stores.store import StoreOptions
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError
 
@@ -110,6 +110,17 @@ class ArrayGroup(ABC):
         """Close what is not needed to read the arrays that were opened."""
 
 
+class ArrayOptions(StoreOptions):
+    """Options of arrays by name."""
+
+    features: str = ""
+    """Name of the array of images or data, e.g. ``train/images``. By default the only one of images, image, pixel,
+    pixels, data, x or features, in upper or lower case."""
+    label: str = ""
+    """Name of the array of labels. By default the only one beside it called label, labels, y, class, target or
+    targets."""
+
+
 class ArrayStore(RangeStore):
     """Records of arrays that are stored in chunks; subclasses list the arrays in `open_group`.
 
@@ -118,11 +129,9 @@ class ArrayStore(RangeStore):
     the labels or of the file, or in an array of this name.
     """
 
+    block = ArrayOptions
     block_options = ("features", "label")
     labels_apart = True
-
-    def __init__(self, url: str, storage_options: fs.Options = None, features: str = "", label: str = "") -> None:
-        super().__init__(url, storage_options, features=features, label=label)
 
     @abstractmethod
     def open_group(self) -> ArrayGroup:
@@ -156,11 +165,7 @@ class ArrayStore(RangeStore):
         if count > n * MAX_BLOCKS:
             raise DataError(f"{self.url}: an array of shape {self._values.shape} in chunks of {n} records: damaged.")
         check_decompressed(f"{self.url}, block 0", min(n, count) * size, limit_of(self.storage_options))
-        firsts = range(0, count, n)
-        return tuple(
-            Block(i, min(n, count - first), self.url, first * size, min(n, count - first) * size)
-            for i, first in enumerate(firsts)
-        )
+        return even_blocks(self.url, count, n, size)
 
     def _compare_labels(self) -> None:
         """Compare the labels, which are in no block, with the manifest."""
@@ -197,6 +202,7 @@ class ArrayStore(RangeStore):
         given = str(self.options["label"]).strip("/")
         if given:
             if given in group.names:
+                self.label_name = given
                 return given
             raise DataError(f"{self.url}: no array called {given!r}. Arrays: {show_names(group.names)}.")
         folder = f"{values.rpartition('/')[0]}/".lstrip("/")

@@ -18,13 +18,14 @@ import pyarrow as pa
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.labels import as_labels
+from singa_dask.data.codecs.record import describe_fields, fields_of
 from singa_dask.data.codecs.table_columns import check_label_type
 from singa_dask.data.fs.byte_source import Bytes
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES, Rechunker, rows_per_block
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES
+from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
 
@@ -52,26 +53,15 @@ class ArrowStore(RangeStore):
 
     Columns of fixed-size binary are arrays whose dtype and shape are in the schema's metadata, as our converters write
     it (without metadata: flat uint8).
-
-    Parameters
-    ----------
-    url : str
-    storage_options : mapping, optional
-    label : str
-        Column of integers with the labels, in a file of another program. By default the only one called label, labels,
-        y, class, target or targets.
     """
 
+    block = LabelOptions
+
+    magic = MAGIC
     title = "an Arrow IPC file"
     suffixes = (".arrow", ".feather")
     damage = DAMAGE
-
-    def __init__(self, url: str, storage_options: fs.Options = None, label: str = "") -> None:
-        super().__init__(url, storage_options, label=label)
-
-    @classmethod
-    def matches(cls, url: str, head: bytes) -> bool:
-        return head.startswith(MAGIC) or super().matches(url, head)
+    write_options = ("block_bytes", "compression", "class_names", "table_facts")
 
     def index(self) -> None:
         source = self.open_source()
@@ -174,12 +164,11 @@ def schema_for(
     fields: Mapping[str, Field], class_names: Sequence[str], table_facts: Mapping[str, Any] | None
 ) -> pa.Schema:
     """Return the schema of records to write, with the metadata that describes them."""
-    described = {name: {"dtype": field.dtype.str, "shape": field.shape} for name, field in fields.items()}
     columns = [
         pa.field(name, pa.binary(field.size_bytes) if field.shape else pa.int32(), nullable=False)
         for name, field in fields.items()
     ]
-    metadata: dict[str, Any] = {"version": 1, "fields": described}
+    metadata: dict[str, Any] = {"version": 1, "fields": describe_fields(fields)}
     if class_names:
         metadata["class_names"] = list(class_names)
     if table_facts:
@@ -205,12 +194,11 @@ def _metadata(schema: pa.Schema) -> dict[str, Any]:
 
 
 def _fields(url: str, schema: pa.Schema) -> dict[str, Field]:
-    described = _metadata(schema)["fields"]
+    described = fields_of(_metadata(schema)["fields"])
     fields = {}
     for column in schema:
         if column.name in described and pa.types.is_fixed_size_binary(column.type):
-            stated = described[column.name]
-            fields[column.name] = Field(np.dtype(stated["dtype"]), tuple(stated["shape"]))
+            fields[column.name] = described[column.name]
         elif pa.types.is_fixed_size_binary(column.type):
             fields[column.name] = Field(np.dtype(np.uint8), (column.type.byte_width,))
         elif column.name in described:

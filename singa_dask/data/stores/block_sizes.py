@@ -52,6 +52,12 @@ def cut_blocks(url: str, offsets: npt.NDArray[np.int64], block_bytes: int = BLOC
     return tuple(blocks)
 
 
+def even_blocks(url: str, count: int, n: int, record_bytes: int, start: int = 0) -> tuple[Block, ...]:
+    """Return blocks of ``n`` records of one size, the last one of fewer; ``start`` is the offset of the first."""
+    sizes = [min(n, count - first) for first in range(0, count, n)]
+    return tuple(Block(i, size, url, start + i * n * record_bytes, size * record_bytes) for i, size in enumerate(sizes))
+
+
 def cut_lines(source: Bytes, start: int = 0, block_bytes: int = BLOCK_BYTES) -> tuple[Block, ...]:
     """Scan a file for the ends of lines, and return blocks of about ``block_bytes``; a longer line is a block.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -190,9 +189,8 @@ def write_options(
 
     Left out is what is empty, and what the format does not support.
     """
-    known = inspect.signature(target.write).parameters
     given = {"class_names": tuple(names), "table_facts": table_facts}
-    return {name: value for name, value in given.items() if value and name in known}
+    return {name: value for name, value in given.items() if value and name in target.write_options}
 
 
 def read_classes(url: str, classes: str | Sequence[str], storage_options: fs.Options = None) -> tuple[str, ...]:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import logging
 import posixpath
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from singa_dask.conf.model import Field as KeyField
+from singa_dask.conf.model import Many
 from singa_dask.data import fs
-from singa_dask.data.codecs.image import HEAD_BYTES, IMAGE_SUFFIXES, decode_image, is_image
+from singa_dask.data.codecs.image import HEAD_BYTES, IMAGE_SUFFIXES, ImageOptions, decode_image, is_image
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES
 from singa_dask.data.stores.class_names import read_classes, show_names
-from singa_dask.data.stores.manifest import find_manifest, name_of, plain
-from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, STORES, Store
+from singa_dask.data.stores.range_store import find_manifest, name_of, plain
+from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, STORES, Store, StoreOptions
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import DataError
 
@@ -29,31 +30,19 @@ OF_SYSTEMS = "__MACOSX", "Thumbs.db", "desktop.ini"
 """What operating systems leave beside images, apart from hidden files."""
 
 
+class ImageFileOptions(ImageOptions, StoreOptions):
+    """Options of image files. Without ``resize`` all images must have the same size."""
+
+
 class _ImageStore(Store):
-    """Image files, with or without labels. Small files are slow on any filesystem: consider converting them.
+    """Image files, with or without labels. Small files are slow on any filesystem: consider converting them."""
 
-    Parameters
-    ----------
-    url : str
-    storage_options : mapping, optional
-    resize : (height, width), optional
-        Without it all images must have the same size.
-    channels : {3, 1}
-        RGB or grey.
-    """
-
+    block = ImageFileOptions
     holds = "images"
     labels_apart = True
 
-    def __init__(
-        self,
-        url: str,
-        storage_options: fs.Options = None,
-        resize: Sequence[int] | None = None,
-        channels: int = 3,
-        **options: Any,
-    ) -> None:
-        super().__init__(url, storage_options, resize=resize and tuple(resize), channels=channels, **options)
+    def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
+        super().__init__(url, storage_options, **options)
         self._files, self._labels = self.list_images()
         if not self._files:
             raise DataError(f"{url}: no images ({', '.join(IMAGE_SUFFIXES)}).")
@@ -223,38 +212,27 @@ def _has_suffix(name: str) -> bool:
     return name.lower().endswith(IMAGE_SUFFIXES)
 
 
+class ImageListOptions(ImageFileOptions):
+    """Options of a list of images."""
+
+    classes: str | Many[str] = KeyField(default=[])
+    """Names of the classes, by label; or the URL of a text file with a name in each line, ``cat`` or ``0:cat``."""
+
+
 @STORES.register("image-list")
 class ImageListStore(_ImageStore):
     """Images of a list: lines of ``name label``, a blank or a tab between them; names relative to the directory of it.
 
     Labels are integers, or names of classes: all of them, sorted, if ``classes`` are not given.
-
-    Parameters
-    ----------
-    url : str
-    storage_options : mapping, optional
-    resize, channels
-        See `image.decode_image`.
-    classes : sequence of str, or str
-        Names of the classes, by label; or the URL of a text file with a name in each line, as `read_classes` reads it.
     """
 
-    def __init__(
-        self,
-        url: str,
-        storage_options: fs.Options = None,
-        resize: Sequence[int] | None = None,
-        channels: int = 3,
-        classes: str | Sequence[str] = (),
-    ) -> None:
-        self.class_names = read_classes(url, classes, storage_options)
-        known = classes if isinstance(classes, str) else tuple(classes)
-        super().__init__(url, storage_options, resize, channels, classes=known)
+    block = ImageListOptions
 
     def list_file(self) -> str:
         return self.url
 
     def list_images(self) -> tuple[list[str], list[int]]:
+        self.class_names = read_classes(self.url, self.options["classes"], self.storage_options)
         text = fs.read_bytes(self.url, storage_options=self.storage_options).decode(errors="replace")
         lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
         files, texts = list[str](), list[str]()

@@ -1,4 +1,4 @@
-"""Records in JSON lines: an object per line, e.g. ``{"features": [0.5, 1.5], "label": 3}``.
+"""Records in JSON lines, an object per line, such as ``{"x": [0.5, 1.5], "label": 3}``; and lines as bytes.
 
 pyarrow parses whole blocks; only a block that it refuses is parsed line by line, to name the wrong one.
 """
@@ -9,20 +9,21 @@ import codecs
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json
 
-from singa_dask.data import fs
+from singa_dask.conf.model import Field as KeyField
+from singa_dask.conf.model import Many, Size
 from singa_dask.data.codecs.labels import find_wrong_label, label_field
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES, cut_lines
+from singa_dask.data.stores.block_sizes import BLOCK_BYTES, NEWLINE, cut_lines
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES
+from singa_dask.data.stores.store import STORES, LabelOptions, StoreOptions
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 
@@ -277,30 +278,28 @@ def _parse(text: memoryview | bytes, schema: pa.Schema) -> pa.Table | None:
         return None
 
 
+class JsonLinesOptions(LabelOptions):
+    """Options of JSON lines."""
+
+    features: Many[str] = KeyField(default=[])
+    """Key of a list of numbers, nested for records of several dimensions; or keys of numbers. By default features,
+    data, x, pixel, pixels, image or images, or else all keys if they are of numbers."""
+    dtype: Literal["", "uint8", "float32"] = ""
+    """By default uint8 for the keys pixel, pixels, image and images if the first line has integers from 0 to 255, and
+    float32 otherwise."""
+    classes: Many[str] = KeyField(default=[])
+    """Names of the classes, by label, if labels are text. By default the file is searched for them at opening, unless a
+    manifest lists them."""
+    block_bytes: Size = BLOCK_BYTES
+    """Approximate length of a block."""
+
+
 @STORES.register("jsonl")
 class JsonLinesStore(RangeStore):
     """Records of a file of JSON lines, gzipped or not.
 
     All lines have the same keys as the first. Values become ``data`` (float32), or ``pixel`` (uint8). Labels are
     integers, or text: then the ``class_names`` are all labels of the file, sorted.
-
-    Parameters
-    ----------
-    url : str
-    storage_options : mapping, optional
-    features : str or sequence of str
-        Key of a list of numbers, nested for records of several dimensions; or keys of numbers. By default features,
-        data, x, pixel, pixels, image or images, or else all keys if they are of numbers.
-    label : str
-        Key of the label; by default the only one of label, labels, y, class, target or targets.
-    dtype : {"uint8", "float32"}
-        By default uint8 for the keys pixel, pixels, image and images if the first line has integers from 0 to 255,
-        and float32 otherwise.
-    classes : sequence of str
-        Names of the classes, by label, if labels are text. By default the file is searched for them at opening, unless
-        a manifest lists them.
-    block_bytes : int
-        Approximate length of a block.
 
     Raises
     ------
@@ -309,35 +308,13 @@ class JsonLinesStore(RangeStore):
         record.
     """
 
+    block = JsonLinesOptions
     title = "a file of JSON lines"
     suffixes = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
     gzipped = True
     block_options = ("block_bytes",)
     decodes_ahead = True
     rounds_data = True
-
-    def __init__(
-        self,
-        url: str,
-        storage_options: fs.Options = None,
-        features: str | Sequence[str] = (),
-        label: str = "",
-        dtype: str = "",
-        classes: Sequence[str] = (),
-        block_bytes: int = BLOCK_BYTES,
-    ) -> None:
-        features = (features,) if isinstance(features, str) and features else tuple(features)
-        if dtype not in ("", "uint8", "float32"):
-            raise DataError(f"{url}: dtype {dtype!r}, expected uint8 or float32.")
-        super().__init__(
-            url,
-            storage_options,
-            features=features,
-            label=label,
-            dtype=dtype,
-            classes=tuple(classes),
-            block_bytes=block_bytes,
-        )
 
     def index(self) -> None:
         source, options = self.open_source(), self.options
@@ -352,13 +329,13 @@ class JsonLinesStore(RangeStore):
             )
         except ValueError as error:
             raise DataError(f"{self.url}, line 1: {error}.") from None
-        self.schema = self._records.schema
+        self.schema, self.label_name = self._records.schema, self._records.label
         if self._records.is_row:
             # the order of keys is that of the first line
             self.set_table_facts(TableFacts(self._records.keys).to_dict())
         if self._records.text:
             stored = self.manifest.class_names if self.manifest else ()
-            self.class_names = options["classes"] or stored or self._find_classes()
+            self.class_names = tuple(options["classes"]) or stored or self._find_classes()
             self._records = replace(self._records, classes=self.class_names)
 
     def widen(self) -> None:
@@ -396,3 +373,71 @@ class JsonLinesStore(RangeStore):
     def _rows(self, block_id: int, text: bytes) -> tuple[Arrays, dict[int, str]]:
         lines = text.split(b"\n")
         return salvage_rows(self.blocks[block_id].n, self.schema, lambda row: self._records.decode_line(lines[row]))
+
+
+# maximum size of a block whose lines are padded to the longest
+MAX_PADDED_BYTES = 1 << 28
+
+
+class LineOptions(StoreOptions):
+    """Options of lines of text."""
+
+    block_bytes: Size = BLOCK_BYTES
+    """Approximate length of a block."""
+
+
+@STORES.register("lines")
+class LineStore(RangeStore):
+    """Records with one field, ``line``: uint8 bytes of a line without its end, padded with zeros to the longest.
+
+    Blanks and empty lines at the end of the file are ignored. Lines of very different lengths are refused if a block
+    would need more than 256 MiB.
+    """
+
+    block = LineOptions
+
+    # its records are for parsers of a user's own
+    is_source = False
+    block_options = ("block_bytes",)
+
+    def index(self) -> None:
+        source = self.open_source()
+        self.blocks = self.manifest_blocks() or cut_lines(source, 0, self.options["block_bytes"])
+        if not self.count:
+            raise DataError(f"{self.url}: no lines.")
+        longest = max(max(int(self._lengths(block.id).max()) for block in self.blocks), 1)
+        self._check_padding(longest)
+        self.schema = {"line": Field(np.dtype(np.uint8), (longest,))}
+
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
+        characters, lengths = _split(data[0])
+        (longest,) = self.schema["line"].shape
+        lines = np.zeros((len(lengths), longest), np.uint8)
+        lines[np.arange(longest) < lengths[:, None]] = characters
+        return {"line": lines}
+
+    def _lengths(self, block_id: int) -> npt.NDArray[np.int64]:
+        return _split(self.fetch(block_id)[0])[1]
+
+    def _check_padding(self, longest: int) -> None:
+        """Refuse lines that need too much memory, since each is padded to the longest."""
+        most = max(self.blocks, key=lambda block: block.n)
+        if most.n * longest <= MAX_PADDED_BYTES:
+            return
+        block = next(block for block in self.blocks if self._lengths(block.id).max() == longest)
+        line = int(self.starts[block.id]) + int(self._lengths(block.id).argmax()) + 1
+        typical = float(np.median(self._lengths(most.id))) + 1
+        fitting = max(1, int(typical * (MAX_PADDED_BYTES // longest) / 2))
+        raise DataError(
+            f"{self.url}, line {line}: {longest:,} bytes. Each record is padded to the longest line, and {most.n:,} "
+            f"records of a block would need {most.n * longest / 2**30:.1f} GiB, expected at most "
+            f"{MAX_PADDED_BYTES >> 20} MiB. Split long lines, or read smaller blocks: block_bytes: {fitting}."
+        )
+
+
+def _split(data: memoryview) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return the concatenated lines of a block, and the length of each line."""
+    text = bytes(data).replace(b"\r\n", b"\n").removesuffix(b"\n")
+    characters = np.frombuffer(text, np.uint8)
+    ends = np.append(np.flatnonzero(characters == NEWLINE), len(characters))
+    return characters[characters != NEWLINE], np.diff(ends, prepend=-1) - 1

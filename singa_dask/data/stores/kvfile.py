@@ -12,8 +12,6 @@ import itertools
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
@@ -31,9 +29,8 @@ from singa_dask.data.codecs.record import (
 from singa_dask.data.fs.byte_source import Bytes
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores.block_sizes import Rechunker, cut_blocks, rows_per_block
-from singa_dask.data.stores.manifest import CachedIndex
-from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES
+from singa_dask.data.stores.range_store import KeptIndex, RangeStore
+from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Arrays, Records
 from singa_dask.errors import DataError
 
@@ -201,37 +198,17 @@ class KVFileWriter:
     ----------
     url : str
     storage_options : mapping, optional
-    append : bool
-        Append to a local file. An incomplete pair at its end is removed, and existing keys are refused.
     """
 
-    def __init__(self, url: str, storage_options: fs.Options = None, append: bool = False) -> None:
-        self.url = url
-        self._keys: set[bytes] = set()
-        if append and fs.exists(url, storage_options):
-            self._file: IO[Any] = self._open_end(url, storage_options)
-        else:
-            self._file = fs.open(url, "wb", storage_options)
-
-    def _open_end(self, url: str, storage_options: fs.Options) -> IO[Any]:
-        path = fs.local_path(file_url(url, storage_options))
-        if path is None:
-            raise DataError(f"{url}: only a local file can be appended to.")
-        index = KVFile.open(url, storage_options)
-        self._keys = {key for key, _ in index.pairs()}
-        file = Path(path).open("r+b")
-        file.seek(int(index.offsets[-1]))
-        file.truncate()
-        index.close()
-        return file
+    def __init__(self, url: str, storage_options: fs.Options = None) -> None:
+        self._file: IO[Any] = fs.open(url, "wb", storage_options)
 
     def write(self, key: bytes | str, value: bytes) -> bool:
-        """Write a pair. Returns False, as in SINGA, for an empty value or a key that existed before an append."""
+        """Write a pair. Returns False, as in SINGA, for an empty value, which is not written."""
         key = key.encode() if isinstance(key, str) else key
-        if not value or key in self._keys:
-            return False
-        self._file.write(b"".join((LENGTH.pack(len(key)), key, LENGTH.pack(len(value)), value)))
-        return True
+        if value:
+            self._file.write(b"".join((LENGTH.pack(len(key)), key, LENGTH.pack(len(value)), value)))
+        return bool(value)
 
     def close(self) -> None:
         """Flush and close the file."""
@@ -240,9 +217,7 @@ class KVFileWriter:
     def __enter__(self) -> KVFileWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -253,16 +228,16 @@ def write_pairs(url: str, pairs: Iterator[tuple[str, bytes]], storage_options: f
             writer.write(key, value)
 
 
+class KVFileOptions(StoreOptions):
+    """Options of key-value files."""
+
+    truncated: bool = False
+    """Open a file whose last pair is incomplete, without that pair."""
+
+
 @STORES.register("kvfile")
 class KVFileStore(RangeStore):
     """Records of a key-value file in SINGA's format.
-
-    Parameters
-    ----------
-    url : str
-    storage_options : mapping, optional
-    truncated : bool
-        Open a file whose last pair is incomplete, without that pair, and set ``truncation``.
 
     Raises
     ------
@@ -271,21 +246,20 @@ class KVFileStore(RangeStore):
         the rest is longer than a record can be.
     """
 
+    block = KVFileOptions
+    write_options = ("keys",)
     title = "a key-value file"
     suffixes = (".bin", ".dat", ".kvfile")
     directory_files = (SHARD,)
     accepts_truncated = True
 
-    def __init__(self, url: str, storage_options: fs.Options = None, truncated: bool = False) -> None:
-        super().__init__(url, storage_options, truncated=truncated)
-
     def index(self) -> None:
         source = self.open_source(file_url(self.url, self.storage_options))
-        cached = CachedIndex(source.url, source.size, self.storage_options)
-        known = self.manifest.opening if self.manifest is not None else cached.find()
+        kept = KeptIndex([source.url], self.storage_options)
+        known = self.manifest.opening if self.manifest is not None else kept.find(source.size)
         self._pairs = KVFile(source, known)
-        if self.manifest is None:
-            cached.keep(self._pairs.index_info)
+        if self.manifest is None and known is None:
+            kept.keep(self._pairs.index_info, source.size)
         if self._pairs.truncated_bytes:
             self._drop_truncated()
         if not self._pairs.count:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from singa_dask.data import fs
+from singa_dask.data.codecs.record import describe_fields
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.stores.class_names import parse_names
-from singa_dask.data.stores.manifest import VERSION, manifest_url, plain
 from singa_dask.data.stores.opening import is_pattern, open_store, shard_urls
+from singa_dask.data.stores.range_store import VERSION, manifest_url, plain
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import FileSum
 from singa_dask.errors import DataError
@@ -65,66 +67,49 @@ def write_manifest(
     DataError
         The store cannot be read, or the manifest cannot be written.
     """
-    files = _files(url, storage_options)
-    written = [_write_one(each, backend, storage_options, class_names, options) for each in files]
-    return [target for target in written if target]
+    written = []
+    for each in _files(url, storage_options):
+        # nothing else of the old manifest may affect the new one
+        known = forget_manifest(each, storage_options)[each]
+        with open_store(each, backend, storage_options, **options) as store:
+            # of images, blocks are made of the checksums of files
+            files = store.file_sums()
+            if store.block_bytes(0) is None:
+                continue
+            text = json.dumps(_facts(store, class_names or known, files), separators=(",", ":"), sort_keys=True)
+        written.append(manifest_url(each))
+        fs.write_atomic(written[-1], text.encode() + b"\n", storage_options)
+    return written
 
 
 def forget_manifest(url: str, storage_options: fs.Options = None) -> dict[str, tuple[str, ...]]:
     """Delete the manifest of a store, or of each file that matches a pattern, if it exists; return its class names."""
-    found = {each: _names_of(manifest_url(each), storage_options) for each in _files(url, storage_options)}
-    for each in found:
-        fs.remove_tree(manifest_url(each), storage_options)
-    return found
+    names = {}
+    for each in _files(url, storage_options):
+        target, found = manifest_url(each), None
+        if fs.exists(target, storage_options):
+            with contextlib.suppress(ValueError):
+                # also of one that does not fit the data
+                found = json.loads(fs.read_bytes(target, storage_options=storage_options))
+        names[each] = parse_names(found.get("class_names")) if isinstance(found, dict) else ()
+        fs.remove_tree(target, storage_options)
+    return names
 
 
 def _files(url: str, storage_options: fs.Options) -> list[str]:
     return shard_urls(url, storage_options) if is_pattern(url) else [url]
 
 
-def _write_one(
-    url: str,
-    backend: str | None,
-    storage_options: fs.Options,
-    class_names: Sequence[str],
-    options: Mapping[str, Any],
-) -> str:
-    # nothing else of the old manifest may affect the new one
-    known = forget_manifest(url, storage_options)[url]
-    class_names = class_names or known
-    with open_store(url, backend, storage_options, **options) as store:
-        # of images, blocks are made of the checksums of files
-        files = store.file_sums()
-        if store.block_bytes(0) is None:
-            return ""
-        facts = _facts(store, store.class_names or class_names, files)
-        text = json.dumps(facts, separators=(",", ":"), sort_keys=True)
-    target = manifest_url(url)
-    fs.write_atomic(target, text.encode() + b"\n", storage_options)
-    return target
-
-
-def _names_of(manifest: str, storage_options: fs.Options) -> tuple[str, ...]:
-    """Return the class names in a manifest, even if it does not fit the data."""
-    if not fs.exists(manifest, storage_options):
-        return ()
-    try:
-        found = json.loads(fs.read_bytes(manifest, storage_options=storage_options))
-    except ValueError:
-        return ()
-    return parse_names(found.get("class_names")) if isinstance(found, dict) else ()
-
-
 def _facts(store: Store, class_names: Sequence[str], files: Sequence[FileSum]) -> dict[str, Any]:
-    blocks = []
+    names, blocks = store.class_names or class_names, []
     for block in store.blocks:
         crc = checksum_of(store.block_bytes(block.id) or b"")
         blocks.append({"n": block.n, "offset": block.offset, "length": block.length, "crc32c": crc})
     return {
-        **({"class_names": list(class_names)} if class_names else {}),
+        **({"class_names": list(names)} if names else {}),
         "version": VERSION,
         "backend": store.backend_name(),
-        "schema": {name: {"dtype": each.dtype.str, "shape": each.shape} for name, each in store.schema.items()},
+        "schema": describe_fields(store.schema),
         "fingerprint": store.fingerprint,
         "options": plain(store.options),
         "opening": store.manifest_info(),

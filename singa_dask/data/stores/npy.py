@@ -1,15 +1,21 @@
-"""Records in numpy's npy files: one of images or data, and one of labels beside it."""
+"""Records in numpy's npy files, one of images or data and one of labels beside it; and in npz files, which hold both.
+
+Uncompressed arrays, as `numpy.savez` writes them, are read in place; others are decompressed into memory.
+"""
 
 from __future__ import annotations
 
 import io
 import math
 import re
+import struct
 import threading
 import tokenize
-from collections.abc import Mapping
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +23,14 @@ from numpy.lib import format as npy_format
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.labels import is_numeric, value_name
-from singa_dask.data.fs.byte_source import Bytes, Memory
-from singa_dask.data.stores.column import Column, ColumnStore
-from singa_dask.data.stores.store import STORES
-from singa_dask.data.types import Field
+from singa_dask.data.fs.byte_source import Bytes, BytesInMemory
+from singa_dask.data.fs.decompression import limit_of, read_member
+from singa_dask.data.stores.block_sizes import Rechunker, rows_per_block
+from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.stores.column import ColumnStore, FieldColumn
+from singa_dask.data.stores.range_store import describe
+from singa_dask.data.stores.store import STORES, LabelOptions, StoreOptions
+from singa_dask.data.types import Field, Records
 from singa_dask.errors import DataError
 
 # a word of a file's name -> the word in the name of the labels
@@ -136,6 +146,14 @@ def decode_npy(data: bytes | bytearray | memoryview) -> npt.NDArray[Any]:
     return array
 
 
+class NpyOptions(StoreOptions):
+    """Options of npy files."""
+
+    labels: str = ""
+    """URL of the labels. By default the file beside it with ``y`` in place of the word ``X`` or ``x``, or with
+    ``labels`` in place of ``images``, ``features`` or ``data``, if it exists."""
+
+
 @STORES.register("npy")
 class NpyStore(ColumnStore):
     """Records of an npy file; the first axis is that of records. Local files are memory-mapped.
@@ -148,10 +166,6 @@ class NpyStore(ColumnStore):
     ----------
     url : str
         The images or data, e.g. ``X_train.npy``.
-    storage_options : mapping, optional
-    labels : str
-        URL of the labels. By default the file beside it with ``y`` in place of the word ``X`` or ``x``, or with
-        ``labels`` in place of ``images``, ``features`` or ``data``, if it exists.
 
     Raises
     ------
@@ -159,18 +173,13 @@ class NpyStore(ColumnStore):
         A file is damaged or truncated, has no numbers, or the number of labels is not that of records.
     """
 
+    block = NpyOptions
+    magic = NPY_MAGIC
     title = "an npy file"
     gzipped = True
     suffixes = (".npy",)
 
-    def __init__(self, url: str, storage_options: fs.Options = None, labels: str = "") -> None:
-        super().__init__(url, storage_options, labels=labels)
-
-    @classmethod
-    def matches(cls, url: str, head: bytes) -> bool:
-        return head.startswith(NPY_MAGIC) or super().matches(url, head)
-
-    def open_columns(self) -> tuple[dict[str, Column], int]:
+    def open_columns(self) -> tuple[dict[str, FieldColumn], int]:
         arrays = {"values": self._open(self.url)}
         labels = self.options["labels"] or self._labels_beside()
         if labels:
@@ -201,7 +210,7 @@ class NpyStore(ColumnStore):
 
 def npy_columns(
     url: str, arrays: Mapping[str, NpyArray], names: Mapping[str, str] | None = None
-) -> tuple[dict[str, Column], int]:
+) -> tuple[dict[str, FieldColumn], int]:
     """Return the columns, values first, and the number of records of npy arrays.
 
     Parameters
@@ -218,7 +227,7 @@ def npy_columns(
         An array is not of numbers, has no axis of records, or the lengths differ.
     """
     names = names or {key: array.source.url for key, array in arrays.items()}
-    columns: dict[str, Column] = {}
+    columns: dict[str, FieldColumn] = {}
     for key, array in arrays.items():
         check_array(url, names[key], array.kind, array.shape, key == "labels")
         name = "label" if key == "labels" else value_name(array.kind)
@@ -258,23 +267,23 @@ def check_array(url: str, name: str, kind: np.dtype[Any], shape: tuple[int, ...]
         raise DataError(f"{url}: labels of shape {shape}, expected one per record.{one_hot}")
 
 
-def _column(array: NpyArray, name: str) -> Column:
+def _column(array: NpyArray, name: str) -> FieldColumn:
     dtype = np.dtype(np.int32 if name == "label" else np.uint8 if name == "pixel" else np.float32)
     field = Field(dtype, () if name == "label" else array.shape[1:])
     stride = int(np.prod(array.shape[1:], dtype=np.int64)) * array.kind.itemsize
     if not array.fortran:
-        return Column(array.source, array.kind, field, array.offset, stride)
+        return FieldColumn(array.source, array.kind, field, array.offset, stride)
     source = array.source
-    if fs.local_path(source.url) is None and not isinstance(source, Memory):
+    if fs.local_path(source.url) is None and not isinstance(source, BytesInMemory):
         # from the start, so that the header is among what a manifest has checksums of
         data = source.read(0, array.offset + array.size_bytes)
         source.close()
-        array = NpyArray(Memory(source.url, data), array.kind, array.shape, True, array.offset)
+        array = NpyArray(BytesInMemory(source.url, data), array.kind, array.shape, True, array.offset)
     return _FortranColumn(array.source, array.kind, field, array.offset, stride, array.shape)
 
 
 @dataclass(frozen=True)
-class _FortranColumn(Column):
+class _FortranColumn(FieldColumn):
     """A column whose first axis, that of records, changes fastest: values of a record are not adjacent.
 
     Attributes
@@ -291,3 +300,150 @@ class _FortranColumn(Column):
     def take(self, data: memoryview, first: int, n: int) -> npt.NDArray[Any]:
         array: npt.NDArray[Any] = np.ndarray(self.shape, self.kind, data, order="F")
         return np.ascontiguousarray(array[first : first + n]).reshape(n, *self.field.shape)
+
+
+ZIP_MAGIC = b"PK\x03\x04"
+LOCAL_HEADER_BYTES = 30
+# the record at the end of an archive, where the number of members is in it, and what stands for more than fit there
+END_MAGIC = b"PK\5\6"
+END_BYTES, COUNT_OFFSET, MANY_MEMBERS = 22, 10, 0xFFFF
+# archives with more bytes of arrays are not compared with their checksums when they are opened: it takes a second a GB
+MAX_CHECKED_BYTES = 1 << 26
+CHUNK_BYTES = 1 << 20
+# errors raised by zipfile, zlib, and the parsing of a header
+NPZ_DAMAGE = (
+    *NPY_DAMAGE,
+    KeyError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+IMAGE_NAMES = ("images", "image", "pixel", "data", "features", "x")
+CLASS_NAMES = "class_names"
+
+
+@STORES.register("npz")
+class NpzStore(ColumnStore):
+    """Records of an npz file with an array of ``images`` (or image, pixel, data, x) and of ``labels``.
+
+    Arrays of uint8 become ``pixel``, others ``data`` (float32). An array ``class_names`` of text has the class names.
+
+    Parameters
+    ----------
+    url : str
+    storage_options : mapping, optional
+
+    Notes
+    -----
+    Arrays of a local archive up to 64 MiB without a manifest are compared with the checksums in the archive when it is
+    opened; those of others by `check_whole`.
+    """
+
+    block = LabelOptions
+    title = "an npz file"
+    suffixes = (".npz",)
+    damage = NPZ_DAMAGE
+    write_options = ("class_names",)
+
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        # Excel's files are archives, too
+        is_sheet = url.lower().endswith(".xlsx")
+        return (head.startswith(ZIP_MAGIC) and not is_sheet) or super().matches(url, head)
+
+    @classmethod
+    def write(
+        cls, url: str, records: Records, storage_options: fs.Options = None, class_names: Sequence[str] = ()
+    ) -> None:
+        """Write an array per field, and one of class names, with `numpy.savez`. All records are held in memory."""
+        rows = Rechunker(url, records)
+        blocks = list(rows.chunks(rows_per_block(rows.record_bytes)))
+        arrays = {name: np.concatenate([block[name] for block in blocks]) for name in rows.schema}
+        if class_names:
+            arrays[CLASS_NAMES] = np.array(class_names)
+        with fs.staged(url, storage_options) as path, path.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+
+    def open_columns(self) -> tuple[dict[str, FieldColumn], int]:
+        reader = self.open_source()
+        with fs.open(self.url, storage_options=self.storage_options) as file, zipfile.ZipFile(file) as archive:
+            _check_count(file, archive)
+            members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+            chosen = self._choose(members)
+            arrays = {name: self._locate(reader, archive, members[key]) for name, key in chosen.items()}
+            if CLASS_NAMES in members:
+                known = decode_npy(self._read(archive, members[CLASS_NAMES]))
+                self.class_names = parse_names(known.tolist())
+            stored = [members[key] for key in chosen.values() if members[key].compress_type == zipfile.ZIP_STORED]
+            self._stored = {member.filename for member in stored}
+            n_bytes = sum(member.file_size for member in stored)
+            if reader.is_local and n_bytes <= MAX_CHECKED_BYTES and self.manifest is None:
+                self._check_sums(archive)
+        names = {key: members[name].filename.removesuffix(".npy") for key, name in chosen.items()}
+        return npy_columns(self.url, arrays, names)
+
+    def _read(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytearray:
+        return read_member(archive, member, f"{self.url}, {member.filename}", limit_of(self.storage_options))
+
+    def check_whole(self) -> None:
+        try:
+            with fs.open(self.url, storage_options=self.storage_options) as file, zipfile.ZipFile(file) as archive:
+                self._check_sums(archive)
+        except self.damage as error:
+            raise DataError(f"{self.url}: not {self.title}, or a damaged one: {describe(error)}.") from error
+
+    def _check_sums(self, archive: zipfile.ZipFile) -> None:
+        """Compare names of arrays, and the arrays that are read in place, with what the archive has of both."""
+        for member in archive.infolist():
+            # compares the name before the array with that in the directory
+            with archive.open(member) as file:
+                while member.filename in self._stored and file.read(CHUNK_BYTES):
+                    pass
+
+    def _choose(self, members: dict[str, Any]) -> dict[str, str]:
+        """Return the names of the members with images and labels."""
+        found = [each for name in IMAGE_NAMES for each in members if each.lower() == name]
+        if len(found) > 1:
+            raise DataError(f"{self.url}: {' and '.join(found)} could each be the images or data. Expected one array.")
+        if not found:
+            message = f"{self.url}: no array called {' or '.join(IMAGE_NAMES)}. Arrays: {', '.join(members)}."
+            raise DataError(f"{message}{_advice(list(members))}")
+        self.other_fields = tuple(name for name in members if name not in (*found, CLASS_NAMES))
+        label = self.choose_label(self.other_fields)
+        return {"values": found[0], "labels": label} if label else {"values": found[0]}
+
+    def _locate(self, reader: Bytes, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NpyArray:
+        """Return where an array's values are."""
+        source: Bytes
+        if member.compress_type == zipfile.ZIP_STORED:
+            header = bytes(reader.read(member.header_offset, LOCAL_HEADER_BYTES))
+            source, start = reader, member.header_offset + LOCAL_HEADER_BYTES + sum(struct.unpack("<HH", header[26:]))
+        else:
+            source, start = BytesInMemory(self.url, self._read(archive, member)), 0
+        array = locate_npy(source, start)
+        size = array.offset - start + array.size_bytes
+        if is_numeric(array.kind) and size != member.file_size:
+            raise ValueError(f"{member.filename} has {member.file_size} bytes, not {size}")
+        return array
+
+
+def _check_count(file: IO[bytes], archive: zipfile.ZipFile) -> None:
+    """Compare the number of members with that at the end of the archive, which zipfile does not."""
+    file.seek(-END_BYTES - len(archive.comment), io.SEEK_END)
+    end, found = file.read(END_BYTES), len(archive.infolist())
+    (stated,) = struct.unpack_from("<H", end, COUNT_OFFSET)
+    # something else may follow it
+    if end.startswith(END_MAGIC) and stated not in (found, MANY_MEMBERS):
+        raise zipfile.BadZipFile(f"it has {found} members, not {stated}")
+
+
+def _advice(names: Sequence[str]) -> str:
+    """Return a hint for a file whose arrays have names of other programs."""
+    parts = [name for name in names if name.lower().endswith("train")]
+    if not parts:
+        return ""
+    arrays = f"images={parts[0]}" + (f", labels={parts[1]}" if len(parts) > 1 else "")
+    return f" Write a file for each part: numpy.savez('train.npz', {arrays}), and the others as test.npz."

@@ -106,7 +106,13 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     found = STORES.find(backend)
     if not found.accepts_truncated:
         options.pop("truncated", None)
-    return _checked_cache(found(url, storage_options, **options))
+    try:
+        return _checked_cache(found(url, storage_options, **options))
+    except TypeError as error:
+        # of a class that declares no options
+        if found.block or "unexpected keyword" not in str(error):
+            raise
+        raise DataError(f"{url}: {error}") from error
 
 
 def _checked_cache(store: Store) -> Store:
@@ -171,7 +177,7 @@ class ShardedStore(RangeStore):
         ]
         self.schema = self._stores[0].schema
         self.table_facts, self.table_columns = self._stores[0].table_facts, self._stores[0].table_columns
-        self.other_fields = self._stores[0].other_fields
+        self.other_fields, self.label_name = self._stores[0].other_fields, self._stores[0].label_name
         blocks: list[Block] = []
         for store in self._stores:
             blocks += [dataclasses.replace(block, id=len(blocks) + block.id) for block in store.blocks]
@@ -230,53 +236,56 @@ class ShardedStore(RangeStore):
     def decodes_ahead(self) -> bool:  # type: ignore[override]
         return all(isinstance(store, RangeStore) and store.decodes_ahead for store in self._stores)
 
-    def ranges(self, block_id: int) -> tuple[Range, ...]:
-        shard, block = self._locate(block_id)
-        return self._ranged(shard).ranges(block)
-
-    def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
-        shard, block = self._locate(block_id)
-        return self._ranged(shard).fetch(block, again)
-
-    def fetch_bytes(self, block_id: int) -> int:
-        shard, block = self._locate(block_id)
-        return self._ranged(shard).fetch_bytes(block)
-
-    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
-        shard, block = self._locate(block_id)
-        return self._relabelled(self._ranged(shard).read_block(block, data), shard)
-
-    def read_block(self, block_id: int, data: Sequence[memoryview] | None = None) -> Arrays:
-        if data is not None:
-            return self.decode(block_id, data)
-        shard, block = self._locate(block_id)
-        return self._relabelled(self._stores[shard].read_block(block), shard)
-
-    def read_labels(self, block_id: int) -> npt.NDArray[Any]:
-        shard, block = self._locate(block_id)
-        return self._relabelled({"label": self._stores[shard].read_labels(block)}, shard)["label"]
-
-    def read_rows(self, block_id: int, rows: npt.NDArray[np.int64]) -> Arrays:
-        shard, block = self._locate(block_id)
-        return self._relabelled(self._stores[shard].read_rows(block, rows), shard)
-
-    def _ranged(self, shard: int) -> RangeStore:
-        store = self._stores[shard]
-        if not isinstance(store, RangeStore):
-            raise TypeError(f"{store.url}: a store whose blocks are not ranges of files")
-        return store
-
-    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
-        shard, block = self._locate(block_id)
-        arrays, bad = self._stores[shard].salvage(block)
-        return self._relabelled(arrays, shard), bad
-
     def _locate(self, block_id: int) -> tuple[int, int]:
         """Return the store of a block, and its index there."""
         shard = int(np.searchsorted(self._firsts, block_id, side="right")) - 1
         return shard, block_id - int(self._firsts[shard])
 
-    def _relabelled(self, arrays: Arrays, shard: int) -> Arrays:
+    def _ranged(self, block_id: int) -> tuple[RangeStore, int]:
+        """Return the store of a block, whose blocks are ranges of files, and its index there."""
+        shard, block = self._locate(block_id)
+        store = self._stores[shard]
+        if not isinstance(store, RangeStore):
+            raise TypeError(f"{store.url}: a store whose blocks are not ranges of files")
+        return store, block
+
+    def ranges(self, block_id: int) -> tuple[Range, ...]:
+        store, block = self._ranged(block_id)
+        return store.ranges(block)
+
+    def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
+        store, block = self._ranged(block_id)
+        return store.fetch(block, again)
+
+    def fetch_bytes(self, block_id: int) -> int:
+        store, block = self._ranged(block_id)
+        return store.fetch_bytes(block)
+
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
+        store, block = self._ranged(block_id)
+        return self._relabelled(store.read_block(block, data), block_id)
+
+    def read_block(self, block_id: int, data: Sequence[memoryview] | None = None) -> Arrays:
+        if data is not None:
+            return self.decode(block_id, data)
+        shard, block = self._locate(block_id)
+        return self._relabelled(self._stores[shard].read_block(block), block_id)
+
+    def read_labels(self, block_id: int) -> npt.NDArray[Any]:
+        shard, block = self._locate(block_id)
+        return self._relabelled({"label": self._stores[shard].read_labels(block)}, block_id)["label"]
+
+    def read_rows(self, block_id: int, rows: npt.NDArray[np.int64]) -> Arrays:
+        shard, block = self._locate(block_id)
+        return self._relabelled(self._stores[shard].read_rows(block, rows), block_id)
+
+    def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
+        shard, block = self._locate(block_id)
+        arrays, bad = self._stores[shard].salvage(block)
+        return self._relabelled(arrays, block_id), bad
+
+    def _relabelled(self, arrays: Arrays, block_id: int) -> Arrays:
+        shard, _ = self._locate(block_id)
         table = self._label_tables[shard]
         if table is None or "label" not in arrays:
             return arrays

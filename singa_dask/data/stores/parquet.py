@@ -6,7 +6,9 @@ Lists of numbers are about 15 times slower to read than fixed-size binary, which
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,23 +17,188 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.image import decode_images, image_columns
+from singa_dask.data.codecs.image import ImageOptions, decode_images, image_columns
 from singa_dask.data.codecs.labels import as_values
-from singa_dask.data.codecs.record import salvage_rows
+from singa_dask.data.codecs.record import fields_of, salvage_rows
 from singa_dask.data.codecs.table_columns import check_label_type
-from singa_dask.data.fs.byte_source import Range
+from singa_dask.data.fs.byte_source import Bytes, Range
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
+from singa_dask.data.fs.range_file import RangeFile
 from singa_dask.data.stores.arrow import METADATA, check_described, column_array, schema_for
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES, Rechunker
 from singa_dask.data.stores.class_names import hugging_face_names, parse_names
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.row_groups import RowGroups
-from singa_dask.data.stores.store import STORES
+from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
 
+# ranges that are closer than this are read as one: the bytes between them take less time than another request
+MAX_GAP_BYTES = 1 << 17
+
+
+class RowGroups:
+    """The row groups of a Parquet file. Any thread may call `read`, several at the same time.
+
+    Parameters
+    ----------
+    source : Bytes
+        The file. The footer is read from it, and what is decoded without having been fetched.
+
+    Attributes
+    ----------
+    source : Bytes
+    metadata : pyarrow.parquet.FileMetaData
+    schema : pyarrow.Schema
+
+    Raises
+    ------
+    pyarrow.ArrowException, OSError, ValueError
+        The file is damaged; so do the methods.
+    """
+
+    def __init__(self, source: Bytes) -> None:
+        self.source = source
+        self._checked = set[int]()
+        first = GroupReader(source, self._checked)
+        self.metadata, self.schema = first.metadata, first.schema
+        # making one takes longer than decoding a small row group
+        self._free = deque([first])
+
+    def ranges(self, group: int, columns: Sequence[str]) -> tuple[Range, ...]:
+        """Return the ranges of the file that hold some columns of a row group, merged where they are close."""
+        parts = self.metadata.row_group(group)
+        chunks = map(parts.column, range(parts.num_columns))
+        wanted = sorted(_extent(chunk) for chunk in chunks if _is_of(chunk.path_in_schema, columns))
+        merged: list[list[int]] = []
+        for start, stop in wanted:
+            if merged and start - merged[-1][1] <= MAX_GAP_BYTES:
+                merged[-1][1] = max(merged[-1][1], stop)
+            else:
+                merged.append([start, stop])
+        return tuple(Range(self.source, start, stop - start) for start, stop in merged)
+
+    def reader(self) -> GroupReader:
+        """Return a reader for one thread at a time."""
+        return GroupReader(self.source, self._checked, self.metadata)
+
+    def read(
+        self,
+        group: int,
+        columns: Sequence[str],
+        ranges: Sequence[Range] = (),
+        data: Sequence[memoryview] = (),
+        is_checked: bool = False,
+    ) -> pa.Table:
+        """Decode columns of a row group from the bytes of some ranges; what is not in these is read from the source.
+
+        ``is_checked`` if its bytes have been compared with a checksum.
+        """
+        try:
+            reader = self._free.pop()
+        except IndexError:
+            reader = self.reader()
+        try:
+            with reader.fetched(ranges, data):
+                return reader.read(group, columns, is_checked)
+        finally:
+            self._free.append(reader)
+
+    def batches(self, columns: Sequence[str], n: int) -> Iterator[pa.RecordBatch]:
+        """Yield columns of all row groups, ``n`` rows at a time."""
+        yield from self.reader().batches(columns, n)
+
+
+class GroupReader:
+    """Decodes row groups of a Parquet file. Must be used by one thread at a time.
+
+    Parameters
+    ----------
+    source : Bytes
+    checked : set of int
+        The row groups whose checksums have been verified; others are added.
+    metadata : pyarrow.parquet.FileMetaData, optional
+        The footer, if it has been read.
+    """
+
+    def __init__(self, source: Bytes, checked: set[int], metadata: Any = None) -> None:
+        self._window, self._checked = _Window(source), checked
+        self._file = pq.ParquetFile(self._window, metadata=metadata, pre_buffer=False)
+        self.metadata, self.schema = self._file.metadata, self._file.schema_arrow
+        self._checking = pq.ParquetFile(
+            self._window, metadata=self.metadata, pre_buffer=False, page_checksum_verification=True
+        )
+
+    @contextmanager
+    def fetched(self, ranges: Sequence[Range], data: Sequence[memoryview]) -> Iterator[None]:
+        """Take bytes from some ranges, not from the source."""
+        self._window.fetched = tuple((each.offset, part) for each, part in zip(ranges, data, strict=True))
+        try:
+            yield
+        finally:
+            self._window.fetched = ()
+
+    def read(self, group: int, columns: Sequence[str], is_checked: bool) -> pa.Table:
+        """Decode columns of a row group; ``is_checked`` if its bytes have been compared with a checksum."""
+        # checksums of pages take several times as long as reading: a row group is verified once per process
+        file = self._file if is_checked or group in self._checked else self._checking
+        table = file.read_row_group(group, columns=list(columns), use_threads=False)
+        self._checked.add(group)
+        return table
+
+    def batches(self, columns: Sequence[str], n: int, group: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield columns of a row group, or of all, ``n`` rows at a time."""
+        groups = None if group is None else [group]
+        yield from self._checking.iter_batches(n, groups, list(columns), use_threads=False)
+
+
+class _Window(RangeFile):
+    """A file object that takes what it can from fetched ranges, and reads the rest from the source.
+
+    Attributes
+    ----------
+    fetched : sequence of (int, memoryview)
+        Offset and bytes of each range.
+    """
+
+    fetched: Sequence[tuple[int, memoryview]] = ()
+
+    def read_buffer(self, length: int) -> bytes | memoryview:
+        """Return the next bytes without a copy: pyarrow calls this where it exists."""
+        return self._next(length)
+
+    def _next(self, length: int) -> bytes | memoryview:
+        for start, data in self.fetched:
+            at = self._at - start
+            if 0 <= at <= at + length <= len(data):
+                self._at += length
+                return data[at : at + length]
+        return super()._next(length)
+
+
+def _is_of(path: str, columns: Sequence[str]) -> bool:
+    """Return whether a leaf of the schema belongs to one of some columns."""
+    return any(path == column or path.startswith(f"{column}.") for column in columns)
+
+
+def _extent(chunk: Any) -> tuple[int, int]:
+    """Return where the pages of a column begin and end."""
+    start = int(chunk.data_page_offset)
+    dictionary = chunk.dictionary_page_offset
+    if dictionary is not None and 0 < dictionary < start:
+        start = int(dictionary)
+    return start, start + int(chunk.total_compressed_size)
+
+
 MAGIC = b"PAR1"
 VALUE_NAMES = ("image", "images", "img", "pixel", "data", "x")
+
+
+class ParquetOptions(LabelOptions, ImageOptions):
+    """Options of Parquet files of arrays or images."""
+
+    features: str = ""
+    """Column of arrays, or of images. By default the only one, or the only one called image, images, img, pixel, data
+    or x."""
 
 
 @STORES.register("parquet")
@@ -41,37 +208,16 @@ class ParquetStore(RangeStore):
     A column of fixed-size binary holds arrays described in the metadata, as our converters write it, or flat uint8. A
     column of lists of uint8 is ``pixel``, one of lists of other numbers ``data``. If there are no arrays, a column of
     Hugging Face's images is decoded.
-
-    Parameters
-    ----------
-    url : str
-    storage_options : mapping, optional
-    features : str
-        Column of arrays, or of images. By default the only one, or the only one called image, images, img, pixel, data
-        or x.
-    label : str
-        Column of integers with the labels. By default the only one called label, labels, y, class, target or targets.
-    resize, channels
-        See `image.decode_image`, for images.
     """
 
-    title: ClassVar[str] = "a Parquet file"
+    block = ParquetOptions
+    write_options = ("block_bytes", "compression", "class_names", "table_facts")
+    magic = MAGIC
+    title = "a Parquet file"
     table_format = "parquet"
     decodes_ahead = True
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
-    damage: ClassVar[tuple[type[Exception], ...]] = (pa.ArrowException, KeyError, OSError, TypeError, ValueError)
-
-    def __init__(
-        self,
-        url: str,
-        storage_options: fs.Options = None,
-        features: str = "",
-        label: str = "",
-        resize: Sequence[int] | None = None,
-        channels: int = 3,
-    ) -> None:
-        resize = resize and tuple(resize)
-        super().__init__(url, storage_options, features=features, label=label, resize=resize, channels=channels)
+    damage = (pa.ArrowException, KeyError, OSError, TypeError, ValueError)
 
     def index(self) -> None:
         self._images = ""
@@ -97,10 +243,6 @@ class ParquetStore(RangeStore):
         for block, n_bytes in zip(self.blocks, group_bytes, strict=True):
             where = f"{self.url}, block {block.id}"
             check_decompressed(where, max(n_bytes, block.n * self.record_bytes), limit_of(self.storage_options))
-
-    @classmethod
-    def matches(cls, url: str, head: bytes) -> bool:
-        return head.startswith(MAGIC) or super().matches(url, head)
 
     def ranges(self, block_id: int) -> tuple[Range, ...]:
         return self._ranges[block_id]
@@ -165,7 +307,7 @@ class ParquetStore(RangeStore):
         described = json.loads((schema.metadata or {}).get(METADATA, b"{}")).get("fields", {})
         if described:
             self._columns = {name: name for name in described}
-            fields = {name: Field(np.dtype(each["dtype"]), tuple(each["shape"])) for name, each in described.items()}
+            fields = fields_of(described)
             check_described(self.url, schema, fields)
             return fields
         found = {column.name: known for column in schema if (known := self._field(column))}
@@ -270,24 +412,18 @@ class ParquetStore(RangeStore):
 
 @STORES.register("image-parquet")
 class ImageParquetStore(ParquetStore):
-    """Encoded images in a Parquet file, as Hugging Face's datasets write them: a column of structs of bytes and path.
-
-    Its parameters are those of `ParquetStore`.
-    """
+    """Encoded images in a Parquet file, as Hugging Face's datasets write them: structs of bytes and path."""
 
     holds = "images"
     table_format = ""
     # files of records are written by its base class
     suffixes = ()
+    magic = b""
 
     def index(self) -> None:
         super().index()
         if self.count and not self._images:
             raise DataError(f"{self.url}: no column of encoded images, structs of bytes and path. Leave backend out.")
-
-    @classmethod
-    def matches(cls, url: str, head: bytes) -> bool:
-        return False
 
 
 def _sizes(group: Any) -> list[int]:

@@ -15,12 +15,14 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from singa_dask.conf.model import Conf
+from singa_dask.conf.part import read_options
 from singa_dask.data import fs
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.types import Arrays, Block, Field, FileSum, Records, TableColumn
-from singa_dask.errors import DataError
-from singa_dask.registry import Registry
+from singa_dask.errors import ConfigError, DataError
+from singa_dask.registry import Registry, suggest
 
 # directory of manifests, next to the data
 MANIFEST_DIR = "_singa"
@@ -32,12 +34,25 @@ ADVICE = (
 STORES: Registry[Store]
 
 
+class StoreOptions(Conf):
+    """Options of a format: keys of ``store_conf`` and of its ``user_conf``, ``--option`` of the verbs."""
+
+
+class LabelOptions(StoreOptions):
+    """Options of records whose label is a field with a name."""
+
+    label: str = ""
+    """Column, key or array with the label. By default the only one called label, labels, y, class, target or targets,
+    in upper or lower case."""
+
+
 class Store(ABC):
     """Records at a URL.
 
     A subclass sets ``blocks`` and ``schema`` in its ``__init__``, which begins with ``super().__init__(...)``, and
-    implements ``read_block`` and ``close``. It defines ``suffixes`` or ``matches`` to be detected by a file's name or
-    first bytes, and ``write`` if records can be converted to it.
+    implements ``read_block`` and ``close``. It declares its options as ``block``, a class that extends `StoreOptions`.
+    It defines ``suffixes``, ``magic`` or ``matches`` to be detected by a file's name or first bytes, and ``write`` and
+    ``write_options`` if records can be converted to it.
 
     Parameters
     ----------
@@ -49,6 +64,8 @@ class Store(ABC):
 
     Attributes
     ----------
+    options : dict
+        All options that ``block`` declares, checked; without a block those that were given.
     blocks : tuple of Block
     schema : dict of str to Field
         ``pixel`` (uint8) or ``data`` (float32), and ``label`` (int32) if the records have labels.
@@ -60,6 +77,8 @@ class Store(ABC):
         Name of each class, by label; empty if unknown.
     table_columns : tuple of TableColumn
         The columns of a table with named columns, in the order of the file; for people to read.
+    label_name : str
+        Name of the column, key or array with the label, where the format has names.
     other_fields : tuple of str
         Names of columns, keys or arrays that could hold labels, but are not read; for an error.
     table_facts : TableFacts or None
@@ -72,10 +91,13 @@ class Store(ABC):
     Raises
     ------
     DataError
-        The file is missing, or not of this format.
+        The file is missing, or not of this format; or the format has no such option.
     """
 
+    block: ClassVar[type[Conf] | None] = None
     suffixes: ClassVar[tuple[str, ...]] = ()
+    magic: ClassVar[bytes] = b""
+    """First bytes of each file of this format, if it has some of its own."""
     holds: ClassVar[str] = "arrays"
     """What records are in the files: "arrays"; "images", encoded, which the options resize and channels scale; or
     "text", lines of numbers."""
@@ -85,12 +107,15 @@ class Store(ABC):
     """Names of files: a directory that has one of them is a store of this format."""
     is_source: ClassVar[bool] = True
     """Whether `convert` reads files of this format."""
+    write_options: ClassVar[tuple[str, ...]] = ()
+    """Keywords of ``write``. `convert` passes ``class_names`` and ``table_facts`` where they are among these."""
     blocks: tuple[Block, ...] = ()
     accepts_truncated: ClassVar[bool] = False
     mapped: bool = False
     labels_apart: bool = False
     class_names: tuple[str, ...] = ()
     table_columns: tuple[TableColumn, ...] = ()
+    label_name: str = ""
     other_fields: tuple[str, ...] = ()
     table_facts: TableFacts | None = None
     rounds_data: bool = False
@@ -100,13 +125,32 @@ class Store(ABC):
     def __init__(self, url: str, storage_options: fs.Options = None, **options: Any) -> None:
         self.url = url
         self.storage_options = dict(storage_options or {})
-        self.options = options
+        self.options = self.checked_options(url, options)
         self._verified: set[int] = set()
+
+    @classmethod
+    def checked_options(cls, url: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return options with the defaults of the others; raise a `DataError` for one that is wrong or unknown."""
+        if cls.block is None:
+            return dict(options)
+        unknown = sorted(options.keys() - cls.option_names())
+        if unknown:
+            hint = suggest(unknown[0], cls.option_names()) if cls.option_names() else "It takes none."
+            raise DataError(f"{url}: stores of format {cls.backend_name()} take no option {unknown[0]!r}. {hint}")
+        try:
+            return read_options(cls.block, options)
+        except ConfigError as error:
+            raise DataError(f"{url}: {error}") from None
+
+    @classmethod
+    def option_names(cls) -> list[str]:
+        """Return the names of the options that the format declares."""
+        return list(cls.block.model_fields) if cls.block else []
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
         """Return whether a file that begins with ``head`` is of this format."""
-        return url.lower().endswith(cls.suffixes) if cls.suffixes else False
+        return bool(cls.magic and head.startswith(cls.magic)) or url.lower().endswith(cls.suffixes)
 
     @classmethod
     def write(cls, url: str, records: Records, storage_options: fs.Options = None, *_: Any, **options: Any) -> None:

@@ -1,27 +1,104 @@
-"""TableStore: records of tables with named columns, in CSV or Parquet: one file, a pattern or a directory."""
+"""TableStore: records of tables with named columns, in CSV or Parquet: one file, a pattern or a directory.
+
+`TableIndex` has where the blocks are, and the columns; it is kept beside large tables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import fnmatch
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
+import pyarrow as pa
+
+from singa_dask.conf.model import Field as KeyField
+from singa_dask.conf.model import Finding, Many, Size, raw_value
 from singa_dask.data import fs
-from singa_dask.data.codecs.table_encoder import TableEncoder
+from singa_dask.data.codecs.table_encoder import TableEncoder, TableStatistics
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.codecs.table_spec import TableSpec
+from singa_dask.data.codecs.table_spec import TableSpec, show_columns
 from singa_dask.data.fs.byte_source import Range
+from singa_dask.data.fs.host_files import SCHEME
+from singa_dask.data.fs.io_threads import decode_threads, io_threads, map_ahead
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES
-from singa_dask.data.stores.manifest import Manifest, find_manifest, name_of
-from singa_dask.data.stores.range_store import RangeStore, rest_of
-from singa_dask.data.stores.row_groups import ParquetPart
-from singa_dask.data.stores.store import STORES
+from singa_dask.data.stores.range_store import KeptIndex, Manifest, RangeStore, find_manifest, name_of, rest_of
+from singa_dask.data.stores.store import MANIFEST_DIR, STORES, StoreOptions
 from singa_dask.data.stores.table_csv import CsvPart
-from singa_dask.data.stores.table_index import GROUP_BYTES, TableIndex, TableScan, find_index, index_url, keep_index
-from singa_dask.data.stores.table_part import OpenParts, Part, TableReader, format_of, table_files
-from singa_dask.data.stores.table_whole import WHOLE_SUFFIXES, read_whole
-from singa_dask.data.types import Arrays, Block, FileSum, TableColumn
+from singa_dask.data.stores.table_part import (
+    WHOLE_SUFFIXES,
+    OpenParts,
+    ParquetPart,
+    TableFile,
+    TablePart,
+    TableReader,
+    format_of,
+    kind_of_key,
+    read_whole,
+    table_files,
+)
+from singa_dask.data.types import Arrays, Block, FileSum, RecordRun, TableColumn
 from singa_dask.errors import DataError
+
+# maximum size of the records in a part of a row group
+GROUP_BYTES = 1 << 26
+# remote files that are opened at the same time; gzipped ones are held in memory
+OPENED_AHEAD = {"csv": 4, "parquet": 32}
+
+
+class TableBlock(NamedTuple):
+    """A block of a table.
+
+    Attributes
+    ----------
+    file : int
+        Index of its file.
+    run : RecordRun
+    kept : int
+        Number of records that are not left out for missing values.
+    """
+
+    file: int
+    run: RecordRun
+    kept: int
+
+
+@dataclass(frozen=True)
+class TableIndex:
+    """What a pass over a table has found.
+
+    Attributes
+    ----------
+    kinds : mapping of str to str
+        Kind of each column.
+    numbering : tuple of str
+        Columns that number the rows.
+    pieces : tuple of TableBlock
+    facts : TableFacts
+    """
+
+    kinds: Mapping[str, str]
+    numbering: tuple[str, ...]
+    pieces: tuple[TableBlock, ...]
+    facts: TableFacts
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> TableIndex:
+        """Return the index that `to_dict` described."""
+        pieces = tuple(TableBlock(file, RecordRun(*run), kept) for file, run, kept in found["pieces"])
+        return cls(found["kinds"], tuple(found["numbering"]), pieces, TableFacts.from_dict(found["facts"]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "kinds": dict(self.kinds),
+            "numbering": list(self.numbering),
+            "pieces": self.pieces,
+            "facts": self.facts.to_dict(),
+        }
 
 
 def open_part(
@@ -33,12 +110,69 @@ def open_part(
     separator: str = ",",
     charset: str = "utf-8",
     header: bool | None = None,
-) -> Part:
+) -> TablePart:
     """Open one file of a table, with the parameters of `TableStore`."""
     if format == "csv":
         return CsvPart(url, storage_options, separator, block_bytes, tolerant, charset, header)
     source = read_whole(url, storage_options) if format == "whole" else None
     return ParquetPart(url, storage_options, source)
+
+
+class NamedColumns(StoreOptions):
+    """Which columns of a table become records, and how CSV is read."""
+
+    separator: str = KeyField(default=",", min_length=1)
+    """Characters that separate the values of a CSV line, each of them; of a table with named columns one. Excel's first
+    line ``sep=;`` counts more."""
+    has_label: bool = True
+    """Whether a CSV line starts with its label; of a table with named columns, whether label, target and weight are
+    read."""
+    features: Many[str] = KeyField(default=[])
+    """Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By default all
+    columns of numbers but label, target and weight."""
+    label: Many[str] = KeyField(default=[])
+    """Column of a table with the label: integers, or strings, which become the names of the classes. Several columns
+    are several labels of a record, each with its own classes, for LabelInput layers. If neither features, label nor
+    target are given, the only one called label, labels, y, class, target or targets."""
+    target: Many[str] = KeyField(default=[])
+    """Columns of a table with numbers to predict, the values of a TargetInput layer."""
+    weight: str = ""
+    """Column of a table with the weight of each record in training, the values of a WeightInput layer: numbers from 0
+    on."""
+    missing: float | str = "error"
+    """Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error, skip (leave the
+    record out), mean (replace those of features by their mean in the training data), or a number that replaces those of
+    features."""
+    categories: dict[str, list[str]] = KeyField(default={})
+    """Columns of a table whose values are names, and these names in order; if there are none, those of the training
+    data, sorted. A name ``''`` stands for missing values."""
+    encoding: Literal["one_hot", "index"] = "one_hot"
+    """A feature among categories becomes one value for each name, 0 or 1; or the index of its name."""
+    header: bool | None = None
+    """Whether a CSV file begins with a line of column names; detected if not given. If it is false, the columns of a
+    table are called 1, 2, ... by their positions."""
+    charset: str = "utf-8"
+    """Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Refuse an unknown word for missing values."""
+        missing = raw_value(data, "missing", str, "error")
+        if missing not in ("error", "skip", "mean"):
+            yield ("missing",), f"expected error, skip, mean or a number, got {missing!r}."
+
+
+class TableOptions(NamedColumns):
+    """Options of tables with named columns."""
+
+    format: Literal["", "csv", "parquet", "whole"] = ""
+    """``whole``: a JSON array of objects, or a sheet of Excel, held in memory. Detected by suffix or first bytes."""
+    facts: dict[str, Any] | None = None
+    """What is known of the training data, `TableFacts.to_dict`, to read other data in the same way."""
+    block_bytes: Size = BLOCK_BYTES
+    """Approximate length of a block of CSV."""
+    tolerant: bool = False
+    """Whether wrong records are to be skipped by a loader: opening then learns from the others."""
 
 
 @STORES.register("table")
@@ -53,42 +187,6 @@ class TableStore(RangeStore):
     url : str
         A CSV file with a header, a Parquet file, a pattern, or a directory of such files. Directories ``key=value`` in
         it are columns.
-    storage_options : mapping, optional
-    features : sequence of str
-        Names of columns, or patterns (``pixel*``). By default all columns of numbers but label and target.
-    label : str, or sequence of str
-        Column of integers, or of strings, which become ``class_names``. Several columns are several labels of a record,
-        (labels,) int32; ``table_facts.labels`` has their classes. If neither features, label nor target are given, the
-        only one called label, labels, y, class, target or targets.
-    target : sequence of str
-        Columns of numbers to predict.
-    missing : {"error", "skip", "mean"} or float
-        A record with a missing value is an error or left out, or a feature gets the mean of the training data or a
-        number. Missing are nulls, NaN, and in CSV empty fields and pandas' names for them (``NA``, ``null``, ...).
-    categories : mapping of str to sequence of str
-        Features, or the label, whose values are names, with these names in order. If there are none they are learned
-        from the training data, and sorted. A name ``''`` stands for missing values.
-    encoding : {"one_hot", "index"}
-        A feature of ``categories`` becomes a value for each name, or the index of its name.
-    separator : str
-        Character between the fields of CSV. Excel's first line ``sep=;`` counts more.
-    has_label : bool
-        Whether to read label, target and weight.
-    format : {"csv", "parquet", "whole"}, optional
-        ``whole``: an array of objects in JSON, or a sheet of Excel, held in memory. Detected by suffix or first bytes.
-    facts : mapping, optional
-        `TableFacts.to_dict` of the training data, to read other data in the same way.
-    block_bytes : int
-        Approximate length of a block of CSV.
-    tolerant : bool
-        Whether wrong records are to be skipped by a loader: opening then learns from the others.
-    weight : str
-        Column with the weight of each record in training.
-    header : bool, optional
-        Whether CSV begins with a line of column names. By default it has to, and names that are all numbers are an
-        error. If it does not, columns are called ``1``, ``2``, ... by their positions.
-    charset : str
-        Python's name of the encoding of CSV, such as ``latin-1``; one that has ASCII as it is.
 
     Raises
     ------
@@ -96,44 +194,23 @@ class TableStore(RangeStore):
         A column is missing or cannot be read as the options say. `read_block` names the place of a wrong value.
     """
 
+    block = TableOptions
     block_options = ("features", "label", "target", "categories", "has_label", "block_bytes", "weight")
     suffixes = WHOLE_SUFFIXES
     lists_files = True
     rounds_data = True
 
-    def __init__(
-        self,
-        url: str,
-        storage_options: fs.Options = None,
-        features: Sequence[str] = (),
-        label: str | Sequence[str] = (),
-        target: Sequence[str] = (),
-        missing: str | float = "error",
-        categories: Mapping[str, Sequence[str]] | None = None,
-        encoding: str = "one_hot",
-        separator: str = ",",
-        has_label: bool = True,
-        format: str = "",
-        facts: Mapping[str, Any] | None = None,
-        block_bytes: int = BLOCK_BYTES,
-        tolerant: bool = False,
-        weight: str = "",
-        header: bool | None = None,
-        charset: str = "utf-8",
-    ) -> None:
-        names = {name: tuple(known) for name, known in (categories or {}).items()}
-        labels = tuple(name for name in ([label] if isinstance(label, str) else label) if name)
-        spec = TableSpec(tuple(features), labels, tuple(target), missing, names, encoding)
+    @classmethod
+    def checked_options(cls, url: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        checked = super().checked_options(url, options)
         # one label is a string, as in the keys of indices that were kept before there could be several
-        said = {"label": labels if len(labels) > 1 else "".join(labels), "has_label": has_label}
-        options = {**vars(spec), **said, "separator": separator, "format": format, "facts": facts}
-        del options["weight"]
+        labels = [name for name in checked["label"] if name]
+        checked["label"] = labels if len(labels) > 1 else "".join(labels)
         # not among the options of other openings, so that kept indices are found
-        more: dict[str, Any] = {"tolerant": tolerant} if tolerant else {}
-        more |= {"weight": weight} if weight else {}
-        more |= {} if header is None else {"header": header}
-        more |= {} if charset == "utf-8" else {"charset": charset}
-        super().__init__(url, storage_options, **options, block_bytes=block_bytes, **more)
+        for name in ("tolerant", "weight", "header", "charset"):
+            if checked[name] == TableOptions.model_fields[name].default:
+                del checked[name]
+        return checked
 
     def index(self) -> None:
         self._part, options = OpenParts(self._open_part), self.options
@@ -147,19 +224,23 @@ class TableStore(RangeStore):
             names = (*self._part(0).names, *(name for name, _ in self._files[0].keys))
             self._spec = self._spec.with_label(self.url, names)
         self._reader = TableReader(self._part, self._files, self._spec)
-        place = index_url(self.url, options)
-        index = find_index(place, self._files, self.storage_options)
+        self._known = TableFacts.from_dict(options["facts"]) if options["facts"] else None
+        kept = KeptIndex([each.url for each in self._files], self.storage_options, self._index_url())
+        index = kept.find(parse=TableIndex.from_dict)
         if index is None:
-            index = self._scan().index()
-            keep_index(place, self._files, self.storage_options, index)
+            index = self._scan()
+            # parts of a dataset are there for one job, and cannot be written to
+            if not self.url.startswith(SCHEME):
+                kept.keep(index.to_dict, sum(piece.run.length for piece in index.pieces))
         self._use(index)
 
-    def _scan(self) -> TableScan:
-        facts = TableFacts.from_dict(self.options["facts"]) if self.options["facts"] else None
-        limit = self._block_bytes if self._format == "csv" else GROUP_BYTES
-        return TableScan(self.url, self._reader, self._format, limit, facts, self._tolerant)
+    def _index_url(self) -> str:
+        """Return where the index is kept: in ``_singa`` beside the table, by its name and how it is read."""
+        folder, slash, name = self.url.rstrip("/").rpartition("/")
+        key = hashlib.sha256(json.dumps([name, self.options], sort_keys=True, default=str).encode()).hexdigest()[:16]
+        return f"{folder}{slash}{MANIFEST_DIR}/table-{key}.json"
 
-    def _open_part(self, file: int) -> Part:
+    def _open_part(self, file: int) -> TablePart:
         options = {name: self.options[name] for name in ("separator", "charset", "header") if name in self.options}
         url = self._files[file].url
         return open_part(url, self._format, self.storage_options, self._block_bytes, self._tolerant, **options)
@@ -167,7 +248,7 @@ class TableStore(RangeStore):
     def _use(self, index: TableIndex) -> None:
         self._index, self.table_facts = index, index.facts
         self.class_names = index.facts.classes_of(self._spec.label[0]) if len(self._spec.label) == 1 else ()
-        self._encoder = TableEncoder(self._spec, index.facts)
+        self._encoder, self.label_name = TableEncoder(self._spec, index.facts), ", ".join(self._spec.label)
         self.schema = self._encoder.schema
         self._pieces = [piece for piece in index.pieces if piece.kept]
         if not self._pieces:
@@ -199,6 +280,123 @@ class TableStore(RangeStore):
             else:
                 found.append(TableColumn(name, kind, is_index=name in index.numbering))
         return tuple(found)
+
+    # -- the scan --------------------------------------------------------------------------------------------------
+
+    def _scan(self) -> TableIndex:
+        """Find the blocks, and learn from the columns what no facts are given of."""
+        spec, known = self._spec, self._known
+        kinds, numbering, names = self._kinds()
+        if known:
+            # a column may have values in the training data alone
+            kinds = {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
+        features = known.features if known else spec.select(self.url, kinds, numbering)
+        if known and spec.features and spec.select(self.url, kinds, numbering) != features:
+            raise DataError(f"{self.url}: features differ from those of training: {', '.join(features)}.")
+        spec.check(self.url, kinds, features)
+        statistics = TableStatistics(self.url, spec, features, kinds, known, names)
+        # the width of a record, before its categories are known
+        row_bytes = 4 * len(features)
+        wanted = self._reader.wanted(kinds, features)
+        runs = self._runs(kinds, features, row_bytes)
+        if statistics.needed:
+            pieces = self._learn(statistics, runs, wanted, row_bytes)
+        else:
+            pieces = [TableBlock(file, run, run.n) for file, run in runs]
+        return TableIndex(kinds, numbering, tuple(pieces), statistics.finish())
+
+    def _learn(
+        self,
+        statistics: TableStatistics,
+        runs: Iterable[tuple[int, RecordRun]],
+        wanted: Mapping[str, str],
+        row_bytes: int,
+    ) -> list[TableBlock]:
+        """Learn from the records of runs; return their places, with those that are to be skipped as wrong."""
+        threads = decode_threads() if fs.local_path(self._files[0].url) else io_threads(self._files[0].url)
+
+        def read(place: tuple[int, RecordRun]) -> tuple[int, RecordRun, pa.Table | None, int]:
+            return (*place, *self._read_run(*place, wanted))
+
+        # parts of a large row group are decoded one after another
+        found = map_ahead(read, runs, threads, GROUP_BYTES, lambda place: place[1].length + place[1].n * row_bytes)
+        pieces = []
+        for file, run, table, n_bad in found:
+            kept = statistics.add(table) + n_bad if table is not None else run.n
+            pieces.append(TableBlock(file, run, kept))
+        return pieces
+
+    def _read_run(self, file: int, run: RecordRun, wanted: Mapping[str, str]) -> tuple[pa.Table | None, int]:
+        """Return the rows of a run that can be read, if any can, and the number of others."""
+        try:
+            data = self._part(file).fetch(run, self._reader.in_file(file, wanted))
+            try:
+                return self._reader.decode(file, run, wanted, data), 0
+            except DataError:
+                if not self._tolerant:
+                    raise
+                table, bad = self._reader.salvage(file, run, wanted, data)
+                return table, len(bad)
+        except DataError:
+            if not self._tolerant:
+                raise
+            return None, run.n
+
+    def _kinds(self) -> tuple[dict[str, str], tuple[str, ...], dict[str, tuple[str, ...]]]:
+        """Return the kind of each column, the columns that number rows, and the class names of labels that are numbers.
+
+        They are those of the first file and the directories.
+        """
+        parts = (self._part(file) for file in range(len(self._files)))
+        part, found = next(((part, kinds) for part in parts if (kinds := part.kinds)), (None, {}))
+        if part is None:
+            raise DataError(f"{self.url}: no records{' but the header' * (self._format == 'csv')}.")
+        kinds = dict(found)
+        if not self._known:
+            self._check_faults(part.faults, kinds)
+        for i, (key, _) in enumerate(self._files[0].keys):
+            if key in kinds:
+                raise DataError(f"{self._files[0].url}: column {key!r} is also a directory {key}=....")
+            kinds[key] = kind_of_key(self._files, i)
+        names = {name: known for name in self._spec.label if (known := part.class_names(name))}
+        return kinds | dict.fromkeys(names, "string"), part.index, names
+
+    def _check_faults(self, faults: Mapping[str, str], kinds: Mapping[str, str]) -> None:
+        """Raise an error for a column that cannot be read as it is meant, if it is used or would be a feature."""
+        spec = self._spec
+        for name, fault in faults.items():
+            is_text = kinds[name] == "string"
+            is_named = name in spec.outputs or any(fnmatch.fnmatchcase(name, each) for each in spec.features)
+            if is_text and (name in (*spec.label, *spec.categories) or (spec.features and not is_named)):
+                continue
+            if is_text or is_named or name in spec.categories:
+                raise DataError(f"{self.url}: column {name!r}: {fault}")
+
+    def _runs(
+        self, kinds: Mapping[str, str], features: Sequence[str], row_bytes: int
+    ) -> Iterator[tuple[int, RecordRun]]:
+        is_local = fs.local_path(self._files[0].url) is not None
+        limit = self._block_bytes if self._format == "csv" else GROUP_BYTES
+        threads, n_ahead = io_threads(self._files[0].url), 1 if is_local else OPENED_AHEAD[self._format]
+        for file, part in enumerate(map_ahead(self._part, range(len(self._files)), threads, n_ahead)):
+            if file:
+                self._check_columns(part, self._reader.wanted(kinds, features), self._files[file])
+            for run in part.runs(limit, row_bytes):
+                yield file, run
+
+    def _check_columns(self, part: TablePart, wanted: Mapping[str, str], file: TableFile) -> None:
+        """Check that a file has the columns of the first one."""
+        keys = dict(file.keys)
+        # of CSV, kinds are a guess from the first records; values of other kinds are found when they are read
+        names = (part.kinds if self._format == "parquet" else {}) or dict.fromkeys(part.names, "empty")
+        for name, kind in wanted.items():
+            if name in keys:
+                continue
+            if name not in names:
+                raise DataError(f"{part.url}: no column {name!r}, unlike {self._files[0].url}. {show_columns(names)}")
+            found = "string" if kind == "string" and part.class_names(name) else names[name]
+            if found not in (kind, "empty") and name not in self._spec.categories:
+                raise DataError(f"{part.url}: column {name!r} of type {found}, in {self._files[0].url} {kind}.")
 
     # -- records -----------------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ import pyarrow as pa
 from singa_dask.data import fs
 from singa_dask.data.codecs.csv_records import (
     AS_UTF8,
-    Run,
     cut_records,
     decimal_comma,
     fault_of,
@@ -22,7 +21,8 @@ from singa_dask.data.codecs.csv_records import (
 from singa_dask.data.codecs.record import bisect_rows
 from singa_dask.data.codecs.table_columns import column_kind
 from singa_dask.data.fs.byte_source import Range, open_bytes, scan_ahead
-from singa_dask.data.stores.table_part import Part
+from singa_dask.data.stores.table_part import TablePart
+from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
 
 # records that are looked at for decimal commas
@@ -30,7 +30,7 @@ SHOWN_ROWS = 1000
 TYPES = {"number": pa.float64(), "boolean": pa.bool_(), "string": pa.string(), "empty": pa.float64()}
 
 
-class CsvPart(Part):
+class CsvPart(TablePart):
     """A CSV file with a header, as it is or gzipped; of a gzipped one all is held in memory.
 
     Kinds are those of the first ``block_bytes``; a column without a value there is taken for one of numbers. If wrong
@@ -97,14 +97,14 @@ class CsvPart(Part):
         fault = next((fault for text in texts if (fault := fault_of(text.strip()))), "values of several kinds")
         return f"{fault}. {advice}"
 
-    def runs(self, block_bytes: int, row_bytes: int) -> Iterator[Run]:
+    def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
         chunks = scan_ahead(self.source, self._header.start, self.source.size, block_bytes)
         return cut_records(self.url, chunks, self._header, self.source.size)
 
-    def ranges(self, run: Run, kinds: Mapping[str, str]) -> tuple[Range, ...]:
+    def ranges(self, run: RecordRun, kinds: Mapping[str, str]) -> tuple[Range, ...]:
         return (Range(self.source, run.offset, run.length),)
 
-    def decode(self, run: Run, kinds: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
+    def decode(self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
         text = _whole_bytes(data[0])
         numbers = [name for name, kind in kinds.items() if kind in ("number", "empty")]
         try:
@@ -117,7 +117,7 @@ class CsvPart(Part):
         return table
 
     def salvage(
-        self, run: Run, kinds: Mapping[str, str], data: Sequence[memoryview]
+        self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]
     ) -> tuple[pa.Table, dict[int, str]]:
         text = bytes(data[0])
         starts = [*record_starts(text).tolist(), len(text)]
@@ -126,7 +126,7 @@ class CsvPart(Part):
             part = text[starts[first] : starts[stop]]
             if stop - first == 1:
                 line = run.line + text.count(b"\n", 0, starts[first])
-                return self.decode(Run(run.offset + starts[first], len(part), 1, line), kinds, [memoryview(part)])
+                return self.decode(RecordRun(run.offset + starts[first], len(part), 1, line), kinds, [memoryview(part)])
             table = parse_columns(part, self._header, _types(kinds), list(kinds))
             if len(table) != stop - first:
                 raise ValueError(f"{len(table)} records, expected {stop - first}")
@@ -136,17 +136,17 @@ class CsvPart(Part):
         none = pa.schema(list(_types(kinds).items())).empty_table()
         return pa.concat_tables([none, *(table for _, table in good)]), bad
 
-    def _error(self, text: bytes, run: Run, numbers: Sequence[str], error: Exception) -> DataError:
+    def _error(self, text: bytes, run: RecordRun, numbers: Sequence[str], error: Exception) -> DataError:
         wrong = find_wrong(text, self._header, numbers)
         if wrong is None:
             return DataError(f"{self.url}, lines from {run.line} on: {str(error).rstrip('.')}.")
         return DataError(f"{self._line(text, run, wrong[0])}{wrong[1]}.")
 
-    def _line(self, text: bytes, run: Run, row: int) -> str:
+    def _line(self, text: bytes, run: RecordRun, row: int) -> str:
         line = run.line + text.count(b"\n", 0, int(record_starts(text)[row]))
         return f"{self.url}, line {line}"
 
-    def place(self, run: Run, data: Sequence[memoryview]) -> Callable[[int], str]:
+    def place(self, run: RecordRun, data: Sequence[memoryview]) -> Callable[[int], str]:
         return lambda row: self._line(bytes(data[0]), run, row)
 
 

@@ -1,27 +1,105 @@
-"""Files of a table, as pandas, Spark, Dask and Hive write them, and `Part`: one of them, read as runs of records."""
+"""Files of a table, as pandas, Spark, Dask and Hive write them, and `TablePart`: one of them, read as runs of records.
+
+Here are those of Parquet, and those that are read as a whole, JSON arrays of objects and sheets of Excel, which are
+held as Parquet in memory.
+"""
 
 from __future__ import annotations
 
+import io
+import json
 import re
 import threading
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, cached_property
+from itertools import accumulate
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from singa_dask.data import fs
-from singa_dask.data.codecs.csv_records import Run, is_number
+from singa_dask.data.codecs.table_columns import column_kind, is_number
 from singa_dask.data.codecs.table_spec import TableSpec
-from singa_dask.data.fs.byte_source import Bytes, Range
+from singa_dask.data.fs.byte_source import Bytes, BytesInMemory, Range, open_bytes
+from singa_dask.data.fs.range_reader import RangeReader
+from singa_dask.data.stores.class_names import hugging_face_names
 from singa_dask.data.stores.opening import check_splits, is_pattern, shard_urls
+from singa_dask.data.stores.parquet import GroupReader, RowGroups
 from singa_dask.data.stores.range_store import read_ranges
-from singa_dask.data.stores.table_whole import WHOLE_SUFFIXES
+from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
+from singa_dask.lazy import require
+
+WHOLE_SUFFIXES = (".json", ".json.gz", ".xlsx")
+ROWS = 1 << 14
+
+
+def read_whole(url: str, storage_options: fs.Options = None) -> BytesInMemory:
+    """Return a table as a Parquet file in memory.
+
+    Raises
+    ------
+    DataError
+        The file has another form, or a column has values of several kinds.
+    ConfigError
+        The package that reads it is not installed.
+    """
+    source = open_bytes(url, storage_options)
+    data = bytes(source.read(0, source.size))
+    source.close()
+    names, columns = _sheet(url, data) if url.lower().endswith(".xlsx") else _array(url, data)
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{url}: column {twice!r} occurs twice. Rename one.")
+    table = pa.table([_column(url, name, values) for name, values in zip(names, columns, strict=True)], names)
+    written = io.BytesIO()
+    pq.write_table(table, written, row_group_size=ROWS)
+    return BytesInMemory(url, written.getvalue())
+
+
+def _column(url: str, name: str, values: Sequence[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, TypeError, ValueError):
+        kinds = sorted({type(value).__name__ for value in values if value is not None})
+        raise DataError(f"{url}: column {name!r} has values of several kinds: {', '.join(kinds)}.") from None
+
+
+def _array(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
+    try:
+        rows = json.loads(data)
+    except ValueError as error:
+        raise DataError(f"{url}: not JSON: {error}.") from None
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise DataError(f"{url}: expected an array of objects, as pandas writes it by to_json(orient='records').")
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return names, [[row.get(name) for row in rows] for name in names]
+
+
+def _sheet(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
+    book = require("openpyxl", "excel", url).load_workbook(io.BytesIO(data), read_only=True, data_only=True)
+    if len(book.sheetnames) > 1:
+        raise DataError(f"{url}: sheets {', '.join(book.sheetnames)}. Expected one: save it as a file of its own.")
+    rows = [row for row in book.active.iter_rows(values_only=True) if any(value is not None for value in row)]
+    if len(rows) < 2:
+        raise DataError(f"{url}: expected a header and records, got {len(rows)} rows.")
+    names = ["" if name is None else str(name).strip() for name in rows[0]]
+    kept = [i for i, name in enumerate(names) if name or any(row[i] is not None for row in rows)]
+    unnamed = next((i for i in kept if not names[i]), None)
+    if unnamed is not None:
+        raise DataError(f"{url}: column {unnamed + 1} has no name. Expected names in the first row.")
+    return [names[i] for i in kept], [[row[i] for row in rows[1:]] for i in kept]
+
 
 # local files, which are mapped, and files that are held in memory
 MAX_LOCAL = 8
@@ -142,7 +220,7 @@ def with_keys(table: pa.Table, file: TableFile, wanted: Mapping[str, str]) -> pa
     return table
 
 
-class Part(ABC):
+class TablePart(ABC):
     """One file of a table. Any thread may call `fetch`.
 
     Attributes
@@ -176,23 +254,23 @@ class Part(ABC):
         return ()
 
     @abstractmethod
-    def runs(self, block_bytes: int, row_bytes: int) -> Iterator[Run]:
+    def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
         """Yield runs of records: of about ``block_bytes``, or at most so many bytes of records of ``row_bytes``."""
 
     @abstractmethod
-    def ranges(self, run: Run, kinds: Mapping[str, str]) -> tuple[Range, ...]:
+    def ranges(self, run: RecordRun, kinds: Mapping[str, str]) -> tuple[Range, ...]:
         """Return the ranges of the file that hold some columns of a run."""
 
-    def fetch_bytes(self, run: Run, kinds: Mapping[str, str]) -> int:
+    def fetch_bytes(self, run: RecordRun, kinds: Mapping[str, str]) -> int:
         """Return the bytes of these columns in a run, about."""
         return sum(each.length for each in self.ranges(run, kinds))
 
-    def fetch(self, run: Run, kinds: Mapping[str, str], again: bool = False) -> list[memoryview]:
+    def fetch(self, run: RecordRun, kinds: Mapping[str, str], again: bool = False) -> list[memoryview]:
         """Read the bytes of its ranges, see `RangeStore.fetch`."""
         return read_ranges(self.ranges(run, kinds), again)
 
     def salvage(
-        self, run: Run, kinds: Mapping[str, str], data: Sequence[memoryview]
+        self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]
     ) -> tuple[pa.Table, dict[int, str]]:
         """Decode the good rows of a run for which `decode` fails; return them, and what is wrong with each other row.
 
@@ -204,7 +282,7 @@ class Part(ABC):
         return self.decode(run, kinds, data), {}
 
     @abstractmethod
-    def decode(self, run: Run, kinds: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
+    def decode(self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
         """Return columns, by their kinds, from the bytes of a run.
 
         Raises
@@ -214,7 +292,7 @@ class Part(ABC):
         """
 
     @abstractmethod
-    def place(self, run: Run, data: Sequence[memoryview]) -> Callable[[int], str]:
+    def place(self, run: RecordRun, data: Sequence[memoryview]) -> Callable[[int], str]:
         """Return a function: row of a run -> its place in the file, for errors."""
 
 
@@ -223,7 +301,7 @@ class _Slot:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.part: Part | None = None
+        self.part: TablePart | None = None
 
 
 class OpenParts:
@@ -234,15 +312,15 @@ class OpenParts:
     Parameters
     ----------
     open_part : callable
-        Index of a file -> `Part`.
+        Index of a file -> `TablePart`.
     """
 
-    def __init__(self, open_part: Callable[[int], Part]) -> None:
+    def __init__(self, open_part: Callable[[int], TablePart]) -> None:
         self._open = open_part
         self._lock = threading.Lock()
         self._slots: OrderedDict[int, _Slot] = OrderedDict()
 
-    def __call__(self, file: int) -> Part:
+    def __call__(self, file: int) -> TablePart:
         """Return a part, opened if it is not open."""
         with self._lock:
             slot = self._slots.setdefault(file, _Slot())
@@ -253,7 +331,7 @@ class OpenParts:
                 self._limit(MAX_LOCAL if slot.part.source.is_local else MAX_REMOTE)
             return slot.part
 
-    def find(self, file: int) -> Part | None:
+    def find(self, file: int) -> TablePart | None:
         """Return a part if it is open; does not wait."""
         with self._lock:
             slot = self._slots.get(file)
@@ -295,13 +373,182 @@ class TableReader:
         keys = dict(self.files[file].keys)
         return {name: kind for name, kind in wanted.items() if name not in keys}
 
-    def decode(self, file: int, run: Run, wanted: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
+    def decode(self, file: int, run: RecordRun, wanted: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
         """Return the rows of a run from its bytes."""
         return with_keys(self.parts(file).decode(run, self.in_file(file, wanted), data), self.files[file], wanted)
 
     def salvage(
-        self, file: int, run: Run, wanted: Mapping[str, str], data: Sequence[memoryview]
+        self, file: int, run: RecordRun, wanted: Mapping[str, str], data: Sequence[memoryview]
     ) -> tuple[pa.Table, dict[int, str]]:
         """Return the rows of a run that can be read, and what is wrong with each other one."""
         table, bad = self.parts(file).salvage(run, self.in_file(file, wanted), data)
         return with_keys(table, self.files[file], wanted), bad
+
+
+# rows of a row group that are decoded at a time
+BATCH_ROWS = 1 << 14
+# row group, next row of the file, columns, and the batches from there on
+NO_STREAM: tuple[int, int, tuple[str, ...], Iterator[pa.RecordBatch]] = (-1, 0, (), iter(()))
+
+
+class ParquetPart(TablePart):
+    """A Parquet file.
+
+    A run is a row group, or some rows of a large one. Its ``line`` is the index of its first record in the file.
+    """
+
+    def __init__(self, url: str, storage_options: fs.Options, source: Bytes | None = None) -> None:
+        self.url = url
+        self._stream, self._stream_lock = NO_STREAM, threading.Lock()
+        self._shared = _SharedReads()
+        self.source = source or RangeReader(url, storage_options)
+        if not self.source.size:
+            raise DataError(f"{url}: not a Parquet file: it is empty.")
+        try:
+            self._groups = RowGroups(self.source)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DataError(f"{url}: not a Parquet file, or a damaged one: {error}") from error
+        schema, metadata = self._groups.schema, self._groups.metadata
+        twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+        if twice is not None:
+            raise DataError(f"{url}: column {twice!r} occurs twice. Rename one.")
+        self._kinds = {column.name: column_kind(column.type) for column in schema}
+        self.names = tuple(self._kinds)
+        self.index = _index_columns(schema)
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        self._starts = [0, *accumulate(group.num_rows for group in groups)]
+        self._ranges = cache(self._groups.ranges)
+
+    @cached_property
+    def _stream_reader(self) -> GroupReader:
+        """Reads the row groups that are decoded in several runs."""
+        return self._groups.reader()
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        return dict(self._kinds) if self._starts[-1] else {}
+
+    def class_names(self, column: str) -> tuple[str, ...]:
+        is_number = self._kinds.get(column) == "number"
+        return hugging_face_names(self._groups.schema.metadata, column) if is_number else ()
+
+    def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
+        rows = max(1, block_bytes // max(row_bytes, 1))
+        for i, (start, stop) in enumerate(zip(self._starts, self._starts[1:], strict=False)):
+            group = self._groups.metadata.row_group(i)
+            columns = [group.column(each) for each in range(group.num_columns)]
+            offset = min((int(each.data_page_offset) for each in columns), default=0)
+            length = sum(int(each.total_compressed_size) for each in columns)
+            for first in range(start, stop, rows):
+                n = min(rows, stop - first)
+                share = length * n // (stop - start)
+                yield RecordRun(offset + length * (first - start) // (stop - start), share, n, first)
+
+    def _group(self, run: RecordRun) -> int:
+        return bisect_right(self._starts, run.line) - 1
+
+    def _share(self, run: RecordRun) -> Fraction:
+        """Return which part of its row group a run is."""
+        group = self._group(run)
+        return Fraction(run.n, self._starts[group + 1] - self._starts[group])
+
+    def ranges(self, run: RecordRun, kinds: Mapping[str, str]) -> tuple[Range, ...]:
+        return self._ranges(self._group(run), tuple(kinds))
+
+    def fetch_bytes(self, run: RecordRun, kinds: Mapping[str, str]) -> int:
+        return int(super().fetch_bytes(run, kinds) * self._share(run))
+
+    def fetch(self, run: RecordRun, kinds: Mapping[str, str], again: bool = False) -> list[memoryview]:
+        if again or self.source.is_local or self._share(run) == 1:
+            return super().fetch(run, kinds, again)
+        ranges = self.ranges(run, kinds)
+        return self._shared.get(ranges, lambda: read_ranges(ranges))
+
+    def decode(self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
+        table = self._decoded(run, tuple(kinds), data)
+        for i, (column, kind) in enumerate(kinds.items()):
+            if kind == "string" and (names := self.class_names(column)):
+                table = table.set_column(i, column, _named(table.column(column), names, f"{self.url}, {column}"))
+        return table
+
+    def _decoded(self, run: RecordRun, columns: tuple[str, ...], data: Sequence[memoryview]) -> pa.Table:
+        group = self._group(run)
+        try:
+            if self._share(run) == 1:
+                return self._groups.read(group, columns, self._ranges(group, columns), data)
+            with self._stream_lock, self._stream_reader.fetched(self._ranges(group, columns), data):
+                return self._read_rows(run, group, run.line - self._starts[group], columns)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DataError(f"{self.url}, row group {group}: damaged: {error}") from error
+
+    def _read_rows(self, run: RecordRun, group: int, row: int, columns: tuple[str, ...]) -> pa.Table:
+        """Read rows of a row group; those that follow the rows read last are decoded once."""
+        (open_group, at, known, batches), self._stream = self._stream, NO_STREAM
+        if (open_group, known) != (group, columns) or at > run.line:
+            at = run.line - row
+            batches = self._stream_reader.batches(columns, BATCH_ROWS, group)
+        kept: list[pa.RecordBatch] = []
+        stop, missing = run.line + run.n, run.n
+        while missing:
+            batch = next(batches)
+            first, last = max(run.line - at, 0), min(stop - at, len(batch))
+            if first < last:
+                kept.append(batch.slice(first, last - first))
+                missing -= last - first
+            at += len(batch)
+        rest = at - stop
+        if rest:
+            batches = _chain(batch.slice(len(batch) - rest), batches)
+        self._stream = (group, stop, columns, batches)
+        return pa.Table.from_batches(kept)
+
+    def place(self, run: RecordRun, data: Sequence[memoryview]) -> Callable[[int], str]:
+        group = self._group(run)
+        return lambda row: f"{self.url}, row group {group}, record {run.line + row}"
+
+
+class _Reads(list[memoryview]):
+    """What was read; unlike a list it can be referenced weakly."""
+
+
+class _SharedReads:
+    """Reads the same ranges once for several threads, as long as one of them holds the bytes; the last are kept."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._locks: dict[tuple[Range, ...], threading.Lock] = {}
+        self._held: WeakValueDictionary[tuple[Range, ...], _Reads] = WeakValueDictionary()
+        self._last: _Reads | None = None
+
+    def get(self, ranges: tuple[Range, ...], read: Callable[[], list[memoryview]]) -> list[memoryview]:
+        """Return the bytes of some ranges, by calling ``read`` if nobody holds them."""
+        with self._lock:
+            lock = self._locks.setdefault(ranges, threading.Lock())
+        with lock:
+            found = self._held.get(ranges)
+            if found is None:
+                found = self._held[ranges] = _Reads(read())
+            self._last = found
+            return found
+
+
+def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+def _named(column: pa.ChunkedArray, names: Sequence[str], where: str) -> pa.ChunkedArray:
+    """Return the names of classes in place of their numbers; -1 stands for none."""
+    high = pc.max(column).as_py()
+    if high is not None and high >= len(names):
+        raise DataError(f"{where}: label {high} has no class name. The file has names for 0 to {len(names) - 1}.")
+    return pc.take(pa.array(names), pc.if_else(pc.less(column, 0), None, column))
+
+
+def _index_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """Return the columns that pandas or Dask wrote for the index of a frame."""
+    try:
+        found = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+    except ValueError:
+        found = []
+    return tuple(name for name in schema.names if name in found or name.startswith("__"))

@@ -16,18 +16,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from singa_dask.conf.model import Field as KeyField
+from singa_dask.conf.model import Many
 from singa_dask.data import fs
-from singa_dask.data.codecs.image import IMAGE_SUFFIXES, decode_image
+from singa_dask.data.codecs.image import IMAGE_SUFFIXES, ImageOptions, decode_image
 from singa_dask.data.codecs.labels import as_values, is_numeric, value_name
 from singa_dask.data.codecs.record import check_schema, salvage_rows, schema_of
 from singa_dask.data.fs.byte_source import Bytes, ReadAhead
 from singa_dask.data.fs.range_file import RangeFile
 from singa_dask.data.stores.block_sizes import cut_blocks
 from singa_dask.data.stores.class_names import show_names
-from singa_dask.data.stores.manifest import CachedIndex
 from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
-from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES
+from singa_dask.data.stores.range_store import KeptIndex, RangeStore
+from singa_dask.data.stores.store import STORES, StoreOptions
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 
@@ -178,23 +179,21 @@ def _infos(source: Bytes) -> Iterator[tarfile.TarInfo]:
         raise DataError(f"{source.url}: byte {at}: not a tar header, or a damaged one.")
 
 
+class TarOptions(ImageOptions, StoreOptions):
+    """Options of webdataset tars."""
+
+    label: str = "cls"
+    """Where labels are: ``cls``, or ``json.KEY`` for a key of the .json files (``json.a.b`` for one of an object in
+    it)."""
+    classes: Many[str] = KeyField(default=[])
+    """Names of the classes, by label, if labels are text."""
+
+
 @STORES.register("webdataset")
 class TarStore(RangeStore):
     """Records of a tar: an image, e.g. .png, or .npy with the data, and .cls with the label.
 
     Other files are left out; a warning says how they end, but for texts beside the records (.json, .txt).
-
-    Parameters
-    ----------
-    url : str
-    storage_options : mapping, optional
-    resize, channels
-        For encoded images, see `image.decode_image`.
-    label : str
-        Where labels are: ``cls``, or ``json.KEY`` for a key of the .json files (``json.a.b`` for one of an object in
-        it).
-    classes : sequence of str
-        Names of the classes, by label, if labels are text.
 
     Raises
     ------
@@ -202,28 +201,18 @@ class TarStore(RangeStore):
         A header is damaged, the file is truncated, or files with the same key are not adjacent.
     """
 
+    block = TarOptions
     title = "a tar"
     gzipped = True
     holds = "images"
     suffixes = (".tar", ".tar.gz", ".tgz")
 
-    def __init__(
-        self,
-        url: str,
-        storage_options: fs.Options = None,
-        resize: Sequence[int] | None = None,
-        channels: int = 3,
-        label: str = "cls",
-        classes: Sequence[str] = (),
-    ) -> None:
-        if label != "cls" and not (label.startswith(JSON_LABEL) and label != JSON_LABEL):
-            raise DataError(f"{url}: label {label!r}, expected cls, or json.KEY with a key of the .json files.")
-        self._label_suffix = LABEL_SUFFIX if label == "cls" else JSON_SUFFIX
-        resize, classes = resize and tuple(resize), tuple(classes)
-        super().__init__(url, storage_options, resize=resize, channels=channels, label=label, classes=classes)
-
     def index(self) -> None:
-        self.class_names = self.options["classes"]
+        label = self.options["label"]
+        if label != "cls" and not (label.startswith(JSON_LABEL) and label != JSON_LABEL):
+            raise DataError(f"{self.url}: label {label!r}, expected cls, or json.KEY with a key of the .json files.")
+        self._label_suffix = LABEL_SUFFIX if label == "cls" else JSON_SUFFIX
+        self.class_names = tuple(self.options["classes"])
         source = self.open_source()
         self._index = self._open_index(source)
         if not self._index.keys:
@@ -237,8 +226,8 @@ class TarStore(RangeStore):
     def _open_index(self, source: Bytes) -> TarIndex:
         """Return the index from the manifest or the cache, or else scan the headers."""
         n_bytes = fs.size(self.url, self.storage_options)
-        cached = CachedIndex(self.url, n_bytes, self.storage_options, self._suffixes)
-        found = self.manifest.opening if self.manifest is not None else cached.find()
+        kept = KeptIndex([self.url], self.storage_options, about=self._suffixes)
+        found = self.manifest.opening if self.manifest is not None else kept.find(n_bytes)
         try:
             if found is not None and self._suffixes.items() <= found.items():
                 return TarIndex.from_dict(found)
@@ -247,7 +236,8 @@ class TarStore(RangeStore):
         index = scan_tar(source, (*VALUE_SUFFIXES, self._label_suffix))
         if left_out := {name: n for name, n in index.others.items() if name not in TEXT_SUFFIXES}:
             LOG.warning("%s: %d files are left out.%s", self.url, sum(left_out.values()), index.found_suffixes())
-        cached.keep(lambda: self._index_info(index))
+        if self.manifest is None:
+            kept.keep(lambda: self._index_info(index), n_bytes)
         return index
 
     @property

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data import fs
+from singa_dask.conf.model import Field as KeyField
+from singa_dask.conf.model import Many, Size
 from singa_dask.data.codecs import protobuf
-from singa_dask.data.codecs.image import decode_image, is_image
+from singa_dask.data.codecs.image import ImageOptions, decode_image, is_image
 from singa_dask.data.codecs.labels import find_wrong_label, label_field
 from singa_dask.data.codecs.protobuf import BYTES, VARINT
 from singa_dask.data.codecs.record import check_schema, decode_values, salvage_rows, schema_of
@@ -20,7 +21,7 @@ from singa_dask.data.fs.checksum import crc32c, masked
 from singa_dask.data.stores.block_sizes import cut_blocks
 from singa_dask.data.stores.class_names import read_classes
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES
+from singa_dask.data.stores.store import STORES, LabelOptions
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 
@@ -175,27 +176,25 @@ def _fields(rows: Rows, number: int) -> list[Rows] | None:
     return [column.values for column in found if (column.number, column.wire) == (number, BYTES)]
 
 
+class TFRecordOptions(ImageOptions, LabelOptions):
+    """Options of TFRecord files."""
+
+    shape: Many[Size] = KeyField(default=[])
+    """Shape of a record of raw bytes or floats; flat by default."""
+    classes: str | Many[str] = KeyField(default=[])
+    """Names of the classes, by label; or the URL of a text file with a name in each line, ``cat`` or ``0:cat``. Needed
+    for labels that are text."""
+    label: str = ""
+    """Name of the feature with the label. By default image/class/label or image/class/text, or the only one called
+    label, labels, y, class, target or targets."""
+    features: str = ""
+    """Name of the feature with the image or data. By default the only one called image/encoded, image_raw, image,
+    images, pixel, data or x."""
+
+
 @STORES.register("tfrecord")
 class TFRecordStore(RangeStore):
     """Records of a TFRecord file, gzipped or not.
-
-    Parameters
-    ----------
-    url : str
-    storage_options : mapping, optional
-    shape : sequence of int
-        Shape of a record of raw bytes or floats; flat by default.
-    resize, channels
-        For encoded images, see `image.decode_image`.
-    classes : sequence of str, or str
-        Names of the classes, by label; or the URL of a text file with a name in each line, as `read_classes` reads it.
-        Needed for labels that are text.
-    label : str
-        Name of the feature with the label. By default image/class/label or image/class/text, or the only one called
-        label, labels, y, class, target or targets.
-    features : str
-        Name of the feature with the image or data. By default the only one called image/encoded, image_raw, image,
-        images, pixel, data or x.
 
     Raises
     ------
@@ -203,25 +202,10 @@ class TFRecordStore(RangeStore):
         The file is truncated or empty, a checksum is wrong, or a message is not an Example with an image.
     """
 
+    block = TFRecordOptions
     title = "a TFRecord file"
     gzipped = True
     suffixes = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
-
-    def __init__(
-        self,
-        url: str,
-        storage_options: fs.Options = None,
-        shape: Sequence[int] = (),
-        resize: Sequence[int] | None = None,
-        channels: int = 3,
-        classes: str | Sequence[str] = (),
-        label: str = "",
-        features: str = "",
-    ) -> None:
-        classes = classes if isinstance(classes, str) else tuple(classes)
-        images = {"resize": resize and tuple(resize), "channels": channels}
-        named = {"label": label, "features": features}
-        super().__init__(url, storage_options, shape=tuple(shape), **images, classes=classes, **named)
 
     def index(self) -> None:
         self.class_names = read_classes(self.url, self.options["classes"], self.storage_options)

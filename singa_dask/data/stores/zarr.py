@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask.data import fs
-from singa_dask.data.fs.byte_source import Memory, Range
+from singa_dask.data.fs.byte_source import BytesInMemory, Range
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.data.fs.decompression import check_decompressed, limit_of
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores.array_store import ArrayGroup, ArrayStore, StoredArray
-from singa_dask.data.stores.manifest import name_of
+from singa_dask.data.stores.range_store import name_of
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import FileSum
 from singa_dask.errors import DataError
@@ -65,13 +65,6 @@ class ZarrStore(ArrayStore):
     ----------
     url : str
         A group, or an array, which has no labels.
-    storage_options : mapping, optional
-    features : str
-        Name of the array of images or data, e.g. ``train/images``. By default the only one of images, image, pixel,
-        pixels, data, x or features, in upper or lower case.
-    label : str
-        Name of the array of labels. By default the only one beside it called label, labels, y, class, target or
-        targets.
 
     Raises
     ------
@@ -179,7 +172,7 @@ class _ZarrArray(StoredArray):
             source = RangeReader(url, self._storage_options)
         except DataError as error:
             if isinstance(error.__cause__, FileNotFoundError):
-                return Range(Memory(url, b""), 0, 0)
+                return Range(BytesInMemory(url, b""), 0, 0)
             raise
         if not source.size:
             raise DataError(f"{url}: a chunk that is empty: truncated or damaged.")

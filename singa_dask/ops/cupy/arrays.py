@@ -11,12 +11,11 @@ import cupy
 import numpy as np
 from cupy.cuda import runtime
 
-from singa_dask.ops.contract import Array as HostArray
-from singa_dask.ops.contract import DType
+from singa_dask.arrays import Array as HostArray
+from singa_dask.arrays import DType
 from singa_dask.ops.cupy.device import SMALL_BYTES, Array, CupyDevice, dense, event, in_memory, laid_out_like
 from singa_dask.ops.cupy.values import CAST, PACK_BYTES, casts, in_memory_order
-from singa_dask.ops.numpy.memory import NumpyMemory
-from singa_dask.ops.scratch import channels_last, in_layout
+from singa_dask.ops.numpy.memory import NumpyMemory, channels_last, in_layout
 
 
 class AsyncScalars:

@@ -20,7 +20,6 @@ import cupy
 import numpy as np
 
 from singa_dask.errors import DeviceMemoryError
-from singa_dask.ops.contract import Pair
 from singa_dask.ops.cupy.arrays import THREADS, blocks, is_dense
 from singa_dask.ops.cupy.cudnn import (
     ALIGNMENT,
@@ -37,11 +36,12 @@ from singa_dask.ops.cupy.cudnn import (
     Plan,
 )
 from singa_dask.ops.cupy.device import Array, CupyDevice, elapsed
-from singa_dask.ops.cupy.elementwise import ADD, RELU, SUBTRACT
+from singa_dask.ops.cupy.elementwise import CupyElementwise
 from singa_dask.ops.cupy.engines import choices_in, fastest, folder_of
 from singa_dask.ops.cupy.linear import CupyLinear, workspace
+from singa_dask.ops.numpy.memory import channels_last
 from singa_dask.ops.onednn.library import BFLOAT16
-from singa_dask.ops.scratch import channels_last
+from singa_dask.ops.types import Pair
 
 LOG = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ Way: TypeAlias = "Plan | None"
 ADD_TO = cupy.ElementwiseKernel("T x", "P y", "y = y + (P)x", "add_to")
 
 
-class CupyConv(CupyLinear):
+class CupyConv(CupyLinear, CupyElementwise):
     """Convolution, a mixin of `CupyOps`.
 
     Images are float32, float64 or bfloat16; weights, bias and their gradients are float32 where images are bfloat16.
@@ -98,9 +98,9 @@ class CupyConv(CupyLinear):
                 if way.fused:
                     return y
                 if b is not None:
-                    ADD(pixels_of(y), b, pixels_of(y))
+                    self.add(pixels_of(y), b, pixels_of(y))
             if relu:
-                RELU(pixels_of(y), pixels_of(y))
+                self.relu(pixels_of(y), pixels_of(y))
             return y
 
         run(self._way(run, FORWARD, x.shape, w.shape, y.shape, stride, pad, x.dtype, b is not None, relu))
@@ -259,7 +259,7 @@ class CupyConv(CupyLinear):
         size = float(self.to_host(self.sum_of("squares", expected))[0])
 
         def error_of(result: Array) -> float:
-            SUBTRACT(result, expected, off)
+            self.subtract(result, expected, off)
             return math.sqrt(float(self.to_host(self.sum_of("squares", off))[0]) / size) if size else 0.0
 
         return error_of

@@ -17,9 +17,9 @@ import cupy
 import numpy as np
 from cupy.cuda import runtime
 
+from singa_dask.arrays import Array as HostArray
+from singa_dask.arrays import DType
 from singa_dask.errors import ConfigError, DeviceMemoryError
-from singa_dask.ops.contract import Array as HostArray
-from singa_dask.ops.contract import DType
 from singa_dask.ops.onednn.library import BFLOAT16
 
 # An array in the memory of a GPU. CuPy has no types: mypy takes it for Any.

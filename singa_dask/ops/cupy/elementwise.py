@@ -13,29 +13,15 @@ from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.values import ValueKernel
 from singa_dask.ops.numpy.elementwise import GELU_CUBE, GELU_X, STANH_X, STANH_Y
 
-ADD = ValueKernel("add", "X x, Y y", "z = (Z)((W)x + (W)y);")
-ADD_RELU = ValueKernel("add_relu", "X x, Y y", "const Z v = (Z)((W)x + (W)y); z = (W)v <= 0 ? (Z)(W)0 : v;")
-SUBTRACT = ValueKernel("subtract", "X x, Y y", "z = (Z)((W)x - (W)y);")
 MULTIPLY = ValueKernel("multiply", "X x, Y y", "z = (Z)((W)x * (W)y);")
-WEIGHTED_SQUARE = ValueKernel("weighted_square", "X x, Y weight", "z = (Z)((W)weight * (W)x * (W)x);")
 SCALE = ValueKernel("scale", "X x, float64 y", "z = (Z)((W)x * (W)y);")
+WEIGHTED_SQUARE = ValueKernel("weighted_square", "X x, Y weight", "z = (Z)((W)weight * (W)x * (W)x);")
 # a NaN stays NaN
 RELU = ValueKernel("relu", "X x", "z = (Z)((W)x <= 0 ? (W)0 : (W)x);")
 RELU_GRAD = ValueKernel("relu_grad", "X y, Y gy", "z = (Z)((W)y > 0 ? (W)gy : (W)0);")
-ADD_RELU_GRAD = ValueKernel("add_relu_grad", "X y, Y gy, S more", "z = (W)y > 0 ? (Z)((W)gy + (W)more) : (Z)(W)0;")
 LEAKY_RELU = ValueKernel("leaky_relu", "X x, float64 slope", "z = (Z)((W)x <= 0 ? (W)slope * (W)x : (W)x);")
 LEAKY_RELU_GRAD = ValueKernel(
     "leaky_relu_grad", "X y, Y gy, float64 slope", "z = (Z)((W)y > 0 ? (W)gy : (W)slope * (W)gy);"
-)
-SIGMOID = ValueKernel("sigmoid", "X x", "z = (Z)((W)1 / ((W)1 + exp(-(W)x)));")
-SIGMOID_GRAD = ValueKernel("sigmoid_grad", "X y, Y gy", "const W v = (W)y; z = (Z)((W)gy * v * ((W)1 - v));")
-TANH = ValueKernel("tanh_of", "X x", "z = (Z)tanh((W)x);")
-TANH_GRAD = ValueKernel("tanh_grad", "X y, Y gy", "const W v = (W)y; z = (Z)((W)gy * ((W)1 - v * v));")
-STANH = ValueKernel("stanh", "X x", f"z = (Z)((W){STANH_Y} * tanh((W){STANH_X} * (W)x));")
-STANH_GRAD = ValueKernel(
-    "stanh_grad",
-    "X y, Y gy",
-    f"const W v = (W)y; z = (Z)((W)gy * ((W){STANH_X * STANH_Y} - (W){STANH_X / STANH_Y} * v * v));",
 )
 CDF = "const W v = (W)x, p = (W)0.5 * erfc(v * (W)-0.70710678118654752440);"
 TANH_CDF = f"const W v = (W)x, p = (W)0.5 + (W)0.5 * tanh((W){GELU_X} * (v + (W){GELU_CUBE} * v * v * v));"
@@ -48,8 +34,6 @@ GELU_GRAD = ValueKernel(
 GELU_TANH = ValueKernel("gelu_tanh", "X x", f"{TANH_CDF} z = (Z)(v * p);")
 GELU_TANH_GRAD = ValueKernel("gelu_tanh_grad", "X x, Y gy", f"{TANH_CDF} z = (Z)((W)gy * (p + {TANH_SLOPE}));")
 LOGISTIC = "const W v = (W)x, s = (W)1 / ((W)1 + exp(-v));"
-SILU = ValueKernel("silu", "X x", f"{LOGISTIC} z = (Z)(v * s);")
-SILU_GRAD = ValueKernel("silu_grad", "X x, Y gy", f"{LOGISTIC} z = (Z)((W)gy * s * ((W)1 + v * ((W)1 - s)));")
 
 
 @functools.cache
@@ -64,16 +48,24 @@ def normalizer(mean: str, std: str) -> Any:
 
 
 class CupyElementwise(CupyMemory):
-    """Kernels that compute value by value, a mixin of `CupyOps`."""
+    """Kernels that compute value by value, a mixin of `CupyOps`; most are a `ValueKernel` as it is."""
 
-    def add(self, x: Array, y: Array, out: Array) -> None:
-        ADD(x, y, out)
-
-    def add_relu(self, x: Array, y: Array, out: Array) -> None:
-        ADD_RELU(x, y, out)
-
-    def subtract(self, x: Array, y: Array, out: Array) -> None:
-        SUBTRACT(x, y, out)
+    add = ValueKernel("add", "X x, Y y", "z = (Z)((W)x + (W)y);")
+    add_relu = ValueKernel("add_relu", "X x, Y y", "const Z v = (Z)((W)x + (W)y); z = (W)v <= 0 ? (Z)(W)0 : v;")
+    subtract = ValueKernel("subtract", "X x, Y y", "z = (Z)((W)x - (W)y);")
+    add_relu_grad = ValueKernel("add_relu_grad", "X y, Y gy, S more", "z = (W)y > 0 ? (Z)((W)gy + (W)more) : (Z)(W)0;")
+    sigmoid = ValueKernel("sigmoid", "X x", "z = (Z)((W)1 / ((W)1 + exp(-(W)x)));")
+    sigmoid_grad = ValueKernel("sigmoid_grad", "X y, Y gy", "const W v = (W)y; z = (Z)((W)gy * v * ((W)1 - v));")
+    tanh = ValueKernel("tanh_of", "X x", "z = (Z)tanh((W)x);")
+    tanh_grad = ValueKernel("tanh_grad", "X y, Y gy", "const W v = (W)y; z = (Z)((W)gy * ((W)1 - v * v));")
+    stanh = ValueKernel("stanh", "X x", f"z = (Z)((W){STANH_Y} * tanh((W){STANH_X} * (W)x));")
+    stanh_grad = ValueKernel(
+        "stanh_grad",
+        "X y, Y gy",
+        f"const W v = (W)y; z = (Z)((W)gy * ((W){STANH_X * STANH_Y} - (W){STANH_X / STANH_Y} * v * v));",
+    )
+    silu = ValueKernel("silu", "X x", f"{LOGISTIC} z = (Z)(v * s);")
+    silu_grad = ValueKernel("silu_grad", "X x, Y gy", f"{LOGISTIC} z = (Z)((W)gy * s * ((W)1 + v * ((W)1 - s)));")
 
     def multiply(self, x: Array, y: Array | float, out: Array) -> None:
         if isinstance(y, cupy.ndarray):
@@ -123,35 +115,8 @@ class CupyElementwise(CupyMemory):
         else:
             RELU_GRAD(y, gy, out)
 
-    def add_relu_grad(self, y: Array, gy: Array, more: Array, out: Array) -> None:
-        ADD_RELU_GRAD(y, gy, more, out)
-
-    def sigmoid(self, x: Array, out: Array) -> None:
-        SIGMOID(x, out)
-
-    def sigmoid_grad(self, y: Array, gy: Array, out: Array) -> None:
-        SIGMOID_GRAD(y, gy, out)
-
-    def tanh(self, x: Array, out: Array) -> None:
-        TANH(x, out)
-
-    def tanh_grad(self, y: Array, gy: Array, out: Array) -> None:
-        TANH_GRAD(y, gy, out)
-
-    def stanh(self, x: Array, out: Array) -> None:
-        STANH(x, out)
-
-    def stanh_grad(self, y: Array, gy: Array, out: Array) -> None:
-        STANH_GRAD(y, gy, out)
-
     def gelu(self, x: Array, out: Array, approximate: bool = False) -> None:
         (GELU_TANH if approximate else GELU)(x, out)
 
     def gelu_grad(self, x: Array, gy: Array, out: Array, approximate: bool = False) -> None:
         (GELU_TANH_GRAD if approximate else GELU_GRAD)(x, gy, out)
-
-    def silu(self, x: Array, out: Array) -> None:
-        SILU(x, out)
-
-    def silu_grad(self, x: Array, gy: Array, out: Array) -> None:
-        SILU_GRAD(x, gy, out)

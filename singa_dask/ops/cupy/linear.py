@@ -18,7 +18,7 @@ import numpy as np
 from cupy.cuda import device
 from cupy_backends.cuda.libs import cublas
 
-from singa_dask.ops.contract import Array as HostArray
+from singa_dask.arrays import Array as HostArray
 from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, pack_width, strides_of, sum_type
 from singa_dask.ops.cupy.biased import CUDA_TYPES, BiasedProducts, Matrix
 from singa_dask.ops.cupy.device import Array, CupyDevice

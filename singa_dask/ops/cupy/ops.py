@@ -5,35 +5,28 @@ Kernels are enqueued, and nobody waits for them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import cupy
 from cupy.cuda import runtime
 
+from singa_dask.arrays import Array as HostArray
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.ops.contract import Array as HostArray
-from singa_dask.ops.cupy.capture import CupyCapture
+from singa_dask.ops.cupy.conv import CupyConv
 from singa_dask.ops.cupy.device import Array, CupyDevice, count_devices, find_device
-from singa_dask.ops.cupy.elementwise import CupyElementwise
 from singa_dask.ops.cupy.images import CupyImages
 from singa_dask.ops.cupy.normalisation import CupyNormalisation
+from singa_dask.ops.cupy.random import CupyRandom, Draws
 from singa_dask.ops.cupy.recurrent import CupyRecurrent
 from singa_dask.ops.cupy.softmax import CupyBinary, CupySoftmax
 from singa_dask.ops.cupy.updates import CupyUpdates
 from singa_dask.ops.numpy.ops import NumpyOps
+from singa_dask.ops.types import Key
 
-Event = Any
 
-
-class Transfers:
-    """The copies of one worker. Only `synchronize` waits.
-
-    The ``synchronize()`` of its events waits without taking a core.
-
-    Parameters
-    ----------
-    gpu : CupyDevice
-    """
+class CupyTransfers:
+    """The copies of one worker, as `Transfers` says; the ``synchronize`` of its events waits without taking a core."""
 
     def __init__(self, gpu: CupyDevice) -> None:
         self._gpu = gpu
@@ -41,33 +34,56 @@ class Transfers:
         with cupy.cuda.Device(gpu.index):
             self._down = cupy.cuda.Stream(non_blocking=True)
 
-    def mark(self) -> Event:
-        """Return the event that all kernels enqueued so far are done."""
+    def mark(self) -> Any:
         return self._record(self._gpu.stream)
 
-    def download(self, x: Array, out: HostArray, after: Event) -> Event:
-        """Copy a dense array to page-locked memory of its dtype after an event; return the event of its arrival."""
+    def download(self, x: Array, out: HostArray, after: Any) -> Any:
         self._down.wait_event(after)
         runtime.memcpyAsync(out.ctypes.data, x.data.ptr, x.nbytes, runtime.memcpyDeviceToHost, self._down.ptr)
         return self._record(self._down)
 
-    def upload(self, x: HostArray, out: Array, after: Event) -> None:
-        """Copy page-locked memory to a dense array of its dtype after an event; later kernels wait for it."""
+    def upload(self, x: HostArray, out: Array, after: Any) -> None:
         copies = self._gpu.copies
         copies.wait_event(after)
         runtime.memcpyAsync(out.data.ptr, x.ctypes.data, x.nbytes, runtime.memcpyHostToDevice, copies.ptr)
         self._gpu.stream.wait_event(self._record(copies))
 
     def synchronize(self) -> None:
-        """Wait for all copies."""
         self._down.synchronize()
         self._gpu.copies.synchronize()
 
-    def _record(self, stream: Any) -> Event:
+    def _record(self, stream: Any) -> Any:
         with cupy.cuda.Device(self._gpu.index):
             event = cupy.cuda.Event(block=True, disable_timing=True)
         event.record(stream)
         return event
+
+
+class CupyGraph:
+    """Kernels that were captured as a CUDA graph, as `CapturedKernels` says.
+
+    A launch takes the host some microseconds, in a small net longer than the GPU needs for the kernel.
+
+    Parameters
+    ----------
+    ops : CupyOps
+        The backend whose kernels were captured, and whose scratch memory they use.
+    graph : cupy.cuda.Graph
+    draws : Draws
+        The keys of their random numbers.
+    """
+
+    def __init__(self, ops: CupyOps, graph: Any, draws: Draws) -> None:
+        self._ops, self._graph, self._draws = ops, graph, draws
+        self._n_grown = ops.n_grown
+
+    @property
+    def is_valid(self) -> bool:
+        return self._n_grown == self._ops.n_grown
+
+    def replay(self, key_now: Callable[[Key], Key]) -> None:
+        self._draws.put(self._ops.gpu, key_now)
+        self._graph.launch(stream=self._ops.gpu.stream)
 
 
 # GPUs multiply bfloat16 from this compute capability on.
@@ -76,13 +92,13 @@ BFLOAT16_FROM = 80
 
 class CupyOps(
     CupyImages,
-    CupyElementwise,
+    CupyConv,
     CupySoftmax,
     CupyBinary,
     CupyNormalisation,
     CupyRecurrent,
+    CupyRandom,
     CupyUpdates,
-    CupyCapture,
     NumpyOps,
 ):
     """Kernels for the memory of a GPU: float32, float64, or bfloat16 with weights in float32.
@@ -104,6 +120,7 @@ class CupyOps(
     """
 
     name = "cupy"
+    supports_capture = True
 
     def __init__(self, gpu: CupyDevice | int = 0, precision: str = "float32") -> None:
         super().__init__(find_device(gpu) if isinstance(gpu, int) else gpu, precision)
@@ -119,8 +136,16 @@ class CupyOps(
     def count() -> int:
         return count_devices()
 
-    def transfers(self) -> Transfers:
-        return Transfers(self.gpu)
+    def transfers(self) -> CupyTransfers:
+        return CupyTransfers(self.gpu)
+
+    def capture(self, run: Callable[[], None]) -> CupyGraph:
+        draws = self.draws = Draws(self)
+        try:
+            graph = self.graph_of(run)
+        finally:
+            self.draws = None
+        return CupyGraph(self, graph, draws)
 
     def release(self) -> None:
         with self.gpu.activate():

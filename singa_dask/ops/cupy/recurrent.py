@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.ops.contract import Array as HostArray
+from singa_dask.arrays import Array as HostArray
 from singa_dask.ops.cupy.arrays import CupyMemory, Uploaded, strides_of
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.numpy.recurrent import NumpyRecurrent

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, blocks, pack_width, strides_of
+from singa_dask.ops.cupy.arrays import THREADS, WARP, blocks, pack_width, strides_of
 from singa_dask.ops.cupy.device import Array
-from singa_dask.ops.cupy.elementwise import MULTIPLY
+from singa_dask.ops.cupy.elementwise import CupyElementwise
 from singa_dask.ops.cupy.values import ValueKernel
 
 # The most threads of a block, which has a row.
@@ -20,7 +20,7 @@ ROWS, MAX_VALUES = 8, 32
 LOSS_ROWS = 2048
 
 
-class CupySoftmax(CupyMemory):
+class CupySoftmax(CupyElementwise):
     """Kernels on rows of scores, a mixin of `CupyOps`."""
 
     def softmax(self, x: Array, out: Array) -> None:
@@ -71,7 +71,7 @@ class CupySoftmax(CupyMemory):
         numbers = (np.int32(p.shape[1]), np.float64(least_float(p)), np.float64(smoothing), np.float64(1 / len(p)))
         self._by_row("smoothed_losses", (p, labels, losses), (1, 2), *numbers)
         if weights is not None:
-            MULTIPLY(losses, weights, losses)
+            self.multiply(losses, weights, losses)
         self.total(losses, out)
 
     def cross_entropy_grad(self, p: Array, labels: Array, scale: float, out: Array, smoothing: float = 0.0) -> None:
@@ -145,14 +145,14 @@ MATCHES = ValueKernel(
 )
 
 
-class CupyBinary(CupyMemory):
+class CupyBinary(CupyElementwise):
     """Kernels on rows of logits, a mixin of `CupyOps`."""
 
     def binary_cross_entropy(self, x: Array, t: Array, weights: Array | None = None) -> Array:
         losses = self._values(x)
         CROSS_ENTROPY(x, t, losses)
         if weights is not None:
-            MULTIPLY(losses, weights[:, None], losses)
+            self.multiply(losses, weights[:, None], losses)
         return self.sum_of("values", losses)
 
     def count_binary_matches(self, x: Array, t: Array) -> Array:

@@ -13,10 +13,12 @@ from typing import Any
 import cupy
 import numpy as np
 
-from singa_dask.ops.contract import ArrayList, DType, Preparation
+from singa_dask.arrays import DType
 from singa_dask.ops.cupy.arrays import THREADS, CupyMemory
-from singa_dask.ops.cupy.device import Array, c_name
+from singa_dask.ops.cupy.device import c_name
 from singa_dask.ops.numpy.updates import NumpyUpdates
+from singa_dask.ops.types import ArrayList, Preparation
+from singa_dask.ops.update_rules import RULES, SHIFT, UpdateRule
 
 # Values that a block of a kernel for lists updates, of one array.
 CHUNK = 4096
@@ -31,55 +33,27 @@ __device__ T prepared(T g, T low, T high, T scale, T decay, T w) {
     if (high > low) g = g < low ? low : g > high ? high : g;
     return decay > T(0) ? g + decay * w : g;
 }
+template <typename T>
+__device__ T larger(T x, T y) { return x > y ? x : y; }
 """
+PREPARE = "T g = prepared<T>(grad, low, high, scale, decay, w); if (factor != T(1)) w = times(w, factor);"
 
 
-def _rule(name: str, numbers: str, arrays: str, step: str) -> Any:
-    """Return a kernel of a gradient, a `Preparation`, numbers, and arrays that it changes, ``w`` first."""
-    given, changed = ("".join(f", T {one}" for one in names.split()) for names in (numbers, arrays))
+def _kernel(rule: UpdateRule) -> Any:
+    """Return the kernel of a rule: of a gradient, a `Preparation`, numbers, and the arrays that it changes."""
+    preparation, prepare = ["low", "high", "scale", "decay", "factor"], PREPARE
+    if rule is SHIFT:
+        preparation, prepare = [], "T g = grad;"
     return cupy.ElementwiseKernel(
-        f"T grad, T low, T high, T scale, T decay, T factor{given}",
-        f"T w{changed}",
-        f"T g = prepared<T>(grad, low, high, scale, decay, w); if (factor != T(1)) w = times(w, factor); {step}",
-        name,
+        ", ".join(f"T {name}" for name in ["grad", *preparation, *rule.numbers]),
+        ", ".join(f"T {name}" for name in rule.arrays),
+        f"{prepare} {rule.for_gpu}",
+        rule.name,
         preamble=PREPARED,
     )
 
 
-SHIFT = cupy.ElementwiseKernel("T grad, T divisor", "T w", "w -= grad / divisor", "shift")
-PLAIN = _rule("sgd", "lr", "", "w -= lr * g;")
-MOMENTUM = _rule("sgd_momentum", "lr mu", "v", "v = mu * v - lr * g; w += v;")
-NESTEROV = _rule("nesterov", "lr mu ahead", "v", "T last = mu * v; v = last + lr * g; w -= ahead * v - last;")
-ADAGRAD = _rule("adagrad", "lr delta", "h", "h += g * g; w -= lr * g / sqrt(h + delta);")
-RMSPROP = _rule("rmsprop", "lr rho rest delta", "h", "h = rho * h + rest * (g * g); w -= lr * g / sqrt(h + delta);")
-ADADELTA = _rule(
-    "adadelta",
-    "lr rho rest delta",
-    "h u",
-    """
-    h = rho * h + rest * (g * g);
-    T d = g * sqrt(u + delta) / sqrt(h + delta);
-    u = rho * u + rest * (d * d);
-    w -= lr * d;
-    """,
-)
-MEANS = "m = beta1 * m + rest1 * g; v = beta2 * v + rest2 * (g * g);"
-ADAM_NUMBERS = "lr beta1 rest1 beta2 rest2 delta"
-ADAM = _rule("adam", f"{ADAM_NUMBERS} correction", "m v", f"{MEANS} w -= lr * m / (sqrt(correction * v) + delta);")
-ADAM_OF_SINGA = _rule("adam_of_singa", ADAM_NUMBERS, "m v", f"{MEANS} w -= lr * m / sqrt(v + delta);")
-ADAMAX = _rule(
-    "adamax",
-    "lr beta1 rest1 beta2 delta kept",
-    "m u",
-    """
-    m = beta1 * m + rest1 * g;
-    T least = beta2 * u, size = fabs(g);
-    T largest = least > size ? least : size;
-    u = largest + kept;
-    w -= lr * m / (largest + delta);
-    """,
-)
-RULES = (SHIFT, PLAIN, MOMENTUM, NESTEROV, ADAGRAD, RMSPROP, ADADELTA, ADAM, ADAM_OF_SINGA, ADAMAX)
+KERNELS = {rule: _kernel(rule) for rule in RULES}
 
 # A block updates a chunk of one array: 16 bytes of each array at once where all begin at a multiple of that.
 FOR_LISTS = """
@@ -111,10 +85,10 @@ extern "C" __global__ void {name}(
 
 
 @functools.cache
-def source_for_lists(rule: Any, dtype: DType) -> str:
-    """Return the source of the kernel for lists of a rule, an `ElementwiseKernel` above."""
-    grad, *numbers = (param.name for param in rule.in_params)
-    changed = [param.name for param in rule.out_params]
+def source_for_lists(kernel: Any, dtype: DType) -> str:
+    """Return the source of the kernel of a rule for lists, from that for arrays."""
+    grad, *numbers = (param.name for param in kernel.in_params)
+    changed = [param.name for param in kernel.out_params]
     arrays = [grad, *changed]
     number = [f"T {x}" for x in numbers]
     parts = {
@@ -129,8 +103,8 @@ def source_for_lists(rule: Any, dtype: DType) -> str:
         "store": " ".join(f"((Pack*){x})[i] = {x}_pack;" for x in changed),
         "single": ", ".join([f"{grad}[i]", *numbers, *(f"{x}[i]" for x in changed)]),
     }
-    body = FOR_LISTS.format(name=rule.name, operation=rule.operation, CHUNK=CHUNK, **parts)
-    return f"typedef {c_name(dtype)} T;\n{rule.preamble}{body}"
+    body = FOR_LISTS.format(name=kernel.name, operation=kernel.operation, CHUNK=CHUNK, **parts)
+    return f"typedef {c_name(dtype)} T;\n{kernel.preamble}{body}"
 
 
 class CupyUpdates(CupyMemory, NumpyUpdates):
@@ -139,20 +113,22 @@ class CupyUpdates(CupyMemory, NumpyUpdates):
     # a user's own rule takes three times this in scratch memory
     update_values = 1 << 24
 
-    def _update(self, rule: Any, grad: Array, numbers: tuple[float, ...], *changed: Array) -> None:
-        """Call a rule on arrays, or on lists of them."""
+    def _update(
+        self, rule: UpdateRule, prep: Preparation | None, numbers: tuple[float, ...], grad: Any, *changed: Any
+    ) -> None:
+        kernel, numbers = KERNELS[rule], (*(prep or ()), *numbers)
         if not isinstance(grad, ArrayList):
-            rule(grad, *numbers, *changed)
+            kernel(grad, *numbers, *changed)
             return
         lists = [self._on_device(arrays) for arrays in (grad, *changed)]
         chunks, sizes, _ = lists[0]
         if not chunks.size:
             return
         dtype = grad[0].dtype
-        kernel = self.gpu.compile(source_for_lists(rule, dtype), rule.name)
+        for_lists = self.gpu.compile(source_for_lists(kernel, dtype), rule.name)
         with np.errstate(over="ignore"):
             values = map(dtype.type, numbers)
-            kernel((len(chunks),), (THREADS,), (chunks, sizes, *(addresses for *_, addresses in lists), *values))
+            for_lists((len(chunks),), (THREADS,), (chunks, sizes, *(addresses for *_, addresses in lists), *values))
 
     def _on_device(self, arrays: Any) -> Any:
         """Return what the device keeps of a list: index and number of each block's chunk, sizes, and addresses."""
@@ -165,71 +141,3 @@ class CupyUpdates(CupyMemory, NumpyUpdates):
             addresses = np.array([x.data.ptr for x in arrays], np.uint64)
             arrays.on_device = tuple(self.from_host(x) for x in (chunks, sizes, addresses))
         return arrays.on_device
-
-    def shift(self, w: Array, g: Array, divisor: int) -> None:
-        self._update(SHIFT, g, (float(divisor),), w)
-
-    def sgd(self, w: Array, g: Array, velocity: Array | None, lr: float, momentum: float, prep: Preparation) -> None:
-        if velocity is None:
-            self._update(PLAIN, g, (*prep, lr), w)
-        else:
-            self._update(MOMENTUM, g, (*prep, lr, momentum), w, velocity)
-
-    def nesterov(self, w: Array, g: Array, velocity: Array, lr: float, momentum: float, prep: Preparation) -> None:
-        self._update(NESTEROV, g, (*prep, lr, momentum, 1 + momentum), w, velocity)
-
-    def adagrad(self, w: Array, g: Array, square: Array, lr: float, delta: float, prep: Preparation) -> None:
-        self._update(ADAGRAD, g, (*prep, lr, delta), w, square)
-
-    def rmsprop(
-        self, w: Array, g: Array, square: Array, lr: float, rho: float, delta: float, prep: Preparation
-    ) -> None:
-        self._update(RMSPROP, g, (*prep, lr, rho, 1 - rho, delta), w, square)
-
-    def adadelta(
-        self,
-        w: Array,
-        g: Array,
-        square: Array,
-        step_square: Array,
-        lr: float,
-        rho: float,
-        delta: float,
-        prep: Preparation,
-    ) -> None:
-        self._update(ADADELTA, g, (*prep, lr, rho, 1 - rho, delta), w, square, step_square)
-
-    def adam(
-        self,
-        w: Array,
-        g: Array,
-        mean: Array,
-        square: Array,
-        lr: float,
-        beta1: float,
-        beta2: float,
-        delta: float,
-        correction: float | None,
-        prep: Preparation,
-    ) -> None:
-        numbers = (lr, beta1, 1 - beta1, beta2, 1 - beta2, delta)
-        if correction is None:
-            self._update(ADAM_OF_SINGA, g, (*prep, *numbers), w, mean, square)
-        else:
-            self._update(ADAM, g, (*prep, *numbers, correction), w, mean, square)
-
-    def adamax(
-        self,
-        w: Array,
-        g: Array,
-        mean: Array,
-        largest: Array,
-        lr: float,
-        beta1: float,
-        beta2: float,
-        delta: float,
-        keep_delta: bool,
-        prep: Preparation,
-    ) -> None:
-        kept = delta if keep_delta else 0.0
-        self._update(ADAMAX, g, (*prep, lr, beta1, 1 - beta1, beta2, delta, kept), w, mean, largest)

@@ -29,7 +29,7 @@ template <typename V, int N> struct alignas(sizeof(V) * N) pack { V at[N]; };
 class ValueKernel:
     """A kernel that computes ``z`` from values of broadcast arrays and from numbers.
 
-    Call it with what it reads, then with the array that it writes, which may be one of those that it reads.
+    Call it with what it reads, then with the array ``out`` that it writes, which may be one of those that it reads.
 
     Parameters
     ----------
@@ -46,8 +46,8 @@ class ValueKernel:
         self.single = cupy.ElementwiseKernel(given, "Z z", self.step, name, preamble=WIDE)
         self.packed = functools.cache(self._packed)
 
-    def __call__(self, *arguments: Any) -> None:
-        *given, out = arguments = in_memory_order(*arguments)
+    def __call__(self, *arguments: Any, **named: Any) -> None:
+        *given, out = arguments = in_memory_order(*arguments, *named.values())
         arrays = [x for x in arguments if isinstance(x, cupy.ndarray)]
         width = PACK_BYTES // max(x.itemsize for x in arrays)
         if not out.size or not all(_in_packs(x, out, width) for x in arrays):

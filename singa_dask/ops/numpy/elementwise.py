@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from singa_dask.ops.contract import Array, Elementwise
+from singa_dask.arrays import Array
+from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.numpy.random import normal_cdf, normal_density
-from singa_dask.ops.scratch import Scratch
 
 # STanh's constants, after SINGA's src/utils/math_blob.h: y = STANH_Y * tanh(STANH_X * x).
 STANH_Y = 1.7159047
@@ -18,31 +18,47 @@ GELU_CUBE = 0.044715
 SMALL_PIECE = 1 << 14
 
 
-class NumpyElementwise(Scratch, Elementwise):
-    """Kernels that compute value by value, a mixin of `NumpyOps`."""
+class NumpyElementwise(NumpyMemory):
+    """Kernels that compute value by value; ``out`` may be any of the inputs, all of one shape."""
 
     # -- arithmetic --------------------------------------------------------------------------------------
 
     def add(self, x: Array, y: Array, out: Array) -> None:
+        """``out = x + y``."""
         np.add(x, y, out=out)
 
     def add_relu(self, x: Array, y: Array, out: Array) -> None:
+        """``out = relu(x + y)``."""
         self.add(x, y, out)
         self.relu(out, out)
 
     def subtract(self, x: Array, y: Array, out: Array) -> None:
+        """``out = x - y``."""
         np.subtract(x, y, out=out)
 
     def multiply(self, x: Array, y: Array | float, out: Array) -> None:
+        """``out = x * y`` for an array or a number ``y``."""
         np.multiply(x, y, out=out)
 
     def scale_rows(self, x: Array, factors: Array, out: Array) -> None:
+        """``out = x * factors``, (N, D) by a factor for each row, (N,); ``out`` may be ``x``."""
         np.multiply(x, factors[:, None], out=out)
 
     def sum_squares(self, x: Array, weights: Array | None = None) -> float:
+        """Return the sum of the squares of all values; each times the weight of its row, (N,), if there are weights."""
         return float(np.vdot(x, x) if weights is None else np.vdot(np.einsum("nd,nd->n", x, x), weights))
 
     def normalize(self, x: Array, mean: Array | float | None, std: Array | float | None, out: Array) -> None:
+        """``out = (x - mean) / std``, converted from the dtype of the records in the same pass.
+
+        Parameters
+        ----------
+        x : (N, ...) uint8 or float
+            May be a host array.
+        mean, std : broadcast against one record, or None
+            Steps with None are skipped.
+        out : (N, ...) float
+        """
         for target, source in self.pieces(out, x):
             if mean is None:
                 np.copyto(target, source, casting="unsafe")
@@ -54,6 +70,7 @@ class NumpyElementwise(Scratch, Elementwise):
     # -- activations -------------------------------------------------------------------------------------
 
     def relu(self, x: Array, out: Array, negative_slope: float = 0.0) -> None:
+        """``out = x`` where positive, else ``negative_slope * x``; the slope is in [0, 1]."""
         if not negative_slope:
             np.maximum(x, 0, out=out)
             return
@@ -63,6 +80,7 @@ class NumpyElementwise(Scratch, Elementwise):
             np.maximum(source, below, out=y)
 
     def relu_grad(self, y: Array, gy: Array, out: Array, negative_slope: float = 0.0) -> None:
+        """``out = gy`` where ``y > 0``, else ``negative_slope * gy``."""
         for value, g, gx in self.pieces(y, gy, out):
             slope = self.scratch("slope", g.shape, g.dtype)
             np.greater(value, 0, out=slope)
@@ -71,10 +89,12 @@ class NumpyElementwise(Scratch, Elementwise):
             np.multiply(g, slope, out=gx)
 
     def add_relu_grad(self, y: Array, gy: Array, more: Array, out: Array) -> None:
+        """``out = gy + more`` where ``y > 0``, else 0."""
         self.add(gy, more, out)
         self.relu_grad(y, out, out)
 
     def sigmoid(self, x: Array, out: Array) -> None:
+        """``out = 1 / (1 + exp(-x))``."""
         for source, y in self.pieces(x, out):
             np.multiply(source, 0.5, out=y)
             np.tanh(y, out=y)
@@ -82,6 +102,7 @@ class NumpyElementwise(Scratch, Elementwise):
             np.add(y, 0.5, out=y)
 
     def sigmoid_grad(self, y: Array, gy: Array, out: Array) -> None:
+        """``out = gy y (1 - y)``."""
         for value, g, gx in self.pieces(y, gy, out):
             slope = self.scratch("slope", g.shape, g.dtype)
             np.subtract(1, value, out=slope)
@@ -89,9 +110,11 @@ class NumpyElementwise(Scratch, Elementwise):
             np.multiply(slope, g, out=gx)
 
     def tanh(self, x: Array, out: Array) -> None:
+        """``out = tanh(x)``."""
         np.tanh(x, out=out)
 
     def tanh_grad(self, y: Array, gy: Array, out: Array) -> None:
+        """``out = gy (1 - y^2)``."""
         for value, g, gx in self.pieces(y, gy, out):
             slope = self.scratch("slope", g.shape, g.dtype)
             np.multiply(value, value, out=slope)
@@ -99,12 +122,14 @@ class NumpyElementwise(Scratch, Elementwise):
             np.multiply(slope, g, out=gx)
 
     def stanh(self, x: Array, out: Array) -> None:
+        """``out = 1.7159047 tanh(0.66666667 x)``, LeCun's scaled tanh."""
         for source, y in self.pieces(x, out):
             np.multiply(source, STANH_X, out=y)
             np.tanh(y, out=y)
             np.multiply(y, STANH_Y, out=y)
 
     def stanh_grad(self, y: Array, gy: Array, out: Array) -> None:
+        """``out = gy (0.66666667 * 1.7159047 - 0.66666667 / 1.7159047 * y^2)``."""
         for value, g, gx in self.pieces(y, gy, out):
             slope = self.scratch("slope", g.shape, g.dtype)
             np.multiply(value, -STANH_X / STANH_Y, out=slope)
@@ -115,10 +140,16 @@ class NumpyElementwise(Scratch, Elementwise):
     # -- activations with gradients from the input ---------------------------------------------------------
 
     def gelu(self, x: Array, out: Array, approximate: bool = False) -> None:
+        """``out = x P(x)``, the Gaussian error linear unit of Hendrycks and Gimpel (2016).
+
+        ``P(x) = (1 + erf(x / sqrt(2))) / 2``, the distribution function of the standard normal distribution, or if
+        ``approximate`` ``(1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2``.
+        """
         for source, y in self.pieces(x, out, n_values=SMALL_PIECE):
             np.multiply(source, self._tanh_cdf(source) if approximate else normal_cdf(source), out=y)
 
     def gelu_grad(self, x: Array, gy: Array, out: Array, approximate: bool = False) -> None:
+        """``out = gy (P(x) + x P'(x))`` with P as in `gelu`."""
         for source, g, gx in self.pieces(x, gy, out, n_values=SMALL_PIECE):
             if approximate:
                 slope = self._tanh_cdf(source)
@@ -142,10 +173,12 @@ class NumpyElementwise(Scratch, Elementwise):
         return np.add(made, 0.5, out=made)
 
     def silu(self, x: Array, out: Array) -> None:
+        """``out = x sigmoid(x)``, also known as swish."""
         for source, y in self.pieces(x, out):
             np.multiply(source, self._logistic(source), out=y)
 
     def silu_grad(self, x: Array, gy: Array, out: Array) -> None:
+        """``out = gy s (1 + x (1 - s))`` with ``s = sigmoid(x)``."""
         for source, g, gx in self.pieces(x, gy, out):
             logistic = self._logistic(source)
             slope = self.scratch("silu slope", source.shape, source.dtype)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from singa_dask.ops.contract import Array, Images, Pair
-from singa_dask.ops.scratch import Scratch, channels_last
+from singa_dask.arrays import Array
+from singa_dask.ops.numpy.memory import NumpyMemory, channels_last
+from singa_dask.ops.types import Pair
 
 # Values of unfolded images that one matrix product takes.
 COLUMN_VALUES = 1 << 18
@@ -19,8 +20,12 @@ CROP_VALUES = 1 << 18
 BYTE_PLACES = 256
 
 
-class NumpyImages(Scratch, Images):
-    """Kernels on images, a mixin of `NumpyOps`."""
+class NumpyImages(NumpyMemory):
+    """Kernels on images (N, C, H, W) of any strides, fastest if they lie in memory as N, H, W, C.
+
+    ``C`` and ``F`` are the channels before and after, ``H, W`` and ``OH, OW`` the sizes;
+    ``OH = floor((H + 2 pad - kernel) / stride) + 1``, and the width likewise. ``out`` shares memory with no input.
+    """
 
     def crop_mirror_normalize(
         self,
@@ -33,6 +38,21 @@ class NumpyImages(Scratch, Images):
         scale: float,
         out: Array,
     ) -> None:
+        """``out = scale (x - mean) / std`` of a crop of each image, converted from the dtype of the records.
+
+        Parameters
+        ----------
+        x : (N, C, H, W) uint8 or float
+            May be a host array.
+        top, left : (N,) integers of the host
+            Upper left pixel of each crop.
+        mirrored : (N,) bool of the host
+            Whether a crop is then mirrored left to right.
+        mean, std : (C, H, W), a number, or None
+            Cropped as the image is. Steps with None are skipped.
+        scale : float
+        out : (N, C, h, w) float
+        """
         width, (n_channels, part_height, part_width) = x.shape[3], out.shape[1:]
         # copies all rows of a crop, with the gaps between them, as one contiguous part of each channel: few long copies
         length = (part_height - 1) * width + part_width
@@ -57,6 +77,18 @@ class NumpyImages(Scratch, Images):
     def conv2d(
         self, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair, relu: bool = False
     ) -> None:
+        """``out[n, f, i, j] = b[f] + sum_{c, k, l} w[f, c, k, l] x[n, c, i stride + k - pad, j stride + l - pad]``.
+
+        Outside of the image x is 0. The kernel is not flipped, as usual in neural nets. With ``relu`` negative values
+        of the result become 0; a NaN may, too.
+
+        Parameters
+        ----------
+        x : (N, C, H, W)
+        w : (F, C, kh, kw)
+        b : (F,) or None
+        out : (N, F, OH, OW)
+        """
         weights = self._weights(w).T
         for columns, y in self._columns(x, out, w.shape[2:], stride, pad):
             self._product(columns, weights, y)
@@ -66,6 +98,7 @@ class NumpyImages(Scratch, Images):
                 np.maximum(y, 0, out=y)
 
     def conv2d_grad_input(self, gy: Array, w: Array, out: Array, stride: Pair, pad: Pair) -> None:
+        """``out`` (N, C, H, W) = gradient of `conv2d` with respect to x, from ``gy`` (N, F, OH, OW)."""
         kh, kw = w.shape[2:]
         if stride == (1, 1) and pad[0] < kh and pad[1] < kw:
             # a convolution with flipped kernels, which reads values where the other way adds them up
@@ -89,6 +122,10 @@ class NumpyImages(Scratch, Images):
     def conv2d_grad_weight(
         self, x: Array, gy: Array, out: Array, bias: Array | None, stride: Pair, pad: Pair, accumulate: bool = False
     ) -> None:
+        """``out`` (F, C, kh, kw) and ``bias`` (F,), if any, = gradients of `conv2d` with respect to w and b.
+
+        Both are added to what is there if ``accumulate``.
+        """
         n_filters, n_channels, kh, kw = out.shape
         total = self.scratch("total", (n_filters, kh * kw * n_channels), out.dtype)
         product = self.scratch("product", total.shape, out.dtype)
@@ -147,9 +184,20 @@ class NumpyImages(Scratch, Images):
     # -- pooling -----------------------------------------------------------------------------------------
 
     def place_dtype(self, kernel: Pair) -> np.dtype[Any]:
+        """Return the dtype of ``where`` of `max_pool`."""
         return np.dtype(np.uint8 if kernel[0] * kernel[1] <= BYTE_PLACES else np.int32)
 
     def max_pool(self, x: Array, out: Array, where: Array | None, kernel: Pair, stride: Pair, pad: Pair) -> None:
+        """``out[n, c, i, j]`` = largest value of x in the window that starts at (i, j) stride - pad.
+
+        Parameters
+        ----------
+        x : (N, C, H, W)
+            Padding never wins; ``pad`` is less than ``kernel``.
+        out : (N, C, OH, OW)
+        where : (N, C, OH, OW) of dtype `place_dtype`, or None
+            Written: the index of that value in its window, row by row; of equal ones the first.
+        """
         for source, y, places in self.pieces(x, out, where):
             y[...] = -np.inf
             if places is not None:
@@ -165,6 +213,7 @@ class NumpyImages(Scratch, Images):
                 np.maximum(best, value, out=best)
 
     def max_pool_grad(self, gy: Array, where: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair) -> None:
+        """``out`` (N, C, H, W) = sum of ``gy`` (N, C, OH, OW) over the windows that have their largest value there."""
         for gx, g, places in self.pieces(out, gy, where):
             gx[...] = 0
             for place, windows, pixels in _places(out, gy, kernel, stride, pad):
@@ -177,6 +226,7 @@ class NumpyImages(Scratch, Images):
     def max_pool_grad_ties(
         self, x: Array, y: Array, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair
     ) -> None:
+        """``out`` (N, C, H, W) = sum of ``gy`` over the windows whose largest value, ``y``, equals x there."""
         for gx, source, g, largest in self.pieces(out, x, gy, y):
             gx[...] = 0
             for _, windows, pixels in _places(out, gy, kernel, stride, pad):
@@ -187,6 +237,10 @@ class NumpyImages(Scratch, Images):
                 np.add(gx[pixels], part, out=gx[pixels])
 
     def avg_pool(self, x: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> None:
+        """``out[n, c, i, j]`` = mean of x over the window that starts at (i, j) stride - pad.
+
+        The sum is divided by kh kw if ``count_pad``, else by the number of pixels of the image in the window.
+        """
         share = _shares(x, out, kernel, stride, pad, count_pad)
         for source, y in self.pieces(x, out):
             y[...] = 0
@@ -195,6 +249,7 @@ class NumpyImages(Scratch, Images):
             np.multiply(y, share, out=y)
 
     def avg_pool_grad(self, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> None:
+        """``out`` (N, C, H, W) = gradient of `avg_pool`, from ``gy`` (N, C, OH, OW)."""
         share = _shares(out, gy, kernel, stride, pad, count_pad)
         for gx, g in self.pieces(out, gy):
             gx[...] = 0
@@ -204,9 +259,11 @@ class NumpyImages(Scratch, Images):
                 np.add(gx[pixels], part[windows], out=gx[pixels])
 
     def global_avg_pool(self, x: Array, out: Array) -> None:
+        """``out`` (N, C) = mean of x (N, C, H, W) over its pixels."""
         np.divide(pixel_sums(x), x[0, 0].size, out=out, casting="same_kind")
 
     def global_avg_pool_grad(self, gy: Array, out: Array) -> None:
+        """``out`` (N, C, H, W) = gradient of `global_avg_pool`: ``gy`` (N, C) / (H W) for each pixel."""
         np.multiply(gy[:, :, None, None], 1 / out[0, 0].size, out=out)
 
 

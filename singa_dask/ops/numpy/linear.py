@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from singa_dask.ops.contract import Array, Linear
-from singa_dask.ops.scratch import Scratch
+from singa_dask.arrays import Array
+from singa_dask.ops.numpy.memory import NumpyMemory
 
 
-class NumpyLinear(Scratch, Linear):
-    """Matrix products, a mixin of `NumpyOps`."""
+class NumpyLinear(NumpyMemory):
+    """Matrix products; ``D`` and ``H`` are the columns before and after a layer. ``out`` shares memory with no input.
+
+    Rows may be bfloat16 where the backend has it; weights and their gradients are float32 then. `linear` and
+    `linear_grad_input` also take weights in bfloat16.
+    """
 
     def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:
+        """``out = x w^T + b``, or ``x w + b`` if ``transpose``.
+
+        Parameters
+        ----------
+        x : (N, D)
+        w : (H, D), or (D, H) if ``transpose``
+        b : (H,) or None
+        out : (N, H)
+        """
         np.matmul(x, w if transpose else w.T, out=out)
         if b is not None:
             np.add(out, b, out=out)
@@ -19,15 +32,18 @@ class NumpyLinear(Scratch, Linear):
     def linear_grad_input(
         self, gy: Array, w: Array, out: Array, transpose: bool = False, accumulate: bool = False
     ) -> None:
+        """``out = gy w``, (N, D), from ``gy`` (N, H) and weights as in `linear`; added to ``out`` if ``accumulate``."""
         self._multiply_matrices(gy, w.T if transpose else w, out, accumulate)
 
     def linear_grad_weight(
         self, x: Array, gy: Array, out: Array, transpose: bool = False, accumulate: bool = False
     ) -> None:
+        """``out = gy^T x`` in the shape of the weights; added to ``out`` if ``accumulate``."""
         left, right = (x.T, gy) if transpose else (gy.T, x)
         self._multiply_matrices(left, right, out, accumulate)
 
     def linear_grad_bias(self, gy: Array, out: Array, accumulate: bool = False) -> None:
+        """``out`` (H,) = sum of the rows of ``gy``; added to ``out`` if ``accumulate``."""
         if accumulate:
             np.add(out, np.sum(gy, axis=0), out=out)
         else:
@@ -42,6 +58,16 @@ class NumpyLinear(Scratch, Linear):
         transpose_b: bool = False,
         scale: float = 1.0,
     ) -> None:
+        """``out = scale a b`` for each matrix of a batch, with the last two axes of a and b transposed as asked.
+
+        Parameters
+        ----------
+        a : (..., M, K), or (..., K, M) if ``transpose_a``
+        b : (..., K, N), or (..., N, K) if ``transpose_b``
+        out : (..., M, N)
+            All have the same one or two leading axes, of any strides, e.g. the heads of attention as a view
+            (N, H, T, d) of rows (T, N, H d). Fastest if the last axis, or the last but one, is contiguous.
+        """
         np.matmul(a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b, out=out)
         if scale != 1:
             np.multiply(out, scale, out=out)

@@ -3,89 +3,194 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from singa_dask.ops.contract import Array, CapturedKernels, Device, DType, Memory, Scalar, Transfers
-from singa_dask.ops.scratch import Scratch
+from singa_dask.arrays import Array, DType
+from singa_dask.ops.types import CapturedKernels, Scalar, Transfers
 
 Ops = TypeVar("Ops", bound="NumpyMemory")
 
+# Kernels of several passes work on pieces of so many values, which stay in cache.
+PIECE_VALUES = 1 << 15
 
-class NumpyMemory(Scratch, Device, Memory):
-    """Device and memory, a mixin of `NumpyOps`."""
+
+class NumpyMemory:
+    """The device that kernels run on, and its memory. Host arrays are numpy's; on a CPU they are the device's too.
+
+    An object belongs to one thread, as simultaneous calls would overwrite each other's scratch memory.
+
+    Attributes
+    ----------
+    device : str
+        ``"cpu"``, or ``"cuda:<number>"``.
+    supports_capture : bool
+        Whether `capture` works.
+    prefers_large_kernels : bool
+        Whether one kernel on much memory is faster than several on parts of it, which a CPU keeps in its cache.
+    """
 
     device = "cpu"
     supports_capture = False
     prefers_large_kernels = False
 
+    def __init__(self) -> None:
+        self._scratch: dict[str, Array] = {}
+
     def activate(self) -> AbstractContextManager[None]:
+        """Return the context in which a thread calls kernels; it enters one for all its calls."""
         return nullcontext()
 
     def for_thread(self: Ops) -> Ops:
+        """Return kernels of the same device for another thread, with scratch memory of their own."""
         return type(self)()
 
     def synchronize(self) -> None:
-        pass
+        """Wait for all kernels."""
 
     @staticmethod
     def count() -> int:
+        """Return how many devices of this kind the process sees."""
         return 1
 
     def transfers(self) -> Transfers | None:
+        """Return what copies to the device and back beside kernels; None if device and host share memory."""
         return None
 
     def capture(self, run: Callable[[], None]) -> CapturedKernels:
+        """Return the kernels that a function calls as one graph, which the device can replay; computes nothing yet.
+
+        Parameters
+        ----------
+        run : callable
+            Calls kernels. It has run at least once before, and takes nothing from the host but random keys.
+
+        Raises
+        ------
+        TypeError
+            The device does not support it.
+        """
         raise TypeError(f"{self.device} captures no kernels")
 
     def release(self) -> None:
-        pass
+        """Return memory that is cached for reuse to the device, for other processes."""
 
     # -- arrays ----------------------------------------------------------------------------------------
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
+        """Return uninitialised memory."""
         return np.empty(shape, dtype)
 
     def zeros(self, shape: Sequence[int], dtype: DType) -> Array:
+        """Return memory filled with zeros."""
         return np.zeros(shape, dtype)
 
     def pinned(self, shape: Sequence[int], dtype: DType) -> Array:
+        """Return zeros in page-locked host memory, which copies to and from the device fastest."""
         return np.zeros(shape, dtype)
 
+    def features(self, shape: Sequence[int], dtype: DType) -> Array:
+        """Return zeros for a feature of a net: images (N, C, H, W) lie in memory as N, H, W, C, others in C order."""
+        return in_layout(np.zeros(math.prod(shape), dtype), shape)
+
+    def scratch(self, name: str, shape: Sequence[int], dtype: DType) -> Array:
+        """Return uninitialised memory laid out as `features`, valid until the next call with this name."""
+        dtype = np.dtype(dtype)
+        n_bytes = math.prod(shape) * dtype.itemsize
+        if name not in self._scratch or self._scratch[name].size < n_bytes:
+            self._scratch[name] = np.empty(n_bytes, np.uint8)
+        return in_layout(self._scratch[name][:n_bytes].view(dtype), shape)
+
+    def pieces(self, first: Array, *more: Array | None, n_values: int = PIECE_VALUES) -> Iterator[tuple[Any, ...]]:
+        """Cut arrays with the same number of rows into pieces, at least a row each.
+
+        Parameters
+        ----------
+        first, *more : (N, ...)
+            None stays None.
+        n_values : int
+            The most values of a piece of the first, unless a row has more.
+        """
+        n_rows = max(1, n_values * len(first) // max(1, first.size))
+        for start in range(0, len(first), n_rows):
+            yield tuple(None if array is None else array[start : start + n_rows] for array in (first, *more))
+
     def copy(self, x: Array, out: Array) -> None:
+        """``out = x``; dtypes may differ, and either may be a host array."""
         np.copyto(out, x, casting="unsafe")
 
     def from_host(self, x: Array) -> Array:
+        """Return a host array as a device array, itself where possible."""
         return x
 
     def to_host(self, x: Scalar) -> Array:
+        """Return a device array as a host array, a view where possible; waits for the kernels that compute it."""
         return np.asarray(x)
 
     def address(self, x: Array | None) -> int:
+        """Return the address of an array on the device, 0 if it is in host memory alone."""
         return 0
 
     def constant(self, values: Array | float | None) -> Array | float | None:
+        """Return values that never change, e.g. the mean of all images, as kernels take them; a number stays one."""
         return values
 
     def labels(self, values: Array, before: Array | None = None) -> Array:
+        """Return integers of a batch as kernels take them fastest, readable on the host as before.
+
+        Parameters
+        ----------
+        values : (N,) integers
+            E.g. labels, or rows of a table.
+        before : array, optional
+            What this returned for the previous batch, for reuse.
+        """
         return values
 
     # -- scalars -----------------------------------------------------------------------------------------
 
     def finite(self, x: Array) -> bool:
+        """Tell whether no value is NaN or infinite; waits for the kernels that compute them."""
         with np.errstate(over="ignore", invalid="ignore"):
             total = float(np.sum(x, dtype=np.float64))
         # a sum of finite values may overflow
         return math.isfinite(total) or bool(np.isfinite(x).all())
 
     def accumulate(self, value: Scalar, total: Scalar) -> Scalar:
+        """Return ``total + value`` without waiting for it.
+
+        Parameters
+        ----------
+        value : float, or what a kernel returned, e.g. `cross_entropy`
+            A kernel's is valid until the next call of that kernel.
+        total : float, or what this returned
+            May be overwritten.
+        """
         return total + value
 
     def reset(self, total: Scalar) -> Scalar:
+        """Return a new total of zero in the memory of ``total``, which `accumulate` returned."""
         return 0.0
 
     def poll(self, total: Scalar) -> float | None:
+        """Return the newest value of a total that has reached the host, None before the first; never waits.
+
+        If the device is behind, each call requests the current value, which a later call returns.
+        """
         return float(total)
+
+
+def channels_last(images: Array) -> Array:
+    """Return a view of (N, C, H, W) as (N, H, W, C)."""
+    return images.transpose(0, 2, 3, 1)
+
+
+def in_layout(flat: Array, shape: Sequence[int]) -> Array:
+    """Return flat memory as a view with the shape and layout of a feature."""
+    if len(shape) != 4:
+        return flat.reshape(shape)
+    n, c, h, w = shape
+    return flat.reshape(n, h, w, c).transpose(0, 3, 1, 2)

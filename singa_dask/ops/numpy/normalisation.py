@@ -6,22 +6,36 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from singa_dask.ops.contract import Array, DType, Normalisation, Running
+from singa_dask.arrays import Array, DType
 from singa_dask.ops.numpy.images import pixel_sums, sum_of_channels
-from singa_dask.ops.scratch import Scratch
+from singa_dask.ops.numpy.memory import NumpyMemory
+from singa_dask.ops.types import Running
 
 
-class NumpyNormalisation(Scratch, Normalisation):
-    """Kernels that normalise, a mixin of `NumpyOps`."""
+class NumpyNormalisation(NumpyMemory):
+    """Kernels that normalise (N, C, H, W), or (N, C) where noted. ``out`` shares memory with no input.
+
+    Parameters and statistics of channels, (C,), are dense, and float32 where images are bfloat16.
+    """
 
     # -- local response normalisation --------------------------------------------------------------------
 
     def lrn_memory(
         self, shape: Sequence[int], dtype: DType, size: int, alpha: float, beta: float, knorm: float
     ) -> Array:
+        """Return ``work`` of `lrn`, which it leaves to `lrn_grad`; ``shape`` is that of the images."""
         return self.features(shape, dtype)
 
     def lrn(self, x: Array, out: Array, work: Array | None, size: int, alpha: float, beta: float, knorm: float) -> None:
+        """``out = x / S^beta``, ``S = knorm + alpha / size`` times the sum of ``x^2`` over ``size`` channels around.
+
+        Parameters
+        ----------
+        x, out : (N, C, H, W)
+        work : from `lrn_memory`, or None if no gradient follows
+        size : int
+            Odd; the sum is over the channels from c - size // 2 to c + size // 2 that exist.
+        """
         for source, y, sums in self.pieces(x, out, work):
             sums = self.scratch("sums", y.shape, y.dtype) if sums is None else sums
             np.multiply(source, source, out=y)
@@ -34,6 +48,7 @@ class NumpyNormalisation(Scratch, Normalisation):
     def lrn_grad(
         self, x: Array, gy: Array, out: Array, work: Array, size: int, alpha: float, beta: float, knorm: float
     ) -> None:
+        """``out = gy S^-beta - 2 beta alpha / size x T``, T the sum of ``gy x S^(-beta - 1)`` over these channels."""
         for source, g, gx, sums in self.pieces(x, gy, out, work):
             scaled, inner = (self.scratch(name, g.shape, g.dtype) for name in ("scaled", "inner"))
             np.power(sums, -beta, out=scaled)
@@ -59,6 +74,17 @@ class NumpyNormalisation(Scratch, Normalisation):
         training: bool,
         relu: bool = False,
     ) -> None:
+        """``out = scale (x - mean) / sqrt(var + eps) + shift``, channel by channel.
+
+        Parameters
+        ----------
+        x, out : (N, C, H, W) or (N, C)
+        scale, shift : (C,)
+        mean, var : (C,)
+            In training those of x over all rows and pixels are written here; the variance divides by their number.
+        relu : bool
+            ``out`` is `relu` of that.
+        """
         if training:
             np.copyto(mean, sum_of_channels(x) * (mean.size / x.size), casting="same_kind")
             total = np.zeros(mean.shape)
@@ -89,6 +115,19 @@ class NumpyNormalisation(Scratch, Normalisation):
         running: Running | None = None,
         y: Array | None = None,
     ) -> None:
+        """Compute the gradients of `batch_norm` in training.
+
+        With u = (x - mean) / sqrt(var + eps) and M values in a channel, ``grad_shift = sum gy``,
+        ``grad_scale = sum gy u`` and, unless it is None,
+        ``out = scale / sqrt(var + eps) (gy - grad_shift / M - u grad_scale / M)``. Shapes are those of `batch_norm`.
+
+        Parameters
+        ----------
+        running : Running, optional
+            Its gradients are written, ``grad_mean = rate (running mean - mean)`` and likewise of the variance.
+        y : optional
+            Output of `batch_norm` with ``relu``, if that made it: gy counts where ``y > 0``, as in `relu_grad`.
+        """
         if running is not None:
             write_running(running, mean, var)
         if y is not None:
@@ -123,6 +162,15 @@ class NumpyNormalisation(Scratch, Normalisation):
     # -- layer normalisation ---------------------------------------------------------------------------------
 
     def layer_norm(self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float) -> None:
+        """``out = scale (x - mean) / sqrt(var + eps) + shift``, with mean and variance of each row.
+
+        Parameters
+        ----------
+        x, out : (N, D)
+        scale, shift : (D,)
+        mean, var : (N,)
+            Written, for `layer_norm_grad`; float32 where x is bfloat16. The variance divides by D.
+        """
         for source, y, middle, spread in self.pieces(x, out, mean, var):
             np.mean(source, axis=1, out=middle)
             np.subtract(source, middle[:, None], out=y)
@@ -146,6 +194,13 @@ class NumpyNormalisation(Scratch, Normalisation):
         eps: float,
         accumulate: bool = False,
     ) -> None:
+        """Compute the gradients of `layer_norm`.
+
+        With u = (x - mean) / sqrt(var + eps), ``grad_scale = sum_n gy u`` and ``grad_shift = sum_n gy``, added to what
+        is there if ``accumulate``; and, unless it is None,
+        ``out = (g - mean_row(g) - u mean_row(g u)) / sqrt(var + eps)`` with ``g = gy scale``.
+        Shapes are those of `layer_norm`.
+        """
         totals = np.zeros((2, x.shape[1]))
         for source, g, gx, middle, spread in self.pieces(x, gy, out, mean, var):
             normal, product = (self.scratch(name, g.shape, g.dtype) for name in ("normal", "product"))
@@ -166,6 +221,16 @@ class NumpyNormalisation(Scratch, Normalisation):
     # -- group normalisation ---------------------------------------------------------------------------------
 
     def group_norm(self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float) -> None:
+        """``out = scale (x - mean) / sqrt(var + eps) + shift``, with mean and variance of each group of channels.
+
+        Parameters
+        ----------
+        x, out : (N, C, H, W)
+        scale, shift : (C,)
+        mean, var : (N, G)
+            Written, for `group_norm_grad`; float32 where x is bfloat16. G divides C: a group is C / G neighbouring
+            channels of one image, and the variance divides by C / G H W.
+        """
         for source, y, middle, spread in self.pieces(x, out, mean, var):
             np.copyto(middle, _group_means(pixel_sums(source), source, middle), casting="same_kind")
             np.subtract(source, _of_channels(middle, x), out=y)
@@ -188,6 +253,7 @@ class NumpyNormalisation(Scratch, Normalisation):
         eps: float,
         accumulate: bool = False,
     ) -> None:
+        """Compute the gradients of `group_norm`, as `layer_norm_grad` does with groups for rows."""
         totals = np.zeros((2, x.shape[1]))
         for source, g, gx, middle, spread in self.pieces(x, gy, out, mean, var):
             normal, product = (self.scratch(name, g.shape, g.dtype) for name in ("normal", "product"))

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from singa_dask.arrays import Array
 from singa_dask.ops import philox
-from singa_dask.ops.contract import Array, Key, Random
-from singa_dask.ops.scratch import Scratch
+from singa_dask.ops.numpy.memory import NumpyMemory
+from singa_dask.ops.types import Key
 
 SQRT_HALF = 0.5**0.5
 INVERSE_SQRT_PI = 0.56418958354775628695
@@ -120,29 +121,37 @@ def _polynomial(y: Array, coefficients: Sequence[float]) -> Array:
     return total
 
 
-class NumpyRandom(Scratch, Random):
-    """Random numbers, a mixin of `NumpyOps`."""
+class NumpyRandom(NumpyMemory):
+    """Random numbers by address, the same on every device; see `singa_dask.ops.philox`.
+
+    ``first_row`` is the number of the first row of ``out`` in the batch of the whole worker group.
+    """
 
     def random_words(self, key: Key, low: Array, high: Array) -> Array:
+        """Return four words in [0, 2^32) for each address, (4, N) int64, as a host array; see `philox.words`."""
         return philox.words(key, low, high)
 
     def dropout_mask(self, key: Key, keep: float, out: Array, first_row: int = 0) -> None:
+        """``out`` (N, ...) = ``1 / keep`` with probability ``keep``, else 0."""
         for mask, draws in self._draws(key, out, first_row):
             np.less(draws, np.float32(keep), out=mask)
             np.multiply(mask, 1 / keep, out=mask)
 
     def uniform(self, key: Key, out: Array, low: float = 0.0, high: float = 1.0, first_row: int = 0) -> None:
+        """``out`` (N, ...) = draws from [low, high)."""
         for part, draws in self._draws(key, out, first_row):
             np.multiply(draws, high - low, out=part)
             np.add(part, low, out=part)
 
     def bernoulli(self, key: Key, p: Array, out: Array, first_row: int = 0) -> None:
+        """``out`` (N, ...) = 1 with probability ``p``, value by value, else 0; ``out`` may be ``p``."""
         # starting a generator costs more than reading draws from outside the cache
         for drawn, chance in self.pieces(out, p, n_values=1 << 17):
             np.less(philox.uniform(key, drawn.shape, first_row), chance, out=drawn)
             first_row += len(drawn)
 
     def gaussian(self, key: Key, out: Array, mean: float = 0.0, std: float = 1.0, first_row: int = 0) -> None:
+        """``out`` (N, ...) = draws from the normal distribution N(mean, std)."""
         np.multiply(philox.gaussian(key, out.shape, first_row), std, out=out)
         np.add(out, mean, out=out)
 

@@ -6,15 +6,24 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from singa_dask.ops.contract import Array, ArrayList, Arrays, Preparation, Updates
-from singa_dask.ops.scratch import Scratch
+from singa_dask.arrays import Array
+from singa_dask.ops import update_rules as rules
+from singa_dask.ops.numpy.memory import NumpyMemory
+from singa_dask.ops.types import ArrayList, Arrays, Preparation
+from singa_dask.ops.update_rules import UpdateRule
 
 # The loss reports a net that diverges; warnings would add nothing.
 quietly = np.errstate(all="ignore")
 
 
-class NumpyUpdates(Scratch, Updates):
-    """Kernels of update rules, a mixin of `NumpyOps`.
+class NumpyUpdates(NumpyMemory):
+    """Update rules. All change ``w``, (n,) values, and the state of the rule, arrays like ``w``, in place.
+
+    ``g``, (n,), is the gradient, only read and prepared as ``prep`` says; ``lr`` is the learning rate. A rule works
+    value by value: the result does not depend on how a param is cut into slices.
+
+    ``w``, ``g`` and the state may be an `ArrayList` each instead, of the same params. A GPU updates all of them by one
+    launch; the result is the same to the bit.
 
     Attributes
     ----------
@@ -26,6 +35,13 @@ class NumpyUpdates(Scratch, Updates):
     update_values = 1 << 16
 
     def update_pieces(self, prep: Preparation, w: Arrays, g: Arrays, *state: Arrays) -> Iterator[tuple[Array, ...]]:
+        """Cut a slice into pieces for a rule.
+
+        Yields
+        ------
+        tuple of (m,) arrays
+            Piece of ``w``, prepared gradient, two arrays of scratch, pieces of the state.
+        """
         lists = (x if isinstance(x, ArrayList) else (x,) for x in (w, g, *state))
         for slices in zip(*lists, strict=True):
             yield from self._pieces_of(prep, *slices)
@@ -42,52 +58,31 @@ class NumpyUpdates(Scratch, Updates):
                 value *= prep.value_factor
             yield (value, prepared, tmp, tmp2, *states)
 
-    @quietly
     def shift(self, w: Arrays, g: Arrays, divisor: int) -> None:
-        for value, grad, tmp, _ in self.update_pieces(Preparation(), w, g):
-            np.divide(grad, divisor, out=tmp)
-            value -= tmp
+        """``w -= g / divisor``: running statistics, ``g`` is the sum of what ``divisor`` sharers find too large."""
+        self._update(rules.SHIFT, None, (divisor,), g, w)
 
-    @quietly
     def sgd(self, w: Arrays, g: Arrays, velocity: Arrays | None, lr: float, momentum: float, prep: Preparation) -> None:
-        state = () if velocity is None else (velocity,)
-        for value, grad, tmp, _, *velocities in self.update_pieces(prep, w, g, *state):
-            np.multiply(grad, lr, out=tmp)
-            if not velocities:
-                value -= tmp
-                continue
-            (v,) = velocities
-            v *= momentum
-            v -= tmp
-            value += v
+        """``v = momentum v - lr g``, ``w += v``; without velocity ``w -= lr g``."""
+        if velocity is None:
+            self._update(rules.SGD, prep, (lr,), g, w)
+        else:
+            self._update(rules.MOMENTUM, prep, (lr, momentum), g, w, velocity)
 
-    @quietly
     def nesterov(self, w: Arrays, g: Arrays, velocity: Arrays, lr: float, momentum: float, prep: Preparation) -> None:
-        for value, grad, tmp, tmp2, v in self.update_pieces(prep, w, g, velocity):
-            v *= momentum
-            np.copyto(tmp2, v)
-            np.multiply(grad, lr, out=tmp)
-            v += tmp
-            np.multiply(v, 1 + momentum, out=tmp)
-            tmp -= tmp2
-            value -= tmp
+        """``v' = momentum v + lr g``, ``w -= (1 + momentum) v' - momentum v``."""
+        self._update(rules.NESTEROV, prep, (lr, momentum, 1 + momentum), g, w, velocity)
 
-    @quietly
     def adagrad(self, w: Arrays, g: Arrays, square: Arrays, lr: float, delta: float, prep: Preparation) -> None:
-        for value, grad, tmp, tmp2, h in self.update_pieces(prep, w, g, square):
-            np.multiply(grad, grad, out=tmp)
-            h += tmp
-            _root_step(value, grad, h, lr, delta, tmp, tmp2)
+        """``h += g^2``, ``w -= lr g / sqrt(h + delta)``."""
+        self._update(rules.ADAGRAD, prep, (lr, delta), g, w, square)
 
-    @quietly
     def rmsprop(
         self, w: Arrays, g: Arrays, square: Arrays, lr: float, rho: float, delta: float, prep: Preparation
     ) -> None:
-        for value, grad, tmp, tmp2, h in self.update_pieces(prep, w, g, square):
-            _mean_square(h, grad, rho, tmp)
-            _root_step(value, grad, h, lr, delta, tmp, tmp2)
+        """``h = rho h + (1 - rho) g^2``, ``w -= lr g / sqrt(h + delta)``."""
+        self._update(rules.RMSPROP, prep, (lr, rho, 1 - rho, delta), g, w, square)
 
-    @quietly
     def adadelta(
         self,
         w: Arrays,
@@ -99,19 +94,12 @@ class NumpyUpdates(Scratch, Updates):
         delta: float,
         prep: Preparation,
     ) -> None:
-        for value, grad, tmp, tmp2, h, u in self.update_pieces(prep, w, g, square, step_square):
-            _mean_square(h, grad, rho, tmp)
-            np.add(u, delta, out=tmp)
-            np.sqrt(tmp, out=tmp)
-            tmp *= grad
-            np.add(h, delta, out=tmp2)
-            np.sqrt(tmp2, out=tmp2)
-            tmp /= tmp2
-            _mean_square(u, tmp, rho, tmp2)
-            tmp *= lr
-            value -= tmp
+        """``h = rho h + (1 - rho) g^2``, ``d = g sqrt(u + delta) / sqrt(h + delta)``, ``w -= lr d``.
 
-    @quietly
+        Then ``u = rho u + (1 - rho) d^2``; h is ``square`` and u ``step_square``.
+        """
+        self._update(rules.ADADELTA, prep, (lr, rho, 1 - rho, delta), g, w, square, step_square)
+
     def adam(
         self,
         w: Arrays,
@@ -125,20 +113,17 @@ class NumpyUpdates(Scratch, Updates):
         correction: float | None,
         prep: Preparation,
     ) -> None:
-        for value, grad, tmp, tmp2, m, v in self.update_pieces(prep, w, g, mean, square):
-            _mean(m, grad, beta1, tmp)
-            _mean_square(v, grad, beta2, tmp)
-            if correction is None:
-                _root_step(value, m, v, lr, delta, tmp, tmp2)
-                continue
-            np.multiply(v, correction, out=tmp)
-            np.sqrt(tmp, out=tmp)
-            tmp += delta
-            np.multiply(m, lr, out=tmp2)
-            tmp2 /= tmp
-            value -= tmp2
+        """``m = beta1 m + (1 - beta1) g``, ``v = beta2 v + (1 - beta2) g^2``, then a step.
 
-    @quietly
+        With a ``correction``, a factor of v, the step is ``w -= lr m / (sqrt(correction v) + delta)``, without it
+        ``w -= lr m / sqrt(v + delta)``. The correction of m is a part of ``lr``.
+        """
+        numbers = (lr, beta1, 1 - beta1, beta2, 1 - beta2, delta)
+        if correction is None:
+            self._update(rules.ADAM_OF_SINGA, prep, numbers, g, w, mean, square)
+        else:
+            self._update(rules.ADAM, prep, (*numbers, correction), g, w, mean, square)
+
     def adamax(
         self,
         w: Arrays,
@@ -152,17 +137,20 @@ class NumpyUpdates(Scratch, Updates):
         keep_delta: bool,
         prep: Preparation,
     ) -> None:
-        for value, grad, tmp, tmp2, m, u in self.update_pieces(prep, w, g, mean, largest):
-            _mean(m, grad, beta1, tmp)
-            u *= beta2
-            np.abs(grad, out=tmp)
-            np.maximum(u, tmp, out=u)
-            np.add(u, delta, out=tmp)
-            if keep_delta:
-                np.copyto(u, tmp)
-            np.multiply(m, lr, out=tmp2)
-            tmp2 /= tmp
-            value -= tmp2
+        """``m = beta1 m + (1 - beta1) g``, ``u = max(beta2 u, |g|)``, ``w -= lr m / (u + delta)``.
+
+        u is ``largest``; with ``keep_delta``, delta is added to it for good.
+        """
+        numbers = (lr, beta1, 1 - beta1, beta2, delta, delta if keep_delta else 0.0)
+        self._update(rules.ADAMAX, prep, numbers, g, w, mean, largest)
+
+    @quietly
+    def _update(
+        self, rule: UpdateRule, prep: Preparation | None, numbers: tuple[float, ...], g: Arrays, *changed: Arrays
+    ) -> None:
+        """Run a rule on a gradient, prepared unless ``prep`` is None, and on what it changes, the values first."""
+        for value, grad, tmp, tmp2, *state in self.update_pieces(prep or Preparation(), changed[0], g, *changed[1:]):
+            rule.for_cpu(*numbers, grad, tmp, tmp2, value, *state)
 
 
 def _prepared(prep: Preparation, w: Array, g: Array, out: Array, tmp: Array) -> Array:
@@ -175,27 +163,3 @@ def _prepared(prep: Preparation, w: Array, g: Array, out: Array, tmp: Array) -> 
         np.multiply(w, prep.decay, out=tmp)
         g = np.add(g, tmp, out=out)
     return g
-
-
-def _mean(m: Array, g: Array, keep: float, tmp: Array) -> None:
-    """``m = keep m + (1 - keep) g``."""
-    m *= keep
-    np.multiply(g, 1 - keep, out=tmp)
-    m += tmp
-
-
-def _mean_square(h: Array, g: Array, keep: float, tmp: Array) -> None:
-    """``h = keep h + (1 - keep) g^2``."""
-    h *= keep
-    np.multiply(g, g, out=tmp)
-    tmp *= 1 - keep
-    h += tmp
-
-
-def _root_step(w: Array, g: Array, h: Array, lr: float, delta: float, tmp: Array, tmp2: Array) -> None:
-    """``w -= lr g / sqrt(h + delta)``."""
-    np.add(h, delta, out=tmp)
-    np.sqrt(tmp, out=tmp)
-    np.multiply(g, lr, out=tmp2)
-    tmp2 /= tmp
-    w -= tmp2

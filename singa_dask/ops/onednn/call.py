@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from singa_dask.ops.contract import Array
-from singa_dask.ops.onednn.library import Engine, Unsupported, failure
+from singa_dask.arrays import Array
+from singa_dask.ops.onednn.library import Engine, Md, Unsupported, failure
 
 
 def channels_last_strides(x: Array) -> tuple[int, ...]:
@@ -64,6 +64,16 @@ class Operand:
     opaque: bool = False
 
 
+def read(place: int, array: Array | None) -> Operand | None:
+    """Return an operand that is read, None for an array that is None."""
+    return None if array is None else Operand(place, array)
+
+
+def write(place: int, array: Array | None, add: bool = False) -> Operand | None:
+    """Return an operand that is written, or added to, None for an array that is None."""
+    return None if array is None else Operand(place, array, True, add)
+
+
 class Call:
     """A primitive with all that it needs to run on arrays of one shape, layout and dtype.
 
@@ -72,11 +82,13 @@ class Call:
     engine : Engine
     description : int
         Of the primitive.
-    operands : sequence of Operand or None
+    *operands : Operand or None
         In the order of the arrays of a call; None for an array that is None.
+    unread : sequence of int
+        Numbers of arguments that the primitive asks for and does not read.
     """
 
-    def __init__(self, engine: Engine, description: int, operands: Sequence[Operand | None]) -> None:
+    def __init__(self, engine: Engine, description: int, *operands: Operand | None, unread: Sequence[int] = ()) -> None:
         self.implementation = engine.implementation(description)
         self.written = [operand is not None and operand.written for operand in operands]
         self._engine = engine
@@ -85,7 +97,7 @@ class Call:
         self._handles: list[int] = []
         self._before: list[Any] = []
         self._after: list[Any] = []
-        memories: dict[int, int] = {}
+        memories = {place: self._own(engine.wanted(description, place)) for place in unread}
         for operand in operands:
             if operand is not None:
                 memories[operand.place] = self._attach(description, operand)
@@ -106,13 +118,18 @@ class Call:
         self._handles.append(handle)
         if engine.same(given, wanted) and not operand.add:
             return handle
-        own, values = engine.buffer(wanted)
-        self._kept.append(values)
+        own = self._own(wanted)
         if operand.written:
             self._after.append(engine.reorder((own, wanted), (handle, given), operand.add))
         else:
             self._before.append(engine.reorder((handle, given), (own, wanted)))
         return own
+
+    def _own(self, md: Md) -> int:
+        """Return a memory object with memory that lives as long as the call."""
+        handle, values = self._engine.buffer(md)
+        self._kept.append(values)
+        return handle
 
     def __call__(self, arrays: Sequence[Array | None]) -> None:
         """Run on arrays in the order of the operands."""

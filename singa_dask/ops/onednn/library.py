@@ -17,8 +17,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from singa_dask.arrays import Array, DType
 from singa_dask.errors import SingaError
-from singa_dask.ops.contract import Array, DType
 
 DISTRIBUTION = "onednn-cpu-gomp"
 FILE = "libdnnl.so.3"

@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from singa_dask.arrays import Array, DType
 from singa_dask.errors import ConfigError
-from singa_dask.ops.contract import Array, DType, Pair, Running
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.numpy.normalisation import write_running
 from singa_dask.ops.numpy.ops import NumpyOps
@@ -24,6 +24,7 @@ from singa_dask.ops.numpy.softmax import hidden
 from singa_dask.ops.onednn import recipes
 from singa_dask.ops.onednn.call import Call, Copied
 from singa_dask.ops.onednn.library import BFLOAT16, DISTRIBUTION, Engine, OneDnnError, Unsupported, find_library
+from singa_dask.ops.types import Running
 
 # What gives memory, or takes any type.
 AS_THEY_ARE = {name for name, _ in inspect.getmembers(NumpyMemory, inspect.isfunction)} | {"lrn_memory", "place_dtype"}
@@ -145,7 +146,7 @@ class OneDnnOps(UpcastOps):
             for array in arrays:
                 if array is not None and (array.dtype not in FLOATS | PLACES or not array.size):
                     raise Unsupported(f"{array.dtype.name} {array.shape}")
-            call: Call = recipes.RECIPES[kernel](self._engine, *taken, *parameters)
+            call: Call = getattr(recipes, kernel)(self._engine, *taken, *parameters)
         except Unsupported as reason:
             self._log_once(kernel, reason)
             return None
@@ -163,39 +164,7 @@ class OneDnnOps(UpcastOps):
         if same_kind or not {x.dtype, out.dtype} <= FLOATS or x.shape != out.shape or not self._run("copy", (x, out)):
             super().copy(x, out)
 
-    # -- images ------------------------------------------------------------------------------------------
-
-    def conv2d(
-        self, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair, relu: bool = False
-    ) -> None:
-        if not self._run("conv2d", (x, w, b, out), stride, pad, relu):
-            super().conv2d(x, w, b, out, stride, pad, relu)
-
-    def conv2d_grad_input(self, gy: Array, w: Array, out: Array, stride: Pair, pad: Pair) -> None:
-        if not self._run("conv2d_grad_input", (gy, w, out), stride, pad):
-            super().conv2d_grad_input(gy, w, out, stride, pad)
-
-    def conv2d_grad_weight(
-        self, x: Array, gy: Array, out: Array, bias: Array | None, stride: Pair, pad: Pair, accumulate: bool = False
-    ) -> None:
-        if not self._run("conv2d_grad_weight", (x, gy, out, bias), stride, pad, accumulate):
-            super().conv2d_grad_weight(x, gy, out, bias, stride, pad, accumulate)
-
-    def max_pool(self, x: Array, out: Array, where: Array | None, kernel: Pair, stride: Pair, pad: Pair) -> None:
-        if not self._run("max_pool", (x, out, where), kernel, stride, pad):
-            super().max_pool(x, out, where, kernel, stride, pad)
-
-    def max_pool_grad(self, gy: Array, where: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair) -> None:
-        if not self._run("max_pool_grad", (gy, where, out), kernel, stride, pad):
-            super().max_pool_grad(gy, where, out, kernel, stride, pad)
-
-    def avg_pool(self, x: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> None:
-        if not self._run("avg_pool", (x, out), kernel, stride, pad, count_pad):
-            super().avg_pool(x, out, kernel, stride, pad, count_pad)
-
-    def avg_pool_grad(self, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> None:
-        if not self._run("avg_pool_grad", (gy, out), kernel, stride, pad, count_pad):
-            super().avg_pool_grad(gy, out, kernel, stride, pad, count_pad)
+    # -- kernels that are more than one call, or others' calls -------------------------------------------
 
     def global_avg_pool(self, x: Array, out: Array) -> None:
         if not self._run("avg_pool", (x, out[:, :, None, None]), x.shape[2:], STRIDE_1, PAD_0, True):
@@ -215,16 +184,6 @@ class OneDnnOps(UpcastOps):
             except Unsupported as reason:
                 self._log_once("lrn", reason)
         return super().lrn_memory(shape, dtype, *how)
-
-    def lrn(self, x: Array, out: Array, work: Array | None, size: int, alpha: float, beta: float, knorm: float) -> None:
-        if not self._run("lrn", (x, out, work), size, alpha, beta, knorm):
-            super().lrn(x, out, work, size, alpha, beta, knorm)
-
-    def lrn_grad(
-        self, x: Array, gy: Array, out: Array, work: Array, size: int, alpha: float, beta: float, knorm: float
-    ) -> None:
-        if not self._run("lrn_grad", (x, gy, out, work), size, alpha, beta, knorm):
-            super().lrn_grad(x, gy, out, work, size, alpha, beta, knorm)
 
     def batch_norm(
         self,
@@ -267,57 +226,6 @@ class OneDnnOps(UpcastOps):
         if running is not None:
             write_running(running, mean, var)
 
-    def layer_norm(self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float) -> None:
-        if not self._run("layer_norm", (x, scale, shift, mean, var, out), eps):
-            super().layer_norm(x, scale, shift, mean, var, out, eps)
-
-    def layer_norm_grad(
-        self,
-        x: Array,
-        gy: Array,
-        scale: Array,
-        mean: Array,
-        var: Array,
-        out: Array | None,
-        grad_scale: Array,
-        grad_shift: Array,
-        eps: float,
-        accumulate: bool = False,
-    ) -> None:
-        arrays = (x, gy, scale, scale, mean, var, out, grad_scale, grad_shift)
-        if out is None or not self._run("layer_norm_grad", arrays, eps, accumulate):
-            super().layer_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps, accumulate)
-
-    # -- matrix products and activations -------------------------------------------------------------------
-
-    def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:
-        if not self._run("linear", (x, w, b, out), transpose):
-            super().linear(x, w, b, out, transpose)
-
-    def linear_grad_input(
-        self, gy: Array, w: Array, out: Array, transpose: bool = False, accumulate: bool = False
-    ) -> None:
-        if not self._run("linear_grad_input", (gy, w, out), transpose, accumulate):
-            super().linear_grad_input(gy, w, out, transpose, accumulate)
-
-    def linear_grad_weight(
-        self, x: Array, gy: Array, out: Array, transpose: bool = False, accumulate: bool = False
-    ) -> None:
-        if not self._run("linear_grad_weight", (x, gy, out), transpose, accumulate):
-            super().linear_grad_weight(x, gy, out, transpose, accumulate)
-
-    def batch_matmul(
-        self,
-        a: Array,
-        b: Array,
-        out: Array,
-        transpose_a: bool = False,
-        transpose_b: bool = False,
-        scale: float = 1.0,
-    ) -> None:
-        if not self._run("batch_matmul", (a, b, out), transpose_a, transpose_b, scale):
-            super().batch_matmul(a, b, out, transpose_a, transpose_b, scale)
-
     def masked_softmax(self, scores: Array, out: Array, causal: bool, first: int = 0) -> None:
         source = scores
         if causal:
@@ -328,29 +236,34 @@ class OneDnnOps(UpcastOps):
         if not self._run("softmax_rows", (source, out)):
             super().masked_softmax(source, out, causal=False)
 
-    def relu(self, x: Array, out: Array, negative_slope: float = 0.0) -> None:
-        if not self._run("relu", (x, out), negative_slope):
-            super().relu(x, out, negative_slope)
 
-    def relu_grad(self, y: Array, gy: Array, out: Array, negative_slope: float = 0.0) -> None:
-        if not self._run("relu_grad", (y, gy, out), negative_slope):
-            super().relu_grad(y, gy, out, negative_slope)
+def by_onednn(name: str) -> Callable[..., None]:
+    """Return a kernel of OneDnnOps that calls oneDNN by its recipe, and numpy's kernel where that has none.
 
-    def gelu(self, x: Array, out: Array, approximate: bool = False) -> None:
-        if not self._run("gelu", (x, out), approximate):
-            super().gelu(x, out, approximate)
+    The arguments of a recipe are those of the kernel: arrays first.
+    """
+    inherited = getattr(UpcastOps, name)
+    signature = inspect.signature(inherited)
+    _, *parameters = signature.parameters.values()
+    names = {parameter.name for parameter in parameters}
+    defaults = [(parameter.name, parameter.default) for parameter in parameters]
+    n_arrays = sum("Array" in parameter.annotation for parameter in parameters)
+    n_required = sum(default is inspect.Parameter.empty for _, default in defaults)
 
-    def gelu_grad(self, x: Array, gy: Array, out: Array, approximate: bool = False) -> None:
-        if not self._run("gelu_grad", (x, gy, out), approximate):
-            super().gelu_grad(x, gy, out, approximate)
+    def run(self: OneDnnOps, *args: Any, **kwargs: Any) -> None:
+        if kwargs or len(args) < len(defaults):
+            if not names >= kwargs.keys() or len(args) + len(kwargs) < n_required:
+                signature.bind(self, *args, **kwargs)
+            args = (*args, *(kwargs.get(*parameter) for parameter in defaults[len(args) :]))
+        if not self._run(name, args[:n_arrays], *args[n_arrays:]):
+            inherited(self, *args)
 
-    def silu(self, x: Array, out: Array) -> None:
-        if not self._run("silu", (x, out)):
-            super().silu(x, out)
+    run.__name__, run.__doc__ = name, inherited.__doc__
+    return run
 
-    def silu_grad(self, x: Array, gy: Array, out: Array) -> None:
-        if not self._run("silu_grad", (x, gy, out)):
-            super().silu_grad(x, gy, out)
+
+for _name in recipes.KERNELS:
+    setattr(OneDnnOps, _name, by_onednn(_name))
 
 
 def takes(array: Array) -> bool:

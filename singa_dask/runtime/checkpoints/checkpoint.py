@@ -1,9 +1,19 @@
-"""Checkpoints: a safetensors part for each server, and a manifest.
+"""Checkpoints: all that must survive, as named arrays in safetensors files and plain values in a manifest.
 
-``checkpoint/step-<n>/`` holds ``part-<i>-of-<k>.safetensors`` and, written last, ``manifest.json``: without it a
-checkpoint is not complete. Tensors are named by param and range, so that any number of servers can read the parts of
-any other number. Names of files carry the life of the job, unless it is the first, so that a process of an older life
-never replaces a file of a newer one. Files that the manifest does not name have no meaning.
+``checkpoint/step-<n>/`` holds a file for each server and for each worker, and, written last, ``manifest.json``: without
+it a checkpoint is not complete. A snapshot has the same files and the same manifest in the memory of processes: what
+saves a file (`Save`) and what reads it is all that differs.
+
+- ``part-<i>-of-<k>.safetensors``: the values and updater state that a server holds. Tensors are named by param and
+  range, so that any number of servers can read the parts of any other number.
+- ``states-<group>-<worker>.safetensors``: what the layers of a worker keep from one batch to the next: hidden states of
+  recurrent layers, Gibbs chains, and what layers of a user keep in `Layer.state`. Its tensors are bytes, as a state may
+  have any dtype.
+- ``manifest.json``: the description of these files and their tensors; the step, the cursors and the unreported metrics
+  of each worker group; what is known of the data, and of tests.
+
+Names of files carry the life of the job, unless it is the first, so that a process of an older life never replaces a
+file of a newer one. Files that the manifest does not name have no meaning.
 """
 
 from __future__ import annotations
@@ -11,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -22,26 +32,13 @@ from singa_dask.data import fs
 from singa_dask.data.codecs.learned import Learned
 from singa_dask.data.fs.checksum import checksum_of
 from singa_dask.errors import CheckpointError, DataError
+from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.manifest import (
     MANIFEST,
     decode_manifest,
     what_is_no_cut,
-    write_file,
-    write_manifest,
 )
 from singa_dask.runtime.checkpoints.tensors import tensor_chunks
-
-__all__ = [
-    "Checkpoint",
-    "Piece",
-    "Save",
-    "life_suffix",
-    "part_name",
-    "step_url",
-    "write_file",
-    "write_manifest",
-    "write_part",
-]
 
 # of parts: in files, and in memory, where a fast one will do
 CHECKSUMS: dict[str, Callable[[bytes], str | int]] = {
@@ -50,7 +47,7 @@ CHECKSUMS: dict[str, Callable[[bytes], str | int]] = {
 }
 
 
-class Piece(NamedTuple):
+class SavedTensor(NamedTuple):
     """Values or updater state of one slice.
 
     Attributes
@@ -81,14 +78,9 @@ def step_url(directory: str, step: int) -> str:
     return fs.join(directory, f"step-{step}")
 
 
-def part_name(index: int, n_parts: int, life: int = 0) -> str:
-    """Return the file name of the part of a server, e.g. ``part-0-of-2.life-3.safetensors``; life 0 is not named."""
-    return f"part-{index}-of-{n_parts}{life_suffix(life)}.safetensors"
-
-
-def life_suffix(life: int) -> str:
-    """Return what the life of a job adds to the name of a file; nothing for life 0."""
-    return f".life-{life}" if life else ""
+def part_name(index: int, n_parts: int) -> str:
+    """Return the file name of the part of a server, e.g. ``part-0-of-2.safetensors``."""
+    return f"part-{index}-of-{n_parts}.safetensors"
 
 
 Save = Callable[[str, Sequence[bytes | memoryview]], dict[str, Any]]
@@ -97,7 +89,7 @@ Save = Callable[[str, Sequence[bytes | memoryview]], dict[str, Any]]
 
 
 def write_part(
-    save: Save, index: int, n_parts: int, pieces: Sequence[Piece], names: Sequence[str], life: int = 0
+    save: Save, index: int, n_parts: int, tensors: Sequence[SavedTensor], names: Sequence[str]
 ) -> dict[str, Any]:
     """Save the part of one server; return its description for the manifest.
 
@@ -107,34 +99,20 @@ def write_part(
         See `Save`.
     index, n_parts : int
         Index of the server, and number of servers.
-    pieces : sequence of Piece
+    tensors : sequence of SavedTensor
     names : sequence of str
         Name of each param.
-    life : int
-        Of the job.
     """
-    tensors, described = _tensors_of(pieces, names)
-    return {**save(part_name(index, n_parts, life), tensor_chunks(tensors)), "tensors": described}
-
-
-def _tensors_of(pieces: Sequence[Piece], names: Sequence[str]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
-    """Return the arrays of a part by key, and the description of each."""
-    tensors, described = {}, []
-    for piece in pieces:
-        key = f"{names[piece.param]}/{piece.what}/{piece.start}"
-        tensors[key] = piece.array
-        tensor = {
-            "key": key,
-            "param": names[piece.param],
-            "what": piece.what,
-            "start": piece.start,
-            "stop": piece.start + piece.array.size,
-            "version": piece.version,
-        }
-        if piece.applied:
-            tensor["applied"] = {str(group): step for group, step in piece.applied.items()}
-        described.append(tensor)
-    return tensors, described
+    arrays, described = {}, []
+    for tensor in tensors:
+        param = names[tensor.param]
+        key = f"{param}/{tensor.what}/{tensor.start}"
+        arrays[key] = tensor.array
+        stop = tensor.start + tensor.array.size
+        facts = {"key": key, "param": param, "what": tensor.what, "start": tensor.start, "stop": stop}
+        applied = {"applied": {str(group): step for group, step in tensor.applied.items()}} if tensor.applied else {}
+        described.append({**facts, "version": tensor.version, **applied})
+    return {**save(part_name(index, n_parts), tensor_chunks(arrays)), "tensors": described}
 
 
 class Checkpoint:
@@ -184,9 +162,9 @@ class Checkpoint:
         name : str
             For messages.
         """
-        made = cls.__new__(cls)
-        made._open(json.loads(json.dumps(manifest)), read, name)
-        return made
+        checkpoint = cls.__new__(cls)
+        checkpoint._open(json.loads(json.dumps(manifest)), read, name)
+        return checkpoint
 
     def _open(self, manifest: Mapping[str, Any], read: Callable[[str], bytes | None], url: str) -> None:
         self.url = url
@@ -196,40 +174,28 @@ class Checkpoint:
         self.groups = {int(group): facts for group, facts in self.manifest["groups"].items()}
         self.deals: dict[str, list[int]] = self.manifest.get("deals", {})
         self.learned = Learned.of(self.manifest)
-        self._tensors: dict[tuple[str, str], list[tuple[int, int, str, str]]] = {}
-        self._versions: dict[str, int] = {}
-        self._progress: dict[str, list[tuple[int, int, int, dict[int, int]]]] = {}
         self._files = {each["file"]: each for key in ("parts", "states") for each in self.manifest.get(key, ())}
-        self._parts: dict[str, dict[str, np.ndarray]] = {}
+        self._contents: dict[str, dict[str, np.ndarray]] = {}
+        # by key and what they are: descriptions of tensors, with their file
+        self._tensors: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for part in self.manifest["parts"]:
-            for entry in part["tensors"]:
-                found_range = (entry["start"], entry["stop"], part["file"], entry["key"])
-                self._tensors.setdefault((entry["param"], entry["what"]), []).append(found_range)
-                if entry["what"] == "value":
-                    applied = {int(group): step for group, step in entry.get("applied", {}).items()}
-                    of_param = self._progress.setdefault(entry["param"], [])
-                    of_param.append((entry["start"], entry["stop"], entry["version"], applied))
-                known = self._versions.get(entry["param"], entry["version"])
-                self._versions[entry["param"]] = min(known, entry["version"])
+            for tensor in part["tensors"]:
+                described = {name: tensor[name] for name in ("key", "start", "stop", "version")}
+                described |= {"file": part["file"], "applied": tensor.get("applied", {})}
+                self._tensors.setdefault((tensor["param"], tensor["what"]), []).append(described)
 
     def version(self, param: str) -> int:
         """Return the number of updates applied to a param."""
-        return min(self._versions[key] for key in self._parts_of(param) or [param])
+        keys = self._parts_of(param) or [param]
+        return min(tensor["version"] for key in keys for tensor in self._tensors[key, "value"])
 
-    def progress(self, key: str, start: int, stop: int) -> tuple[int, dict[int, int]]:
-        """Return the updates that a range of the values that servers had under a key has seen.
-
-        Returns
-        -------
-        int
-            Number of updates; -1 if servers had other parts of the param.
-        dict of int to int
-            Newest step of each worker group that was applied to all of the range.
-        """
-        found = [each for each in self._progress.get(key, ()) if each[0] < stop and start < each[1]]
-        groups = set.intersection(*(set(applied) for *_, applied in found)) if found else set()
-        applied = {group: min(each[3][group] for each in found) for group in groups}
-        return min((version for _, _, version, _ in found), default=-1), applied
+    def applied(self, key: str, start: int, stop: int) -> dict[int, int]:
+        """Return the newest step of each worker group that a range of the values under a key of servers has seen."""
+        tensors = [
+            each for each in self._tensors.get((key, "value"), ()) if each["start"] < stop and start < each["stop"]
+        ]
+        groups = set.intersection(*(set(tensor["applied"]) for tensor in tensors)) if tensors else set()
+        return {int(group): min(tensor["applied"][group] for tensor in tensors) for group in groups}
 
     def _parts_of(self, param: str) -> dict[str, tuple[int, int, int]]:
         """Return (axis, start, stop) of the parts that servers had of a param; empty if they had all of it."""
@@ -241,24 +207,24 @@ class Checkpoint:
         shape = self.shape(param)
         parts = self._parts_of(param)
         if not parts:
-            found = self._read(param, param, what, 0, math.prod(shape))
-            return None if found is None else found.reshape(shape)
+            values = self._read(param, param, what, 0, math.prod(shape))
+            return None if values is None else values.reshape(shape)
         out = None
         for key, (axis, start, stop) in parts.items():
             part_shape = (*shape[:axis], stop - start, *shape[axis + 1 :])
-            found = self._read(key, param, what, 0, math.prod(part_shape))
-            if found is None:
+            values = self._read(key, param, what, 0, math.prod(part_shape))
+            if values is None:
                 return None
-            out = np.empty(shape, found.dtype) if out is None else out
-            out[(slice(None),) * axis + (slice(start, stop),)] = found.reshape(part_shape)
+            out = np.empty(shape, values.dtype) if out is None else out
+            out[(slice(None),) * axis + (slice(start, stop),)] = values.reshape(part_shape)
         return out
 
     def values(self, param: str) -> np.ndarray:
         """Return the values of a whole param in its shape."""
-        found = self.whole(param, "value")
-        if found is None:
+        values = self.whole(param, "value")
+        if values is None:
             raise CheckpointError(f"{self.url}: no values of param {param!r}.")
-        return found
+        return values
 
     def shape(self, param: str) -> tuple[int, ...]:
         """Return the shape of a param.
@@ -286,19 +252,17 @@ class Checkpoint:
 
     def _read(self, key: str, param: str, what: str, start: int, stop: int) -> np.ndarray | None:
         """Return a range of the values that servers had under a key."""
-        ranges = self._tensors.get((key, what))
-        if ranges is None:
+        if (key, what) not in self._tensors:
             return None
-        dtype = np.dtype(self.manifest["params"][param]["dtype"])
-        out = np.empty(stop - start, dtype)
-        n_found = 0
-        for low, high, file, key in ranges:
-            first, last = max(start, low), min(stop, high)
+        out, n_read = np.empty(stop - start, np.dtype(self.manifest["params"][param]["dtype"])), 0
+        for tensor in self._tensors[key, what]:
+            first, last = max(start, tensor["start"]), min(stop, tensor["stop"])
             if first < last:
-                out[first - start : last - start] = self.tensors(file)[key][first - low : last - low]
-                n_found += last - first
-        if n_found != stop - start:
-            raise CheckpointError(f"{self.url}: {param}/{what} has {n_found} of {stop - start} values.")
+                values = self.tensors(tensor["file"])[tensor["key"]]
+                out[first - start : last - start] = values[first - tensor["start"] : last - tensor["start"]]
+                n_read += last - first
+        if n_read != stop - start:
+            raise CheckpointError(f"{self.url}: {param}/{what} has {n_read} of {stop - start} values.")
         return out
 
     def tensors(self, file: str) -> dict[str, np.ndarray]:
@@ -309,14 +273,13 @@ class Checkpoint:
         CheckpointError
             It cannot be read, or is damaged.
         """
-        found = self._parts.get(file)
-        if found is None:
-            found = self._parts[file] = load(self._content(file))
-        return found
+        if file not in self._contents:
+            self._contents[file] = load(self._content(file))
+        return self._contents[file]
 
     def release(self) -> None:
         """Release the memory of what has been read; it is read again when it is asked for."""
-        self._parts.clear()
+        self._contents.clear()
 
     def verify(self) -> None:
         """Read every file, and compare it with its checksum; check that it is a consistent cut, if it says so.
@@ -346,3 +309,111 @@ class Checkpoint:
                 f"{url}: damaged: its checksum is not the manifest's ({len(content)} bytes of {expected['bytes']})."
             )
         return content
+
+
+class LayerState(NamedTuple):
+    """The state of one layer.
+
+    Attributes
+    ----------
+    phase : str
+        Of the net: train, validation or test.
+    layer : str
+    outputs : list of list of int
+        Shapes of the layer's outputs; the state of a layer with other shapes does not fit.
+    arrays : tuple of ndarray
+        Copies in host memory.
+    on_host : tuple of bool
+        Which of them the layer keeps in host memory although the net is on a GPU.
+    """
+
+    phase: str
+    layer: str
+    outputs: list[list[int]]
+    arrays: tuple[np.ndarray, ...]
+    on_host: tuple[bool, ...]
+
+
+def take_states(nets: Mapping[str, NeuralNet]) -> list[LayerState]:
+    """Return copies of the states of all layers of a worker.
+
+    Parameters
+    ----------
+    nets : mapping of str to NeuralNet
+        By phase.
+
+    Raises
+    ------
+    CheckpointError
+        A state is not of numbers.
+    """
+    taken = []
+    for phase, net in nets.items():
+        on_gpu = net.ops.device.startswith("cuda:")
+        for layer, arrays in net.context.states.items():
+            copies = tuple(np.array(net.ops.to_host(array)) for array in arrays)
+            if any(array.dtype.hasobject for array in copies):
+                raise CheckpointError(f"layer {layer}: its state has Python objects. Expected arrays of numbers.")
+            on_host = tuple(on_gpu and isinstance(array, np.ndarray) for array in arrays)
+            taken.append(LayerState(phase, layer, _output_shapes(net, layer), copies, on_host))
+    return taken
+
+
+def _output_shapes(net: NeuralNet, name: str) -> list[list[int]]:
+    """Return the shapes of the outputs of a layer, of its first copy if there are several; empty if it is not here."""
+    layer = next((layer for layer in net.layers if layer.conf_name == name), None)
+    return [list(map(int, feature.shape)) for feature in layer.features] if layer else []
+
+
+def restore_states(nets: Mapping[str, NeuralNet], states: Iterable[LayerState]) -> list[str]:
+    """Give layers their states back; return the names of the layers that are not here, or have other shapes."""
+    unfit = []
+    for state in states:
+        net = nets.get(state.phase)
+        if net is None:
+            continue
+        if _output_shapes(net, state.layer) != state.outputs:
+            unfit.append(state.layer)
+            continue
+        arrays = zip(state.arrays, state.on_host, strict=True)
+        net.context.states[state.layer] = tuple(each if here else net.ops.from_host(each) for each, here in arrays)
+    return unfit
+
+
+def write_states(save: Save, group: int, worker: int, states: Sequence[LayerState]) -> dict[str, Any]:
+    """Save the states of one worker; return their description for the manifest, as `write_part`."""
+    arrays, layers = {}, []
+    for state in states:
+        described = []
+        for index, (array, on_host) in enumerate(zip(state.arrays, state.on_host, strict=True)):
+            key = f"{state.phase}/{state.layer}/{index}"
+            arrays[key] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            # the text of bfloat16 is only its name
+            dtype = array.dtype.str if np.dtype(array.dtype.str) == array.dtype else array.dtype.name
+            described.append({"key": key, "dtype": dtype, "shape": list(array.shape), "on_host": on_host})
+        layers.append({"phase": state.phase, "layer": state.layer, "outputs": state.outputs, "arrays": described})
+    file = save(f"states-{group}-{worker}.safetensors", tensor_chunks(arrays))
+    return {**file, "group": group, "worker": worker, "layers": layers}
+
+
+def read_states(checkpoint: Checkpoint, group: int, worker: int) -> list[LayerState]:
+    """Return the states of one worker; empty if it had none.
+
+    Raises
+    ------
+    CheckpointError
+        They cannot be read, or are damaged.
+    """
+    states = []
+    for part in checkpoint.manifest.get("states", ()):
+        if (part["group"], part["worker"]) != (group, worker):
+            continue
+        tensors = checkpoint.tensors(part["file"])
+        for layer in part["layers"]:
+            arrays = tuple(
+                np.frombuffer(tensors[facts["key"]].tobytes(), np.dtype(facts["dtype"])).reshape(facts["shape"]).copy()
+                for facts in layer["arrays"]
+            )
+            on_host = tuple(facts["on_host"] for facts in layer["arrays"])
+            states.append(LayerState(layer["phase"], layer["layer"], layer["outputs"], arrays, on_host))
+    return states

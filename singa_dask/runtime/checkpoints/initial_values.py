@@ -47,38 +47,38 @@ class InitialValues:
             _Source(url, ("checkpoint_path", i)) for i, url in enumerate(job.checkpoint_path)
         ]
         self.urls = [source.url for source in self._sources]
-        self._given: dict[str, tuple[Stored, _Source]] = {}
+        self._in_memory: dict[str, tuple[Stored, _Source]] = {}
         self._loaded: dict[str, tuple[Stored, _Source]] | None = None
         self._learned: Learned | None = None
 
     @classmethod
     def of(cls, values: Mapping[str, Stored], learned: Learned | None = None) -> InitialValues:
         """Return values that are in memory, by the names of their params, and what is known of the training data."""
-        made = cls.__new__(cls)
-        made._sources, made.urls, made._loaded, made._learned = [], [], None, learned
-        made._given = {name: (stored, _Source("values in memory", ())) for name, stored in values.items()}
-        return made
+        initial = cls.__new__(cls)
+        initial._sources, initial.urls, initial._loaded, initial._learned = [], [], None, learned
+        initial._in_memory = {name: (stored, _Source("values in memory", ())) for name, stored in values.items()}
+        return initial
 
     def _load(self) -> dict[str, tuple[Stored, _Source]]:
         """Read all checkpoints; one error lists all that cannot be read."""
         if self._loaded is None:
-            found = dict(self._given)
-            for source, stored in self._read(lookup.load_values):
-                found |= {name: (each, source) for name, each in stored.items()}
-            self._loaded = found
+            loaded = dict(self._in_memory)
+            for source, params in self._read(lookup.load_values):
+                loaded |= {name: (stored, source) for name, stored in params.items()}
+            self._loaded = loaded
         return self._loaded
 
     def _read(self, reader: Callable[[str], T]) -> list[tuple[_Source, T]]:
         """Return the result of a function for each checkpoint."""
-        found, problems = [], []
+        results, problems = [], []
         for source in self._sources:
             try:
-                found.append((source, reader(source.url)))
+                results.append((source, reader(source.url)))
             except (CheckpointError, DataError) as error:
                 problems.append(source.problem(str(error)))
         if problems:
             raise UnusableCheckpointError(problems)
-        return found
+        return results
 
     def release(self) -> None:
         """Release the memory of what has been read; it is read again when it is asked for."""
@@ -127,25 +127,22 @@ class InitialValues:
         UnusableCheckpointError
             A checkpoint cannot be read, or values have another shape, or no params match; lists all problems.
         """
-        wanted = dict(shapes)
+        wanted, loaded = dict(shapes), self._load()
         problems: list[Problem] = []
         for name, shape in wanted.items():
             try:
-                if name in self:
+                if name in loaded:
                     self.get(name, shape)
             except UnusableCheckpointError as error:
-                if self._loaded is None:
-                    raise
                 problems += error.problems
-        missing = [name for name in wanted if name not in self] if complete else []
-        if missing:
-            message = f"{', '.join(self.urls)}: no values of {', '.join(missing)}, which the net needs. {self._known()}"
+        missing = [name for name in wanted if name not in loaded]
+        why = ""
+        if complete and missing:
+            why = f"no values of {', '.join(missing)}, which the net needs"
+        elif self._sources and len(missing) == len(wanted):
+            why = "none of its params is in the net"
+        if why:
+            message = f"{', '.join(self.urls)}: {why}. Known: {', '.join(sorted(loaded))}."
             problems.append(self._sources[-1].problem(message) if self._sources else Problem((), message))
-        elif self._sources and not any(name in self for name in wanted):
-            message = f"{', '.join(self.urls)}: none of its params is in the net. {self._known()}"
-            problems.append(self._sources[-1].problem(message))
         if problems:
             raise UnusableCheckpointError(problems)
-
-    def _known(self) -> str:
-        return f"Known: {', '.join(sorted(self._load()))}."

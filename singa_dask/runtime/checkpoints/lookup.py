@@ -1,16 +1,18 @@
-"""Find the checkpoint that a URL means, and load its values and manifest."""
+"""Find the checkpoint that a URL means, load its values and manifest, and delete old ones."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 
+from singa_dask.conf.watched import KeepConf, is_less_better
 from singa_dask.data import fs
-from singa_dask.errors import CheckpointError, DataError
+from singa_dask.errors import CheckpointError, DataError, SingaError
 from singa_dask.runtime.checkpoints import singa_checkpoint
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, step_url
 from singa_dask.runtime.checkpoints.manifest import MANIFEST
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 
@@ -30,21 +32,19 @@ def find(url: str) -> str:
     CheckpointError
         There is none, or none is good.
     """
+    return _use_newest(url, _verified)
 
-    def verified(found: Checkpoint) -> str:
-        found.verify()
-        return found.url
 
-    return _use_newest(url, verified)
+def _verified(checkpoint: Checkpoint) -> str:
+    checkpoint.verify()
+    return checkpoint.url
 
 
 def find_unverified(url: str) -> str | None:
     """Return the newest checkpoint at ``url`` (see `find`) whose manifest is good; None if there is none."""
     for candidate in _candidates(url):
-        try:
+        with suppress(CheckpointError):
             return Checkpoint(candidate).url
-        except CheckpointError:
-            continue
     return None
 
 
@@ -72,7 +72,7 @@ def _use_newest(url: str, use: Callable[[Checkpoint], T]) -> T:
     candidates, problems = _candidates(url), []
     for candidate in candidates:
         try:
-            made = use(Checkpoint(candidate))
+            result = use(Checkpoint(candidate))
         except CheckpointError as error:
             if _may_be_good(error):
                 raise
@@ -80,7 +80,7 @@ def _use_newest(url: str, use: Callable[[Checkpoint], T]) -> T:
             continue
         for problem in problems:
             logger.warning("%s Taking an older checkpoint instead: %s", problem, candidate)
-        return made
+        return result
     if not candidates:
         raise CheckpointError(
             f"{url}: no complete checkpoint here. Expected step-<n>/{MANIFEST}, or a run directory with checkpoint/."
@@ -100,16 +100,12 @@ def _older_than(url: str) -> str:
     directory, _, name = url.rstrip("/").rpartition("/")
     match = re.fullmatch(r"step-(\d+)", name)
     steps = find_steps(directory or ".") if match else {}
-    good = [each for step, each in sorted(steps.items()) if match and step < int(match[1]) and _is_good(each)]
+    good = []
+    for step, older in sorted(steps.items()):
+        with suppress(CheckpointError):
+            if match and step < int(match[1]):
+                good.append(_verified(Checkpoint(older)))
     return f"Older ones that are good: {', '.join(good)}." if good else "No older one is good."
-
-
-def _is_good(url: str) -> bool:
-    try:
-        Checkpoint(url).verify()
-    except CheckpointError:
-        return False
-    return True
 
 
 def find_steps(url: str) -> dict[int, str]:
@@ -193,13 +189,13 @@ def _runs(workspace: str) -> dict[str, dict[int, str]]:
 
 
 def _newest(steps: Iterable[str]) -> str:
-    def made_at(url: str) -> tuple[float, str]:
+    def time_of(url: str) -> tuple[float, str]:
         try:
             return float(Checkpoint(url).manifest.get("time", 0)), url
         except CheckpointError:
             return 0.0, url
 
-    return max(steps, key=made_at)
+    return max(steps, key=time_of)
 
 
 def _find_step(url: str, directory: str, step: int) -> str:
@@ -215,3 +211,82 @@ def _find_step(url: str, directory: str, step: int) -> str:
         f"{url}: not found. Expected this file, as SINGA writes it, or a checkpoint of step {step} by a run in the "
         f"workspace {workspace}: {there}. {todo}"
     )
+
+
+class Retention:
+    """Deletes old checkpoints of a run, as ``keep_checkpoints`` says.
+
+    Parameters
+    ----------
+    directory : str
+        URL of the directory with the ``step-<n>`` directories.
+    conf : KeepConf, optional
+        By default all that are complete are kept.
+    """
+
+    def __init__(self, directory: str, conf: KeepConf | None) -> None:
+        self._directory = directory
+        self._all = conf is None
+        self._conf = conf = conf or KeepConf()
+        self._sign = -1.0 if is_less_better(conf.metric, conf.mode) else 1.0
+        # metric of each complete checkpoint that has been read: (value, step of its test)
+        self._values: dict[int, tuple[float, int] | None] = {}
+
+    def tidy(self, step: int, files: Collection[str], pending: Collection[int] = (), last: bool = False) -> None:
+        """Delete older checkpoints that are not to be kept, now that the one of ``step``, with ``files``, is complete.
+
+        What killed processes have left is deleted too: incomplete checkpoints, except those of ``pending`` steps, and
+        other files in the directory of this one; later ones stay. Unless it is the ``last`` of the job, the newest one
+        before it stays, too: the job starts again from there if it loses processes before the scheduler knows of the
+        new one. If that fails, log a warning and continue.
+        """
+        try:
+            steps = [int(match[1]) for name in fs.ls(self._directory) if (match := re.fullmatch(r"step-(\d+)", name))]
+            older = [other for other in steps if other < step and other not in pending]
+            complete = [other for other in older if self._is_complete(other)]
+            stays = set(complete if self._all else self._kept([*complete, step]))
+            stays.update(() if last else sorted(complete)[-1:])
+            for other in set(older) - stays:
+                self._delete(other)
+            url = step_url(self._directory, step)
+            for name in set(fs.ls(url)).difference(files, [MANIFEST]):
+                fs.remove_tree(fs.join(url, name))
+        except (OSError, SingaError) as error:
+            logger.warning("old checkpoints could not be deleted: %s", error)
+
+    def _is_complete(self, step: int) -> bool:
+        if step not in self._values:
+            if not fs.exists(fs.join(step_url(self._directory, step), MANIFEST)):
+                return False
+            self._values[step] = self._value(step)
+        return True
+
+    def _value(self, step: int) -> tuple[float, int] | None:
+        """Return the metric that decides of a checkpoint, and the step of its test; None if it has none."""
+        metric = None
+        if self._conf.best:
+            with suppress(CheckpointError):
+                manifest = Checkpoint(step_url(self._directory, step)).manifest
+                metric = manifest.get("metrics", {}).get(self._conf.metric)
+        return None if metric is None else (float(metric["value"]), int(metric["step"]))
+
+    def _kept(self, steps: Collection[int]) -> set[int]:
+        """Return the complete steps to keep: the newest and the best; among equals the oldest.
+
+        Of several checkpoints with the value of the same test, only the first counts as best.
+        """
+        measured: dict[int, tuple[float, int]] = {}
+        for step in sorted(steps):
+            if step not in self._values:
+                self._values[step] = self._value(step)
+            if (metric := self._values[step]) is not None:
+                measured.setdefault(metric[1], (-self._sign * metric[0], step))
+        best = [step for _, step in sorted(measured.values())[: self._conf.best]]
+        return {*sorted(steps)[-self._conf.last :], *best}
+
+    def _delete(self, step: int) -> None:
+        """Delete a checkpoint, the manifest first, so that it is incomplete from then on."""
+        url = step_url(self._directory, step)
+        fs.remove_tree(fs.join(url, MANIFEST))
+        fs.remove_tree(url)
+        self._values.pop(step, None)

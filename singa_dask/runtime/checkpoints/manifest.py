@@ -27,7 +27,15 @@ KEPT_FOR_S = 30 * 86400.0
 _KEPT_AT, _WHY_KEPT = "kept_at", "why_kept"
 
 
-def write_file(url: str, file: str, chunks: Sequence[bytes | memoryview], keep: bool = False) -> dict[str, Any]:
+def name_of_life(file: str, life: int) -> str:
+    """Return the name of a file in a life of the job, e.g. ``part-0-of-2.life-3.safetensors``; life 0 is not named."""
+    stem, _, suffix = file.rpartition(".")
+    return f"{stem}.life-{life}.{suffix}" if life else file
+
+
+def write_file(
+    url: str, file: str, chunks: Sequence[bytes | memoryview], keep: bool = False, life: int = 0
+) -> dict[str, Any]:
     """Write a file of a checkpoint, without a copy of it in memory; with ``keep`` to a local directory if that fails.
 
     Parameters
@@ -38,6 +46,8 @@ def write_file(url: str, file: str, chunks: Sequence[bytes | memoryview], keep: 
     chunks : sequence of bytes or memoryview
         Its content.
     keep : bool
+    life : int
+        Of the job.
 
     Returns
     -------
@@ -45,7 +55,7 @@ def write_file(url: str, file: str, chunks: Sequence[bytes | memoryview], keep: 
         Its ``file`` name, length in ``bytes`` and ``sha256``; if it is kept, ``kept_at``, host and directory, and
         ``why_kept``, the error.
     """
-    digest = hashlib.sha256()
+    file, digest = name_of_life(file, life), hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)
     facts = {"file": file, "bytes": sum(map(len, chunks)), "sha256": digest.hexdigest()}

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from singa_dask.data import fs
-from singa_dask.data.codecs import blobproto
+from singa_dask.data.codecs.blobproto import StoredParam, plain_param_name, read_blobprotos
 from singa_dask.errors import CheckpointError
 
 WORKER_FILE = re.compile(r"step(\d+)-worker(\d+)(?:\.bin)?")
@@ -93,12 +93,12 @@ def read(url: str) -> dict[str, Stored]:
     files = [url]
     if place := parse(url):
         files = steps(place[0]).get(place[1], files)
-    names: dict[str, list[blobproto.StoredParam]] = {}
-    own: dict[str, blobproto.StoredParam] = {}
+    names: dict[str, list[StoredParam]] = {}
+    own: dict[str, StoredParam] = {}
     for file in files:
         content = fs.read_bytes(file)
-        for name, param in blobproto.read_blobprotos(content, file).items() if content else ():
-            plain = blobproto.plain_param_name(name)
+        for name, param in read_blobprotos(content, file).items() if content else ():
+            plain = plain_param_name(name)
             names.setdefault(plain, []).append(param)
             if file.rpartition("/")[2] == url.rpartition("/")[2]:
                 own[plain] = param

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from singa_dask.data.fs.checksum import checksum_of
+from singa_dask.runtime.checkpoints.manifest import name_of_life
 
 Keep = Callable[[int, str, bytes], list[str]]
 """(step, file, content) -> the addresses of the processes that keep the part from now on."""
@@ -99,7 +100,9 @@ def _index_of(file: str) -> str:
     return file.rpartition("/")[2].partition(".")[0]
 
 
-def keep_in_memory(keep: Keep, step: int, file: str, chunks: Sequence[bytes | memoryview]) -> dict[str, Any]:
+def keep_in_memory(
+    keep: Keep, step: int, file: str, chunks: Sequence[bytes | memoryview], life: int = 0
+) -> dict[str, Any]:
     """Keep a file of a snapshot in memory.
 
     Returns
@@ -108,6 +111,6 @@ def keep_in_memory(keep: Keep, step: int, file: str, chunks: Sequence[bytes | me
         Its ``file`` name, which has the step, length in ``bytes`` and ``crc32c``; ``holders``, the addresses of the
         processes that keep it; and ``seconds``, the time that this took.
     """
-    started, content, file = time.perf_counter(), b"".join(chunks), f"step-{step}/{file}"
+    started, content, file = time.perf_counter(), b"".join(chunks), f"step-{step}/{name_of_life(file, life)}"
     facts = {"file": file, "bytes": len(content), "crc32c": checksum_of(content)}
     return {**facts, "holders": keep(step, file, content), "seconds": time.perf_counter() - started}

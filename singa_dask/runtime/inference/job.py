@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -138,7 +137,7 @@ def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> 
         changes |= {"features": [], "label": [], "target": [], "weight": "", "missing": "error", "categories": {}}
     if backend and backend != conf.backend and backend in STORES.names():
         # options of the job's format are not those of another
-        known = inspect.signature(STORES.find(backend)).parameters
+        known = STORES.find(backend).option_names()
         changes["user_conf"] = {name: value for name, value in conf.user_conf.items() if name in known}
     channels, *size = conf.shape if len(conf.shape) == 3 else [1, *conf.shape]
     has_images = found is not None and found.holds == "images"

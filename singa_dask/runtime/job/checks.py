@@ -169,7 +169,7 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
         for node in net.unread_layers():
             if node.layer in trained and not _ends(net.name2layer(node.name)):
                 unread.setdefault(node.index, []).append(str(phase.name).lower())
-    found = [
+    unused = [
         Problem(
             ("neuralnet", "layer", index),
             f"no layer of the {' or '.join(phases)} net reads this one, and it is no loss and no output. "
@@ -177,12 +177,12 @@ def net_warnings(nets: Mapping[Phase, NeuralNet]) -> list[Problem]:
         )
         for index, phases in unread.items()
     ]
-    return [*found, *_batch_warnings(nets[Phase.TRAIN])]
+    return [*unused, *_batch_warnings(nets[Phase.TRAIN])]
 
 
 def _batch_warnings(net: NeuralNet) -> Iterable[Problem]:
     """Return the input layers with fewer records than a batch, and each BatchNorm that has one value to normalise."""
-    found = {}  # by layer of the job, as its parts are alike
+    problems = {}  # by layer of the job, as its parts are alike
     for layer, node in zip(net.all_layers, net.nodes, strict=True):
         path = ("neuralnet", "layer", node.index)
         if isinstance(layer, StoreInput) and layer.n_records is not None:
@@ -190,11 +190,11 @@ def _batch_warnings(net: NeuralNet) -> Iterable[Problem]:
             if n < layer.batch_size:
                 message = f"a batch of {layer.batch_size}, and a worker group has {n} records: it reads some of them"
                 message = f"{message} several times a batch. Set {n} at most."
-                found[path] = Problem((*path, "store_conf", "batchsize"), message)
+                problems[path] = Problem((*path, "store_conf", "batchsize"), message)
         elif isinstance(layer, BatchNorm) and layer.has_one_value:
             message = "in training it normalises one value for each channel, so its output is its shift whatever it "
-            found[path] = Problem(path, f"{message}reads. Raise batchsize, or use LayerNorm.")
-    return found.values()
+            problems[path] = Problem(path, f"{message}reads. Raise batchsize, or use LayerNorm.")
+    return problems.values()
 
 
 def _ends(layer: Layer) -> bool:
@@ -211,7 +211,7 @@ def _ends(layer: Layer) -> bool:
 
 def absent_records(job: JobConf) -> dict[int, Problem]:
     """Return a warning for each input layer that reads a local file that does not exist, by index in the job."""
-    found = {}
+    problems = {}
     for index, layer in enumerate(job.neuralnet.layer):
         if not LAYERS.find(layer.type).traits.is_input:
             continue
@@ -219,8 +219,8 @@ def absent_records(job: JobConf) -> dict[int, Problem]:
             path = getattr(layer.blocks[block], key, "")
             if path and "://" not in path and not is_pattern(path) and not os.path.exists(path):
                 message = f"{path}: no such file or directory, so the records were not checked."
-                found[index] = Problem(("neuralnet", "layer", index, block, key), message)
-    return found
+                problems[index] = Problem(("neuralnet", "layer", index, block, key), message)
+    return problems
 
 
 def missing_gpus(job: JobConf) -> list[Problem]:

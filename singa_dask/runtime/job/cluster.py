@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -59,15 +59,6 @@ def _silent_logs() -> Iterator[None]:
             handler.removeFilter(is_critical)
 
 
-@contextmanager
-def _quiet_dask() -> Iterator[None]:
-    """Silence Dask's log messages and version tables; errors are raised anyway."""
-    with _silent_logs(), warnings.catch_warnings():
-        # the warning is repeated after each reconnection
-        warnings.simplefilter("ignore", VersionMismatchWarning)
-        yield
-
-
 def _start_client(address: str, timeout: float, say: Callable[[str], None]) -> Client:
     """Connect to a scheduler; report package versions that differ from those here."""
     with warnings.catch_warnings(record=True) as caught:
@@ -88,15 +79,15 @@ def version_differences(versions: Any) -> str:
     scheduler = versions["scheduler"]["packages"]
     there = [each["packages"] for each in versions["workers"].values() if each]
     there.append({name: scheduler.get(name) for name in scheduler_relevant_packages})
-    found = []
+    differences = []
     for name in sorted(here):
         others = {packages[name] for packages in there if name in packages} - {here[name]}
         if others:
-            found.append(
+            differences.append(
                 f"{name} {', '.join(str(other or 'missing') for other in sorted(others, key=str))} there, "
                 f"{here[name] or 'missing'} here"
             )
-    return "; ".join(found) or "unknown packages"
+    return "; ".join(differences) or "unknown packages"
 
 
 # together with the start of the program less than ten seconds
@@ -162,7 +153,9 @@ def connect(
     ClusterError
         No scheduler answers.
     """
-    with _quiet_dask():
+    with _silent_logs(), warnings.catch_warnings():
+        # a warning of other versions is repeated after each reconnection
+        warnings.simplefilter("ignore", VersionMismatchWarning)
         client = patience.until(lambda: _connected(address, scheduler_file, patience.say))
         try:
             yield client
@@ -175,10 +168,10 @@ def _connected(address: str | None, scheduler_file: str | None, say: Callable[[s
     if scheduler_file:
         where = f"{scheduler_file}: {address}"
     try:
-        found = server_type(address, CONNECT_TIMEOUT_S)
-        if found == "Scheduler":
+        kind = server_type(address, CONNECT_TIMEOUT_S)
+        if kind == "Scheduler":
             return _start_client(address, CONNECT_TIMEOUT_S, say)
-        why = f"a Dask {found.lower()} does"
+        why = f"a Dask {kind.lower()} does"
     except (CommError, OSError, ValueError) as error:
         why = str(error)
     stale = " The file may be of a scheduler that has ended." if scheduler_file else ""
@@ -215,12 +208,12 @@ def threads_by_host(client: Client) -> Counter[str]:
     ClusterError
         There are no workers.
     """
-    found = Counter[str]()
+    threads = Counter[str]()
     for facts in present_workers(client).values():
-        found[facts["host"]] += facts["nthreads"]
-    if not found:
+        threads[facts["host"]] += facts["nthreads"]
+    if not threads:
         raise ClusterError("the cluster has no workers. Start some: dask-worker ADDRESS.")
-    return found
+    return threads
 
 
 @contextmanager
@@ -236,19 +229,28 @@ def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) ->
     """Start a cluster on this machine, of processes or of threads of this one. All processes end with the context."""
     before = set(multiprocessing.active_children())
     try:
-        with _started(n_workers, n_threads, processes) as client:
+        with (
+            _silent_logs(),
+            LocalCluster(
+                n_workers=n_workers,
+                threads_per_worker=n_threads,
+                processes=processes,
+                dashboard_address="127.0.0.1:0",
+                # nobody would know its address, and loading bokeh takes a second
+                scheduler_kwargs={"dashboard": False},
+                memory_limit=None,
+                # errors in workers are reported by this package
+                silence_logs=logging.CRITICAL,
+            ) as cluster,
+            Client(cluster, set_as_default=False) as client,
+        ):
             yield client
     finally:
-        if processes:
-            _end_processes(set(multiprocessing.active_children()) - before)
+        # some are left if the start was interrupted, or a worker did not end in time
+        for process in set(multiprocessing.active_children()) - before if processes else ():
+            process.kill()
+            process.join()
         _release_handlers()
-
-
-def _end_processes(left: Iterable[Any]) -> None:
-    """End the processes that are left if the start was interrupted, or a worker did not end in time."""
-    for process in left:
-        process.kill()
-        process.join()
 
 
 def _release_handlers() -> None:
@@ -259,23 +261,3 @@ def _release_handlers() -> None:
     cached: Any = getattr(distributed_core, "_expects_comm", None)
     if hasattr(cached, "cache_clear"):
         cached.cache_clear()
-
-
-@contextmanager
-def _started(n_workers: int, n_threads: int, processes: bool) -> Iterator[Client]:
-    with (
-        _silent_logs(),
-        LocalCluster(
-            n_workers=n_workers,
-            threads_per_worker=n_threads,
-            processes=processes,
-            dashboard_address="127.0.0.1:0",
-            # nobody would know its address, and loading bokeh takes a second
-            scheduler_kwargs={"dashboard": False},
-            memory_limit=None,
-            # errors in workers are reported by this package
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client

@@ -1,31 +1,41 @@
-"""Driver: waits for room, submits a job to the `Jobs` of a Dask cluster, and follows its events to the end."""
+"""Driver: submits a job to the `Jobs` of a Dask cluster, and follows its events; on the cluster if it is detached."""
 
 from __future__ import annotations
 
+import logging
+import socket
+import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from distributed import Client
+from distributed import Client, Worker, WorkerPlugin
+from distributed.comm.addressing import get_address_host
+from distributed.utils import sync
 
 from singa_dask import modules
 from singa_dask.comm.loading import load_on_scheduler
-from singa_dask.conf import JobConf
+from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.data import fs
-from singa_dask.errors import ClusterError, LeftLineError, UnitError
+from singa_dask.errors import A_BUG, ClusterError, DataError, LeftLineError, SingaError, UnitError
+from singa_dask.observe.observers import Observers, open_observers
+from singa_dask.observe.run_directory import RunDirectory
 from singa_dask.redaction import redact
+from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.epochs import steps_by_task
+from singa_dask.runtime.job.events import Submission
 from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
 from singa_dask.runtime.job.jobs import Jobs
-from singa_dask.runtime.job.names import JOBS, SIGNAL_CODES, Op, this_user, topic_of
-from singa_dask.runtime.job.placing import Placed, place_on_cluster
-from singa_dask.runtime.job.report import Result, summarise
-from singa_dask.runtime.job.standardising import compute_scalings
-from singa_dask.runtime.job.tasks import on_dask
+from singa_dask.runtime.job.names import DRIVERS, JOBS, SIGNAL_CODES, Op, this_user
+from singa_dask.runtime.job.placing import Placed, compute_scalings, on_dask, place_on_cluster
+from singa_dask.runtime.job.record import Result, summarise
+from singa_dask.runtime.job.sites import Plugin, as_client
 from singa_dask.runtime.planning.paths import absolute_paths
 from singa_dask.runtime.planning.placement import plan_processes
+from singa_dask.runtime.units.job_log import in_job
 
 
 class TakenOver(Exception):
@@ -33,8 +43,8 @@ class TakenOver(Exception):
 
 
 @dataclass(frozen=True)
-class Tenure:
-    """The part of a driver on the cluster in a job that may have several of them, one after the other.
+class Lease:
+    """The right of a driver on the cluster to drive a job, which may have several drivers, one after the other.
 
     Attributes
     ----------
@@ -42,121 +52,14 @@ class Tenure:
         Of the driver: 1 for the first.
     has_begun : bool
         Whether one before it has submitted the job.
-    renew : callable
-        Asks the scheduler whether this is still the driver of the job.
     """
 
     number: int
     has_begun: bool
-    renew: Callable[[], bool]
 
 
-ASK_S = 0.5
-BACK_S = 8.0
+LINE_LOOK_S = 0.5
 SHOWN = 3
-
-
-class _InLine:
-    """Waits until it is the turn of a job and there is room for it.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    facts : mapping
-        See `Waiting.turn`.
-    priority : int
-        Jobs of higher priority go first.
-    driver : int
-        Number of the driver if it is on the cluster, see `Tenure`; else 0.
-    publish : callable
-        Takes an event ``queued`` each time that something changes: ``place``, 1 for the first, and a ``message``.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        facts: Mapping[str, Any],
-        priority: int,
-        driver: int,
-        publish: Callable[[dict[str, Any]], None],
-    ) -> None:
-        self._client = client
-        self._asked = {"facts": dict(facts), "priority": priority, "driver": driver}
-        self._job_id = facts["id"]
-        self._publish = publish
-        self._signals: SimpleQueue[str] = SimpleQueue()
-        self._said = ""
-        self._heard_at = 0.0
-
-    def stop(self, signal_name: str) -> None:
-        """Leave the line; an empty name: leave the place to another driver. Safe in a signal handler."""
-        self._signals.put(signal_name)
-
-    def wait(self, start: Callable[[], None]) -> None:
-        """Wait until ``start`` succeeds. It is called when the job is the first; a `ClusterError` says what it lacks.
-
-        Raises
-        ------
-        LeftLineError
-            Somebody has stopped the job.
-        ClusterError
-            The scheduler is gone.
-        TakenOver
-            Another driver waits in place of this one.
-        """
-        why = ""
-        self._heard_at = time.monotonic()
-        while True:
-            answer = self._ask(why)
-            if answer is not None:
-                if answer["taken_over"]:
-                    raise TakenOver
-                if answer["end"]:
-                    self._leave(answer["end"])
-                if not answer["ahead"]:
-                    try:
-                        start()
-                        return
-                    except ClusterError as error:
-                        why = str(error)
-                self._say(answer["ahead"], why)
-            try:
-                name = self._signals.get(timeout=ASK_S)
-            except Empty:
-                continue
-            if not name:
-                raise TakenOver
-            reason = f"{name}: the job has left the line, and was not started."
-            self._leave({"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1)})
-
-    def _ask(self, why: str) -> dict[str, Any] | None:
-        """Ask for the place in line; None if there is no answer now."""
-        try:
-            asked: dict[str, Any] = {**self._asked, "client": self._client.id, "why": why}
-            answer: dict[str, Any] = ask_jobs(self._client, Op.TURN, **asked)
-        except GONE as error:
-            if self._client.status == "closed" or time.monotonic() - self._heard_at > BACK_S:
-                raise ClusterError(f"the scheduler is gone while the job waited in line: {error!r}") from error
-            return None
-        self._heard_at = time.monotonic()
-        return answer
-
-    def _leave(self, failure: Mapping[str, Any]) -> None:
-        try:
-            ask_jobs(self._client, Op.LEAVE, job_id=self._job_id, failure=dict(failure))
-        except GONE:
-            pass  # the scheduler drops those who do not ask any more
-        raise LeftLineError(failure["reason"], failure["exit_code"])
-
-    def _say(self, ahead: Sequence[str], why: str) -> None:
-        if ahead:
-            more = f" and {len(ahead) - SHOWN} more" if len(ahead) > SHOWN else ""
-            message = f"in line, place {len(ahead) + 1}, behind {', '.join(ahead[-SHOWN:])}{more}"
-        else:
-            message = f"first in line: {why}"
-        if message != self._said:
-            self._said = message
-            self._publish({"event": "queued", "place": len(ahead) + 1, "message": message, "time": time.time()})
 
 
 def install_jobs(client: Client) -> None:
@@ -185,7 +88,7 @@ class Driver:
         Who starts it, ``user@host``; by default the user of this process.
     sources : sequence of Source, optional
         The user's own modules; by default they are read from the files that the job names.
-    tenure : Tenure, optional
+    lease : Lease, optional
         Of a driver on the cluster, which another one may replace. If one before it has submitted the job, this one
         follows it only.
     queue : bool
@@ -208,7 +111,7 @@ class Driver:
         init_from: Sequence[str] = (),
         owner: str = "",
         sources: Sequence[modules.Source] | None = None,
-        tenure: Tenure | None = None,
+        lease: Lease | None = None,
         queue: bool = False,
         priority: int = 0,
         datasets: Sequence[Sequence[Any]] = (),
@@ -216,7 +119,7 @@ class Driver:
         self.job = absolute_paths(job)
         self.job_id = job_id
         self._sources = modules.read(job.modules) if sources is None else sources
-        self._tenure = tenure
+        self._lease = lease
         self._client = client
         self._run_url = fs.absolute(run_url)
         self._checkpoint_url = fs.join(self._run_url, "checkpoint")
@@ -225,22 +128,13 @@ class Driver:
         self._init_from = [fs.absolute(url) for url in init_from]
         self._publish = on_event
         self._layout = plan_processes(job.cluster)
-        self._follower = Follower(client, job_id, on_event, renew=tenure.renew if tenure else None)
-        self._has_started = False
+        self._follower = Follower(client, job_id, on_event, driver=lease.number if lease else 0)
         self._stopped_by = ""
+        self._has_started = False
         self._scalings: Mapping[str, Mapping[str, Any]] | None = None
+        self._queue = queue
         self._priority = priority
         self._datasets = datasets
-        self._line: _InLine | None = None
-        if queue:
-            facts: dict[str, Any] = {
-                "id": job_id,
-                "name": job.name,
-                "owner": self._owner,
-                "run_url": redact(self._run_url),
-            }
-            facts |= {"topology": self._layout.describe(), "train_steps": job.train_steps}
-            self._line = _InLine(client, facts, priority, tenure.number if tenure else 0, on_event)
 
     def stop(self, signal_name: str = "SIGINT") -> None:
         """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler.
@@ -249,14 +143,10 @@ class Driver:
         """
         self._stopped_by = signal_name
         self._follower.signal(signal_name)
-        if self._line is not None:
-            self._line.stop(signal_name)
 
     def leave(self) -> None:
         """End `run`, and ask nothing of the job."""
         self._follower.leave()
-        if self._line is not None:
-            self._line.stop("")
 
     def run(self) -> Result:
         """Run the job to its end.
@@ -272,34 +162,68 @@ class Driver:
         TakenOver
             Another driver does the rest.
         """
-        try:
-            if self._tenure is not None and self._tenure.has_begun:
-                self._follower.subscribe()
-                self._publish({**self._started(), "begun": True})
-            else:
-                self._begin_in_turn()
-            over = self._follower.follow_to_its_end()
-        finally:
-            self._follower.unsubscribe()
+        if self._lease is not None and self._lease.has_begun:
+            self._publish({**self._started(), "begun": True})
+        elif self._queue:
+            self._prepare()
+            self._begin_in_line()
+        else:
+            self._begin()
+        over = self._follower.follow_to_its_end()
         if over is None:
             raise TakenOver
         return self._result(over)
 
-    def _begin_in_turn(self) -> None:
-        """Begin the job, if it may wait when it is its turn and there is room."""
-        if self._line is None:
-            self._begin()
-        else:
-            self._prepare()
-            self._line.wait(self._begin)
+    def _begin_in_line(self) -> None:
+        """Begin the job when it is its turn and there is room."""
+        facts = {
+            "id": self.job_id,
+            "name": self.job.name,
+            "owner": self._owner,
+            "run_url": redact(self._run_url),
+            "topology": self._layout.describe(),
+            "train_steps": self.job.train_steps,
+        }
+        asked = {"facts": facts, "priority": self._priority, "driver": self._lease.number if self._lease else 0}
+        why = said = ""
+        while True:
+            answer = self._follower.ask(Op.TURN, wait=self._wait_for_signal, **asked, client=self._client.id, why=why)
+            if answer["taken_over"]:
+                raise TakenOver
+            if answer["end"]:
+                self._leave_line(answer["end"])
+            ahead = answer["ahead"]
+            if not ahead:
+                try:
+                    self._begin()
+                    return
+                except ClusterError as error:
+                    why = str(error)
+            message = _describe_line(ahead) if ahead else f"first in line: {why}"
+            if message != said:
+                said = message
+                self._publish({"event": "queued", "place": len(ahead) + 1, "message": message, "time": time.time()})
+            self._wait_for_signal()
+
+    def _wait_for_signal(self) -> None:
+        """Leave the line if somebody asks for that within a moment."""
+        name = self._follower.next_request(LINE_LOOK_S)
+        if name is None:
+            return
+        if not name:
+            raise TakenOver
+        reason = f"{name}: the job has left the line, and was not started."
+        self._leave_line({"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1)})
+
+    def _leave_line(self, failure: Mapping[str, Any]) -> None:
+        with suppress(*GONE):  # the scheduler drops those who do not ask any more
+            ask_jobs(self._client, Op.LEAVE, job_id=self.job_id, failure=dict(failure))
+        raise LeftLineError(failure["reason"], failure["exit_code"])
 
     def _begin(self) -> None:
         """Choose Dask workers, and submit the job."""
-        key = f"{topic_of(self.job_id)}-survey"
-        placed = place_on_cluster(
-            self._client, self.job, self._layout, self._sources, self._resume, key, self._datasets
-        )
-        if self._line is None:
+        placed = place_on_cluster(self._client, self.job, self._layout, self._sources, self._resume, self._datasets)
+        if not self._queue:
             self._prepare()
         run = on_dask(self._client, self._datasets, list(placed.workers), self._check_stopped)
         self.job = steps_by_task(self.job, self._sources, self._resume, run)
@@ -315,7 +239,7 @@ class Driver:
     def _prepare(self) -> None:
         """Make sure that the scheduler has `Jobs`, and no job of this id."""
         install_jobs(self._client)
-        if self._follower.ask(Op.FIND, job_id=self.job_id):  # a client has one subscription for both
+        if self._follower.ask(Op.FIND, job_id=self.job_id):
             raise ClusterError(f"a job with the id {self.job_id} runs on this cluster. Give another --run-dir.")
 
     def _result(self, over: dict[str, Any]) -> Result:
@@ -335,16 +259,11 @@ class Driver:
         facts = {"topology": self._layout.describe(), "train_steps": self.job.train_steps}
         return {"event": "started", "job": self.job_id, "time": time.time(), **facts}
 
-    def _check_tenure(self) -> None:
-        """Raise `TakenOver` if the run directory is another driver's by now."""
-        tenure = self._tenure
-        if tenure is not None and not self._follower.ask(Op.RENEW, job_id=self.job_id, number=tenure.number):
-            raise TakenOver
-
     def _submit(self, placed: Placed) -> None:
-        self._follower.subscribe()
         if not self._has_started:  # before any unit writes to the run directory
-            self._check_tenure()
+            lease = self._lease
+            if lease is not None and not self._follower.ask(Op.RENEW, job_id=self.job_id, number=lease.number):
+                raise TakenOver  # the run directory is another driver's by now
             self._publish(self._started())
             self._has_started = True
         spec = {
@@ -361,7 +280,7 @@ class Driver:
             "name": self.job.name,
             "owner": self._owner,
             "run_url": self._run_url,
-            "driver": self._tenure.number if self._tenure else 0,
+            "driver": self._lease.number if self._lease else 0,
             "priority": self._priority,
             "datasets": list(self._datasets),
             "scalings": self._scalings or {},
@@ -371,3 +290,263 @@ class Driver:
             raise ClusterError(refused["refused"])
         for note in placed.notes:
             self._follower.log("INFO", note)
+
+
+def _describe_line(ahead: Sequence[str]) -> str:
+    more = f" and {len(ahead) - SHOWN} more" if len(ahead) > SHOWN else ""
+    return f"in line, place {len(ahead) + 1}, behind {', '.join(ahead[-SHOWN:])}{more}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRun(Submission):
+    """A run of a job, checked and ready to be submitted.
+
+    Attributes
+    ----------
+    job_text, resolved_text : str
+        For the run directory.
+    goes_on, replaces : bool
+        See `RunDirectory`.
+    steps : sequence of (int, int)
+        First step of each worker group of a run that goes on.
+    command : mapping
+        Line for ``commands.jsonl``.
+    queue : bool
+        Wait in line if there is no room.
+    """
+
+    job_text: str
+    resolved_text: str
+    goes_on: bool
+    replaces: bool
+    steps: Sequence[tuple[int, int]]
+    command: Mapping[str, Any]
+    queue: bool = False
+
+    @classmethod
+    def of(cls, job: JobConf, steps: Mapping[int, int], **fields: Any) -> JobRun:
+        """Make one from a job on the client: reads the user's own modules."""
+        sources = [list(source) for source in modules.read(job.modules)]
+        return cls(job=absolute_paths(job).model_dump_json(), sources=sources, steps=list(steps.items()), **fields)
+
+    @property
+    def cluster(self) -> ClusterConf:
+        """The ``cluster`` block of the job."""
+        return JobConf.model_validate_json(self.job).cluster
+
+    def message(self) -> dict[str, Any]:
+        """Return the values, for ``JobRun(**message)`` elsewhere."""
+        return asdict(self)
+
+    def directory(self, again: bool = False) -> RunDirectory:
+        """Return the run directory; ``again``: another driver may have begun it.
+
+        Raises
+        ------
+        ConfigError
+            Another run is there.
+        """
+        return RunDirectory(
+            self.run_url,
+            self.job_text,
+            self.resolved_text,
+            self.goes_on,
+            replaces=self.replaces,
+            steps=dict(self.steps),
+            command=self.command,
+            again=again,
+        )
+
+    def observers(self) -> Observers:
+        """Return what passes events on to other programs.
+
+        Raises
+        ------
+        ConfigError
+            A package is missing.
+        """
+        job = JobConf.model_validate_json(self.job)
+        return open_observers(self.run_url, job.tensorboard, job.mlflow)
+
+    def carry_out(
+        self,
+        client: Client,
+        directory: RunDirectory,
+        observers: Observers,
+        on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+        on_driver: Callable[[Driver], None] = lambda driver: None,
+        lease: Lease | None = None,
+        judge: Callable[[Result], Result] = lambda result: result,
+    ) -> tuple[Result, dict[str, Any]]:
+        """Run the job to its end, and write the run directory; return the result, and what ``summary.json`` has.
+
+        Parameters
+        ----------
+        client : distributed.Client
+        directory, observers : RunDirectory, Observers
+            See `directory` and `observers`.
+        on_event : callable
+            Takes each event too, after it was recorded.
+        on_driver : callable
+            Gets the driver before it runs.
+        lease : Lease, optional
+            Of a driver on the cluster.
+        judge : callable
+            Takes the result, and returns the one that is written.
+        """
+
+        def record(event: dict[str, Any]) -> None:
+            directory.on_event(event)
+            observers.on_event(event)
+            on_event(event)
+
+        driver = Driver(
+            JobConf.model_validate_json(self.job),
+            client,
+            run_url=self.run_url,
+            on_event=record,
+            job_id=self.job_id,
+            resume=self.resume,
+            init_from=tuple(self.init_from),
+            owner=self.owner,
+            sources=[modules.Source(*source) for source in self.sources],
+            lease=lease,
+            queue=self.queue,
+            priority=self.priority,
+            datasets=self.datasets,
+        )
+        on_driver(driver)
+        with observers, directory:  # observers end after the directory, and read it
+            result = judge(driver.run())
+            summary = directory.finish(result.summary())
+            for line in summary.get("learning", {}).get("sentences", ()):
+                on_event({"event": "notice", "unit": "driver", "level": "INFO", "message": line})
+            return result, summary
+
+
+JOBS_ASK_S = 10.0
+DRIVER_LEAVE_TIMEOUT_S = 3.0
+
+logger = logging.getLogger(__name__)
+
+
+class _DriverHost(WorkerPlugin):
+    """Runs drivers of detached jobs on a Dask worker. One instance serves all jobs."""
+
+    name = DRIVERS
+
+    def setup(self, worker: Worker) -> None:
+        """Take calls of `Jobs`."""
+        self.worker = worker
+        self._drivers: dict[threading.Thread, Driver | None] = {}
+        self._is_leaving = False
+        handlers: dict[str, Callable[..., Any]] = {Op.DRIVE: self._drive}
+        worker.handlers.update(handlers)
+
+    async def teardown(self, worker: Worker) -> None:
+        """Leave the jobs: the scheduler starts their drivers on other Dask workers."""
+        worker.handlers.pop(Op.DRIVE, None)
+        self._is_leaving = True
+        for driver in list(self._drivers.values()):
+            if driver is not None:
+                driver.leave()
+        for thread in list(self._drivers):
+            await worker.loop.run_in_executor(None, thread.join, DRIVER_LEAVE_TIMEOUT_S)
+
+    def _drive(self, run: Mapping[str, Any], number: int, has_begun: bool) -> dict[str, Any]:
+        """Start a driver; ``run`` are the fields of a `JobRun`."""
+        job_run = JobRun(**run)
+        lease = Lease(number, has_begun)
+        thread = threading.Thread(target=self._run, args=(job_run, lease), name=f"driver-{job_run.job_id}")
+        thread.daemon = True
+        self._drivers[thread] = None
+        thread.start()
+        return {}
+
+    def _run(self, run: JobRun, lease: Lease) -> None:
+        """Drive a job to its end, and tell how that went."""
+        failure: dict[str, Any] = {}
+        try:
+            with in_job(run.job_id):
+                self._carry_out(run, lease)
+        except TakenOver:
+            return
+        except SingaError as error:
+            failure = {"reason": str(error), "exit_code": error.exit_code, "error": ""}
+            failure["elsewhere"] = isinstance(error, DataError) and lease.has_begun
+        except Exception as error:
+            logger.exception("the driver of %s", run.job_id)
+            failure = {"reason": f"the driver of the job: {error!r}", "exit_code": 1}
+            failure["error"] = redact(traceback.format_exc()) + A_BUG
+        finally:
+            self._drivers.pop(threading.current_thread(), None)
+        with suppress(Exception):  # the scheduler is gone, or this Dask worker is closing
+            facts = {"job_id": run.job_id, "number": lease.number, "failure": failure}
+            sync(self.worker.loop, getattr(self.worker.scheduler, Op.DRIVEN), **facts, callback_timeout=JOBS_ASK_S)
+
+    def _carry_out(self, run: JobRun, lease: Lease) -> None:
+        directory = run.directory(again=lease.number > 1)
+        try:
+            directory.check_writable()
+        except DataError as error:
+            where = f"{socket.gethostname()} ({self.worker.address})"
+            message = f"{where}: the driver of the job runs there, and cannot write the run directory: {error}"
+            raise DataError(message) from error
+        options = {"security": as_client(self.worker.security, "worker"), "set_as_default": False}
+        with Client(self.worker.scheduler.address, name=f"driver-{run.job_id}", **options) as client:
+            run.carry_out(client, directory, run.observers(), on_driver=self._on_driver, lease=lease)
+
+    def _on_driver(self, driver: Driver) -> None:
+        self._drivers[threading.current_thread()] = driver
+        if self._is_leaving:
+            raise TakenOver
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+DETACH_LOOK_S = 0.2
+
+
+def detach(client: Client, run: JobRun) -> dict[str, Any]:
+    """Start the driver of a run on the cluster; return how it goes when the job has started, or was refused.
+
+    Returns
+    -------
+    dict
+        See `Drivers.detached`.
+
+    Raises
+    ------
+    ClusterError
+        A job of this id runs already, or the scheduler is gone.
+    """
+    install_jobs(client)
+    plugin = Plugin.of(_DriverHost())
+    nobody = threading.Event()
+    try:
+        refused = ask_jobs(client, Op.DETACH, run=run.message(), plugin=list(plugin), client=client.id)
+        if refused:
+            raise ClusterError(refused["refused"])
+        while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":
+            nobody.wait(DETACH_LOOK_S)
+    except (KeyboardInterrupt, SystemExit):  # nobody knows the id yet
+        with suppress(*GONE):
+            for _ in range(2):
+                ask_jobs(client, Op.SIGNAL, job_id=run.job_id, name="SIGINT")
+        raise
+    except GONE as error:
+        raise ClusterError(f"the scheduler is gone, or does not answer: {error!r}. The job may run.") from error
+    if progress["state"] == "unknown":
+        raise ClusterError("the scheduler does not know the job any more. It may have been restarted.")
+    return dict(progress)
+
+
+def remote_hosts(client: Client, run_url: str) -> list[str]:
+    """Return the hosts of Dask workers that may not see a run directory on a local disk of this host."""
+    workers = present_workers(client).values()
+    comm: Any = client.scheduler_comm
+    if fs.local_path(run_url) is None or comm is None:
+        return []
+    here = {get_address_host(comm.comm.local_address), "127.0.0.1"}
+    return sorted({each["host"] for each in workers} - here)

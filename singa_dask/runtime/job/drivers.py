@@ -1,4 +1,4 @@
-"""Drivers: where the drivers of detached jobs run, on the scheduler."""
+"""The drivers of jobs, on the scheduler: the line of those that wait for room, and where those of detached jobs run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,156 @@ from distributed.comm.addressing import get_address_host
 
 from singa_dask.data.fs.host_files import Catalog
 from singa_dask.errors import ClusterError
-from singa_dask.runtime.job.job_record import History, JobRecord
 from singa_dask.runtime.job.names import SIGNAL_CODES, Op
+from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, Plugin, Sites
-from singa_dask.runtime.job.waiting import Waiting
+
+CLIENT_BACK_S = 10.0
+"""How long a client that has lost its connection keeps its place."""
+WAITER_SILENT_S = 90.0
+"""How long a driver may ask nothing; it may be looking for the hosts that store the records of its job."""
+
+
+@dataclass
+class _Waiter:
+    """A job in line.
+
+    Attributes
+    ----------
+    rank : tuple of (int, int)
+        Jobs of lower rank go first.
+    facts : dict
+        As `JobRecord.facts` has them.
+    client : str
+        Id of the client that waits, or of that of the job's driver on the cluster.
+    is_detached : bool
+    asked_at : float
+        When it last asked.
+    end : dict
+        Why it is to leave: ``reason`` and ``exit_code``. Empty: it is not.
+    """
+
+    rank: tuple[int, int]
+    facts: dict[str, Any]
+    client: str
+    is_detached: bool
+    asked_at: float = 0.0
+    end: dict[str, Any] = field(default_factory=dict)
+
+
+class Waiting:
+    """Keeps the line of jobs that wait for room. Each one's driver asks again and again whether it is its turn.
+
+    Jobs of higher priority go first, and of the same priority first come, first served. Only the first one may start: a
+    smaller job does not pass a larger one, which might wait for ever.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    history : History
+    """
+
+    def __init__(self, scheduler: Scheduler, history: History) -> None:
+        self._scheduler = scheduler
+        self._history = history
+        self._waiters: dict[str, _Waiter] = {}
+        self._n_joined = 0
+
+    def turn(
+        self, facts: Mapping[str, Any], priority: int, client: str, is_detached: bool, why: str = ""
+    ) -> dict[str, Any]:
+        """Put a job in line if it is not there; return where it is.
+
+        Parameters
+        ----------
+        facts : mapping
+            ``id``, ``name``, ``owner``, ``run_url``, ``topology`` and ``train_steps``.
+        priority : int
+        client : str
+            Id of the client that asks.
+        is_detached : bool
+        why : str
+            Why it could not start although it was its turn.
+
+        Returns
+        -------
+        dict
+            ``ahead``, the jobs that start before it, and ``end``, empty or why it is to leave.
+        """
+        job_id = facts["id"]
+        waiter = self._waiters.get(job_id)
+        if waiter is None:
+            whole = {**_FACTS, **facts, "began": time.time(), "detached": is_detached, "priority": priority}
+            waiter = self._waiters[job_id] = _Waiter((-priority, self._n_joined), whole, client, is_detached)
+            self._n_joined += 1
+        waiter.client, waiter.asked_at, waiter.facts["reason"] = client, time.monotonic(), why
+        return {"ahead": self.ahead_of(job_id), "end": waiter.end}
+
+    def leave(self, job_id: str, failure: Mapping[str, Any] | None = None) -> None:
+        """Take a job out of the line; ``failure`` says why if it does not start."""
+        waiter = self._waiters.pop(job_id, None)
+        if waiter is not None and failure:
+            state = "stopped" if waiter.end else "failed"
+            how = {"state": state, "reason": failure["reason"], "exit_code": failure["exit_code"]}
+            self._history.add_facts({**waiter.facts, **how, "ended": time.time()})
+
+    def has(self, job_id: str) -> bool:
+        """Return whether a job is in line."""
+        return job_id in self._waiters
+
+    def is_stopped(self, job_id: str) -> bool:
+        """Return whether a job in line is to leave it."""
+        waiter = self._waiters.get(job_id)
+        return waiter is not None and bool(waiter.end)
+
+    def ahead_of(self, job_id: str, priority: int = 0) -> list[str]:
+        """Return the jobs that start before a job, in order; one that is not in line comes last of its ``priority``."""
+        waiter = self._waiters.get(job_id)
+        rank = waiter.rank if waiter else (-priority, self._n_joined)
+        return [other for other in self._in_order() if self._waiters[other].rank < rank]
+
+    def _in_order(self) -> list[str]:
+        return sorted(self._waiters, key=lambda job_id: self._waiters[job_id].rank)
+
+    def stop(self, job_id: str, name: str, by: str = "") -> bool:
+        """Have a job leave the line; return whether it is there."""
+        waiter = self._waiters.get(job_id)
+        if waiter is None:
+            return False
+        who = f" by {by}" if by else ""
+        waiter.end = {"reason": f"stopped{who} while it waited in line", "exit_code": SIGNAL_CODES.get(name, 1)}
+        return True
+
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of the jobs in line, by id, in order; ``place`` is 1 for the first."""
+        return {job_id: {**self._waiters[job_id].facts, "place": i + 1} for i, job_id in enumerate(self._in_order())}
+
+    def tick(self, is_driven: Callable[[str], bool]) -> bool:
+        """Drop jobs whose drivers are gone; return whether any is left."""
+        now = time.monotonic()
+        for job_id, waiter in list(self._waiters.items()):
+            silent_s = now - waiter.asked_at
+            if waiter.is_detached:
+                is_gone = not is_driven(job_id)
+            else:
+                is_gone = silent_s > (WAITER_SILENT_S if waiter.client in self._scheduler.clients else CLIENT_BACK_S)
+            if is_gone:
+                self.leave(job_id, waiter.end or {"reason": "the client that waited is gone", "exit_code": 1})
+        return bool(self._waiters)
+
+
+_FACTS: dict[str, Any] = {
+    "state": "queued",
+    "step": -1,
+    "steps": {},
+    "metrics": {},
+    "samples_per_s": 0.0,
+    "ended": None,
+    "exit_code": 0,
+    "restarts": 0,
+    "n_events": 0,
+}
+
 
 NO_WORKER_S = 60.0
 """How long a job that has not begun waits for a Dask worker for its driver."""
@@ -71,11 +217,6 @@ class Drivers:
     waiting : Waiting
     tell : callable
         (job id, event) passes an event on to those who follow the job.
-
-    Attributes
-    ----------
-    handlers : dict of str to callable
-        By operation, for the scheduler.
     """
 
     def __init__(
@@ -94,11 +235,6 @@ class Drivers:
         self._waiting = waiting
         self._tell = tell
         self._driven: dict[str, _Driven] = {}
-        self.handlers: dict[str, Callable[..., Any]] = {
-            Op.DETACHED: self.detached,
-            Op.RENEW: self.renew,
-            Op.DRIVEN: self.driven,
-        }
 
     # -- what clients and drivers ask --------------------------------------------------------------------------------
 

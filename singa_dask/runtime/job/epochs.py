@@ -18,7 +18,7 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.planning.nets import build_nets
 
 if TYPE_CHECKING:
-    from singa_dask.runtime.job.tasks import Runner
+    from singa_dask.runtime.job.placing import Runner
 
 INSTEAD = "Say train_steps, the number of batches, in place of epochs."
 
@@ -43,8 +43,8 @@ def with_steps(job: JobConf, net: NeuralNet, resume: str | None = None) -> JobCo
     if not counted:
         raise ConfigError(Problem(("epochs",), f"no layer of the training net reads records of a store. {INSTEAD}"))
     if len(set(counted.values())) > 1:
-        shown = ", ".join(f"{name} in {float(steps):g}" for name, steps in counted.items())
-        message = f"layers read their records once in different numbers of batches: {shown}. {INSTEAD}"
+        numbers = ", ".join(f"{name} in {float(steps):g}" for name, steps in counted.items())
+        message = f"layers read their records once in different numbers of batches: {numbers}. {INSTEAD}"
         raise ConfigError(Problem(("epochs",), message))
     name, per_epoch = next(iter(counted.items()))
     # 0.1 is a tenth, and not the binary number nearest to it

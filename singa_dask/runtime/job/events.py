@@ -1,12 +1,13 @@
-"""What happens to a job, and what is done about it: the events and actions of a `JobState`."""
+"""What happens to a job, and what is done about it: its spec, and the events and actions of a `JobState`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from singa_dask.comm import Address
+from singa_dask.data.fs.host_files import Catalog
 
 
 class WorkerFacts(NamedTuple):
@@ -35,8 +36,7 @@ class WorkerFacts(NamedTuple):
 # -- events --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Hosted:
+class Hosted(NamedTuple):
     """A process is ready for its units, or cannot host them.
 
     Attributes
@@ -62,16 +62,14 @@ class Hosted:
     lasting: bool = False
 
 
-@dataclass(frozen=True)
-class Said:
+class Said(NamedTuple):
     """A unit or a host has said something: a dict with the key ``event``."""
 
     life: int
     what: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Reported:
+class Reported(NamedTuple):
     """A unit has ended."""
 
     life: int
@@ -79,40 +77,35 @@ class Reported:
     report: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Gone:
+class Gone(NamedTuple):
     """A Dask worker is gone, or has not been heard of for too long."""
 
     worker: str
     reason: str
 
 
-@dataclass(frozen=True)
-class Leaving:
+class Leaving(NamedTuple):
     """A Dask worker is about to close, and waits for a moment until its units are elsewhere."""
 
     worker: str
 
 
-@dataclass(frozen=True)
-class Arrived:
+class Arrived(NamedTuple):
     """A Dask worker has joined the cluster."""
 
     worker: str
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """No unit of a life is left on a Dask worker, or of one ``process``; ``reports`` are those of its units."""
 
     life: int
     worker: str
-    reports: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    reports: Mapping[str, Mapping[str, Any]] = {}
     process: int | None = None
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """A process is cut off from those that are to be replaced, or cannot be.
 
     Attributes
@@ -125,12 +118,11 @@ class Cut:
 
     life: int
     process: int
-    applied: Mapping[int, int] = field(default_factory=dict)
+    applied: Mapping[int, int] = {}
     error: str = ""
 
 
-@dataclass(frozen=True)
-class Joined:
+class Joined(NamedTuple):
     """A process knows where those are that replace others; or ``error`` says why not."""
 
     life: int
@@ -138,8 +130,7 @@ class Joined:
     error: str = ""
 
 
-@dataclass(frozen=True)
-class Signal:
+class Signal(NamedTuple):
     """Somebody asks the job to stop with a checkpoint.
 
     ``SIGKILL`` ends it at once, and so does the second signal of its client.
@@ -155,26 +146,22 @@ class Signal:
     by: str = ""
 
 
-@dataclass(frozen=True)
-class CheckpointAsked:
+class CheckpointAsked(NamedTuple):
     """Somebody asks for a checkpoint as soon as possible."""
 
 
-@dataclass(frozen=True)
-class ClientGone:
+class ClientGone(NamedTuple):
     """The client that started the job is gone."""
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(NamedTuple):
     """Time has passed."""
 
 
 # -- actions -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(NamedTuple):
     """Start a `UnitHost` for a process on a Dask worker.
 
     Attributes
@@ -189,8 +176,7 @@ class Host:
     placement: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class RunUnits:
+class RunUnits(NamedTuple):
     """Start the units of a process; ``n_tasks`` tasks share them."""
 
     life: int
@@ -201,29 +187,14 @@ class RunUnits:
     endpoints: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class StopUnits:
-    """Ask the units of a job on a Dask worker to stop with a checkpoint."""
+class Request(NamedTuple):
+    """Ask the units of a job on a Dask worker to stop with a checkpoint, or the first worker for something now."""
 
     worker: str
+    what: Literal["stop", "snapshot", "checkpoint"]
 
 
-@dataclass(frozen=True)
-class RequestSnapshot:
-    """Ask the first worker, which is on this Dask worker, for a snapshot now."""
-
-    worker: str
-
-
-@dataclass(frozen=True)
-class RequestCheckpoint:
-    """Ask the first worker, which is on this Dask worker, for a checkpoint now."""
-
-    worker: str
-
-
-@dataclass(frozen=True)
-class EndLife:
+class EndLife(NamedTuple):
     """End what is left of a life on a Dask worker, or of one ``process``; ``forget`` its snapshots too."""
 
     life: int
@@ -233,8 +204,7 @@ class EndLife:
     process: int | None = None
 
 
-@dataclass(frozen=True)
-class CutOff:
+class CutOff(NamedTuple):
     """Have a process send nothing to some others any more, and take nothing from them.
 
     Attributes
@@ -252,8 +222,7 @@ class CutOff:
     groups: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Join:
+class Join(NamedTuple):
     """Tell a process where those are that replace others.
 
     Attributes
@@ -274,15 +243,13 @@ class Join:
     buddy: str = ""
 
 
-@dataclass(frozen=True)
-class Tell:
+class Tell(NamedTuple):
     """Tell the client something."""
 
     what: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Over:
+class Over(NamedTuple):
     """The job is over.
 
     Attributes
@@ -293,5 +260,79 @@ class Over:
         Dask workers with units that do not end.
     """
 
-    what: Mapping[str, Any] = field(default_factory=dict)
+    what: Mapping[str, Any] = {}
     stuck: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A job as plain values, as it goes from a client to the cluster.
+
+    Attributes
+    ----------
+    job_id : str
+    job : str
+        The job as JSON, with absolute paths.
+    sources : sequence
+        The user's own modules, fields of `modules.Source`.
+    run_url : str
+        Run directory.
+    owner : str
+        Who started it: ``user@host``.
+    resume : str or None
+        URL of the checkpoint to continue from.
+    init_from : sequence of str
+        URLs of checkpoints to take initial values from.
+    priority : int
+        It does not start before jobs in line of the same priority, or a higher one.
+    datasets : sequence
+        Catalogs of the part files that it reads, as plain values.
+    """
+
+    job_id: str
+    job: str
+    sources: Sequence[Sequence[Any]] = ()
+    run_url: str = ""
+    owner: str = ""
+    resume: str | None = None
+    init_from: Sequence[str] = ()
+    priority: int = 0
+    datasets: Sequence[Sequence[Any]] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSpec(Submission):
+    """A job as `Jobs` gets it, with a Dask worker for each process.
+
+    Attributes
+    ----------
+    cluster : str
+        Its ``cluster`` block as JSON.
+    workers : sequence of str
+        Dask worker of each process.
+    deals : mapping of str to sequence of int
+        By input layer: the order in which its blocks are assigned to workers.
+    checkpoint_url : str
+    client : str
+        Id of the client that submits it.
+    name : str
+        As the job file says.
+    driver : int
+        Number of the driver that submits it, if the job is detached; else 0.
+    scalings : mapping of str to mapping
+        By input layer of the training net: mean and deviation of the records, see `Scaling.to_dict`.
+    """
+
+    cluster: str
+    workers: Sequence[str]
+    deals: Mapping[str, Sequence[int]]
+    checkpoint_url: str
+    client: str
+    name: str = ""
+    driver: int = 0
+    scalings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def catalogs(self) -> list[Catalog]:
+        """The part files that the job reads."""
+        return [Catalog.of(each) for each in self.datasets]

@@ -1,10 +1,10 @@
-"""Follower: follows the events of a job on a Dask cluster to the end."""
+"""What a client asks a scheduler: `Follower` follows the events of a job, `RemoteJobs` asks for all jobs."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -12,13 +12,17 @@ from typing import Any
 from distributed import Client
 from distributed.client import ClosedClientError
 
-from singa_dask.errors import ClusterError, LostUnitError
-from singa_dask.runtime.job.names import LEFT_LINE, SIGNAL_CODES, Op, topic_of
+from singa_dask import version
+from singa_dask.comm.loading import load_on_scheduler
+from singa_dask.errors import ClusterError, ConfigError, LostUnitError
+from singa_dask.runtime.job.names import JOBS, SIGNAL_CODES, TAKEN_OVER, Op, this_user
 
 LOOK_S = 1.0
-RENEW_S = 1.0
-LOOK_FOR_JOB = 3
-"""After so many looks without an event the scheduler is asked for the job."""
+WAIT_S = 1.0
+"""How long the scheduler waits for the next event before it answers that there is none."""
+GATHER_S = 0.02
+MANY = 100
+"""After fewer events than this there is a short pause, in which others gather."""
 ASK_TIMEOUT_S = 10.0
 FIRST_TIMEOUT_S = 5.0
 """How long the first question may take after which the user is told that the scheduler does not answer."""
@@ -52,9 +56,8 @@ class Follower:
         Takes each event, a dict, in the thread of `follow`. Metrics are means over the workers of a group.
     after : int
         Number of the event after which to begin: -1 for all that the scheduler has kept.
-    renew : callable, optional
-        Asked each second before more events are taken; `follow` ends where it returns False, as when another process
-        follows the job in place of this one.
+    driver : int
+        Number of the driver that follows, if it is on the cluster; else 0. `follow` ends when another one replaces it.
 
     Attributes
     ----------
@@ -68,49 +71,39 @@ class Follower:
         job_id: str,
         on_event: Callable[[dict[str, Any]], None],
         after: int = -1,
-        renew: Callable[[], bool] | None = None,
+        driver: int = 0,
     ) -> None:
         self.job_id = job_id
         self.n = after
         self._client = client
         self._publish = on_event
-        self._renew = renew
-        self._renewed_at = -RENEW_S
-        self._queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self._driver = driver
+        self._requests: SimpleQueue[str] = SimpleQueue()  # names of signals; an empty one: leave
         self._signals: list[str] = []
         self._lost_since: float | None = None
         self._silent_since: float | None = None
-        self._is_behind = True
         self._has_left = False
         self._nobody = threading.Event()
-        self._is_subscribed = False
         self._over: dict[str, Any] | None = None
         self._began = time.monotonic()
         self._latest: dict[str, dict[str, float]] = {}
         self._last_step = -1
+        self._steps: dict[str, Any] = {}
 
     def signal(self, name: str) -> None:
         """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler."""
-        self._queue.put(("signal", name))
+        self._requests.put(name)
 
     def leave(self) -> None:
         """End `follow`, and ask nothing of the job. Safe in a signal handler."""
-        self._queue.put(("leave", None))
+        self._requests.put("")
 
-    def subscribe(self) -> None:
-        """Have the events of the job sent to this client, which may have one subscription for each job.
-
-        `follow` does so too; it is for those that want no event to be lost before.
-        """
-        self._is_subscribed = True
-        self._client.subscribe_topic(topic_of(self.job_id), lambda event: self._queue.put(("event", event[1])))
-
-    def unsubscribe(self) -> None:
-        """End the subscription, if there is one."""
+    def next_request(self, timeout_s: float) -> str | None:
+        """Return the name of the next signal, an empty one to leave, or None if there is none in time."""
         try:
-            self._client.unsubscribe_topic(topic_of(self.job_id))
-        except (*GONE, ValueError):  # the scheduler is gone, or nothing was subscribed to
-            pass
+            return self._requests.get(timeout=timeout_s)
+        except Empty:
+            return None
 
     def warn(self, message: str) -> None:
         """Show a warning to the user, and add it to the log of the run."""
@@ -120,8 +113,10 @@ class Follower:
         """Publish a line of the driver's log."""
         self._publish({"event": "log", "unit": "driver", "level": level, "time": time.time(), "message": message})
 
-    def ask(self, op: str, **arguments: Any) -> Any:
+    def ask(self, op: str, *, wait: Callable[[], None] | None = None, **arguments: Any) -> Any:
         """Call an operation of `Jobs` that may be called twice, again until the scheduler answers.
+
+        ``wait`` is called between two calls; it may raise an error.
 
         Raises
         ------
@@ -135,7 +130,10 @@ class Follower:
             except GONE:
                 self._note_silence()
                 self._look_for_scheduler()
-                self._nobody.wait(LOOK_S)
+                if wait is None:
+                    self._nobody.wait(LOOK_S)
+                else:
+                    wait()
                 over, self._over = self._over, None
             else:
                 self._note_answer()
@@ -159,95 +157,49 @@ class Follower:
         The last event of a job of which nothing more is heard has no ``reports``; its ``failure`` says why. That is so
         of a job that has left the line, too.
         """
-        if not self._is_subscribed:
-            self.subscribe()
-        try:
-            return self._follow()
-        finally:
-            self.unsubscribe()
-
-    def _follow(self) -> dict[str, Any] | None:
-        deadline = None
-        n_silent = 0
+        pause_s, deadline = 0.0, None
         while self._over is None and not self._has_left:
-            if not self._is_renewed():
-                self._look_for_scheduler()
-                self._nobody.wait(LOOK_S)
-                continue
-            if self._has_left:
-                break
-            has_more = self._is_behind and self._catch_up()
-            try:
-                kind, what = self._queue.get(timeout=0 if has_more or self._over else LOOK_S)
-                n_silent = 0
-            except Empty:
-                if has_more or self._over:
-                    continue
-                n_silent += 1
-                self._look_for_scheduler()
-                self._is_behind |= n_silent % LOOK_FOR_JOB == 0
-                if deadline is not None and time.monotonic() > deadline:
+            name = self.next_request(pause_s)
+            if name is None:
+                n = self.n
+                pause_s = self._take_events()
+                if deadline is not None and time.monotonic() > deadline and n == self.n and self._over is None:
                     return self._give_up("the scheduler does not end the job")
                 continue
-            if kind == "signal":
-                self._on_signal(what)
-                deadline = time.monotonic() + END_TIMEOUT_S if len(self._signals) > 1 else None
-            elif kind == "leave":
-                self._has_left = True
-            else:
-                self._on_event(what)
+            pause_s = 0.0
+            if not name:
+                return None
+            self._on_signal(name)
+            deadline = time.monotonic() + END_TIMEOUT_S if len(self._signals) > 1 else None
         return self._over
 
-    def _is_renewed(self) -> bool:
-        """Return whether events may be taken now; leave the job for good where the answer is no."""
-        if self._renew is None or time.monotonic() - self._renewed_at < RENEW_S:
-            return True
+    def _take_events(self) -> float:
+        """Take the next events; return how long to pause before asking again. A job that is not known has ended."""
+        self._look_for_scheduler()
+        if self._over is not None or self._client.status != "running":
+            return LOOK_S
         try:
-            self._has_left = not self._renew()
-        except GONE:
-            self._note_silence()
-            return False
-        self._note_answer()
-        self._renewed_at = time.monotonic()
-        return True
-
-    def _on_event(self, event: dict[str, Any]) -> None:
-        """Take an event that was sent, if it is the next one."""
-        if event["event"] == LEFT_LINE:
-            self._is_behind = True  # it is not known any more
-        elif "n" not in event:  # it is not kept
-            self._take(event)
-        elif event["n"] == self.n + 1:
-            self._take(event)
-        else:  # one that was taken before, or some are missing
-            self._is_behind |= event["n"] > self.n
-
-    def _catch_up(self) -> bool:
-        """Take some of what was missed; return whether there may be more. A job that is not known has ended."""
-        if self._client.status != "running":
-            return False
-        try:
-            events = self._ask_for_events()
+            events = self._ask_for_events(WAIT_S)
         except GONE:  # the connection is lost, or the scheduler is busy
             self._note_silence()
-            return False
+            return LOOK_S
         self._note_answer()
         if events is None:
             self._over = self._give_up("the scheduler does not know the job any more")
-            return False
-        self._is_behind = bool(events)
-        n_missing = events[-1]["n"] - self.n - len(events) if events and self.n >= 0 else 0
+            return 0.0
+        numbers = [event["n"] for event in events if "n" in event]
+        n_missing = numbers[-1] - self.n - len(numbers) if numbers and self.n >= 0 else 0
         if n_missing:
             self.warn(f"{n_missing} events of the job are missing: the scheduler keeps warnings and the newest others.")
         for event in events:
             self._take(event)
-        return self._is_behind
+        return GATHER_S if 0 < len(numbers) < MANY else 0.0
 
-    def _ask_for_events(self) -> list[dict[str, Any]] | None:
-        """Return some events that were missed, or None if the job is not known; later ones are sent to this client."""
-        given = {"job_id": self.job_id, "after": self.n, "client": self._client.id}
-        found: list[dict[str, Any]] | None = ask_jobs(self._client, Op.EVENTS, self._timeout_s, **given)
-        return found
+    def _ask_for_events(self, wait_s: float = 0.0) -> list[dict[str, Any]] | None:
+        """Return the next events, see `Jobs.events`, or None if the job is not known."""
+        arguments = {"job_id": self.job_id, "after": self.n, "wait_s": wait_s, "driver": self._driver}
+        events: list[dict[str, Any]] | None = ask_jobs(self._client, Op.EVENTS, self._timeout_s, **arguments)
+        return events
 
     @property
     def _timeout_s(self) -> float:
@@ -276,13 +228,17 @@ class Follower:
         kind, self.n = event["event"], event.get("n", self.n)
         if kind == "over":
             self._over = event
+        elif kind == TAKEN_OVER:
+            self._has_left = True
         elif kind == "metrics":
             if event["group"] == 0:
                 self._latest[event["phase"]] = event["metrics"]
             self._last_step = max(self._last_step, event["step"])
             facts = {name: value for name, value in event.items() if name not in ("metrics", "n")}
             self._publish({**facts, **event["metrics"]})
-        elif kind != "unit":
+        elif kind != "unit" and event != self._steps:
+            if kind == "steps":
+                self._steps = event
             self._publish({name: value for name, value in event.items() if name != "n"})
 
     def _on_signal(self, name: str) -> None:
@@ -310,14 +266,12 @@ class Follower:
     def _come_back(self) -> None:
         """Follow the job again after the connection to the scheduler was lost."""
         try:
-            self.subscribe()
             known = self._ask_for_events() is not None
             why = ""
         except Exception as error:  # another scheduler has no such operation
             known, why = False, f": {error}"
         if not known:
             self._over = self._give_up(f"the scheduler was restarted, or has ended the job meanwhile{why}")
-        self._is_behind = True
 
     def _give_up(self, reason: str, exit_code: int = LostUnitError.exit_code) -> dict[str, Any]:
         """Return the end of a job of which nothing more is heard."""
@@ -335,3 +289,129 @@ class Follower:
             "last_step": self._last_step,
             "seconds": time.monotonic() - self._began,
         }
+
+
+MIN_PIECE = 4
+"""A shorter part of an id may be that of a job that nobody means."""
+NAMED = 8
+"""So many jobs are named in an error at most."""
+
+
+class RemoteJobs:
+    """Asks the scheduler for jobs; on one that has never run any, there are none.
+
+    Every question raises `ClusterError` if the scheduler does not answer.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each job, the newest first; see `Views.list`."""
+        try:
+            load_on_scheduler(self.client, version.__name__)
+            if not self.client.get_metadata([JOBS], default=False):
+                return []
+        except GONE as error:
+            raise self._silent(error) from error
+        rows: dict[str, dict[str, Any]] = {}
+        page = self._ask(Op.LIST)
+        while page:
+            rows |= {row["id"]: row for row in page}
+            page = self._ask(Op.LIST, before=page[-1]["id"]) if page[-1]["ended"] is not None else []
+        return list(rows.values())
+
+    def find(self, piece: str) -> dict[str, Any]:
+        """Return the row of the job that a person means, see `match_job`."""
+        return match_job(piece, self.rows())
+
+    def view(self, job_id: str) -> dict[str, Any]:
+        """Return all that the scheduler knows about a job, see `Views.view`."""
+        return dict(self._ask_job(Op.VIEW, job_id))
+
+    def stop(self, job_id: str) -> None:
+        """Stop a job with a checkpoint."""
+        self._ask_job(Op.SIGNAL, job_id, name="SIGTERM", by=this_user())
+
+    def kill(self, job_id: str) -> None:
+        """End a job at once."""
+        self._ask_job(Op.SIGNAL, job_id, name="SIGKILL", by=this_user())
+
+    def checkpoint(self, job_id: str) -> int:
+        """Ask for a checkpoint now; return the step that it will at least be of."""
+        return int(self._ask_job(Op.CHECKPOINT, job_id))
+
+    def stacks(self, job_id: str, unit: str = "") -> dict[str, dict[str, Any]]:
+        """Return what units are doing, see `Views.stacks`."""
+        return dict(self._ask_job(Op.STACKS, job_id, unit=unit))
+
+    def events(self, job_id: str) -> Iterator[dict[str, Any]]:
+        """Yield the events of a job that the scheduler has kept so far; none if it has kept none."""
+        after = -1
+        while events := self._ask(Op.EVENTS, job_id=job_id, after=after):
+            yield from events
+            after = events[-1]["n"]
+
+    def _ask_job(self, op: str, job_id: str, **arguments: Any) -> Any:
+        answer = self._ask(op, job_id=job_id, **arguments)
+        if answer is None:
+            raise ConfigError(f"{job_id}: the job has ended.")
+        return answer
+
+    def _ask(self, op: str, **arguments: Any) -> Any:
+        try:
+            return ask_jobs(self.client, op, **arguments)
+        except GONE as error:
+            raise self._silent(error) from error
+
+    def _silent(self, error: BaseException) -> ClusterError:
+        scheduler: Any = self.client.scheduler
+        where = getattr(scheduler, "address", "the scheduler")
+        return ClusterError(f"{where}: the scheduler does not answer: {str(error) or type(error).__name__}.")
+
+
+def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the row of the job that ``piece`` means.
+
+    It is an id, at least `MIN_PIECE` characters of its beginning or end, or the name of a job. Of several jobs it is
+    the only one that has not ended.
+
+    Parameters
+    ----------
+    piece : str
+    rows : sequence of mapping
+        With ``id``, ``name`` and ``ended``; the newest first.
+
+    Raises
+    ------
+    ConfigError
+        There is no such job, or there are several.
+    """
+    matching = [each for each in rows if piece == each["id"]]
+    matching = matching or [each for each in rows if _fits(piece, each)]
+    running = [each for each in matching if each["ended"] is None]
+    matching = running or matching
+    if len(matching) == 1:
+        return dict(matching[0])
+    if matching:
+        raise ConfigError(
+            f"{piece}: several jobs have that in their id or name: {_names(matching)}. Give more of the id."
+        )
+    expected = f"an id, at least {MIN_PIECE} characters of its beginning or end, or a name"
+    known = f"Known: {_names(rows)}." if rows else "The cluster knows no job."
+    raise ConfigError(f"{piece or repr(piece)}: there is no such job. Expected {expected}. {known}")
+
+
+def _fits(piece: str, row: Mapping[str, str]) -> bool:
+    is_part = row["id"].startswith(piece) or row["id"].endswith(piece)
+    return piece == row["name"] or (is_part and len(piece) >= MIN_PIECE)
+
+
+def _names(rows: Sequence[Mapping[str, Any]]) -> str:
+    newest = [each["id"] for each in rows][:NAMED]
+    n_more = len(rows) - len(newest)
+    return ", ".join(newest) + (f" and {n_more} more" if n_more else "")

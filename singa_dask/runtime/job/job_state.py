@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from singa_dask.comm import Address
-from singa_dask.errors import LostUnitError, UnitError
+from singa_dask.conf import ClusterConf
+from singa_dask.errors import ClusterError, LostUnitError, UnitError
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.life_cycle import FIRST, SILENT_TOGETHER_S, LifeCycle
+from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.names import SIGNAL_CODES
-from singa_dask.runtime.job.placer import Roster, buddies_of
-from singa_dask.runtime.job.replacement import Replacement, processes_to_replace
-from singa_dask.runtime.job.spec import JobSpec
+from singa_dask.runtime.job.placer import Placer, RestartPoints, Restarts, Roster, buddies_of
+from singa_dask.runtime.job.replacement import Life, Replacement, host_actions, processes_to_replace, run_action
+from singa_dask.runtime.planning.placement import pack, plan_processes
 
+SILENT_TOGETHER_S = 1.0
+"""How much later a Dask worker is found silent that has been cut off together with another one: two looks."""
+
+
+FIRST = Address.worker(0, 0)
+START_TIMEOUT_S = 60.0
+END_TIMEOUT_S = 8.0
 HAND_OVER_S = 5.0
 """How long a snapshot may take before units leave a Dask worker that closes, or before a checkpoint is asked for."""
 ABORTED_S = 5.0
@@ -23,19 +31,52 @@ STOP_TIMEOUT_S = 60.0
 CLIENT_GONE = {"reason": "the client that ran the job is gone", "exit_code": 1, "expected": True}
 
 
-class JobState(LifeCycle):
-    """Decides when the lives of a job begin and end.
+class JobState:
+    """Decides what becomes of a job, from its submission to its end.
 
-    A lost process ends the life, unless other worker groups can go on while a `Replacement` starts again what was
-    lost. A Dask worker that leaves, or new ones, end it too, once a snapshot is taken.
+    An incarnation begins with `Host` for each process, goes on with `RunUnits`, and ends with `EndLife` on each Dask
+    worker: because all units are done, or because one was lost. Then the units are placed anew, and the next one goes
+    on from the newest snapshot. A lost process ends it, unless other worker groups can go on while a `Replacement`
+    starts again what was lost. A Dask worker that leaves, or new ones, end it too, once a snapshot is taken.
 
     Parameters
     ----------
     spec : JobSpec
+
+    Attributes
+    ----------
+    cluster : ClusterConf
+    restarts : Restarts
+        How often units were started again, and why.
+    steps : dict of str to int
+        Step of each worker group that is training, as far as it is known.
+    phase : str
+        ``"new"`` until `begin`, ``"starting"``, ``"running"``, ``"ending"`` an incarnation, ``"placing"`` the units
+        anew, or ``"over"``.
     """
 
     def __init__(self, spec: JobSpec) -> None:
-        super().__init__(spec)
+        self.spec = spec
+        self.phase: Literal["new", "starting", "running", "ending", "placing", "over"] = "new"
+        self.cluster = ClusterConf.model_validate_json(spec.cluster)
+        self._layout = plan_processes(self.cluster)
+        self._placer = Placer(self._layout, self.cluster)
+        # a job with an elastic block may begin on fewer Dask workers
+        self._life = Life(Roster.of(-1, pack(self._layout, len(spec.workers)), spec.workers))
+        self._points = RestartPoints(spec.resume)
+        self.restarts = Restarts(self.cluster.max_restarts)
+        self._failure: dict[str, Any] | None = None
+        self._is_done = False
+        self._ended_by = ""  # why the last life ended
+        self._signal = ""
+        self._stopped_by = ""
+        self.steps: dict[str, int] = {}
+        self._deadline: float | None = None
+        self._place_at = 0.0
+        self._all_told_at = 0.0  # when others that fell silent together with a Dask worker are known, too
+        self._now = 0.0
+        self._workers: Mapping[str, ev.WorkerFacts] = {}
+        self._actions: list[Any] = []
         self._trains = self._has_trained = False
         self._replacement: Replacement | None = None
         self._moving, self._is_urgent = "", False  # a Dask worker that leaves does not wait long
@@ -45,15 +86,56 @@ class JobState(LifeCycle):
         self._stop_until: float | None = None
         self._checkpoint_from = -1  # a checkpoint of this step or a later one is asked for; -1 if none is
 
+    @property
+    def life(self) -> int:
+        """The newest life."""
+        return self.roster.life
+
+    @property
+    def roster(self) -> Roster:
+        """Where the units are."""
+        return self._life.roster
+
+    @property
+    def _first_worker(self) -> str:
+        """The Dask worker with the unit that takes checkpoints and snapshots."""
+        return self.roster.workers[self.roster.layout.process_of[FIRST]]
+
+    @property
+    def reached(self) -> int:
+        """Step of the slowest worker group, as far as it is known; 0 before the first."""
+        return max(min(self.steps.values(), default=self._life.known_step({})), 0)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether somebody has stopped the job, or it has failed, and it is not over yet."""
+        return self.phase != "over" and (bool(self._signal) or self._failure is not None)
+
+    @property
+    def threads(self) -> dict[str, int]:
+        """Number of units on each Dask worker."""
+        workers = self.workers if self.phase != "ending" else ()
+        return {address: len(self._life.units_on(address)) for address in workers}
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Dask workers with units of the current life."""
+        return self.roster.workers if self.phase in ("starting", "running", "ending") else ()
+
+    def is_current(self, process: int, life: int) -> bool:
+        """Return whether a life of a process has begun, and is not over."""
+        return self.phase in ("starting", "running") and self.roster.has(process, life)
+
+    @property
+    def _is_saved(self) -> bool:
+        """Whether the job is to stop, and another life could not write a newer checkpoint than the last."""
+        return bool(self._signal) and "manifest" not in self._points.newest(self._workers)[1]
+
     def needs(self, workers: Collection[str]) -> bool:
         """Return whether the job still needs what is on Dask workers that leave: units, or a snapshot to start from."""
         if self.phase == "over" or not self._placer.leaving & set(workers):
             return False
         return bool(set(self.workers) & set(workers)) or not self._trains
-
-    def _end_life(self, reason: str) -> None:
-        self._moving, self._trains, self._replacement, self._aborted_since = "", False, None, None
-        super()._end_life(reason)
 
     # -- events ----------------------------------------------------------------------------------------------------
 
@@ -126,7 +208,7 @@ class JobState(LifeCycle):
                 self._replace_buddies()
         elif kind == "training":
             self._trains = self._has_trained = True
-            self._restarts.resume(self._now)
+            self.restarts.resume(self._now)
         elif kind == "steps":
             self.steps = dict(what["steps"])
         elif kind == "snapshot":
@@ -203,7 +285,7 @@ class JobState(LifeCycle):
 
     def _on_joined(self, event: ev.Joined) -> None:
         if self._replacement is None and self.phase == "running" and self.roster.has(event.process, event.life):
-            self._actions.append(ev.RequestSnapshot(self._first_worker))
+            self._actions.append(ev.Request(self._first_worker, "snapshot"))
 
     def _on_leaving(self, event: ev.Leaving) -> None:
         self._placer.leaving.add(event.worker)
@@ -245,7 +327,7 @@ class JobState(LifeCycle):
 
     def _request_checkpoint(self) -> None:
         if self._checkpoint_from >= 0:
-            self._actions.append(ev.RequestCheckpoint(self._first_worker))
+            self._actions.append(ev.Request(self._first_worker, "checkpoint"))
 
     def _stop_units(self) -> None:
         """Stop the units with a checkpoint, if somebody asks for it and all of them run."""
@@ -257,7 +339,7 @@ class JobState(LifeCycle):
         self._moving, self._deadline = "", None
         if self._is_alone:
             self._stop_until = self._now + STOP_TIMEOUT_S
-        self._actions += [ev.StopUnits(worker) for worker in self.roster.workers]
+        self._actions += [ev.Request(worker, "stop") for worker in self.roster.workers]
 
     def _on_clientgone(self, event: ev.ClientGone) -> None:
         if not self._has_trained:
@@ -290,6 +372,122 @@ class JobState(LifeCycle):
             if n := self._placer.room(self._now, self._workers, self.roster.workers):
                 self._prepare_move(f"there is room for {n} processes", urgent=False)
 
+    # -- from one placement to the next -------------------------------------------------------------------------
+
+    def _run_units(self) -> None:
+        self.phase = "running"
+        processes = range(len(self.roster.workers))
+        self._actions += [run_action(self._life, process, self._workers) for process in processes]
+
+    def break_off(self, failure: dict[str, Any]) -> list[Any]:
+        """End the job without waiting for anything; return what is to be done."""
+        self._actions = [ev.EndLife(self.life, each, str(failure["reason"]), forget=True) for each in self.workers]
+        self._failure = failure
+        self._finish()
+        return self._actions
+
+    def _fail(self, failure: dict[str, Any]) -> None:
+        """End the job: what failed first is told."""
+        if self._failure is None and not self._is_done:
+            self._failure = failure
+        if self.phase in ("starting", "running"):
+            self._end_life(str(failure["reason"]))
+        elif self.phase == "placing":
+            self._finish()
+
+    def _fail_to_start(self) -> None:
+        """End a job that Dask has started only in part; try again if it ran."""
+        roster, missing = self.roster, self._life.give_up_missing()
+        reason = f"Dask had not started these units after {START_TIMEOUT_S:g} s: {', '.join(missing)}."
+        late = {worker for process, worker in enumerate(roster.workers) if process not in self._life.endpoints}
+        busy = {worker for worker in roster.workers if worker in self._workers and self._workers[worker].busy} - late
+        if late:
+            reason += f" No answer yet of {', '.join(sorted(late))}."
+        if busy:
+            reason += f" Other tasks hold threads of {', '.join(sorted(busy))}."
+        if self.life > 0:
+            self._recover(reason)
+        else:
+            self._fail({"reason": reason, "exit_code": ClusterError.exit_code, "expected": True})
+
+    def _end_life(self, reason: str) -> None:
+        self._moving, self._trains, self._replacement, self._aborted_since = "", False, None, None
+        self.phase, self._ended_by = "ending", reason
+        self._deadline = self._now + END_TIMEOUT_S
+        forget = self._is_done or self._failure is not None
+        present = [each for each in self.roster.workers if each in self._workers and self._workers[each].usable]
+        closing = [each for each in self.roster.workers if each in self._placer.leaving and each in self._workers]
+        self._life.ending = {*present, *closing}
+        self._actions += [ev.EndLife(self.life, each, reason, forget) for each in sorted(self._life.ending)]
+        if not self._life.ending:
+            self._after_life()
+
+    def _after_life(self) -> None:
+        """Go on after the last unit of a life has ended."""
+        self._deadline = None
+        if self._is_done or self._failure is not None or self._is_saved:
+            self._finish()
+            return
+        self.phase = "placing"
+        self._placer.begin(self._now)
+        self._place_at = max(self._now + self.restarts.backoff_s(), self._all_told_at)
+        if self._now >= self._place_at:
+            self._place()
+
+    def _finish(self) -> None:
+        self.phase = "over"
+        stuck = tuple(sorted(self._life.ending & set(self._workers)))
+        what = {
+            **self._life.describe(),
+            **self.restarts.summary(),
+            "event": "over",
+            "failure": self._failure,
+            "signal": self._signal,
+            "by": self._stopped_by,
+            "stuck": [str(unit) for worker in stuck for unit in self._life.units_on(worker)],
+        }
+        self._actions.append(ev.Over(what, stuck))
+
+    def _warn(self, message: str) -> None:
+        self._actions.append(ev.Tell({"event": "log", "level": "WARNING", "message": message}))
+
+    def _place(self) -> None:
+        """Place the units anew, or wait for Dask workers as long as that can help."""
+        try:
+            placement = self._placer.place(self._now, self._workers, self.roster.workers, self._warn)
+        except ClusterError as error:
+            reason = f"{' '.join(self.restarts.reasons)} {error}"
+            self._fail({"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True})
+            return
+        if placement is not None:
+            self._begin_life(Roster.of(self.life + 1, *placement, self.roster.threads))
+
+    def _begin_life(self, roster: Roster) -> None:
+        step, start, what = self._points.newest(self._placer.reachable(self._workers))
+        reached = self._life.known_step(self.steps)
+        lost = [unit for unit, report in self._life.reports.items() if report["state"] == "lost"]
+        self._life = Life(roster)
+        self.phase, self._deadline = "starting", self._now + START_TIMEOUT_S
+        self.steps = {}
+        if roster.life > 0:
+            self.restarts.recomputed_steps += max(0, reached - (step or 0))
+            facts = {"event": "restart", "life": roster.life, "step": step or 0, "lost": lost, "from": what}
+            self._actions.append(ev.Tell({**facts, "reason": self._ended_by}))
+            self._warn(f"life {roster.life} of the job starts from {what}, in {len(roster.workers)} processes.")
+        self._tell_placed()
+        self._life.buddies = buddies_of(roster, self._workers)
+        self._actions += host_actions(roster, range(len(roster.workers)), start, self._life.buddies)
+
+    def _tell_placed(self, groups: Sequence[int] = ()) -> None:
+        """Tell where units are; ``groups`` of workers that start again while others go on."""
+        roster = self.roster
+        if groups:
+            names = ", ".join(map(str, groups))
+            self._warn(f"worker groups that start again, the others go on: {names}.")
+            facts = {"event": "restart", "life": roster.life, "groups": list(groups)}
+            self._actions.append(ev.Tell({**facts, "reason": self.restarts.reasons[-1]}))
+        self._actions.append(ev.Tell({"event": "placed", "life": roster.life, "processes": roster.describe()}))
+
     # -- losses ----------------------------------------------------------------------------------------------------
 
     def _lose(self, worker: str, reason: str) -> None:
@@ -314,7 +512,7 @@ class JobState(LifeCycle):
         can = self.phase == "running" and self._trains and self._deadline is None and not self._signal
         can = can and not self._life.has_ended_servers()
         processes = processes_to_replace(self.roster.layout, lost) if can else None
-        if processes is None or self._restarts.refusal(self._now):
+        if processes is None or self.restarts.refusal(self._now):
             return False
         replacement = Replacement(self._life, processes, self._points, self._placer)
         self._count_restart(reason)
@@ -337,16 +535,16 @@ class JobState(LifeCycle):
                 self._recover(replacement.failed)
         elif replacement.phase == "done":
             self._replacement = None
-            self._restarts.resume(self._now)
+            self.restarts.resume(self._now)
             self._stop_units()
             self._replace_buddies()
             self._end_if_done()
 
     def _recover(self, reason: str, report: Mapping[str, Any] | None = None) -> None:
         """End this life, and begin another one if the job may; ``report`` is that of a unit that has failed."""
-        refusal = self._restarts.refusal(self._now)
+        refusal = self.restarts.refusal(self._now)
         if refusal:
-            tried = f" {refusal} Earlier: {' '.join(self._restarts.reasons)}" if len(self._restarts) else f" {refusal}"
+            tried = f" {refusal} Earlier: {' '.join(self.restarts.reasons)}" if len(self.restarts) else f" {refusal}"
             failure = report or {"exit_code": LostUnitError.exit_code, "expected": True}
             self._fail({**failure, "reason": reason + tried})
             return
@@ -354,8 +552,8 @@ class JobState(LifeCycle):
         self._end_life(reason)
 
     def _count_restart(self, reason: str) -> None:
-        self._restarts.lose(self._now)
-        self._restarts.add(self._now, reason, self._life.known_step(self.steps))
+        self.restarts.lose(self._now)
+        self.restarts.add(self._now, reason, self._life.known_step(self.steps))
         self._warn(f"{reason} The job goes on.")
 
     # -- moves -----------------------------------------------------------------------------------------------------
@@ -364,7 +562,7 @@ class JobState(LifeCycle):
         """Have a snapshot taken, after which the units are placed anew."""
         self._moving, self._is_urgent = why, urgent
         self._deadline = self._now + HAND_OVER_S
-        self._actions.append(ev.RequestSnapshot(self._first_worker))
+        self._actions.append(ev.Request(self._first_worker, "snapshot"))
 
     def _move_without_snapshot(self) -> None:
         """Move from a Dask worker that leaves; else wait for a checkpoint, which jobs without snapshots take, too."""
@@ -372,7 +570,7 @@ class JobState(LifeCycle):
             self._move()
         else:
             self._deadline = self._now + HAND_OVER_S
-            self._actions.append(ev.RequestCheckpoint(self._first_worker))
+            self._actions.append(ev.Request(self._first_worker, "checkpoint"))
 
     def _replace_buddies(self) -> None:
         """Have snapshots kept by other Dask workers than those that are gone; a new one follows, see `_on_joined`.
@@ -394,5 +592,5 @@ class JobState(LifeCycle):
 
     def _move(self) -> None:
         self._warn(f"{self._moving}: the units are placed anew.")
-        self._restarts.lose(self._now)
+        self.restarts.lose(self._now)
         self._end_life(f"the units are placed anew: {self._moving}")

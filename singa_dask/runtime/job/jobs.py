@@ -1,45 +1,44 @@
-"""Jobs: the Dask scheduler's part of every job. It carries out what each `JobState` decides."""
+"""Jobs: the Dask scheduler's part of every job. It carries out what each `JobState` decides, and answers questions."""
 
 from __future__ import annotations
 
 import logging
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import dropwhile, islice
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin, Status
 from distributed.scheduler import WorkerState
+from tornado import gen
 
 from singa_dask.comm.secret import Secret
 from singa_dask.errors import A_BUG, ClusterError
 from singa_dask.redaction import redact
-from singa_dask.runtime.dashboard.pages import add_dashboard
+from singa_dask.runtime.dashboard.pages import Activity, add_dashboard
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.clock import read_clock
-from singa_dask.runtime.job.departures import SILENT_S, Departures, Heartbeats
-from singa_dask.runtime.job.drivers import Drivers
-from singa_dask.runtime.job.job_record import History, JobRecord
+from singa_dask.runtime.job.drivers import Drivers, Waiting
+from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
-from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, Op, topic_of
+from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op
 from singa_dask.runtime.job.placer import place_again
-from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, Sites
-from singa_dask.runtime.job.spec import JobSpec
-from singa_dask.runtime.job.unit_tasks import UnitTasks
-from singa_dask.runtime.job.views import Views
-from singa_dask.runtime.job.waiting import Waiting
+from singa_dask.runtime.job.record import History, JobRecord
+from singa_dask.runtime.job.site import read_clock
+from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, SILENT_S, Heartbeats, Sites, UnitTasks
 from singa_dask.runtime.planning.placement import plan_processes
 
 TICK_S = 0.5
 CLIENT_BACK_S = 10.0
 """How long a client that has lost its connection may take to come back."""
-END_TIMEOUT_S = 10.0
+END_ASK_S = 10.0
+DEPARTURE_TIMEOUT_S = 12.0
+DEPARTURE_LOOK_S = 0.1
+RETIRE = "retire_workers"
 
 # events of units that a job depends on, and those that nobody else wants to know of
 DECISIVE = frozenset(("unit", "training", "snapshot", "checkpoint"))
 UNSEEN = frozenset(("training", "snapshot"))
-# what a Dask worker with units is asked for
-ASKED = {ev.StopUnits: Op.STOP, ev.RequestSnapshot: Op.SNAPSHOT, ev.RequestCheckpoint: Op.CHECKPOINT}
 
 logger = logging.getLogger(__name__)
 
@@ -56,46 +55,58 @@ class Jobs(SchedulerPlugin):
     async def start(self, scheduler: Scheduler) -> None:
         """Take messages of clients and of `Site`."""
         self.scheduler = scheduler
-        self._jobs: dict[str, JobRecord] = {}
+        self.records: dict[str, JobRecord] = {}
         self.history = History()
-        self._sites = Sites(scheduler)
-        self._tasks = UnitTasks(scheduler, self._handle)
+        self.sites = Sites(scheduler)
+        self._tasks = UnitTasks(scheduler, self.handle)
         self._heartbeats = Heartbeats(scheduler)
         self._is_ticking = False
-        self._waiting = Waiting(scheduler, self.history)
-        self._drivers = Drivers(scheduler, self._jobs, self.history, self._sites, self._waiting, self._tell)
-        departures = Departures(scheduler, self._jobs, self._handle)
+        self.waiting = Waiting(scheduler, self.history)
+        self.drivers = Drivers(scheduler, self.records, self.history, self.sites, self.waiting, self._tell)
+        views = Views(self)
+        self._remove_metrics = add_dashboard(scheduler, views)
+        self._retire = scheduler.handlers[RETIRE]
         handlers: dict[str, Callable[..., Any]] = {
             Op.SUBMIT: self.submit,
             Op.FIND: self.find,
             Op.EVENTS: self.events,
             Op.DETACH: self._detach,
+            Op.DETACHED: self.drivers.detached,
+            Op.RENEW: self.drivers.renew,
+            Op.DRIVEN: self.drivers.driven,
             Op.TURN: self._turn,
+            Op.LEAVE: self.waiting.leave,
             Op.CLOCK: read_clock,
-            Op.LEAVING: departures.announce,
-            Op.LEFT: departures.wait,
+            Op.LEAVING: self.announce_departure,
+            Op.LEFT: lambda worker: self._wait_for_departure({worker}),
+            Op.SERVERS: self.sites.servers,
+            Op.LIST: views.list,
+            Op.VIEW: views.view,
+            Op.SIGNAL: views.signal,
+            Op.CHECKPOINT: views.checkpoint,
+            Op.STACKS: views.stacks,
+            Op.TOKENS: views.tokens,
+            RETIRE: self.retire,  # Dask's own operation, with a step before it
         }
-        parts = (self.history, self._waiting, self._drivers, self._sites)
-        views = Views(scheduler, self._jobs, *parts, self._handle)
-        handlers |= {**self._waiting.handlers, **self._drivers.handlers, **self._sites.handlers, **views.handlers}
-        self._remove_metrics = add_dashboard(scheduler, views)
         scheduler.handlers.update(handlers)
         scheduler.stream_handlers[EVENTS] = self._on_event
+        # a client that sees this knows that the scheduler has the operations: Dask does not answer unknown ones
+        scheduler.set_metadata([JOBS], True)
 
     # -- what clients and Dask workers ask ---------------------------------------------------------------------------
 
     async def submit(self, spec: Mapping[str, Any]) -> dict[str, str]:
         """Start a job; return why it is refused, under ``refused``, or nothing."""
         job = JobSpec(**spec)
-        if known := self._jobs.get(job.job_id):
+        if known := self.records.get(job.job_id):
             if (known.spec.client, known.spec.driver) == (job.client, job.driver):
                 return {}  # it is asked again, as the answer was late
             return {"refused": f"a job with the id {job.job_id} runs on this cluster. Give another --run-dir."}
-        if job.driver and not self._drivers.renew(job.job_id, job.driver):
+        if job.driver and not self.drivers.renew(job.job_id, job.driver):
             return {"refused": f"another driver has taken over the job {job.job_id}."}
-        if self._waiting.is_stopped(job.job_id):
+        if self.waiting.is_stopped(job.job_id):
             return {"refused": "somebody has stopped the job."}
-        if ahead := self._waiting.ahead_of(job.job_id, job.priority):
+        if ahead := self.waiting.ahead_of(job.job_id, job.priority):
             waiting = f"{len(ahead)} job{'s' if len(ahead) > 1 else ''} of this priority or a higher one"
             return {"refused": f"{waiting} wait in line for this cluster, {ahead[0]} first. To wait, say --queue."}
         record = JobRecord(job)
@@ -103,33 +114,31 @@ class Jobs(SchedulerPlugin):
             self._check_room(record.state)
         except ClusterError as error:
             return {"refused": str(error)}
-        self._waiting.leave(job.job_id)
+        self.waiting.leave(job.job_id)
         self.history.drop(job.job_id)
-        self._jobs[job.job_id] = record
+        self.records[job.job_id] = record
         await self._tasks.connect()
-        # the client's own request to subscribe may come later than its job
-        self.scheduler.subscribe_topic(topic_of(job.job_id), job.client)
         self._do(record, record.state.begin(time.monotonic(), self._facts(job.job_id)))
         self._keep_ticking()
         return {}
 
-    def _detach(self, **given: Any) -> dict[str, str]:
-        refused = self._drivers.detach(**given)
+    def _detach(self, **arguments: Any) -> dict[str, str]:
+        refused = self.drivers.detach(**arguments)
         self._keep_ticking()
         return refused
 
-    def _turn(self, facts: Mapping[str, Any], driver: int, **given: Any) -> dict[str, Any]:
+    def _turn(self, facts: Mapping[str, Any], driver: int, **arguments: Any) -> dict[str, Any]:
         """Answer a driver that waits, see `Waiting.turn`; ``taken_over`` if another one has replaced it."""
-        if driver and not self._drivers.renew(facts["id"], driver):
+        if driver and not self.drivers.renew(facts["id"], driver):
             return {"taken_over": True}
         self._keep_ticking()
-        return {"taken_over": False, **self._waiting.turn(facts, is_detached=bool(driver), **given)}
+        return {"taken_over": False, **self.waiting.turn(facts, is_detached=bool(driver), **arguments)}
 
     def _check_room(self, state: JobState) -> None:
         """Check that a job fits beside jobs whose tasks may not have begun."""
         facts = self._facts("")
         claimed: dict[str, int] = {}
-        for other in self._jobs.values():
+        for other in self.records.values():
             for address, n in other.state.threads.items():
                 claimed[address] = claimed.get(address, 0) + n
         busy = {address: max(each.busy, claimed.get(address, 0)) for address, each in facts.items()}
@@ -140,26 +149,38 @@ class Jobs(SchedulerPlugin):
 
     def find(self, job_id: str) -> str:
         """Return the phase of a job, ``"over"`` until its client was told; empty if it is not known."""
-        record = self._jobs.get(job_id)
+        record = self.records.get(job_id)
         return record.state.phase if record else ""
 
-    def events(self, job_id: str, after: int = -1, client: str = "") -> list[dict[str, Any]] | None:
+    async def events(
+        self, job_id: str, after: int = -1, wait_s: float = 0.0, driver: int = 0
+    ) -> list[dict[str, Any]] | None:
         """Return some of the kept events with numbers higher than ``after``, in order: ask again for those after them.
 
-        Those of a job that runs, or waits in line, are sent to the client of this id from now on. An empty list: there
-        are none yet. None: the job is not known, or ended too long ago.
+        If there are none yet, wait for the next one as long as ``wait_s``. The last one may be the newest steps, which
+        have no number, for those who wait. None: the job is not known, or ended too long ago. A ``driver`` gets none
+        of them if it is not that of the job any more.
         """
-        record, is_waiting = self._jobs.get(job_id), self._waiting.has(job_id)
-        if (record is not None or is_waiting) and client in self.scheduler.clients:
-            self.scheduler.subscribe_topic(topic_of(job_id), client)
-        if record is None and is_waiting:
+        record = self.records.get(job_id)
+        if record is None and self.waiting.has(job_id):
+            await gen.sleep(wait_s)
             return []
-        kept = record.events if record else self.history.events(job_id)
-        return None if kept is None else kept.after(after)
+        kept = self.history.events(job_id)
+        if record is not None:
+            events = await record.next_events(after, wait_s)
+        elif kept is not None:
+            events = kept.after(after)
+        else:
+            events = None
+        if driver and not self.drivers.renew(job_id, driver):
+            return [{"event": TAKEN_OVER}]
+        if events and events[-1]["event"] == "over" and not self.drivers.is_driven(job_id):
+            self.history.trim(job_id)  # somebody has had all of them
+        return events
 
     def _on_event(self, job_id: str, life: int, what: Mapping[str, Any], worker: str = "") -> None:
         if what["event"] in DECISIVE:
-            self._handle(job_id, ev.Said(life, what))
+            self.handle(job_id, ev.Said(life, what))
         if what["event"] not in UNSEEN:
             self._tell(job_id, {**what, "life": life})
 
@@ -167,37 +188,60 @@ class Jobs(SchedulerPlugin):
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Tell jobs of a new Dask worker."""
-        for job_id in list(self._jobs):
-            self._handle(job_id, ev.Arrived(worker))
+        for job_id in list(self.records):
+            self.handle(job_id, ev.Arrived(worker))
 
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         """Tell jobs of a Dask worker that is gone."""
-        self._sites.forget(worker)
-        self._drivers.lose(worker)
-        for job_id in list(self._jobs):
-            self._handle(job_id, ev.Gone(worker, "it is gone"))
+        self.sites.forget(worker)
+        self.drivers.lose(worker)
+        for job_id in list(self.records):
+            self.handle(job_id, ev.Gone(worker, "it is gone"))
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """End the jobs of a client that went away, unless it comes back soon; detached jobs go on."""
-        for job_id, record in self._jobs.items():
+        for job_id, record in self.records.items():
             if record.spec.client == client and not record.spec.driver:
                 scheduler.loop.call_later(CLIENT_BACK_S, self._check_client, job_id)
 
     def _check_client(self, job_id: str) -> None:
-        record = self._jobs.get(job_id)
+        record = self.records.get(job_id)
         if record is not None and record.spec.client not in self.scheduler.clients:
-            self._handle(job_id, ev.ClientGone())
+            self.handle(job_id, ev.ClientGone())
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[WorkerState]) -> list[WorkerState]:
         """Keep Dask workers that have units or drivers."""
-        needed = self._drivers.workers | {address for record in self._jobs.values() for address in record.state.workers}
+        needed = self.drivers.workers.union(*(record.state.workers for record in self.records.values()))
         return [each for each in workers if each.address not in needed]
 
     async def before_close(self) -> None:
         """Close the client that owns the tasks."""
-        self._jobs.clear()
+        self.records.clear()
         self._remove_metrics()
         await self._tasks.close()
+
+    # -- Dask workers that close -----------------------------------------------------------------------------------
+
+    def announce_departure(self, worker: str) -> None:
+        """Take the units of a Dask worker that is about to close elsewhere; does not wait."""
+        for job_id in list(self.records):
+            self.handle(job_id, ev.Leaving(worker))
+
+    async def retire(self, **options: Any) -> Any:
+        """Retire Dask workers, as Dask does, once their units are elsewhere."""
+        names = options.get("names") or ()
+        leaving = {*(options.get("workers") or ())}
+        leaving |= {address for address, known in self.scheduler.workers.items() if known.name in names}
+        for address in sorted(leaving):
+            self.announce_departure(address)
+        await self._wait_for_departure(leaving)
+        return await self._retire(**options)
+
+    async def _wait_for_departure(self, leaving: Collection[str]) -> None:
+        """Wait until jobs train without Dask workers, which may have the only copy of a snapshot; not for ever."""
+        end = time.monotonic() + DEPARTURE_TIMEOUT_S
+        while time.monotonic() < end and any(each.state.needs(leaving) for each in list(self.records.values())):
+            await gen.sleep(DEPARTURE_LOOK_S)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -210,17 +254,17 @@ class Jobs(SchedulerPlugin):
         self._is_ticking = False
         self._heartbeats.look()
         seen = self._look_at_workers()  # once for all jobs: it takes longer than anything else here
-        for job_id, record in list(self._jobs.items()):
+        for job_id, record in list(self.records.items()):
             for address in record.state.workers:
                 if self._heartbeats.is_silent(address):
-                    self._handle(job_id, ev.Gone(address, f"it has not been heard of for {SILENT_S:g} s"), seen)
+                    self.handle(job_id, ev.Gone(address, f"it has not been heard of for {SILENT_S:g} s"), seen)
             self._tell_steps(job_id, record, seen)
-            self._handle(job_id, ev.Tick(), seen)
-        for address in self._drivers.workers:
+            self.handle(job_id, ev.Tick(), seen)
+        for address in self.drivers.workers:
             if self._heartbeats.is_silent(address):
-                self._drivers.lose(address)
-        is_left = self._drivers.tick() | self._waiting.tick(self._drivers.is_driven) | self._end_left_over()
-        if (self._jobs or is_left) and self.scheduler.status != Status.closed:
+                self.drivers.lose(address)
+        is_left = self.drivers.tick() | self.waiting.tick(self.drivers.is_driven) | self._end_left_over()
+        if (self.records or is_left) and self.scheduler.status != Status.closed:
             self._keep_ticking()
 
     def _end_left_over(self) -> bool:
@@ -228,14 +272,14 @@ class Jobs(SchedulerPlugin):
         is_left = False
         for address, known in self.scheduler.workers.items():
             for job_id, hosted in known.metrics.get(SITE, {}).items():
-                record = self._jobs.get(job_id)
-                for told in hosted:
-                    if record is not None and record.state.roster.has(told["process"], told["life"]):
+                record = self.records.get(job_id)
+                for progress in hosted:
+                    if record is not None and record.state.roster.has(progress["process"], progress["life"]):
                         continue
                     is_left = True
                     if not self._heartbeats.is_silent(address):
                         reason = "the job goes on elsewhere" if record else "the job is over"
-                        facts = {"life": told["life"], "process": told["process"], "forget": record is None}
+                        facts = {"life": progress["life"], "process": progress["process"], "forget": record is None}
                         self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
         return is_left
 
@@ -248,15 +292,15 @@ class Jobs(SchedulerPlugin):
             known = self.scheduler.workers.get(address)
             if known is None:
                 continue
-            for told in known.metrics.get(SITE, {}).get(job_id, ()):
-                if told["life"] in state.roster.lives:
-                    waits |= told["waits"]
-                    record.activity.add_progress(told, known.last_seen)
-                    for group, step in told["steps"].items():
+            for progress in known.metrics.get(SITE, {}).get(job_id, ()):
+                if progress["life"] in state.roster.lives:
+                    waits |= progress["waits"]
+                    record.activity.add_progress(progress, known.last_seen)
+                    for group, step in progress["steps"].items():
                         steps[group] = min(step, steps.get(group, step))
         if steps and steps != state.steps:
             what = {"event": "steps", "steps": steps}
-            self._handle(job_id, ev.Said(state.life, what), seen)
+            self.handle(job_id, ev.Said(state.life, what), seen)
             self._tell(job_id, what)
         stall = record.stalls.look(steps, waits, time.monotonic())
         if stall and state.phase == "running":
@@ -279,7 +323,7 @@ class Jobs(SchedulerPlugin):
     def _facts(self, job_id: str, seen: Mapping[str, ev.WorkerFacts] | None = None) -> dict[str, ev.WorkerFacts]:
         """Return what is known of each Dask worker, as a job sees it: its own tasks do not count."""
         facts = dict(seen or self._look_at_workers())
-        record = self._jobs.get(job_id)
+        record = self.records.get(job_id)
         for future in record.futures if record else ():
             worker = getattr(self.scheduler.tasks.get(future.key), "processing_on", None)
             if worker is not None and (known := facts.get(worker.address)):
@@ -288,8 +332,8 @@ class Jobs(SchedulerPlugin):
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
-    def _handle(self, job_id: str, event: Any, seen: Mapping[str, ev.WorkerFacts] | None = None) -> None:
-        record = self._jobs.get(job_id)
+    def handle(self, job_id: str, event: Any, seen: Mapping[str, ev.WorkerFacts] | None = None) -> None:
+        record = self.records.get(job_id)
         if record is None:
             return
         try:
@@ -314,53 +358,52 @@ class Jobs(SchedulerPlugin):
                 add_callback(self._cut, job_id, action)
             elif isinstance(action, ev.Join):
                 add_callback(self._join, job_id, action)
-            elif op := ASKED.get(type(action)):
-                self._ask_later(action.worker, op, job_id=job_id)
+            elif isinstance(action, ev.Request):
+                self._ask_later(action.worker, Op.REQUEST, job_id=job_id, what=action.what)
             else:
                 add_callback(self._end, record, action)
 
     def _tell(self, job_id: str, what: Mapping[str, Any]) -> None:
         """Pass on an event to those who follow the job."""
-        record = self._jobs.get(job_id)
-        event = record.add_event(what) if record else None
-        if event is not None:
-            self.scheduler.log_event(topic_of(job_id), event)
+        record = self.records.get(job_id)
+        if record is not None:
+            record.add_event(what)
 
     def _ask_later(self, worker: str, op: str, **arguments: Any) -> None:
-        self.scheduler.loop.add_callback(self._sites.ask, worker, ASK_TIMEOUT_S, op, **arguments)
+        self.scheduler.loop.add_callback(self.sites.ask, worker, ASK_TIMEOUT_S, op, **arguments)
 
     async def _host(self, spec: JobSpec, secret: Secret, action: ev.Host) -> None:
         def is_over() -> bool:
-            record = self._jobs.get(spec.job_id)
+            record = self.records.get(spec.job_id)
             return record is None or not record.state.is_current(action.process, action.life)
 
-        answer = await self._sites.host(spec, secret, action, is_over)
-        self._handle(spec.job_id, ev.Hosted(action.life, action.process, **answer))
+        answer = await self.sites.host(spec, secret, action, is_over)
+        self.handle(spec.job_id, ev.Hosted(action.life, action.process, **answer))
 
     async def _end_life(self, job_id: str, action: ev.EndLife) -> None:
         arguments = {"job_id": job_id, "life": action.life, "reason": action.reason, "forget": action.forget}
         answer: Any = {}  # without a `Site` nothing is there: it may just be installed
-        if action.worker in self._sites.workers:
-            answer = await self._sites.ask(action.worker, END_TIMEOUT_S, Op.END, process=action.process, **arguments)
-        record = self._jobs.get(job_id)
+        if action.worker in self.sites.workers:
+            answer = await self.sites.ask(action.worker, END_ASK_S, Op.END, process=action.process, **arguments)
+        record = self.records.get(job_id)
         await self._tasks.cancel(record, action.life, action.process)
         if isinstance(answer, dict):
-            self._handle(job_id, ev.Ended(action.life, action.worker, answer, action.process))
+            self.handle(job_id, ev.Ended(action.life, action.worker, answer, action.process))
         else:
             logger.warning("%s: %s does not end life %d: %s", job_id, action.worker, action.life, answer or "no answer")
 
     async def _cut(self, job_id: str, action: ev.CutOff) -> None:
         arguments = {"processes": list(action.processes), "groups": list(action.groups)}
-        answer = await self._sites.ask_process(job_id, action, Op.CUT, **arguments)
-        self._handle(job_id, ev.Cut(action.life, action.process, **answer))
+        answer = await self.sites.ask_process(job_id, action, Op.CUT, **arguments)
+        self.handle(job_id, ev.Cut(action.life, action.process, **answer))
 
     async def _join(self, job_id: str, action: ev.Join) -> None:
         left = [list(unit) for unit in action.left]
         facts = {"endpoints": dict(action.endpoints), "left": left, "buddy": action.buddy}
         if action.buddy:
-            self.scheduler.loop.add_callback(self._sites.install, action.buddy)
-        answer = await self._sites.ask_process(job_id, action, Op.JOIN, **facts)
-        self._handle(job_id, ev.Joined(action.life, action.process, **answer))
+            self.scheduler.loop.add_callback(self.sites.install, action.buddy)
+        answer = await self.sites.ask_process(job_id, action, Op.JOIN, **facts)
+        self.handle(job_id, ev.Joined(action.life, action.process, **answer))
 
     async def _end(self, record: JobRecord, action: ev.Over) -> None:
         job_id = record.spec.job_id
@@ -368,27 +411,246 @@ class Jobs(SchedulerPlugin):
             await self._clean_up(record, action)
         finally:
             self._tell(job_id, action.what)
-            self.history.add(record, whole=self._drivers.is_driven(job_id))
-            self._jobs.pop(job_id, None)  # as long as a client may look for it, it is known
-            self._drop_topics()
-
-    def _drop_topics(self) -> None:
-        """Have Dask forget the topics of jobs that have ended: it keeps the last events of every topic."""
-        topics, prefix = self.scheduler._broker._topics, topic_of("")
-        for topic in [each for each in topics if each.startswith(prefix)]:
-            job_id = topic.removeprefix(prefix)
-            if job_id not in self._jobs and not self._waiting.has(job_id):
-                del topics[topic]
+            self.history.add(record)
+            self.records.pop(job_id, None)  # as long as a client may look for it, it is known
 
     async def _clean_up(self, record: JobRecord, action: ev.Over) -> None:
         """Remove what is left of a job on the cluster."""
         job_id, life = record.spec.job_id, record.state.life
         await self._tasks.cancel(record, life)
-        self.scheduler.loop.add_callback(self._sites.end_job, record.spec, life)
+        self.scheduler.loop.add_callback(self.sites.end_job, record.spec, life)
         if action.stuck:
-            self.scheduler.loop.add_callback(self._sites.restart, action.stuck)
-        if list(self._jobs) == [job_id]:
+            self.scheduler.loop.add_callback(self.sites.restart, action.stuck)
+        if list(self.records) == [job_id]:
             await self._tasks.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
+
+
+STACK_TIMEOUT_S = 5.0
+ENDED_PAGE = 200
+"""Number of jobs that have ended in an answer: the scheduler does nothing else meanwhile."""
+SHOWN_EVENTS = 20
+"""Number of events that `Views.view` returns; metrics do not count."""
+NOT_SHOWN = frozenset(("metrics", "unit", "over"))
+ROW = (
+    "id", "name", "owner", "run_url", "state", "step", "train_steps", "samples_per_s", "began", "ended", "reason",
+    "exit_code", "n_events",
+)  # fmt: skip
+ENDED_JOBS = QUEUED_JOBS = 50
+SHOWN_REASONS = 5
+LONG = 300
+"""Characters of a text that are shown: the answers stay small."""
+TEXTS = {
+    "checkpoint": "checkpoint of step {step}",
+    "placed": "life {life}: units placed in {n} processes",
+    "restart": "life {life}: {reason}",
+}
+
+
+class Views:
+    """Answers questions about jobs, and passes on what people want of them.
+
+    Parameters
+    ----------
+    jobs : Jobs
+    """
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+
+    def tokens(self) -> Sequence[str]:
+        """Return the tokens of the part files that jobs read."""
+        return [catalog.token for record in self._jobs.records.values() for catalog in record.spec.catalogs]
+
+    def list(self, before: str = "") -> list[dict[str, Any]]:
+        """Return rows of jobs, the newest first: those that have not ended, then some that have.
+
+        Parameters
+        ----------
+        before : str
+            Id of a job that has ended: return some of those that ended before it; empty if there are none.
+
+        Returns
+        -------
+        list of dict
+            ``loss``, None if it is not known, and of `JobRecord.facts`: ``id``, ``name``, ``owner``, ``run_url``,
+            ``state``, ``step``, ``train_steps``, ``samples_per_s``, ``began``, ``ended``, ``reason``,
+            ``exit_code``, ``n_events``; ``standing``, the state in words, with the place in line and the priority.
+        """
+        if not before:
+            return [*self.newest(ENDED_PAGE)]
+        ended = dropwhile(lambda facts: facts["id"] != before, reversed(self._jobs.history.facts.values()))
+        return [row_of(facts) for facts in islice(ended, 1, 1 + ENDED_PAGE)]
+
+    def newest(self, n_ended: int, n_queued: int | None = None) -> Sequence[dict[str, Any]]:
+        """Return rows of `list`: the jobs that run, the newest first; the first in line; the last that have ended."""
+        running = reversed([record.facts() for record in self._jobs.records.values()])
+        queued = islice(self._jobs.waiting.facts().values(), n_queued)
+        ended = islice(reversed(self._jobs.history.facts.values()), n_ended)
+        return [row_of(facts) for facts in (*running, *queued, *ended)]
+
+    def view(self, job_id: str) -> dict[str, Any] | None:
+        """Return what is known of a job, or None if nothing is.
+
+        Returns
+        -------
+        dict
+            A row of `list`, that of `JobRecord.facts`, and ``life``; ``reasons``, why units were started again;
+            ``processes``, see `processes_of`; ``events``, the last that are no metrics; ``driver``, the Dask worker of
+            a driver that has not written the summary yet.
+        """
+        record = self._jobs.records.get(job_id)
+        ended = self._jobs.history.facts.get(job_id)
+        facts = record.facts() if record else self._jobs.waiting.facts().get(job_id, ended)
+        if facts is None:
+            return None
+        kept = record.events if record else self._jobs.history.events(job_id)
+        last = (event for event in reversed(kept or ()) if event["event"] not in NOT_SHOWN)
+        view = {**row_of(facts), **facts, "events": list(islice(last, SHOWN_EVENTS))[::-1]}
+        view["driver"] = self._jobs.drivers.worker_of(job_id)
+        if record is not None:
+            view["life"], view["reasons"] = record.state.life, list(record.state.restarts.reasons)
+            view["processes"] = processes_of(record, self._jobs.scheduler)
+        return view
+
+    def signal(self, job_id: str, name: str, by: str = "") -> bool | None:
+        """Stop a job with a checkpoint, or end it at once, see `ev.Signal`; return None if it does not run.
+
+        A job in line leaves it, and one whose driver is about to start it does not begin.
+        """
+        if job_id not in self._jobs.records:
+            return self._jobs.waiting.stop(job_id, name, by) or self._jobs.drivers.stop(job_id, name, by) or None
+        self._jobs.handle(job_id, ev.Signal(name, by))
+        return True
+
+    def checkpoint(self, job_id: str) -> int | None:
+        """Ask for a checkpoint now; return the step that it will at least be of, or None if the job is not known."""
+        record = self._jobs.records.get(job_id)
+        if record is None:
+            return None
+        self._jobs.handle(job_id, ev.CheckpointAsked())
+        return record.state.reached
+
+    async def stacks(self, job_id: str, unit: str = "") -> dict[str, Any] | None:
+        """Return what the units of a job, or one of them, are doing; None if the job is not known.
+
+        Returns
+        -------
+        dict of str to dict
+            By unit: ``address`` of the Dask worker; ``stack``, the lines of its Python stack, or ``error``, why there
+            is none; ``wait``, what it waits for and for how many seconds.
+        """
+        record = self._jobs.records.get(job_id)
+        if record is None:
+            return None
+        asked: dict[str, list[str]] = {}
+        for process in record.state.roster.describe():  # several can be on one Dask worker
+            asked.setdefault(process["address"], []).extend(
+                str(each) for each in process["units"] if unit in ("", str(each))
+            )
+        stacks: dict[str, Any] = {}
+        answers = await self._jobs.sites.ask_all(
+            [each for each in asked if asked[each]], STACK_TIMEOUT_S, Op.STACKS, job_id=job_id
+        )
+        for address, answer in answers.items():
+            for name in asked[address]:
+                if isinstance(answer, dict):
+                    known = answer.get(name, {"error": "it does not run there"})
+                else:
+                    known = {"error": f"the Dask worker does not answer: {answer!r}"}
+                stacks[name] = {"address": address, **known}
+        return stacks
+
+    # -- what the page and Prometheus show ---------------------------------------------------------------------------
+
+    def overview(self) -> dict[str, Any]:
+        """Return a row for each job: those that run, the newest first; the first 50 in line; the last 50 that ended.
+
+        Returns
+        -------
+        dict
+            ``scheduler``, its address; ``n_queued`` and ``n_ended``, the numbers of jobs in line, and of ended ones
+            that are known; ``jobs``: rows of `list`.
+        """
+        jobs = [_short(row) for row in self.newest(ENDED_JOBS, QUEUED_JOBS)]
+        n_queued, n_ended = len(self._jobs.waiting.facts()), len(self._jobs.history.facts)
+        return {"scheduler": self._jobs.scheduler.address, "n_queued": n_queued, "n_ended": n_ended, "jobs": jobs}
+
+    def describe(self, job_id: str) -> dict[str, Any] | None:
+        """Describe a job; None if it is not known.
+
+        Returns
+        -------
+        dict
+            That of `view` and of `Activity.describe`; ``time``, now; ``reasons`` of the last restarts;
+            ``events``, the newest first, of each ``time``, ``event``, ``level`` and ``text``.
+        """
+        facts = self.view(job_id)
+        if facts is None:
+            return None
+        record = self._jobs.records.get(job_id)
+        activity = record.activity if record else self._jobs.history.activity(job_id)
+        description = {"processes": [], **_short(facts), **activity.describe(), "time": time.time()}
+        description["reasons"] = [_cut(reason) for reason in facts.get("reasons", ())[-SHOWN_REASONS:]]
+        description["events"] = [_line_of(event) for event in reversed(facts["events"])]
+        return description
+
+    def live(self) -> Iterable[tuple[Mapping[str, Any], Activity]]:
+        """Return the facts and the activity of each job that has not ended."""
+        return [(record.facts(), record.activity) for record in self._jobs.records.values()]
+
+
+def row_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a job in a list, from `JobRecord.facts`."""
+    metrics = facts["metrics"].get("train", {})
+    loss = next((metrics[name] for name in sorted(metrics) if name.endswith("loss")), None)
+    place = f", place {facts['place']}" if "place" in facts else ""
+    priority = f", priority {facts['priority']}" if facts.get("priority") else ""
+    return {"loss": loss, "standing": f"{facts['state']}{place}{priority}", **{key: facts[key] for key in ROW}}
+
+
+def processes_of(record: JobRecord, scheduler: Scheduler) -> list[dict[str, Any]]:
+    """Return where a job runs, and how far it is there.
+
+    Returns
+    -------
+    list of dict
+        For each process ``units``; ``address``, ``name`` and ``host`` of its Dask worker; ``life``; ``steps`` of its
+        worker groups; ``waits``: what a unit waits for, and for how many seconds, if it does so for long.
+    """
+    state = record.state
+    processes = []
+    for process, facts in enumerate(state.roster.describe()):
+        known = scheduler.workers.get(facts["address"])
+        hosted = known.metrics.get(SITE, {}).get(record.spec.job_id, ()) if known else ()
+        mine: Mapping[str, Any] = next((each for each in hosted if each["process"] == process), {})
+        where = {"name": str(known.name), "host": known.host} if known else {"name": "", "host": ""}
+        more = {"life": state.roster.lives[process], "steps": mine.get("steps", {}), "waits": mine.get("waits", {})}
+        processes.append({**facts, **where, **more})
+    return processes
+
+
+def _cut(text: str) -> str:
+    """Return the first words of a long text."""
+    return text if len(text) <= LONG else f"{text[:LONG].rpartition(' ')[0] or text[:LONG]} …"
+
+
+def _short(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _cut(value) if isinstance(value, str) and key != "id" else value for key, value in facts.items()}
+
+
+def _line_of(event: Mapping[str, Any]) -> dict[str, Any]:
+    kind = event["event"]
+    facts = {**event, "n": len(event.get("processes", ()))}
+    text = TEXTS[kind].format(**facts) if kind in TEXTS else str(event.get("message") or kind)
+    if event["unit"] != "driver":
+        text = f"{event['unit']}: {text}"
+    return {"time": event["time"], "event": kind, "level": event.get("level", ""), "text": _cut(text)}
+
+
+async def dask_setup(server: Any) -> None:
+    """Add `Jobs` to a scheduler that starts, as the first job would; other servers stay as they are."""
+    if isinstance(server, Scheduler):
+        await server.register_scheduler_plugin(Jobs(), idempotent=True)

@@ -1,4 +1,4 @@
-"""Locality: place processes on Dask workers, and deal blocks, so that records are read on the hosts that store them.
+"""Locality: place processes on Dask workers, and assign blocks, so that records are read on the hosts that store them.
 
 A Dask worker finds out which hosts store the records, as the client may not have access to them. This only makes a job
 faster: if the hosts are not known, it is skipped.
@@ -6,10 +6,9 @@ faster: if the hosts are not known, it is skipped.
 
 from __future__ import annotations
 
-import threading
 import urllib.parse
 from collections.abc import Collection, Mapping, Sequence
-from queue import Empty, SimpleQueue
+from concurrent.futures import wait
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +18,8 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.comm import Address
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data import HostSpan, Sampler, Survey, deal_by_host, fs, host_names, same_host
+from singa_dask.data import HostSpan, Sampler, Survey, assign_by_host, fs, host_names, same_host
+from singa_dask.data.fs.io_threads import DaemonThreads
 from singa_dask.layers import StoreInput
 from singa_dask.layers.records import StoreConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
@@ -37,13 +37,13 @@ class Surveyed(NamedTuple):
         Hosts of blocks by input layer, if the filesystem reports them.
     silent : list of str
         Input layers whose filesystem should report hosts but does not.
-    deals : dict of str to list of int
+    assignments : dict of str to list of int
         Those of the checkpoint that the job continues from.
     """
 
     stores: dict[str, Survey]
     silent: list[str]
-    deals: dict[str, list[int]]
+    assignments: dict[str, list[int]]
 
 
 def reads_remote_stores(job: JobConf) -> bool:
@@ -66,24 +66,16 @@ def survey(
     TimeoutError
         It takes too long. The task ends nevertheless, as the job needs its thread.
     """
-    answers: SimpleQueue[Surveyed | Exception] = SimpleQueue()
 
-    def run() -> None:
-        try:
-            modules.load(sources, REGISTRIES.values())
-            answers.put(_survey_stores(job, resume))
-        except Exception as error:  # raised by the thread that waits for the answer
-            answers.put(error)
+    def run() -> Surveyed:
+        modules.load(sources, REGISTRIES.values())
+        return _survey_stores(job, resume)
 
     with reading(datasets):
-        threading.Thread(target=run, name="survey", daemon=True).start()
-        try:
-            answer = answers.get(timeout=timeout_s)
-        except Empty:
-            raise TimeoutError(f"no answer in {timeout_s:g} s") from None
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
+        answer = DaemonThreads(1, "survey").future(run)
+        if not wait([answer], timeout_s).done:
+            raise TimeoutError(f"no answer in {timeout_s:g} s")
+        return answer.result()
 
 
 def _survey_stores(job: str, resume: str | None) -> Surveyed:
@@ -91,8 +83,8 @@ def _survey_stores(job: str, resume: str | None) -> Surveyed:
     found = {layer.name: layer.survey() for layer in net.layers if isinstance(layer, StoreInput)}
     asked = {name: each for name, each in found.items() if each is not None}
     located = {name: each for name, each in asked.items() if any(each.hosts)}
-    deals = Checkpoint(resume).deals if resume else {}
-    return Surveyed(located, sorted(asked.keys() - located.keys()), deals)
+    assignments = Checkpoint(resume).deals if resume else {}
+    return Surveyed(located, sorted(asked.keys() - located.keys()), assignments)
 
 
 def host_names_of(dask_worker: Worker) -> frozenset[str]:
@@ -118,7 +110,7 @@ class _Blocks:
 
 
 class Locality:
-    """Rates Dask workers, and deals blocks, so that many bytes are read on the host that stores them.
+    """Rates Dask workers, and assigns blocks, so that many bytes are read on the host that stores them.
 
     Parameters
     ----------
@@ -128,7 +120,7 @@ class Locality:
     names : mapping of str to collection of str
         Result of `host_names_of` for each Dask worker, by address.
     fresh : bool
-        Whether the job does not continue another run: blocks that are shuffled may be dealt in any order.
+        Whether the job does not continue another run: blocks that are shuffled may be assigned in any order.
     """
 
     def __init__(
@@ -141,7 +133,7 @@ class Locality:
     ) -> None:
         self._job, self._layout = job, layout
         self._net = build_nets(job)[Phase.TRAIN]
-        self._net.context.deals = surveyed.deals
+        self._net.context.deals = surveyed.assignments
         layers = {layer.name: layer for layer in self._net.layers if isinstance(layer, StoreInput)}
         storage = sorted({host for found in surveyed.stores.values() for hosts in found.hosts for host in hosts})
         kept_by = {address: frozenset(h for h in storage if same_host(h, names[address])) for address in names}
@@ -152,10 +144,10 @@ class Locality:
         self._layers = {
             name: (layers[name], _Blocks(found, numbers)) for name, found in sorted(surveyed.stores.items())
         }
-        self._dealt = [name for name in self._layers if fresh and layers[name].store_conf.shuffle == "block"]
+        self._assigned = [name for name in self._layers if fresh and layers[name].store_conf.shuffle == "block"]
         self._n_workers = [sum(unit.kind == "worker" for unit in units) for units in layout.processes]
         self._wanted = self._count_wanted()
-        self._held, self._share = self._count_dealt()
+        self._held, self._share = self._count_assigned()
 
     # -- where processes go ------------------------------------------------------------------------
 
@@ -181,7 +173,7 @@ class Locality:
         """Return the bytes that each process reads of each host, (n_processes, n_hosts), for known orders."""
         wanted = np.zeros((len(self._layout.processes), self._n_hosts))
         for name, (layer, blocks) in self._layers.items():
-            if name in self._dealt:
+            if name in self._assigned:
                 continue
             for group, order in enumerate(self._orders(layer, blocks)):
                 for i in range(self._job.cluster.nworkers_per_group):
@@ -190,11 +182,11 @@ class Locality:
                     wanted[process] += blocks.held(rows, self._n_hosts)
         return wanted
 
-    def _count_dealt(self) -> tuple[Any, float]:
-        """Return the bytes of blocks to be dealt on each host, without and with copies; and the share of a worker."""
+    def _count_assigned(self) -> tuple[Any, float]:
+        """Return the bytes of blocks to assign on each host, without and with copies; and the share of a worker."""
         held = np.zeros((2, self._n_hosts))
         n_bytes = 0
-        for name in self._dealt:
+        for name in self._assigned:
             _, blocks = self._layers[name]
             sizes = np.asarray(blocks.found.sizes)
             held += [blocks.held(sizes, self._n_hosts, split=True), blocks.held(sizes, self._n_hosts)]
@@ -210,16 +202,16 @@ class Locality:
 
     # -- who reads what ------------------------------------------------------------------------------
 
-    def deals(self, workers: Sequence[str]) -> dict[str, list[int]]:
-        """Return the order in which to deal the blocks of each input layer, if it is free and makes a difference.
+    def assignments(self, workers: Sequence[str]) -> dict[str, list[int]]:
+        """Return the order in which to assign the blocks of each input layer, if it is free and makes a difference.
 
         Parameters
         ----------
         workers : sequence of str
             Dask worker of each process.
         """
-        dealt = {}
-        for name in self._dealt:
+        orders = {}
+        for name in self._assigned:
             layer, blocks = self._layers[name]
             spans = []
             for group, order in enumerate(self._orders(layer, blocks)):
@@ -227,5 +219,5 @@ class Locality:
                     process = self._layout.process_of[Address.worker(group, reader)]
                     spans.append(HostSpan(high, self._host_of.get(workers[process], -1)))
             if any(span.host != -1 for span in spans):
-                dealt[name] = deal_by_host(blocks.found.sizes, blocks.hosts, spans, self._job.seed)
-        return dealt
+                orders[name] = assign_by_host(blocks.found.sizes, blocks.hosts, spans, self._job.seed)
+        return orders

@@ -15,8 +15,8 @@ DRIVERS = "singa-dask-drivers"
 """The plug-in of Dask workers on which drivers of detached jobs run."""
 EVENTS = "singa-dask-event"
 """Stream from Dask workers to the scheduler."""
-LEFT_LINE = "left line"
-"""Event of a job that has left the line, and was not started; it has no number."""
+TAKEN_OVER = "taken over"
+"""Event for a driver that another one has replaced."""
 SIGNAL_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGKILL": 137, "SIGTERM": 143}
 """Exit codes of jobs that a signal has ended."""
 
@@ -44,8 +44,7 @@ class Op:
     END = "singa_dask_end"
     CUT = "singa_dask_cut"
     JOIN = "singa_dask_join"
-    STOP = "singa_dask_stop"
-    SNAPSHOT = "singa_dask_snapshot"
+    REQUEST = "singa_dask_request"
     CHECKPOINT = "singa_dask_checkpoint"
     STACKS = "singa_dask_stacks"
     KEEP = "singa_dask_keep"
@@ -56,14 +55,9 @@ class Op:
     DROP = "singa_dask_drop"
 
 
-def topic_of(job_id: str) -> str:
-    """Return the event topic of a job, which begins the keys of its tasks too."""
-    return f"singa-dask-{job_id}"
-
-
 def units_key(job_id: str, unit: object, life: int) -> str:
     """Return the key of the Dask task that runs units, of which ``unit`` is the first."""
-    return f"{topic_of(job_id)}-{unit}-life-{life}"
+    return f"singa-dask-{job_id}-{unit}-life-{life}"
 
 
 def is_units_key(key: object) -> bool:

@@ -1,16 +1,15 @@
-"""Part files of datasets on the hosts of Dask workers: written by tasks, served to other hosts, read by jobs."""
+"""Part files of datasets on the hosts of Dask workers: served to other hosts, and read by jobs."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from distributed import Worker, get_worker
-from distributed.comm.addressing import get_address_host
 from distributed.protocol.serialize import to_serialize
 from distributed.utils import sync
 
@@ -19,75 +18,15 @@ from singa_dask.errors import DataError
 from singa_dask.gate import pause
 from singa_dask.runtime.job.names import SITE, Op
 
-READ_TIMEOUT_S = 60.0
-ASK_TIMEOUT_S = 60.0
+TIMEOUT_S = 60.0
 BACK_S = 30.0
 """How long the Dask workers of a host may be gone; a nanny starts one again in a few seconds."""
 RETRY_S = 0.5
 
 
-class PartFacts(Protocol):
-    """What is known of a part that was written."""
-
-    @property
-    def n(self) -> int:
-        """Number of records."""
-
-
-class PartWriter(Protocol):
-    """Writes one partition of a dataset; goes to Dask workers."""
-
-    def __call__(self, value: Any, path: str, index: int, /) -> PartFacts:
-        """Write a partition to a file."""
-
-
 def part_folders(worker: Worker) -> PartFolders:
     """Return the directories of part files: in Dask's scratch space, beside the directories of Dask workers."""
     return PartFolders(Path(worker.local_directory).parent / "singa-dask-parts")
-
-
-def write_part(
-    write: PartWriter, value: Any, dataset: str, token: str, name: str, index: int, live: Collection[str]
-) -> list[Any]:
-    """Write a partition on the host of this Dask worker; a task. Return the fields of its `PartFile`.
-
-    Of a partition without records there is no file.
-
-    Parameters
-    ----------
-    write : callable
-        (value, path, index) writes the file.
-    value
-        The partition.
-    dataset, token, name : str
-    index : int
-        Of the partition.
-    live : collection of str
-        Tokens of other datasets that may be in use; others that no process holds are deleted.
-    """
-    worker = get_worker()
-    folders = part_folders(worker)
-    host = get_address_host(worker.address)
-    try:
-        if folders.hold(token):
-            folders.sweep({token, *live})
-        path, facts = folders.write(token, name, lambda path: write(value, str(path), index))
-        size = path.stat().st_size if facts.n else 0
-    except DataError:
-        raise
-    except OSError as error:
-        raise DataError(
-            f"dataset {dataset!r}, partition {index}: cannot be written to {folders.root} on {host} "
-            f"({worker.address}): {error.strerror or error}. To write to another disk, start Dask workers with "
-            "--local-directory, or set temporary-directory in Dask's configuration."
-        ) from error
-    return list(PartFile(name, host, worker.address, str(path), size, int(facts.n)))
-
-
-def drop_parts(tokens: Sequence[str], dask_worker: Worker) -> None:
-    """Delete the part files of tokens on the host of a Dask worker; for ``Client.run``."""
-    for token in tokens:
-        part_folders(dask_worker).drop(token)
 
 
 class PartFiles:
@@ -132,8 +71,7 @@ class PartFiles:
     async def _read(self, token: str, name: str, offset: int, length: int) -> dict[str, Any]:
         """Return a range of a file as ``data``, or an ``error``."""
         try:
-            read = self._folders.read
-            data = await self._in_thread(read, token, name, offset, length)
+            data = await self._in_thread(self._folders.read, token, name, offset, length)
         except (OSError, ValueError) as error:
             return {"error": getattr(error, "strerror", None) or str(error)}
         return {"data": to_serialize(data)}
@@ -181,7 +119,7 @@ class PartFiles:
             return None, "", f"the scheduler: {error!r}"
         for server in servers:
             try:
-                answer: Mapping[str, Any] = self._call(self._ask, server, asked, timeout_s=READ_TIMEOUT_S)
+                answer: Mapping[str, Any] = self._call(self._ask, server, asked)
             except Exception as error:  # it is gone, or hangs
                 why = f"{server}: {error!r}"
                 continue
@@ -192,8 +130,8 @@ class PartFiles:
         self._servers.pop(file.worker, None)
         return None, "" if why else refused, why
 
-    def _call(self, function: Callable[..., Any], *arguments: Any, timeout_s: float = ASK_TIMEOUT_S) -> Any:
-        return sync(self._worker.loop, function, *arguments, callback_timeout=timeout_s)
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return sync(self._worker.loop, function, *arguments, callback_timeout=TIMEOUT_S)
 
     async def _find_servers(self, worker: str) -> list[str]:
         found = await getattr(self._worker.scheduler, Op.SERVERS)(worker=worker)

@@ -1,21 +1,134 @@
-"""Replacement: starts some processes of a running job again, while the others go on.
-
-This is how a job of several worker groups gets over a loss. Like `JobState` it does no I/O and never waits.
-"""
+"""One incarnation of a job, and the replacement of some of its processes while the others go on."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from singa_dask.comm import Address
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.life_cycle import Life, host_actions, run_action
-from singa_dask.runtime.job.placer import Placer, buddies_of
-from singa_dask.runtime.job.restarting import RestartPoints
+from singa_dask.runtime.job.placer import Placer, RestartPoints, Roster, buddies_of
 from singa_dask.runtime.planning.placement import Layout
+
+
+@dataclass
+class Life:
+    """What is known of one life of a job.
+
+    Attributes
+    ----------
+    roster : Roster
+    endpoints : dict of int to str
+        Where each process is reached, once it is hosted.
+    started : set of str
+        Units that run.
+    reports : dict of str to dict
+        Of the units that have ended.
+    ending : set of str
+        Dask workers that have not ended their units yet.
+    threads : set of int
+        Numbers of threads that workers have.
+    buddies : list of str
+        Of each process: the Dask worker that keeps a second copy of its snapshots; empty if there is none.
+    gone : set of int
+        Processes that were done, and whose Dask workers are gone.
+    """
+
+    roster: Roster
+    endpoints: dict[int, str] = field(default_factory=dict)
+    started: set[str] = field(default_factory=set)
+    reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    ending: set[str] = field(default_factory=set)
+    threads: set[int] = field(default_factory=set)
+    buddies: list[str] = field(default_factory=list)
+    gone: set[int] = field(default_factory=set)
+
+    def take_threads(self, n: int) -> None:
+        """Keep the number of threads of workers for later lives, if it is the same everywhere; 0 does not count."""
+        self.threads |= {n} - {0}
+        self.roster = self.roster._replace(threads=max(self.threads) if len(self.threads) == 1 else 0)
+
+    def units_on(self, worker: str) -> list[Address]:
+        """Return the units on a Dask worker."""
+        roster = self.roster
+        pairs = zip(roster.workers, roster.layout.processes, strict=True)
+        return [unit for address, units in pairs if address == worker for unit in units]
+
+    def workers_in(self, processes: Collection[int]) -> tuple[Address, ...]:
+        """Return the workers in some processes."""
+        units = (unit for process in sorted(processes) for unit in self.roster.layout.processes[process])
+        return tuple(unit for unit in units if unit.kind == "worker")
+
+    def is_done(self, process: int) -> bool:
+        """Return whether all units of a process are done."""
+        units = self.roster.layout.processes[process]
+        return all(self.reports.get(str(unit), {}).get("state") == "done" for unit in units)
+
+    def has_ended_servers(self) -> bool:
+        """Return whether servers are done: those that start again would miss them."""
+        servers = [str(unit) for unit in self.roster.layout.units if unit.kind == "server"]
+        return any(self.reports.get(server, {}).get("state") == "done" for server in servers)
+
+    def give_up_missing(self) -> list[str]:
+        """Report the units that have not begun as not started; return them."""
+        missing = [unit for unit in map(str, self.roster.layout.units) if unit not in self.started]
+        for unit in missing:
+            self.reports.setdefault(unit, {"unit": unit, "state": "not started", "step": -1})
+        return missing
+
+    def describe(self) -> dict[str, Any]:
+        """Return reports and units for the last event of a job."""
+        return {"reports": dict(self.reports), "processes": [each["units"] for each in self.roster.describe()]}
+
+    def known_step(self, steps: Mapping[str, int]) -> int:
+        """Return the newest step that is known, from reports and from the ``steps`` of worker groups; else -1."""
+        reported = [int(each.get("step", -1)) for each in self.reports.values()]
+        return max([*reported, *steps.values(), -1])
+
+
+def run_action(life: Life, process: int, workers: Mapping[str, ev.WorkerFacts]) -> ev.RunUnits:
+    """Return what starts the units of a process."""
+    roster = life.roster
+    worker, units = roster.workers[process], roster.layout.processes[process]
+    known = workers.get(worker)
+    room = max(1, known.nthreads - known.busy) if known else 1
+    endpoints = tuple(life.endpoints[p] for p in range(len(roster.workers)))
+    return ev.RunUnits(roster.lives[process], worker, process, units, min(room, len(units)), endpoints)
+
+
+def host_actions(
+    roster: Roster,
+    processes: Iterable[int],
+    start: Mapping[str, Any],
+    buddies: Sequence[str],
+    rejoin: Mapping[str, Any] | None = None,
+) -> list[ev.Host]:
+    """Return what hosts some processes of a job.
+
+    Parameters
+    ----------
+    roster : Roster
+    processes : iterable of int
+    start : mapping
+        What the units start from: ``manifest`` of a snapshot, ``url`` of a checkpoint, or nothing.
+    buddies : sequence of str
+        Of each process of the job.
+    rejoin : mapping, optional
+        Fields of `Rejoin`, as plain values, for processes that join others that go on.
+    """
+    facts = {
+        "processes": [[list(unit) for unit in units] for units in roster.layout.processes],
+        "workers": list(roster.workers),
+        "term": roster.term,
+        "threads": roster.threads or None,
+        "start": start,
+        "rejoin": rejoin,
+    }
+    return [ev.Host(roster.lives[p], p, roster.workers[p], {**facts, "buddy": buddies[p]}) for p in processes]
+
 
 TIMEOUT_S = 60.0
 
@@ -28,19 +141,19 @@ def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | N
     """
     if layout.cluster.nworker_groups == 1:
         return None
-    found = set(lost)
+    replaced = set(lost)
     groups = [{unit.group for unit in units if unit.kind == "worker"} for units in layout.processes]
     while more := {
         process
         for process, mine in enumerate(groups)
-        if process not in found and any(mine & groups[other] for other in found)
+        if process not in replaced and any(mine & groups[other] for other in replaced)
     }:
-        found |= more
-    if not any(mine for process, mine in enumerate(groups) if process not in found):
+        replaced |= more
+    if not any(mine for process, mine in enumerate(groups) if process not in replaced):
         return None
-    if any(unit.kind == "server" for process in found for unit in layout.processes[process]):
+    if any(unit.kind == "server" for process in replaced for unit in layout.processes[process]):
         return None
-    return sorted(found)
+    return sorted(replaced)
 
 
 class Replacement:
@@ -178,11 +291,11 @@ class Replacement:
             if p not in self._processes:
                 others[roster.workers[p]] += 0 if self._life.is_done(p) else len(roster.layout.processes[p])
         try:
-            found = self._placer.place_some(now, workers, self._processes, others)
+            chosen = self._placer.place_some(now, workers, self._processes, others)
         except ClusterError as error:
             self.failed, self.is_refused = str(error), True
             return []
-        if found is None:
+        if chosen is None:
             return []
         steps = {group: self._applied[group] + 1 for group in self.groups if group in self._applied}
         if 0 in steps.values() or len(steps) < len(self.groups):  # it may not have sent its initial values
@@ -190,7 +303,7 @@ class Replacement:
             return []
         start = self._points.of_groups(steps, self._placer.reachable(workers))
         self.phase = "hosting"
-        mine = dict(zip(self._processes, found, strict=True))
+        mine = dict(zip(self._processes, chosen, strict=True))
         life = 1 + max(roster.lives)
         roster = self._life.roster = roster._replace(
             life=life,

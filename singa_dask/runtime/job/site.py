@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from distributed import Worker, WorkerPlugin, get_worker
 from distributed.comm.addressing import get_address_host
@@ -18,17 +21,235 @@ from distributed.utils import sync, wait_for
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.comm import Address
+from singa_dask.comm.secret import Secret
 from singa_dask.comm.transport import Transport
+from singa_dask.conf import ClusterConf, JobConf, ListenConf
+from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError, LostUnitError, SingaError, is_out_of_memory, text_of
+from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
-from singa_dask.runtime.job.clock import Clock, measure_clock
-from singa_dask.runtime.job.hosting import Hosting
 from singa_dask.runtime.job.locality import host_names_of
 from singa_dask.runtime.job.names import EVENTS, SITE, Op
 from singa_dask.runtime.job.part_files import PartFiles
-from singa_dask.runtime.job.site_views import SiteLog, stacks_of
+from singa_dask.runtime.planning.placement import Layout
+from singa_dask.runtime.units.initial_state import Rejoin
+from singa_dask.runtime.units.job_log import JobFilter
+from singa_dask.runtime.units.unit import run_unit
 from singa_dask.runtime.units.unit_host import UnitHost
+
+N_ASKED = 5
+ROUNDING_S = 1e-4
+
+
+class Clock(NamedTuple):
+    """Difference of two clocks, in seconds.
+
+    Attributes
+    ----------
+    offset_s : float
+        What is to be added to ``time.time()`` here; 0 if the clocks may well be the same.
+    error_s : float
+        By how much that can be wrong.
+    """
+
+    offset_s: float = 0.0
+    error_s: float = 0.0
+
+
+def read_clock() -> float:
+    """Return the time on this host, in seconds since the epoch."""
+    return time.time()
+
+
+async def measure_clock(ask: Callable[[], Awaitable[float]]) -> Clock:
+    """Measure the clock of the scheduler, as Cristian's algorithm does (1989).
+
+    The scheduler reads its clock at some moment between the question and its answer: half of the time between these is
+    the error. Of some questions the one that was answered first counts.
+
+    Parameters
+    ----------
+    ask : callable
+        Returns what `read_clock` returns on the scheduler.
+    """
+    best = Clock(0.0, float("inf"))
+    for _ in range(N_ASKED):
+        asked = time.monotonic()
+        theirs = await ask()
+        error = (time.monotonic() - asked) / 2
+        best = min(best, Clock(theirs - (time.time() - error), error), key=lambda each: each.error_s)
+    # processes of one host have one clock, and are aligned best by leaving it alone
+    return best if abs(best.offset_s) > best.error_s + ROUNDING_S else Clock(0.0, best.error_s)
+
+
+UNITS_END_TIMEOUT_S = 8.0
+
+
+class Hosting:
+    """One process of a job in one life, on a Dask worker.
+
+    Parameters
+    ----------
+    placement : mapping
+        What `Jobs` has sent; see `Site.host`.
+
+    Attributes
+    ----------
+    host : UnitHost
+        Set by `start`.
+    key : tuple of str and int
+        The job and the process.
+    reports : dict of str to dict
+        Of the units that have ended.
+    datasets : list
+        Catalogs of the part files that the job reads, as plain values.
+    mounts : ExitStack
+        Closed at the end: what makes them readable here.
+    listen : ListenConf
+        Of the job, from `build` on.
+    """
+
+    def __init__(self, placement: Mapping[str, Any]) -> None:
+        self.job_id: str = placement["job_id"]
+        self.life: int = placement["life"]
+        self.process: int = placement["process"]
+        self.workers: list[str] = list(placement["workers"])
+        self.buddy: str = placement["buddy"]
+        self.term: int = placement["term"]
+        self.rejoin = _rejoin_of(placement["rejoin"])
+        self.start_from: Mapping[str, Any] = placement["start"]
+        self.checkpoint_url: str = placement["checkpoint_url"]
+        self.init_from: list[str] = list(placement["init_from"])
+        self.sources = [modules.Source(*source) for source in placement["sources"]]
+        self.key = self.job_id, self.process
+        self.reports: dict[str, dict[str, Any]] = {}
+        self.host: UnitHost
+        self.secret: Secret = placement["secret"]
+        self.listen = ListenConf()
+        self.datasets: list[Any] = list(placement["datasets"])
+        self.mounts = ExitStack()
+        self._placement = placement
+        self._n_running = 0
+        self._is_closed = False
+        self._changed = threading.Condition()
+
+    def build(self, **options: Any) -> None:
+        """Build the `UnitHost`; ``options`` are its other arguments."""
+        placement = self._placement
+        processes = tuple(tuple(Address(*unit) for unit in units) for units in placement["processes"])
+        job = JobConf.from_json(placement["job"], REGISTRIES)
+        if not self.buddy and job.cluster.snapshot_freq is None:
+            # nobody would have the snapshots of a process that is lost
+            cluster = ClusterConf.model_validate({**job.cluster.model_dump(), "snapshot_freq": 0})
+            job = job.model_copy(update={"cluster": cluster})
+        self.listen = job.cluster.listen
+        self.host = UnitHost(
+            self.job_id,
+            self.process,
+            job,
+            deals=placement["deals"],
+            scalings={name: Scaling.from_dict(each) for name, each in placement["scalings"].items()},
+            layout=Layout(processes, job.cluster),
+            life=self.life,
+            rejoin=self.rejoin,
+            threads=placement["threads"],
+            **options,
+        )
+
+    @property
+    def threads(self) -> int:
+        """Threads of each worker here; 0 if there is no worker."""
+        has_worker = any(unit.kind == "worker" for unit in self.host.local)
+        return self.host.devices.n_threads if has_worker else 0
+
+    def run(self, unit: Address, endpoints: Sequence[str], resume: str | Checkpoint | None) -> dict[str, Any]:
+        """Run a unit in this thread; return its report."""
+        with self._changed:
+            if self._is_closed:
+                return {"state": "aborted", "step": -1}
+            self._n_running += 1
+        try:
+            self.host.connect(endpoints)
+            report = run_unit(self.host, unit, self.checkpoint_url, resume, self.init_from)
+            self.reports[str(unit)] = report
+            return report
+        finally:
+            with self._changed:
+                self._n_running -= 1
+                self._changed.notify_all()
+
+    def end(self, reason: str) -> bool:
+        """End all units, and close the host; return whether they have ended in time."""
+        with self._changed:
+            self._is_closed = True
+        self.host.abort({"reason": reason}, tell=False)
+        has_ended = self.wait(UNITS_END_TIMEOUT_S)
+        self.host.close()
+        self.mounts.close()
+        return has_ended
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until no unit runs; return whether that is so."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._n_running, timeout_s)
+
+
+def _rejoin_of(facts: Mapping[str, Any] | None) -> Rejoin | None:
+    if facts is None:
+        return None
+    running, left = (frozenset(Address(*unit) for unit in facts[key]) for key in ("running", "left"))
+    return Rejoin(running, left, {int(group): int(step) for group, step in facts["steps"]})
+
+
+def stacks_of(hostings: Iterable[Hosting]) -> dict[str, dict[str, Any]]:
+    """Return the Python ``stack`` of each unit, and what it waits for, see `Views.stacks`; no unit stops for that."""
+    frames = sys._current_frames()  # of all threads, also of those that are stuck
+    stacks: dict[str, dict[str, Any]] = {}
+    for hosting in hostings:
+        waits = hosting.host.waits()
+        for name, thread in list(hosting.host.threads.items()):
+            frame = frames.get(thread.ident or 0)
+            if frame is None:
+                stacks[name] = {"error": "it has ended"}
+            else:
+                lines = [line for entry in traceback.format_stack(frame) for line in entry.splitlines()]
+                stacks[name] = {"stack": lines, "wait": waits.get(name)}
+    return stacks
+
+
+LOGGER = logging.getLogger("singa_dask")
+_log_lock = threading.Lock()
+
+
+class _ToClient(logging.Handler):
+    """Sends the log messages of this package in a process to the client of one job."""
+
+    def __init__(self, host: UnitHost) -> None:
+        super().__init__(logging.INFO)
+        self.addFilter(JobFilter(host.job_id))
+        self.host = host
+        self.level_before: int = logging.NOTSET
+
+    def attach(self) -> None:
+        """Start; from now on the logger of the package passes on what is INFO or more."""
+        with _log_lock:
+            others = [handler for handler in LOGGER.handlers if isinstance(handler, _ToClient)]
+            self.level_before = others[0].level_before if others else LOGGER.level
+            LOGGER.addHandler(self)
+            LOGGER.setLevel(min(LOGGER.level or logging.INFO, logging.INFO))
+
+    def detach(self) -> None:
+        """Stop; when no job runs in this process any more, the logger has the level from before them."""
+        with _log_lock:
+            LOGGER.removeHandler(self)
+            if not any(isinstance(handler, _ToClient) for handler in LOGGER.handlers):
+                LOGGER.setLevel(self.level_before)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        event = {"event": "log", "unit": record.threadName, "level": record.levelname, "time": record.created}
+        self.host.emit({**event, "message": redact(record.getMessage())})
+
 
 LEAVE_TIMEOUT_S = 10.0
 LONG_WAIT_S = 10.0
@@ -57,7 +278,6 @@ class Site(WorkerPlugin):
         self._oldest: dict[tuple[str, int], int] = {}
         self._is_leaving = False
         self._clock = Clock()
-        self._log = SiteLog()
         self._files = PartFiles(worker)
         self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"{SITE}-site")
         handlers: dict[str, Callable[..., Any]] = {
@@ -65,10 +285,8 @@ class Site(WorkerPlugin):
             Op.END: self._end,
             Op.CUT: self._cut,
             Op.JOIN: self._join,
-            Op.STOP: self._stop,
-            Op.SNAPSHOT: self._request_snapshot,
-            Op.CHECKPOINT: self._request_checkpoint,
-            Op.STACKS: self._stacks,
+            Op.REQUEST: self._request,
+            Op.STACKS: lambda job_id: stacks_of(self._of(job_id)),
             Op.KEEP: self._keep,
             Op.PART: self._part,
             **self._files.handlers,
@@ -87,7 +305,7 @@ class Site(WorkerPlugin):
             except Exception as error:
                 logger.warning("the scheduler is gone (%s): jobs stop with a checkpoint", error)
                 for hosting in hostings:
-                    hosting.host.request_stop()
+                    hosting.host.request("stop")
             await self._in_thread(self._wait_for_all, hostings)
             with suppress(Exception):  # what is kept here may be read until then
                 await wait_for(worker.scheduler.singa_dask_left(worker=worker.address), LEAVE_TIMEOUT_S)
@@ -130,10 +348,10 @@ class Site(WorkerPlugin):
             await self._in_thread(self._build, hosting)
         except Exception as error:
             hosting.mounts.close()
-            found = modules.blame(error)
-            if found is None and not isinstance(error, SingaError) and not is_out_of_memory(error):
+            problem = modules.blame(error)
+            if problem is None and not isinstance(error, SingaError) and not is_out_of_memory(error):
                 raise
-            why = f"{found.place}: {found.text}" if found else text_of(error)
+            why = f"{problem.place}: {problem.text}" if problem else text_of(error)
             return {"error": f"process {hosting.process} at {self.worker.address}: {why}", "final": True}
         if hosting.life < self._oldest.get(key, 0):  # meanwhile it was ended, or another life has begun
             await self._in_thread(hosting.end, "this life is over")
@@ -144,7 +362,9 @@ class Site(WorkerPlugin):
         if hosting.host.trace is not None:
             self._clock = await measure_clock(self.worker.scheduler.singa_dask_clock)
         self.hostings[key] = hosting
-        self._log.add(hosting.host)
+        to_client = _ToClient(hosting.host)
+        to_client.attach()
+        hosting.mounts.callback(to_client.detach)
         return {"endpoint": hosting.host.address, "threads": hosting.threads}
 
     def _of(self, job_id: str) -> list[Hosting]:
@@ -179,7 +399,7 @@ class Site(WorkerPlugin):
         scheme, _, endpoint = self.worker.address.partition("://")
         security = self.worker.security
 
-        def make(*callbacks: Any, life: int, **given: Any) -> Transport:
+        def make(*callbacks: Any, life: int, **options: Any) -> Transport:
             # processes that were replaced have a newer life than those that they talk to
             return Transport(
                 f"{scheme}://{endpoint.rpartition(':')[0]}",
@@ -191,7 +411,7 @@ class Site(WorkerPlugin):
                 listen_args=security.get_listen_args("worker"),
                 connect_args=security.get_connection_args("worker"),
                 name=f"transport-{hosting.job_id}",
-                **given,
+                **options,
             )
 
         return make
@@ -215,10 +435,10 @@ class Site(WorkerPlugin):
 
     def _cut(self, job_id: str, life: int, process: int, processes: list[int], groups: list[int]) -> dict[str, Any]:
         """Separate a process from others, see `UnitHost.cut`."""
-        host = self._current(job_id, life, process)
-        if host is None:
+        hosting = self.hostings.get((job_id, process))
+        if hosting is None or hosting.life != life:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
-        return {"applied": host.cut(processes, groups)}
+        return {"applied": hosting.host.cut(processes, groups)}
 
     def _join(
         self,
@@ -230,48 +450,35 @@ class Site(WorkerPlugin):
         buddy: str,
     ) -> dict[str, Any]:
         """Tell a process of those that replace others, see `Router.join`, and of its ``buddy`` from now on."""
-        host = self._current(job_id, life, process)
-        if host is None:
+        hosting = self.hostings.get((job_id, process))
+        if hosting is None or hosting.life != life:
             return {"error": f"process {process} of the job is not on {self.worker.address}"}
-        self.hostings[job_id, process].buddy = buddy
-        host.router.join({int(p): address for p, address in endpoints.items()}, {Address(*unit) for unit in left})
+        hosting.buddy = buddy
+        hosting.host.router.join(
+            {int(p): address for p, address in endpoints.items()}, {Address(*unit) for unit in left}
+        )
         return {}
 
     async def _close(self, hosting: Hosting, reason: str) -> None:
         if not await self._in_thread(hosting.end, reason):
             logger.warning("units of %s on %s do not end", hosting.job_id, self.worker.address)
-        self._log.remove(hosting.host)
         if self.hostings.get(hosting.key) is hosting:
             del self.hostings[hosting.key]
 
-    def _current(self, job_id: str, life: int, process: int) -> UnitHost | None:
-        hosting = self.hostings.get((job_id, process))
-        return hosting.host if hosting is not None and hosting.life == life else None
-
-    def _stop(self, job_id: str) -> None:
+    def _request(self, job_id: str, what: str) -> None:
+        """Ask units of a job for what an `ev.Request` says."""
         for hosting in self._of(job_id):
-            hosting.host.request_stop()
-
-    def _request_snapshot(self, job_id: str) -> None:
-        for hosting in self._of(job_id):
-            hosting.host.request_snapshot()
-
-    def _request_checkpoint(self, job_id: str) -> None:
-        for hosting in self._of(job_id):
-            hosting.host.request_checkpoint()
-
-    def _stacks(self, job_id: str) -> dict[str, dict[str, Any]]:
-        return stacks_of(self._of(job_id))
+            hosting.host.request(what)
 
     # -- what is told ------------------------------------------------------------------------------------------------
 
     def _metrics(self, worker: Worker) -> dict[str, Any]:
-        told: dict[str, list[dict[str, Any]]] = {}
+        progress: dict[str, list[dict[str, Any]]] = {}
         for each in list(self.hostings.values()):
             waits = {unit: wait for unit, wait in each.host.waits().items() if wait[1] > LONG_WAIT_S}
             facts = {"process": each.process, "life": each.life, "steps": each.host.steps(), "waits": waits}
-            told.setdefault(each.job_id, []).append({**facts, **each.host.progress()})
-        return told
+            progress.setdefault(each.job_id, []).append({**facts, **each.host.progress()})
+        return progress
 
     def _emit(self, job_id: str, life: int, event: Mapping[str, Any]) -> None:
         """Send an event of a unit to `Jobs`, which passes on what people see; called from any thread."""
@@ -290,22 +497,23 @@ class Site(WorkerPlugin):
             # a checkpoint may wait behind this
             timeout_s = KEEP_TIMEOUT_S + len(content) / KEEP_BYTES_PER_S
             try:
-                sync(self.worker.loop, self._send_part, hosting, step, file, content, callback_timeout=timeout_s)
+                facts = {"job_id": hosting.job_id, "step": step, "file": file, "content": to_serialize(content)}
+                self._call(hosting.buddy, timeout_s, Op.KEEP, **facts)
                 holders.append(hosting.buddy)
             except Exception as error:
                 logger.warning("%s has no copy of the snapshot of step %d: %s", hosting.buddy, step, error)
         return holders
 
-    async def _send_part(self, hosting: Hosting, step: int, file: str, content: bytes) -> None:
-        facts = {"job_id": hosting.job_id, "step": step, "file": file}
-        await self.worker.rpc(hosting.buddy).singa_dask_keep(**facts, content=to_serialize(content))
+    def _call(self, worker: str, timeout_s: float, op: str, **arguments: Any) -> Any:
+        """Call the site of another Dask worker; from the threads of units."""
+        return sync(self.worker.loop, getattr(self.worker.rpc(worker), op), **arguments, callback_timeout=timeout_s)
 
     def _keep(self, job_id: str, step: int, file: str, content: bytes) -> None:
         self.store.put(job_id, file, step, content)
 
     def _part(self, job_id: str, file: str) -> Any:
-        found = self.store.get(job_id, file)
-        return None if found is None else to_serialize(found)
+        content = self.store.get(job_id, file)
+        return None if content is None else to_serialize(content)
 
     def start_point(self, hosting: Hosting) -> str | Checkpoint | None:
         """Return what the units of a life start from."""
@@ -321,26 +529,20 @@ class Site(WorkerPlugin):
 
     def _read_part(self, job_id: str, file: str, holders: Sequence[str]) -> bytes:
         """Return a part of a snapshot from here or from another Dask worker; called by the threads of units."""
-        found = self.store.get(job_id, file)
+        content = self.store.get(job_id, file)
         errors = []
         for holder in holders:
-            if found is not None:
-                return found
+            if content is not None:
+                return content
             if holder != self.worker.address:
                 try:
-                    found = sync(
-                        self.worker.loop, self._fetch_part, holder, job_id, file, callback_timeout=PART_TIMEOUT_S
-                    )
+                    content = self._call(holder, PART_TIMEOUT_S, Op.PART, job_id=job_id, file=file)
                 except Exception as error:
                     errors.append(f"{holder}: {error}")
-        if found is None:
+        if content is None:
             # those who had it are lost, or have newer snapshots by now: the job may start again from one of these
             raise LostUnitError(f"{file} of a snapshot of {job_id}: nobody has it any more. {' '.join(errors)}")
-        return found
-
-    async def _fetch_part(self, holder: str, job_id: str, file: str) -> bytes | None:
-        found: bytes | None = await self.worker.rpc(holder).singa_dask_part(job_id=job_id, file=file)
-        return found
+        return content
 
     def __getstate__(self) -> dict[str, Any]:
         return {}

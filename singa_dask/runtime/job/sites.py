@@ -1,28 +1,34 @@
-"""Sites: the calls of the scheduler to the `Site` of each Dask worker."""
+"""The Dask workers, as the scheduler uses them: calls to each `Site`, tasks, heartbeats, departures."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import pickle
+import time
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from distributed import Scheduler, WorkerPlugin
+from distributed import Client, Future, Scheduler, WorkerPlugin
 from distributed.comm.addressing import get_address_host
 from distributed.protocol.serialize import to_serialize
+from distributed.scheduler import heartbeat_interval
+from distributed.security import Security
 from distributed.utils import wait_for
 from tornado import gen, util
 from tornado.locks import Lock
 
+from singa_dask.comm import Address
 from singa_dask.comm.loading import loading_message
 from singa_dask.comm.secret import Secret
 from singa_dask.data.fs.host_files import Catalog
-from singa_dask.errors import text_of
+from singa_dask.errors import LostUnitError, is_out_of_memory, text_of
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.names import SITE, Op
-from singa_dask.runtime.job.site import Site
-from singa_dask.runtime.job.spec import JobSpec
+from singa_dask.runtime.job.events import JobSpec
+from singa_dask.runtime.job.names import SITE, Op, units_key
+from singa_dask.runtime.job.record import JobRecord
+from singa_dask.runtime.job.site import Site, run_units
 from singa_dask.version import __version__
 
 HOST_TIMEOUT_S = 50.0
@@ -62,18 +68,12 @@ class Sites:
     Parameters
     ----------
     scheduler : distributed.Scheduler
-
-    Attributes
-    ----------
-    handlers : dict of str to callable
-        By operation, for the scheduler.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._installed: dict[str, set[str]] = {SITE: set()}
         self._installing: dict[str, Lock] = {}
-        self.handlers: dict[str, Callable[..., Any]] = {Op.SERVERS: self.servers}
 
     @property
     def workers(self) -> list[str]:
@@ -190,3 +190,148 @@ def _explain(error: BaseException) -> dict[str, Any]:
         advice = f"Install singa-dask {__version__} on all Dask workers, and start them again."
         return {"error": f"the package cannot be loaded there: {error}. {advice}", "lasting": True}
     return {"error": text_of(error)}
+
+
+class UnitTasks:
+    """Starts and cancels the tasks of units, and hands over their reports.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    handle : callable
+        (job id, event) hands an event to a job.
+    """
+
+    def __init__(self, scheduler: Scheduler, handle: Callable[[str, Any], None]) -> None:
+        self._scheduler = scheduler
+        self._handle = handle
+        self._client: Client | None = None
+
+    async def connect(self) -> None:
+        """Connect the client that owns the tasks, unless that is done."""
+        if self._client is None:
+            security = as_client(self._scheduler.security, "scheduler")
+            # asynchronous, on the scheduler's own loop
+            self._client = Client(self._scheduler.address, asynchronous=True, set_as_default=False, security=security)
+        await self._client
+
+    async def close(self) -> None:
+        """Close that client."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    def run(self, record: JobRecord, action: ev.RunUnits) -> None:
+        """Start the units of a process."""
+        assert self._client is not None
+        job_id = record.spec.job_id
+        for i in range(action.n_tasks):
+            units = action.units[i :: action.n_tasks]
+            future = self._client.submit(
+                run_units,
+                job_id,
+                action.life,
+                action.process,
+                [list(unit) for unit in units],
+                list(action.endpoints),
+                key=units_key(job_id, units[0], action.life),
+                workers=[action.worker],
+                allow_other_workers=False,
+                pure=False,
+                retries=0,
+            )
+            record.futures[future] = (action.life, action.process)
+            self._scheduler.loop.add_callback(self._follow, job_id, future, action.life, units)
+
+    async def _follow(self, job_id: str, future: Future[Any], life: int, units: tuple[Address, ...]) -> None:
+        """Wait for the reports of the units of a task."""
+        try:
+            reports = await future
+        except Exception as error:  # units report their own errors, so Dask has lost the task
+            if future.cancelled() or future.status == "lost":
+                return
+            reports = [{"state": "failed", "step": -1, **_explain_task(units[0], error)}]
+        for unit, report in zip(units, reports, strict=False):
+            self._handle(job_id, ev.Reported(life, unit, {**report, "unit": str(unit)}))
+
+    async def cancel(self, record: JobRecord | None, up_to_life: int, process: int | None = None) -> None:
+        """Release the tasks of lives of a job that are over, or of one process."""
+        tasks = record.futures if record else {}
+        old = [future for future, (life, of) in tasks.items() if life <= up_to_life and process in (None, of)]
+        for future in old:
+            del tasks[future]
+        if old and self._client is not None:
+            await self._client.cancel(old, force=True)
+
+
+def _explain_task(unit: Address, error: BaseException) -> dict[str, Any]:
+    """Describe the failure of a task without a result."""
+    if is_out_of_memory(error):
+        return {"reason": f"{unit}: {text_of(error)}", "error": "", "exit_code": 1, "expected": True, "retry": False}
+    reason = f"{unit}: its task failed: {error!r}"
+    return {
+        "reason": reason,
+        "error": repr(error),
+        "exit_code": LostUnitError.exit_code,
+        "expected": True,
+        "retry": True,
+    }
+
+
+def as_client(security: Security, role: str) -> Security:
+    """Return the security of a Dask process for a client in it; gateways give it no client's certificate.
+
+    Parameters
+    ----------
+    security : distributed.Security
+    role : {"scheduler", "worker"}
+        Of the process, whose own certificate is used where there is none for clients.
+    """
+    own = security.get_tls_config_for_role(role)
+    if security.get_tls_config_for_role("client")["cert"] or not own["cert"]:
+        return security
+    own_client = copy.copy(security)
+    for name in ("cert", "key"):
+        setattr(own_client, f"tls_client_{name}", own[name])
+    return own_client
+
+
+SILENT_S = 5.0
+"""A Dask worker that has not been heard of for so long is given up. Its heartbeats come each half second, and more
+rarely in clusters of more than ten workers."""
+MAX_LOOK_S = 1.0
+"""No more of the time between two looks counts as silence: a scheduler that was held up itself has heard of nobody."""
+
+
+class Heartbeats:
+    """Counts for how long nothing has come from each Dask worker.
+
+    It compares the times of heartbeats, which are those of a clock that may be set, only for being equal.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._looked_at = time.monotonic()
+        # time of the last heartbeat, and seconds without another one
+        self._silence: dict[str, tuple[float, float]] = {}
+
+    def look(self) -> None:
+        """Count the time since the last look for Dask workers without a heartbeat in between."""
+        now = time.monotonic()
+        passed, self._looked_at = min(now - self._looked_at, MAX_LOOK_S), now
+        silence = {}
+        for address, known in self._scheduler.workers.items():
+            last_seen, seconds = self._silence.get(address, (None, 0.0))
+            silence[address] = known.last_seen, seconds + passed if known.last_seen == last_seen else 0.0
+        self._silence = silence
+
+    def is_silent(self, address: str) -> bool:
+        """Return whether a Dask worker is on the cluster, and has not been heard of for too long."""
+        known = self._scheduler.workers.get(address)
+        last_seen, seconds = self._silence.get(address, (0.0, 0.0))
+        limit = max(SILENT_S, 3 * heartbeat_interval(len(self._scheduler.workers)))
+        return known is not None and known.last_seen == last_seen and seconds > limit

@@ -140,11 +140,11 @@ class Devices:
         """
         if not self._names and self._workers:
             if self.job.gpu:
-                found = [device_names(self.job, self._index[worker] + 1)[-1] for worker in self._workers]
+                names = [device_names(self.job, self._index[worker] + 1)[-1] for worker in self._workers]
             else:
                 n_visible = OPS.find("cupy").count() if self.job.ops == "cupy" else 0
-                found = device_names(self.job, len(self._workers), n_visible, self._first)
-            self._names = dict(zip(self._workers, found, strict=True))
+                names = device_names(self.job, len(self._workers), n_visible, self._first)
+            self._names = dict(zip(self._workers, names, strict=True))
         return self._names
 
     @property

@@ -34,6 +34,11 @@ DTYPES = {
 }
 
 
+def phase_name(phase: Phase) -> str:
+    """Return the name of a phase in events and checkpoints: train, validation or test."""
+    return str(phase.name).lower()
+
+
 class Nets(dict[Phase, NeuralNet]):
     """The nets of one worker by phase.
 
@@ -173,7 +178,8 @@ def find_ops(job: JobConf, name: str) -> Ops:
     except ConfigError as error:
         key = "gpu" if job.gpu and name not in (job.ops, "auto") else "ops"
         hint = " Or compute on the CPU: --cpu." if name.startswith("cuda") else ""
-        raise ConfigError([Problem(found.path or (key,), found.message + hint) for found in error.problems]) from None
+        problems = [Problem(each.path or (key,), each.message + hint) for each in error.problems]
+        raise ConfigError(problems) from None
 
 
 def _build_net(

@@ -54,10 +54,10 @@ def check_whole(net: NeuralNet, phase: Phase) -> None:
     """
     sizes = {layer.conf_name: layer.batch_size for layer in net.all_layers if isinstance(layer, StoreInput)}
     others = [layer for layer in net.all_layers if (layer.traits.is_input or not layer.sources)]
-    if found := next((layer for layer in others if not isinstance(layer, StoreInput)), None):
-        message = f"layer {found.conf_name!r} reads no store, so the number of its records is not known"
-    elif found := next((layer for layer in net.all_layers if is_sequential(layer)), None):
-        message = f"layer {found.conf_name!r} takes all batches one after the other, in one size"
+    if layer := next((layer for layer in others if not isinstance(layer, StoreInput)), None):
+        message = f"layer {layer.conf_name!r} reads no store, so the number of its records is not known"
+    elif layer := next((layer for layer in net.all_layers if is_sequential(layer)), None):
+        message = f"layer {layer.conf_name!r} takes all batches one after the other, in one size"
     elif len(set(sizes.values())) > 1:
         message = f"its input layers have batches of several sizes, {_shown(sizes)}"
     else:

@@ -1,33 +1,92 @@
-"""Checkpointing: when a worker saves, in files or memory, what it asks of others, and what comes back."""
+"""Checkpointing: when a worker saves, in files or memory, what it asks of others, and what comes back.
+
+The first worker of the first group takes checkpoints and snapshots (`Checkpointing`), tracks what others write for
+them (`Pending`), and chooses the times of snapshots (`SnapshotSchedule`). Every worker tells it where it stands, and
+what its layers keep (`Reporter`).
+"""
 
 from __future__ import annotations
 
 import logging
 import secrets
+import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, NamedTuple, Protocol
 
 from singa_dask.comm import Address, Message
-from singa_dask.conf import JobConf
+from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.errors import CheckpointError, text_of
-from singa_dask.runtime.checkpoints.pending_checkpoints import (
-    PendingCheckpoints,
-    PendingSnapshots,
-    describe_params,
-    merge_positions,
-)
+from singa_dask.net import NeuralNet
+from singa_dask.runtime.checkpoints.checkpoint import LayerState, Save, step_url, write_states
+from singa_dask.runtime.checkpoints.lookup import Retention
+from singa_dask.runtime.checkpoints.manifest import make_manifest, newest_step, what_is_no_cut, write_manifest
 from singa_dask.runtime.planning.job_plan import JobPlan
-from singa_dask.runtime.units.calendar import Calendar, SnapshotSchedule
-from singa_dask.runtime.units.channel import Channel
-from singa_dask.runtime.units.reporter import Reporter
-from singa_dask.runtime.units.run_state import RunState
+from singa_dask.runtime.units.run_state import Channel, RunState, is_due
 from singa_dask.runtime.units.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 5.0
 """For how long a checkpoint, or a snapshot, may take before the next one is left out instead of waiting for it."""
+SHARE = 0.01
+"""Part of the time of training that snapshots may take."""
+MIN_S = 1.0
+"""Seconds before the first snapshot, and between two."""
+FAILED_S = 60.0
+"""Seconds after a snapshot that failed."""
+
+FIRST = Address.worker(0, 0)
+
+Event = dict[str, Any]
+"""What people, and the scheduler, are told."""
+
+
+class SaveLater(Protocol):
+    """Saves a part of a checkpoint or snapshot in the background."""
+
+    def __call__(
+        self, step: int, where: Mapping[str, Any], write: Callable[[Save], Event], then: Callable[[Event], None]
+    ) -> None:
+        """Call ``write`` with what saves files where ``where`` says, its ``url`` or in memory.
+
+        ``then`` is called with its result, the description of the part, or with an ``error``.
+        """
+
+
+class SnapshotSchedule:
+    """Chooses the times of snapshots so that they take about 1 % of the time of training.
+
+    All times are values of ``time.perf_counter``. What a snapshot costs is measured: the pause of the workers, and the
+    seconds that a process of servers works on it in the background, as it may share its cores with workers.
+    """
+
+    def __init__(self) -> None:
+        self._due_at = float("inf")
+        self._pause_s = 0.0
+
+    def begin(self, now: float) -> None:
+        """Begin to train; the first snapshot is taken early, to measure it."""
+        self._due_at = now + MIN_S
+
+    def is_due(self, now: float) -> bool:
+        """Return whether it is time for a snapshot."""
+        return now >= self._due_at
+
+    def paused(self, seconds: float) -> None:
+        """Count the pause of the workers for a snapshot."""
+        self._pause_s = seconds
+
+    def end(self, now: float, background_s: float) -> None:
+        """Schedule the snapshot after one that is complete."""
+        self._due_at = now + max(MIN_S, (self._pause_s + background_s) / SHARE)
+
+    def fail(self, now: float) -> None:
+        """Schedule the snapshot after one that has failed."""
+        self._due_at = now + FAILED_S
 
 
 class Checkpointing:
@@ -41,16 +100,17 @@ class Checkpointing:
         Directory that ``step-<n>`` directories go to.
     trainer : Trainer
     state : RunState
+        At the step that the job starts at; there is no checkpoint before a later one.
     channel : Channel
-    first_step : int
-        Step that the job started at; there is no checkpoint before a later one.
-    emit : callable
-        Takes an event, a dict.
-    reporter : Reporter
+    save_later : SaveLater
     in_background : callable
-        Calls a function in a thread that may wait for file systems.
+        Calls a function in a thread that may wait for file systems: these may take minutes to answer.
     snapshot_life : int, optional
         The life of the job, if it takes snapshots.
+
+    Attributes
+    ----------
+    reporter : Reporter
     """
 
     def __init__(
@@ -61,42 +121,42 @@ class Checkpointing:
         trainer: Trainer,
         state: RunState,
         channel: Channel,
-        first_step: int,
-        emit: Callable[[dict[str, Any]], None],
-        reporter: Reporter,
+        save_later: SaveLater,
         in_background: Callable[[Callable[[], None]], None],
         snapshot_life: int | None = None,
     ) -> None:
         self._job = job
         self._plan = plan
+        self._url = url
         self._trainer = trainer
         self._state = state
         self._channel = channel
-        self._first_step = first_step
-        self._emit = emit
-        self._submit = in_background
-        self._reporter = reporter
-        self._calendar = Calendar(job)
+        self._in_background = in_background
+        self._life = snapshot_life
+        self.reporter = Reporter(trainer, state, channel, save_later)
+        self._first_step = state.step
         self._saved_at = time.perf_counter()
-        cluster = job.cluster
-        self._others = range(1, cluster.nworkers_per_group)
-        expected = cluster.nservers_per_group, cluster.nworker_groups, cluster.nworkers_per_group
+        self._schedule = SnapshotSchedule()
+        self._retention = Retention(url, job.keep_checkpoints)
+        self._others = range(1, job.cluster.nworkers_per_group)
+        # how often each kind is due, and from which step on
+        self._freq = {"checkpoint": (job.checkpoint_freq, job.checkpoint_after)}
         term = secrets.token_hex(4)
-        self._pending = PendingCheckpoints(url, *expected, self._in_background, job.keep_checkpoints, term)
-        self._snapshots = PendingSnapshots(snapshot_life, *expected, term) if snapshot_life is not None else None
-        self._written: dict[str, Any] = {}  # the event of the newest checkpoint of this run that is complete
+        self._pending = {"checkpoint": Pending("checkpoint", job.cluster, term, self._write_later)}
+        if snapshot_life is not None:
+            self._freq["snapshot"] = job.cluster.snapshot_freq or 0, 0
+            self._pending["snapshot"] = Pending("snapshot", job.cluster, term, self._end_snapshot)
+        self._written: Event = {}  # the event of the newest checkpoint of this run that is complete
         self._copying: set[tuple[str, Address]] = set()
         # workers of other groups that wait, or have gone, and the request that they wait for
         self._arrived: set[Address] = set()
         self._gone: set[Address] = set()
         self._asked: tuple[str, int] | None = None
-        self._schedule = SnapshotSchedule()
         # of the others; they may come some steps before this worker asks for them
         self._cursors: list[Message] = []
         channel.on("cursors", self._cursors.append)
-        channel.on("part", self._take)
-        channel.on("r-progress", self._take)
-        channel.on("written", self._take)
+        for kind in ("part", "r-progress", "written"):
+            channel.on(kind, self._take)
         for kind in ("r-snapshot", "r-settle"):
             channel.on(kind, lambda message: self._copying.discard((message.info["term"], message.src)))
         if state.is_first:
@@ -109,6 +169,8 @@ class Checkpointing:
         if self._job.cluster.snapshot_freq is None:
             self._schedule.begin(now)
 
+    # -- when -----------------------------------------------------------------------------------------------
+
     def save_due(self, facts: Callable[[], Mapping[str, Any]]) -> None:
         """Begin the checkpoint or snapshot that is due before this step; a checkpoint will do for both.
 
@@ -118,44 +180,34 @@ class Checkpointing:
             See `save`.
         """
         if self._channel.address.group:
-            if self._reporter.is_due():
-                self._reporter.report()
-        elif self._is_due():
-            self.save(facts())
-        elif self._snapshots is not None and self._snapshot_is_due(self._snapshots):
-            self.save(facts(), self._snapshots)
+            if self.reporter.is_due():
+                self.reporter.report()
+        elif kind := next(filter(self._is_due, self._pending), ""):
+            self.save(facts(), kind)
 
-    def _is_due(self) -> bool:
-        """Return whether a checkpoint is due before this step.
+    def _is_due(self, kind: str) -> bool:
+        """Return whether a checkpoint or snapshot is due before this step.
 
         The first worker chooses the step of one that is due by time, or that somebody asks for.
         """
         state = self._state
         if state.step <= self._first_step:
             return False
-        if state.is_first and not self._pending and state.checkpoint_at < state.step:
-            if state.checkpoint_requested or self._is_time():
-                state.choose_checkpoint()
-        return state.step == state.checkpoint_at or self._calendar.saves(state.step)
+        if state.is_first and not self._pending[kind] and state.save_at[kind] < state.step:
+            if kind in state.requested or self._is_time(kind):
+                state.choose_save(kind)
+        return state.step == state.save_at[kind] or is_due(state.step, *self._freq[kind])
 
-    def _is_time(self) -> bool:
-        job = self._job
-        if not job.checkpoint_minutes or self._state.step < job.checkpoint_after:
-            return False
-        return time.perf_counter() - self._saved_at >= 60 * job.checkpoint_minutes
+    def _is_time(self, kind: str) -> bool:
+        now, minutes = time.perf_counter(), self._job.checkpoint_minutes
+        if kind == "snapshot":
+            return self._schedule.is_due(now)
+        return bool(minutes) and self._state.step >= self._job.checkpoint_after and now - self._saved_at >= 60 * minutes
 
-    def _snapshot_is_due(self, pending: PendingSnapshots) -> bool:
-        """Return whether a snapshot is due before this step; the first worker chooses the step of one by time."""
-        state = self._state
-        if state.step <= self._first_step:
-            return False
-        if state.is_first and not pending and state.snapshot_at < state.step:
-            if state.snapshot_requested or self._schedule.is_due(time.perf_counter()):
-                state.choose_snapshot()
-        return state.step == state.snapshot_at or self._calendar.takes_snapshot(state.step)
+    # -- taking one -----------------------------------------------------------------------------------------
 
-    def save(self, facts: Mapping[str, Any], snapshots: PendingSnapshots | None = None, *, last: bool = False) -> None:
-        """Begin a checkpoint as the first worker; another one helps with it.
+    def save(self, facts: Mapping[str, Any], kind: str = "checkpoint", *, last: bool = False) -> None:
+        """Begin a checkpoint or snapshot as the first worker; another one helps with it.
 
         The others of the first group say where they stand, and wait until servers have taken their copies.
 
@@ -163,21 +215,26 @@ class Checkpointing:
         ----------
         facts : mapping
             For the manifest, beside those of the checkpoint itself.
-        snapshots : PendingSnapshots, optional
-            To take a snapshot, once the one before is complete.
+        kind : str
+            ``"checkpoint"`` or ``"snapshot"``.
         last : bool
             Whether it is after the last step. An earlier one is left out while the one before is still being written.
         """
+        where: Mapping[str, Any] = {}
         if self._channel.address.group:
-            self._reporter.report(last)
+            self.reporter.report(last)
         elif not self._state.is_first:
-            where = self._arrive()
-            if where:
-                self._reporter.report_now(self._state.step, where)
+            if where := self._arrive():
+                self.reporter.report_now(self._state.step, where)
         else:
             started = time.perf_counter()
-            self._lead(facts, snapshots, last)
-            if snapshots is None:
+            manifest = self._manifest(facts)
+            if self._is_free(kind, last):
+                where = self._request_parts(kind, manifest, last)
+                self.reporter.report_now(self._state.step, where)
+            for other in self._others:
+                self._channel.send("taken", Address.worker(0, other), info=where)
+            if kind == "checkpoint":
                 self._saved_at = started
             else:
                 self._schedule.paused(time.perf_counter() - started)
@@ -188,38 +245,20 @@ class Checkpointing:
         if net.is_partitioned:  # the first worker does not have all params
             self._trainer.collect_all()
         info = {"position": self._trainer.position(self._state.step), "learned": net.context.class_names.to_dict()}
-        self._channel.send("cursors", Address.worker(0, 0), info=info)
+        self._channel.send("cursors", FIRST, info=info)
         return self._channel.wait_for("taken").info
 
-    def _lead(self, facts: Mapping[str, Any], snapshots: PendingSnapshots | None, last: bool) -> None:
-        manifest, where = self._manifest(facts), {}
-        if self._is_free(snapshots, last):
-            where = self._request_parts(manifest, self._pending if snapshots is None else snapshots, last)
-            self._reporter.report_now(self._state.step, where)
-        for other in self._others:
-            self._channel.send("taken", Address.worker(0, other), info=where)
-
-    def _is_free(self, snapshots: PendingSnapshots | None, last: bool) -> bool:
+    def _is_free(self, kind: str, last: bool) -> bool:
         """Wait until the checkpoint or snapshot before is complete; return False if that takes too long."""
-        if snapshots is not None:
-            while snapshots and snapshots.seconds < PATIENCE_S:
-                self._channel.receive("the snapshot before this", max(PATIENCE_S - snapshots.seconds, 0.0))
-            return not snapshots
-        while self._pending and (last or self._pending.seconds < PATIENCE_S):
-            self._channel.receive(
-                "the checkpoint before this", None if last else max(PATIENCE_S - self._pending.seconds, 0.0)
-            )
-        if self._pending:
+        pending = self._pending[kind]
+        while pending and (last or pending.seconds < PATIENCE_S):
+            self._channel.receive(f"the {kind} before this", None if last else max(PATIENCE_S - pending.seconds, 0.0))
+        if pending and kind == "checkpoint":
             logger.warning(
                 "the checkpoint of step %d is left out: the one before is still being written, for %.0f s so far",
-                self._state.step, self._pending.seconds
+                self._state.step, pending.seconds
             )  # fmt: skip
-        return not self._pending
-
-    def finish(self, wait: bool) -> None:
-        """Take what has come for checkpoints and snapshots; with ``wait`` until all checkpoints are complete."""
-        while (wait and self._pending) or (self._state.is_first and self._channel.has_messages()):
-            self._channel.receive("parts of checkpoints")
+        return not pending
 
     def _manifest(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Wait for all updates, and for the cursors of the other workers; return the manifest."""
@@ -231,31 +270,31 @@ class Checkpointing:
         learned = context.class_names.to_dict()
         others = sorted(self._cursors, key=lambda message: message.src)
         self._cursors.clear()
-        position = merge_positions([position, *(message.info["position"] for message in others)])
         for message in others:
-            for key, found in message.info["learned"].items():
-                learned[key] = {**learned.get(key, {}), **found}
+            for key, by_layer in message.info["learned"].items():
+                learned[key] = {**learned.get(key, {}), **by_layer}
         return {
             "job": self._job.name,
             "step": self._state.step,
             "seed": self._job.seed,
             "time": time.time(),
             "params": describe_params(self._trainer.net),
-            "groups": {str(self._channel.address.group): position},
+            "groups": {"0": merge_positions([position, *(message.info["position"] for message in others)])},
             "deals": {name: list(deal) for name, deal in context.deals.items()},
             **facts,
             **learned,
         }
 
-    def _request_parts(self, manifest: Mapping[str, Any], pending: PendingCheckpoints, last: bool) -> dict[str, Any]:
+    def _request_parts(self, kind: str, manifest: Mapping[str, Any], last: bool) -> dict[str, Any]:
         """Ask every server for its part; return where parts go, once all have taken their copy.
 
         The other groups wait meanwhile. If there are several server groups, the one that writes has all changes of the
         others before it does.
         """
         step, cluster = self._state.step, self._job.cluster
-        self._state.snapshot_requested = False
-        info = pending.begin(step, manifest, last)
+        self._state.requested -= {"snapshot", kind}
+        where = {"snapshot": True} if kind == "snapshot" else {"url": step_url(self._url, step)}
+        info = self._pending[kind].begin(step, manifest, where | ({"keep": True} if last else {}))
         others = {Address.worker(group, i) for group in range(1, cluster.nworker_groups) for i in (0, *self._others)}
         others -= self._gone
         self._asked = info["term"], step
@@ -275,13 +314,19 @@ class Checkpointing:
 
     def _ask_servers(self, kind: str, groups: Iterable[int], step: int, info: Mapping[str, Any]) -> None:
         """Ask all servers of some groups, and wait for their answers."""
-        for server in (
-            Address.server(group, i) for group in groups for i in range(self._job.cluster.nservers_per_group)
-        ):
+        n = self._job.cluster.nservers_per_group
+        for server in (Address.server(group, i) for group in groups for i in range(n)):
             self._copying.add((info["term"], server))
             self._channel.send(kind, server, step=step, info=info)
         while self._copying:
             self._channel.receive("copies of the servers")
+
+    def finish(self, wait: bool) -> None:
+        """Take what has come for checkpoints and snapshots; with ``wait`` until all checkpoints are complete."""
+        while (wait and self._pending["checkpoint"]) or (self._state.is_first and self._channel.has_messages()):
+            self._channel.receive("parts of checkpoints")
+
+    # -- workers that start anew, or have left --------------------------------------------------------------
 
     def _take_arrival(self, message: Message) -> None:
         """Count a worker of another group that waits; one that waits for another request need not."""
@@ -294,37 +339,51 @@ class Checkpointing:
         """Ask units that start anew for what is still missing of them, and do not wait for those that are done."""
         workers = [unit for unit in message.info["units"] if unit.kind == "worker"]
         awaited = self._asked[1] if self._asked and not self._copying else None
-        for pending in self._all_pending():
+        for pending in self._pending.values():
             for step, worker, info in pending.to_ask(workers, awaited):
                 self._arrived.discard(worker)
                 self._channel.send("progress", worker, step=step, info=info)
         self.leave(message.info["left"])
 
-    def _all_pending(self) -> list[PendingCheckpoints]:
-        return [self._pending] if self._snapshots is None else [self._pending, self._snapshots]
-
     def leave(self, workers: Collection[Address]) -> None:
         """Do not wait for workers that are done, and may be gone."""
         self._gone.update(workers)
-        for pending in self._all_pending():
+        for pending in self._pending.values():
             for worker in workers:
                 for event in pending.leave(worker):
-                    self._schedule_next(event)
                     self._tell(event)
 
-    def _in_background(self, step: int, write: Callable[[], dict[str, Any]]) -> None:
-        """Call a function in the background; put what it returns in the inbox, see `InBackground`."""
+    # -- what comes of it -----------------------------------------------------------------------------------
 
-        def run() -> None:
+    def _end_snapshot(self, step: int, parts: Sequence[Event], facts: Mapping[str, Any]) -> Event:
+        manifest = make_manifest(parts, facts)
+        return {"event": "snapshot", "step": step, "time": time.time(), "life": self._life, "manifest": manifest}
+
+    def _write_later(self, step: int, parts: Sequence[Event], facts: Mapping[str, Any]) -> None:
+        """Write the manifest in the background; put the event of that in the inbox."""
+        pending, here = self._pending["checkpoint"], self._channel.address
+        last, steps = pending.asked(step).get("keep", False), frozenset(pending.steps)
+
+        def write() -> None:
             try:
-                event = write()
+                event = self._write(step, parts, facts, last, steps)
             except Exception as error:  # this worker decides what to do
-                event = self._pending.failure(step, text_of(error))
-            here = self._channel.address
-            info = {"term": self._pending.term, "event": event}
+                event = pending.failure(step, text_of(error))
+            info = {"term": pending.term, "event": event}
             self._channel.put(Message("written", src=here, dst=here, step=step, info=info))
 
-        self._submit(run)
+        self._in_background(write)
+
+    def _write(
+        self, step: int, parts: Sequence[Event], facts: Mapping[str, Any], last: bool, pending: Collection[int]
+    ) -> Event:
+        url = step_url(self._url, step)
+        places = write_manifest(url, parts, facts, last)
+        if places:
+            failure = self._pending["checkpoint"].failure(step, " ".join(sorted(set(places.values()))))
+            return {**failure, "kept_at": sorted(places), "url": url}
+        self._retention.tidy(step, [part["file"] for part in (*parts, *facts["states"])], pending, last=last)
+        return {"event": "checkpoint", "step": step, "time": time.time(), "url": url}
 
     def _take(self, message: Message) -> None:
         """Take a part, a position, or what came of writing; go on without a checkpoint, unless it is the last.
@@ -334,21 +393,30 @@ class Checkpointing:
         CheckpointError
             The last one could not be written.
         """
-        event = self._pending.take(message)
-        if event is None and self._snapshots is not None:
-            event = self._snapshots.take(message)
-        if event is not None:
-            self._schedule_next(event)
-            self._tell(event)
+        for pending in self._pending.values():
+            if event := pending.take(message):
+                self._tell(event)
 
-    def _tell(self, event: Mapping[str, Any]) -> None:
+    def _tell(self, event: Event) -> None:
+        """Tell people of a checkpoint or snapshot that is complete, or has failed; schedule the next snapshot."""
+        if self._job.cluster.snapshot_freq is None and event["event"] != "checkpoint" and "error" not in event:
+            self._schedule_next(event)
         if "error" in event and event["step"] == self._state.step and self._state.is_over:
             raise CheckpointError(f"{event['error'].removesuffix('.')}. {self._what_is_lost(event)}")
         if event["event"] == "checkpoint":
-            self._written = dict(event)
-        self._emit({"unit": str(self._channel.address), **event})
+            self._written = event
+        self._channel.emit({"unit": str(self._channel.address), **event})
 
-    def _what_is_lost(self, event: Mapping[str, Any]) -> str:
+    def _schedule_next(self, event: Event) -> None:
+        now, layout = time.perf_counter(), self._plan.layout
+        if event["event"] != "snapshot":
+            self._schedule.fail(now)
+            return
+        group, seconds = layout.server_group_of(0), [part["seconds"] for part in event["manifest"]["parts"]]
+        processes = {layout.process_of[Address.server(group, i)] for i in range(len(seconds))}
+        self._schedule.end(now, sum(seconds) / len(processes))
+
+    def _what_is_lost(self, event: Event) -> str:
         """Say what is lost without the last checkpoint, and how to go on."""
         if "kept_at" in event:
             places, url = " and ".join(event["kept_at"]), event["url"]
@@ -358,14 +426,338 @@ class Checkpointing:
         since = f"after step {self._first_step}, where this run began," if self._first_step else "in this run"
         return f"What was trained {since} is lost. Expected a run directory that can be written at the end, too."
 
-    def _schedule_next(self, event: Mapping[str, Any]) -> None:
-        """Schedule the snapshot after one that is complete, or has failed; does nothing after a checkpoint."""
-        if self._job.cluster.snapshot_freq is not None:
+
+@dataclass
+class _Request:
+    """A checkpoint or snapshot that is not complete: what is known of it, what others have to know, and what came."""
+
+    facts: dict[str, Any]
+    asked: dict[str, Any]
+    since: float = field(default_factory=time.monotonic)
+    parts: dict[Address, Message] = field(default_factory=dict)
+    reports: dict[Address, Message] = field(default_factory=dict)
+    is_collected: bool = False
+
+
+class Pending:
+    """Collects the parts of servers and the reports of workers; completes a checkpoint or snapshot after the last one.
+
+    Each request has a term, which is in its answers: answers to a worker that this one replaces are ignored.
+
+    Parameters
+    ----------
+    kind : str
+        ``"checkpoint"`` or ``"snapshot"``.
+    cluster : ClusterConf
+        Each server of a group writes a part, and each worker sends a report.
+    term : str
+        Identifies the worker that requests them among those that have the same address one after the other.
+    complete : callable
+        Takes the step, the descriptions of the parts, and other facts for the manifest. Returns an event, or None if
+        `take` takes it later, as the ``event`` of a message ``written``.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        cluster: ClusterConf,
+        term: str,
+        complete: Callable[[int, Sequence[Event], Mapping[str, Any]], Event | None],
+    ) -> None:
+        self.kind = kind
+        self.term = term
+        self._n_parts = cluster.nservers_per_group
+        self._n_workers = cluster.nworkers_per_group
+        self._n_reports = cluster.nworker_groups * cluster.nworkers_per_group
+        self._complete = complete
+        self._left: set[Address] = set()
+        self._requests: dict[int, _Request] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._requests)
+
+    @property
+    def steps(self) -> Collection[int]:
+        """Steps of those that are not complete."""
+        return self._requests.keys()
+
+    @property
+    def seconds(self) -> float:
+        """For how long the oldest one has been written; 0 if there is none."""
+        return max((time.monotonic() - request.since for request in self._requests.values()), default=0.0)
+
+    def asked(self, step: int) -> dict[str, Any]:
+        """Return what others have to know of the request of a step."""
+        return self._requests[step].asked
+
+    def begin(self, step: int, facts: Mapping[str, Any], where: Mapping[str, Any]) -> dict[str, Any]:
+        """Expect the checkpoint or snapshot of a step; return what others have to know.
+
+        Parameters
+        ----------
+        step : int
+        facts : mapping
+            For the manifest.
+        where : mapping
+            Where parts go: a ``url``, or ``snapshot``. ``keep``, if it is the last one of the job: hosts keep files of
+            it that they cannot write.
+        """
+        request = self._requests[step] = _Request(dict(facts), {**where, "term": self.term})
+        for worker in self._left:
+            request.reports[worker] = self._report_of(worker, step)
+        return request.asked
+
+    def to_ask(
+        self, units: Collection[Address], awaited: int | None = None
+    ) -> list[tuple[int, Address, dict[str, Any]]]:
+        """Return the requests that workers which start anew have to answer: (step, worker, what it has to know).
+
+        Reports of a worker group are of one step: the whole group is asked again.
+
+        Parameters
+        ----------
+        units : collection of Address
+            All workers of other groups that start anew.
+        awaited : int, optional
+            The step for which servers have not taken their copies. A group that has reported for it does not wait for
+            them any more: its reports are void.
+        """
+        again = []
+        for step, request in self._requests.items():
+            n_reports = Counter(worker.group for worker in request.reports)
+            for unit in units:
+                if step == awaited or n_reports[unit.group] < self._n_workers:
+                    request.reports.pop(unit, None)
+                    again.append((step, unit, request.asked))
+        return again
+
+    def leave(self, worker: Address) -> list[Event]:
+        """Expect no report of a worker that is done and cannot be asked any more; return events as `take`.
+
+        Where it read is not known, unless the others of its group say so; its last step is what servers have applied.
+        """
+        self._left.add(worker)
+        steps = [step for step, request in self._requests.items() if worker not in request.reports]
+        events = [self.take(self._report_of(worker, step)) for step in steps]
+        return [event for event in events if event is not None]
+
+    def _report_of(self, worker: Address, step: int) -> Message:
+        info = {"term": self.term, "position": None, "states": None}
+        return Message("r-progress", src=worker, dst=worker, step=step, info=info)
+
+    def take(self, message: Message) -> Event | None:
+        """Take the ``part`` of a server, the ``r-progress`` of a worker, or ``written`` of the background.
+
+        Returns
+        -------
+        dict or None
+            An event once the checkpoint is written or has failed; for a failure with the key ``error``.
+        """
+        request = self._requests.get(message.step)
+        if request is None or message.info["term"] != self.term:  # of the other kind, or for another worker
+            return None
+        event = message.info["event"] if message.kind == "written" else self._collect(request, message)
+        if event is not None:
+            del self._requests[message.step]
+        return event
+
+    def _collect(self, request: _Request, message: Message) -> Event | None:
+        """Take a part or a report; complete the checkpoint with the last one."""
+        if request.is_collected:
+            return None
+        (request.reports if message.kind == "r-progress" else request.parts)[message.src] = message
+        if len(request.parts) < self._n_parts or len(request.reports) < self._n_reports:
+            return None
+        request.is_collected = True
+        parts = [request.parts[server] for server in sorted(request.parts)]
+        reports = [request.reports[worker] for worker in sorted(request.reports)]
+        for answer in (*parts, *reports):
+            if "error" in answer.info:
+                return self.failure(message.step, f"{answer.src}: {answer.info['error']}")
+        described = [{key: value for key, value in part.info.items() if key != "term"} for part in parts]
+        facts = {**request.facts, **self._merge(request.facts["groups"], reports, described)}
+        if facts.get("cut") and (why := what_is_no_cut(described, facts["groups"])):
+            return self.failure(message.step, why)
+        return self._complete(message.step, described, facts)
+
+    def _merge(
+        self, known: Mapping[str, Any], reports: Sequence[Message], parts: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """Return positions and layer states of all workers, for the manifest; some positions are known."""
+        groups, states = dict(known), []
+        for group, messages in groupby(reports, key=lambda message: message.src.group):
+            infos = [message.info for message in messages]
+            positions = [info["position"] for info in infos if info["position"]]
+            positions = positions or [{"step": newest_step(parts, str(group)) + 1, "cursors": {}}]
+            position = groups.setdefault(str(group), merge_positions(positions))
+            if all(each["step"] == position["step"] for each in positions):
+                states += [info["states"] for info in infos if info["states"]]
+        cut = {"cut": True} if len(groups) > 1 else {}
+        return {"groups": groups, "workers": self._n_workers, "states": states, **cut}
+
+    def failure(self, step: int, why: str) -> Event:
+        """Return the event of a checkpoint that was not written, or a snapshot that was not taken."""
+        event = {"event": "log", "level": "WARNING", "step": step, "time": time.time()}
+        if self.kind == "snapshot":
+            return {**event, "message": f"the snapshot of step {step} was dropped: {why}"}
+        error = f"the checkpoint of step {step} was not written: {why}"
+        return {**event, "message": error, "error": error}
+
+
+def merge_positions(positions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the position of a group: the step of all of its workers, and their cursors and unreported metrics.
+
+    Each worker may read other layers. They must continue at the same step; if they are at different ones, there is
+    only the step.
+    """
+    step = min(position["step"] for position in positions)
+    cursors: dict[str, dict[str, Any]] = {}
+    windows: dict[str, Any] = {}
+    if all(position["step"] == step for position in positions):
+        for position in positions:
+            windows |= position.get("windows", {})
+            for phase, by_layer in position["cursors"].items():
+                cursors[phase] = {**by_layer, **cursors.get(phase, {})}
+    return {"step": step, "cursors": cursors, **({"windows": windows} if windows else {})}
+
+
+def describe_params(net: NeuralNet) -> dict[str, dict[str, Any]]:
+    """Describe each whole param for the manifest: shape, dtype, and the parts of it that servers have."""
+    described: dict[str, dict[str, Any]] = {}
+    for key, kept in net.logical.items():
+        facts = {"shape": list(kept.owner.whole_shape), "dtype": kept.owner.dtype.name}
+        entry = described.setdefault(kept.owner.name, facts)
+        if kept.param.shard is not None:
+            _, axis, cut = kept.param.shard
+            entry.setdefault("parts", {})[key] = [axis, cut.start, cut.stop]
+    return described
+
+
+class _Report(NamedTuple):
+    position: dict[str, Any]
+    states: Sequence[LayerState]
+
+
+class Reporter:
+    """Sends the reports of one worker.
+
+    The first group takes checkpoints at steps that all of its workers know. In another group the workers are asked for
+    reports at any time; the group agrees on the step of each report, and which request it answers: one may have reached
+    some workers only, if the worker that sent it was lost. The last report, made at the end, answers all requests that
+    are left, and alone those of the last checkpoint.
+
+    A checkpoint is a consistent cut: before a worker reports, servers have answered all its gradients, and it begins no
+    step before they have taken their copies (``taken``). The worker that asks answers requests that are not its own,
+    of one that it replaces, in the same way, so nobody waits for a worker that is lost.
+
+    Parameters
+    ----------
+    trainer : Trainer
+    state : RunState
+    channel : Channel
+    save_later : SaveLater
+    """
+
+    def __init__(self, trainer: Trainer, state: RunState, channel: Channel, save_later: SaveLater) -> None:
+        self._trainer = trainer
+        self._state = state
+        self._channel = channel
+        self._save_later = save_later
+        self._requests: dict[tuple[str, int], Message] = {}
+        self._reports: dict[tuple[str, int], _Report] = {}
+        self._last: _Report | None = None
+        # one may be repeated if units are replaced
+        self._answered: deque[tuple[str, int]] = deque(maxlen=8)
+        self._held: tuple[str, int] | None = None
+        self._first_step = state.step
+        self._lock = threading.Lock()
+        if channel.address.group:
+            channel.on("taken", self._release)
+
+    def report_now(self, step: int, where: Mapping[str, Any]) -> None:
+        """Report for the checkpoint of a step; states are copied now and saved in the background."""
+        self._send(self._make(), step, where)
+
+    def _make(self) -> _Report:
+        return _Report(self._trainer.position(self._state.step), self._trainer.states())
+
+    def _send(self, report: _Report, step: int, where: Mapping[str, Any]) -> None:
+        def send(saved: Event) -> None:
+            info = {"term": where["term"], "position": report.position, **saved}
+            self._channel.send("r-progress", FIRST, step=step, info=info)
+
+        if not report.states:
+            send({"states": None})
             return
-        if event["event"] == "snapshot":
-            layout = self._plan.layout
-            group, seconds = layout.server_group_of(0), [part["seconds"] for part in event["manifest"]["parts"]]
-            processes = {layout.process_of[Address.server(group, i)] for i in range(len(seconds))}
-            self._schedule.end(time.perf_counter(), sum(seconds) / len(processes))
-        elif event["event"] != "checkpoint" and "error" not in event:
-            self._schedule.fail(time.perf_counter())
+        here = self._channel.address
+
+        def write(save: Save) -> Event:
+            return {"states": write_states(save, here.group, here.id, report.states)}
+
+        self._save_later(step, where, write, send)
+
+    # -- in other groups than the first --------------------------------------------------------------------
+
+    def accept(self, request: Message) -> None:
+        """Take the request of the first worker; called from other threads."""
+        term, step = request.info["term"], request.step
+        with self._lock:
+            if (term, step) in self._answered:
+                return
+            # a worker that was replaced does not wait for answers any more
+            self._requests = {key: each for key, each in self._requests.items() if key[0] == term}
+            self._requests[term, step] = request
+        self._answer()
+
+    def is_due(self) -> bool:
+        """Return whether a report is due before this step; the first worker of a group chooses the step of one.
+
+        There is none before the first step: of a group that starts again some servers may have the update already.
+        """
+        state = self._state
+        if self._requests and self._channel.address.id == 0 and not state.reports_at and state.step > self._first_step:
+            with self._lock:
+                request = next((key for key, each in self._requests.items() if not each.info.get("keep")), None)
+            if request is not None:
+                state.choose_report(request)
+        return state.step in state.reports_at
+
+    def report(self, last: bool = False) -> None:
+        """Make a report; send it once it is asked for. Unless it is the last, wait for the copies of the servers."""
+        self._trainer.collect_all()
+        report = self._make()
+        with self._lock:
+            if last:
+                self._last = report
+            else:
+                request = self._held = self._state.reports_at.pop(self._state.step)
+                self._reports = {key: each for key, each in self._reports.items() if key[0] == request[0]}
+                self._reports[request] = report
+        self._answer()
+        self.repeat_arrival()
+        while self._held is not None:
+            self._channel.receive("the copies of the servers")
+
+    def repeat_arrival(self) -> None:
+        """Tell the first worker that this one waits, if it does; called from other threads, too."""
+        held = self._held
+        if held is not None:
+            self._channel.send("arrived", FIRST, step=held[1], info={"term": held[0]})
+
+    def _release(self, message: Message) -> None:
+        if self._held == (message.info["term"], message.step):
+            self._held = None
+
+    def _answer(self) -> None:
+        """Send the reports that are made and were asked for."""
+        while True:
+            with self._lock:
+                key = next((key for key in self._requests if self._last or key in self._reports), None)
+                if key is None:
+                    return
+                request, report = self._requests.pop(key), self._reports.pop(key, self._last)
+                self._answered.append(key)
+            assert report is not None
+            if report is self._last:
+                self._channel.send("arrived", FIRST, step=request.step, info={"term": key[0]})
+            self._send(report, request.step, request.info)

@@ -14,11 +14,9 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.watched import EarlyStoppingConf, is_less_better, split_metric
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.metrics import Totals, add_totals
-from singa_dask.runtime.units.calendar import Calendar
-from singa_dask.runtime.units.channel import Channel
-from singa_dask.runtime.units.run_state import RunState
+from singa_dask.runtime.planning.nets import phase_name
+from singa_dask.runtime.units.run_state import Channel, RunState, is_due
 from singa_dask.runtime.units.trainer import Trainer
-from singa_dask.runtime.units.worker_metrics import PHASE_NAMES
 from singa_dask.training.pass_metrics import PassMetrics
 
 
@@ -43,7 +41,11 @@ class Evaluation:
         self._trainer = trainer
         self._state = state
         self._channel = channel
-        self._calendar = Calendar(job)
+        # number of batches, None where every record counts once; how often it is due, and from which step on
+        self._tests = {
+            Phase.VALIDATION: (job.validate_steps, job.validate_freq, job.validate_after),
+            Phase.TEST: (job.test_steps, job.test_freq, job.test_after),
+        }
         self._watch = Watch(job, manifest)
         self._others = range(1, job.cluster.nworkers_per_group)
         # the step before which tests were done
@@ -60,16 +62,18 @@ class Evaluation:
         """Run what is due before this step."""
         if self._state.step == self._tested:
             return
-        for phase, n_batches, is_due in self._calendar.tests(self._state.step):
-            if phase in self._trainer.nets and is_due:
+        for phase, (n_batches, freq, after) in self._tests.items():
+            if phase in self._trainer.nets and is_due(self._state.step, freq, after):
                 self._test(phase, n_batches)
         self._tested = self._state.step
 
     def run_last(self) -> None:
         """Run every test and validation once more at the end; not after a stop."""
-        for phase, n_batches, is_due in self._calendar.tests(self._state.step):
+        state = self._state
+        for phase, (n_batches, freq, after) in self._tests.items():
             # a stop that comes later than the last step finds other workers of the group at this
-            if phase in self._trainer.nets and (self._state.is_trained or (self._state.reason and not is_due)):
+            is_left = state.is_trained or (state.reason and not is_due(state.step, freq, after))
+            if phase in self._trainer.nets and is_left:
                 self._test(phase, n_batches)
 
     def state(self) -> dict[str, Any]:
@@ -77,11 +81,11 @@ class Evaluation:
         return {"tested": self._tested == self._state.step, **self._watch.state()}
 
     def _test(self, phase: Phase, n_batches: int | None) -> None:
-        name, step = PHASE_NAMES[phase], self._state.step
+        name, step = phase_name(phase), self._state.step
         totals, metrics = self._trainer.test(phase, n_batches, step)
         is_watched = name in self._watch.phases and not self._state.reason
         if not self._state.is_first:
-            self._trainer.report_test(phase, step, totals)
+            self._trainer.metrics.report(phase, step, totals)
             if is_watched or metrics:
                 self._send(name, totals, metrics)
             if is_watched:
@@ -91,7 +95,7 @@ class Evaluation:
         for message in others:
             metrics.merge(dict(zip(message.info["arrays"], message.arrays, strict=True)))
         totals = {**totals, **{key: (value, 1.0) for key, value in metrics.values().items()}}
-        self._trainer.report_test(phase, step, totals)
+        self._trainer.metrics.report(phase, step, totals)
         if is_watched:
             self._watch.add(name, step, [totals, *(message.info["totals"] for message in others)])
             for other in self._others:
@@ -116,6 +120,8 @@ class Evaluation:
 class Watch:
     """Tracks the metrics that ``early_stopping`` and ``keep_checkpoints`` name.
 
+    Counts consecutive tests without a better value of the metric of ``early_stopping``.
+
     Parameters
     ----------
     job : JobConf
@@ -133,16 +139,25 @@ class Watch:
         confs = {"early_stopping": job.early_stopping, "keep_checkpoints": keep if keep and keep.metric else None}
         self._keys = {conf.metric: key for key, conf in confs.items() if conf is not None}
         self.phases = {split_metric(metric)[0] for metric in self._keys}
-        self._stopping = _Stopping(job.early_stopping, state) if job.early_stopping else None
-        stored = state.get("metrics", {})
+        values = state.get("metrics", {})
         self._latest: dict[str, dict[str, float]] = {
-            metric: stored[metric] for metric in self._keys if metric in stored
+            metric: values[metric] for metric in self._keys if metric in values
         }
+        self._conf = job.early_stopping
+        known = state.get("early_stopping", {})
+        if self._conf is None or known.get("metric") != self._conf.metric:
+            known = {}
+        self._best: float | None = known.get("best")
+        self._best_step: int = known.get("best_step", -1)
+        self._n_worse: int = known.get("n_worse", 0)
 
     @property
     def reason(self) -> str:
         """Why the training is to end; empty if it is not."""
-        return self._stopping.reason if self._stopping else ""
+        if self._conf is None or self._n_worse < self._conf.patience:
+            return ""
+        best = "no finite value" if self._best is None else f"{self._best:.6g} at step {self._best_step}"
+        return f"early stopping: {self._conf.metric} has not improved {self._n_worse} times in a row. Best: {best}."
 
     def add(self, phase: str, step: int, measured: Sequence[Mapping[str, Sequence[float]]]) -> None:
         """Add the (sum, count) of the metrics of a test, from each worker of the group.
@@ -164,47 +179,23 @@ class Watch:
             value = total / count
             if math.isfinite(value):
                 self._latest[metric] = {"value": value, "step": step}
-            if self._stopping and metric == self._stopping.conf.metric:
-                self._stopping.add(step, value)
+            if self._conf and metric == self._conf.metric:
+                self._count(self._conf, step, value)
 
-    def state(self) -> dict[str, Any]:
-        """Return the state for a checkpoint; empty if the job tracks no metric."""
-        kept: dict[str, Any] = {"metrics": dict(self._latest)} if self._keys else {}
-        return kept | ({"early_stopping": self._stopping.state()} if self._stopping else {})
-
-
-class _Stopping:
-    """Counts consecutive tests without a better value."""
-
-    def __init__(self, conf: EarlyStoppingConf, state: Mapping[str, Any]) -> None:
-        self.conf = conf
-        self._sign = -1.0 if is_less_better(conf.metric, conf.mode) else 1.0
-        stored = state.get("early_stopping", {})
-        known = stored if stored.get("metric") == conf.metric else {}
-        self._best: float | None = known.get("best")
-        self._best_step: int = known.get("best_step", -1)
-        self._n_worse: int = known.get("n_worse", 0)
-
-    def add(self, step: int, value: float) -> None:
-        known, sign, delta = self._best, self._sign, self.conf.min_delta
+    def _count(self, conf: EarlyStoppingConf, step: int, value: float) -> None:
+        sign = -1.0 if is_less_better(conf.metric, conf.mode) else 1.0
+        known, delta = self._best, conf.min_delta
         best = better = math.isfinite(value) and (known is None or sign * (value - known) > delta)
-        if self.conf.every_best and known is not None and math.isfinite(value):
+        if conf.every_best and known is not None and math.isfinite(value):
             best, better = sign * value > sign * known, sign * value >= sign * known + delta
         if best:
             self._best, self._best_step = value, step
         self._n_worse = 0 if better else self._n_worse + 1
 
-    @property
-    def reason(self) -> str:
-        if self._n_worse < self.conf.patience:
-            return ""
-        best = "no finite value" if self._best is None else f"{self._best:.6g} at step {self._best_step}"
-        return f"early stopping: {self.conf.metric} has not improved {self._n_worse} times in a row. Best: {best}."
-
     def state(self) -> dict[str, Any]:
-        return {
-            "metric": self.conf.metric,
-            "best": self._best,
-            "best_step": self._best_step,
-            "n_worse": self._n_worse,
-        }
+        """Return the state for a checkpoint; empty if the job tracks no metric."""
+        state: dict[str, Any] = {"metrics": dict(self._latest)} if self._keys else {}
+        if self._conf:
+            stopping = {"metric": self._conf.metric, "best": self._best, "best_step": self._best_step}
+            state["early_stopping"] = {**stopping, "n_worse": self._n_worse}
+        return state

@@ -16,11 +16,10 @@ from singa_dask.errors import CheckpointError, ConfigError, DataError, Problem
 from singa_dask.layers import Param, StoreInput
 from singa_dask.layers.input import find_scaling
 from singa_dask.net import NeuralNet, whole_params
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, read_states, restore_states
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.checkpoints.layer_states import read_states, restore_states
 from singa_dask.runtime.planning.job_plan import JobPlan
-from singa_dask.runtime.planning.nets import Nets
+from singa_dask.runtime.planning.nets import Nets, phase_name
 from singa_dask.training import initial_values
 
 
@@ -44,8 +43,6 @@ class Rejoin:
 
 
 logger = logging.getLogger(__name__)
-
-PHASES = {"train": Phase.TRAIN, "validation": Phase.VALIDATION, "test": Phase.TEST}
 
 
 class InitialState:
@@ -205,7 +202,7 @@ class InitialState:
         n_groups = plan.layout.cluster.nworker_groups
         if len(self.resumed.groups) != n_groups:
             return {group: self._resumed_step(group) - 1 for group in range(n_groups)}
-        return self.resumed.progress(plan.names[piece.param], piece.start, piece.stop)[1]
+        return self.resumed.applied(plan.names[piece.param], piece.start, piece.stop)
 
     def release(self) -> None:
         """Release the memory of what has been read, once a unit has begun."""
@@ -233,41 +230,37 @@ class InitialState:
             )  # fmt: skip
             return self._resumed_step(group)
         cursors = self.resumed.groups[group]["cursors"]
-        for name, found in cursors.items():
-            if PHASES[name] in nets and PHASES[name] not in nets.passes:
-                nets[PHASES[name]].seek(found)
+        for name, cursor in cursors.items():
+            phase = Phase[name.upper()]
+            if phase in nets and phase not in nets.passes:
+                nets[phase].seek(cursor)
         self._restore_states(self.resumed, nets, group)
         return self._resumed_step(group) if cursors else 0
 
     def _restore_states(self, resumed: Checkpoint, nets: Mapping[Phase, NeuralNet], group: int) -> None:
-        context, n_then = nets[Phase.TRAIN].context, resumed.manifest.get("workers")
-        known = sorted({layer["layer"] for part in resumed.manifest.get("states", ()) for layer in part["layers"]})
-        step, is_at = self.step_of(group), self._resumed_step(group)
-        if known and step != is_at:
-            logger.warning(
-                "%s: worker group %d was at step %d, it goes on at step %d: the states of %s start anew.",
-                resumed.url, group, is_at, step, ", ".join(known)
-            )  # fmt: skip
+        """Give layers their states; warn of those that do not fit."""
+        layers = {layer["layer"] for part in resumed.manifest.get("states", ()) for layer in part["layers"]}
+        if not layers:
             return
-        if known and n_then != context.n_workers:
-            logger.warning(
-                "%s: had %d workers in a group, the job has %d: the states of %s start anew.",
-                resumed.url, n_then, context.n_workers, ", ".join(known)
-            )  # fmt: skip
-            return
-        try:
-            found = read_states(resumed, group, context.worker)
-        except CheckpointError as error:
-            if self.rejoin is None:
-                raise
-            logger.warning("%s The states of %s start anew.", error, ", ".join(known))
-            return
-        by_name = {name: nets[phase] for name, phase in PHASES.items() if phase in nets}
-        unfit = restore_states(by_name, found)
-        if unfit:
-            names = ", ".join(sorted(set(unfit)))
-            logger.warning("%s: is of other shapes, or another partition: the states of %s start anew.",
-                           resumed.url, names)  # fmt: skip
+        context, n_workers = nets[Phase.TRAIN].context, resumed.manifest.get("workers")
+        step, stopped_at = self.step_of(group), self._resumed_step(group)
+        why = ""
+        if step != stopped_at:
+            why = f"{resumed.url}: worker group {group} was at step {stopped_at}, it goes on at step {step}"
+        elif n_workers != context.n_workers:
+            why = f"{resumed.url}: had {n_workers} workers in a group, the job has {context.n_workers}"
+        else:
+            try:
+                states = read_states(resumed, group, context.worker)
+            except CheckpointError as error:
+                if self.rejoin is None:
+                    raise
+                why = str(error).removesuffix(".")
+            else:
+                layers = set(restore_states({phase_name(phase): net for phase, net in nets.items()}, states))
+                why = f"{resumed.url}: is of other shapes, or another partition" if layers else ""
+        if why:
+            logger.warning("%s: the states of %s start anew.", why, ", ".join(sorted(layers)))
 
 
 def _check_shape(stored: Sequence[int], param: Param, source: str) -> None:

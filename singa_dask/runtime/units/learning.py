@@ -23,7 +23,7 @@ from singa_dask.layers.neuron import Activation, InnerProduct, ReLU
 from singa_dask.layers.norm import BatchNorm
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array
-from singa_dask.runtime.units.worker_metrics import PHASE_NAMES
+from singa_dask.runtime.planning.nets import phase_name
 
 MIN_RECORDS, DEAD = 64, 0.9
 """A unit is dead that was zero for at least so many records, and a layer of which so large a share is."""
@@ -56,11 +56,11 @@ class LearningFacts:
 
     def begin_test(self, phase: Phase) -> None:
         """Forget what earlier tests have counted."""
-        self._answers.pop(PHASE_NAMES[phase], None)
+        self._answers.pop(phase_name(phase), None)
 
     def count(self, phase: Phase, net: NeuralNet) -> None:
         """Count the labels and targets of a batch that a net of a phase has computed."""
-        known = self._answers.setdefault(PHASE_NAMES[phase], {})
+        known = self._answers.setdefault(phase_name(phase), {})
         for layer in net.layers:
             kind = layer.traits.predicts if layer.traits.is_loss else ""
             n = layer.features[0].size if layer.features else 0

@@ -11,7 +11,7 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from singa_dask.layers import Layer
 from singa_dask.runtime.planning.nets import Nets
 from singa_dask.runtime.units.server import Server
 
+DIRECTIONS = ("forward", "backward")
 MAX_SPANS = 50_000
 """Spans that a process keeps until it sends them; those after them are counted and dropped."""
 
@@ -81,11 +82,11 @@ class Trace:
 
     # -- spans ---------------------------------------------------------------------------------------------
 
-    def add(self, track: str, name: str, kind: str, start: int, shortest: int = 0, **given: Any) -> None:
-        """Add a span that ends now, if it is not shorter than ``shortest``; ``given`` are its arguments."""
+    def add(self, track: str, name: str, kind: str, start: int, shortest: int = 0, **arguments: Any) -> None:
+        """Add a span that ends now, if it is not shorter than ``shortest``."""
         duration = time.monotonic_ns() - start
         if duration >= shortest:
-            self._add([track, name, kind, start, duration, given, ""])
+            self._add([track, name, kind, start, duration, arguments, ""])
 
     def _add(self, span: Span) -> None:
         with self._lock:
@@ -147,7 +148,7 @@ class Trace:
 
 
 SHORTEST_NS = 10_000
-"""Waits, tests and checkpoints that take less are not shown: there was nothing to do."""
+"""Waits, tests and checkpoints that take less are not recorded: there was nothing to do."""
 
 
 class Profiler:
@@ -167,7 +168,7 @@ class Profiler:
     window : range
         The steps.
     times_s : callable
-        See `Trainer.times_s`.
+        See `WorkerMetrics.times_s`.
     """
 
     def __init__(
@@ -183,7 +184,7 @@ class Profiler:
         self._nets = nets
         self._ops = nets[Phase.TRAIN].ops
         self._gate = gate
-        self._trace = trace
+        self._trace = trace or Trace(0, lambda event: None)
         self._window = window
         self._times_s = times_s
         self._is_on = False
@@ -193,40 +194,36 @@ class Profiler:
         self._before = (0.0, 0.0, 0.0)
         # of this step: start and duration, in nanoseconds
         self._waits: list[tuple[int, int]] = []
-        self._layers: dict[str, dict[str, list[float]]] = {}
-        self._parts: dict[str, list[float]] = {}
-        if trace is not None:
-            trace.open(window)
+        # of each step: milliseconds of (layer, direction), and of its parts
+        self._layers: list[Counter[tuple[str, str]]] = []
+        self._parts: list[dict[str, float]] = []
+        self._trace.open(window)
 
     def begin(self, step: int) -> None:
         """Begin what belongs to a step: tests and checkpoints before it, and the step itself."""
-        if self._trace is None:
-            return
         self._step = step
-        if (step in self._window) != self._is_on:
-            self._switch(self._trace, not self._is_on)
+        self._switch(step in self._window)
         self._marked = time.monotonic_ns()
         if step == self._window.stop + 1:  # the answers to the last gradients have come by now
             self._trace.flush()
 
     def end(self) -> None:
         """Record nothing from now on."""
-        if self._trace is not None and self._is_on:
-            self._switch(self._trace, False)
+        self._switch(False)
 
-    def _switch(self, trace: Trace, on: bool) -> None:
-        self._is_on = on
-        trace.record_all(on)
-        self._gate.on_waited = self._on_waited if on else None
-        for net in self._nets.each():
-            net.on_layer = self._on_layer if on else None
+    def _switch(self, on: bool) -> None:
+        if on != self._is_on:
+            self._is_on = on
+            self._trace.record_all(on)
+            self._gate.on_waited = self._on_waited if on else None
+            for net in self._nets.each():
+                net.on_layer = self._on_layer if on else None
 
     # -- what is measured ----------------------------------------------------------------------------------
 
     def mark(self, name: str) -> None:
         """Record what was done since the last mark under a name, if it has taken long enough to be seen."""
         if self._is_on:
-            assert self._trace is not None
             self._trace.add(self._unit, name, name, self._marked, SHORTEST_NS)
             self._marked = time.monotonic_ns()
 
@@ -234,16 +231,14 @@ class Profiler:
         """Begin to train."""
         if self._is_on:
             self._waits.clear()
+            self._layers.append(Counter())
             self._before = self._times_s()
             self._in_step = True
 
     def end_step(self) -> None:
         """Record a step of training."""
-        if self._is_on:
-            self._add_step()
-
-    def _add_step(self) -> None:
-        assert self._trace is not None
+        if not self._is_on:
+            return
         self._in_step = False
         self._ops.synchronize()
         total = (time.monotonic_ns() - self._marked) / 1e6
@@ -251,25 +246,18 @@ class Profiler:
         _, data, params = (1e3 * (now - then) for now, then in zip(self._times_s(), self._before, strict=True))
         others = max(sum(duration for _, duration in self._waits) / 1e6 - data - params, 0.0)
         compute = max(total - data - params - others, 0.0)
-        for name, ms in {"compute": compute, "data": data, "params": params, "workers": others}.items():
-            self._parts.setdefault(f"{name}_ms", []).append(ms)
-        for times in self._layers.values():
-            for each in times.values():
-                each.append(0.0)
+        self._parts.append({"compute_ms": compute, "data_ms": data, "params_ms": params, "workers_ms": others})
 
     def _on_layer(self, layer: Layer, direction: str, start: int) -> None:
         """Record that a layer was computed; also each copy of it in an unrolled net."""
-        assert self._trace is not None
         self._ops.synchronize()
         if self._in_step:
-            duration = time.monotonic_ns() - start - sum(each for since, each in self._waits if since >= start)
-            times = self._layers.setdefault(layer.conf_name, {"forward": [0.0], "backward": [0.0]})
-            times[direction][-1] += duration / 1e6
+            waited = sum(duration for since, duration in self._waits if since >= start)
+            self._layers[-1][layer.conf_name, direction] += (time.monotonic_ns() - start - waited) / 1e6
         self._trace.add(self._unit, f"{layer.conf_name} {direction}", direction, start, step=self._step)
 
     def _on_waited(self, what: str, since: float) -> None:
         """Record a wait that ends now; ``since`` is a value of ``time.monotonic``."""
-        assert self._trace is not None
         start = int(since * 1e9)
         self._waits.append((start, time.monotonic_ns() - start))
         self._trace.add(self._unit, what, "wait", start, SHORTEST_NS)
@@ -283,22 +271,25 @@ class Profiler:
         """
         if not self._parts:
             return {}
+        steps = self._layers[: len(self._parts)]  # an early stop may have cut the last one short
         layers = {
-            name: {f"{direction}_ms": _median(ms[:-1]) for direction, ms in times.items()}
-            for name, times in self._layers.items()
+            name: {f"{direction}_ms": _median(step[name, direction] for step in steps) for direction in DIRECTIONS}
+            for name in dict.fromkeys(name for step in steps for name, _ in step)
         }
-        parts = {name: _median(ms) for name, ms in self._parts.items()}
+        parts = {name: _median(step[name] for step in self._parts) for name in self._parts[0]}
         if not self._nets[Phase.TRAIN].is_partitioned:
             del parts["workers_ms"]
         return {"layers": layers, "step_parts": parts}
 
 
-def _median(values: Sequence[float]) -> float:
-    return round(float(np.median(values)), 4)
+def _median(values: Iterable[float]) -> float:
+    return round(float(np.median(list(values))), 4)
 
 
-class ServerProfiler:
-    """Hands messages to a server, and records those that belong to a step that is profiled.
+def profiled(
+    server: Server, trace: Trace, windows: Collection[range], names: Sequence[str]
+) -> Callable[[Message], list[Message]]:
+    """Return what hands messages to a server, and records those that belong to a step that is profiled.
 
     Parameters
     ----------
@@ -310,34 +301,25 @@ class ServerProfiler:
     names : sequence of str
         Params in the order of their indices; see `JobPlan`.
     """
+    past: set[int] = set()
+    for window in windows:
+        trace.open(window)
 
-    def __init__(self, server: Server, trace: Trace, windows: Collection[range], names: Sequence[str]) -> None:
-        self._server = server
-        self._trace = trace
-        self._names = names
-        self._n_groups = len(windows)
-        self._past: set[int] = set()
-        for window in windows:
-            trace.open(window)
-
-    def handle(self, message: Message) -> list[Message]:
-        """Take one message, as `Server.handle`."""
+    def handle(message: Message) -> list[Message]:
         first = message.parts[0] if message.parts else message
-        if not self._trace.covers(first.step):
-            if first.kind == "update" and self._trace.is_past(first.step - 1):
-                self._end(first.info["group"])
-            return self._server.handle(message)
+        if not trace.covers(first.step):
+            group = first.info.get("group")
+            if first.kind == "update" and trace.is_past(first.step - 1) and group not in past:
+                past.add(group)
+                if len(past) == len(windows):  # every worker group is past the steps to record
+                    trace.flush()
+            return server.handle(message)
         start = time.monotonic_ns()
-        answers = self._server.handle(message)
-        params = sorted({self._names[part.param] for part in message.parts or (message,) if part.param >= 0})
+        answers = server.handle(message)
+        params = sorted({names[part.param] for part in message.parts or (message,) if part.param >= 0})
         name = f"{first.kind} {params[0] if len(params) == 1 else f'{len(params)} params'}"
         facts: dict[str, Any] = {"step": first.step, "from": str(message.src), "params": ", ".join(params)}
-        self._trace.add(str(self._server.address), name, first.kind, start, **facts)
+        trace.add(str(server.address), name, first.kind, start, **facts)
         return answers
 
-    def _end(self, group: int) -> None:
-        """Send what was recorded once every worker group is past the steps to record."""
-        if group not in self._past:
-            self._past.add(group)
-            if len(self._past) == self._n_groups:
-                self._trace.flush()
+    return handle

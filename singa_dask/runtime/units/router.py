@@ -9,28 +9,89 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import traceback
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from singa_dask.comm import Address, Message
+from singa_dask.comm import Address, Message, Stub
 from singa_dask.comm.transport import Transport
-from singa_dask.errors import A_BUG
 from singa_dask.gate import Gate
-from singa_dask.redaction import redact
 from singa_dask.runtime.planning.placement import Layout
-from singa_dask.runtime.units.coordinator import Coordinator
-from singa_dask.runtime.units.failures import may_succeed_again
+from singa_dask.runtime.units.initial_state import Rejoin
 from singa_dask.runtime.units.profiler import Trace
 from singa_dask.runtime.units.server import Server
-from singa_dask.runtime.units.shared_stub import SharedStub
 from singa_dask.runtime.units.worker import Worker
+
+
+class Coordinator:
+    """Counts units at barriers; a state machine like the stub.
+
+    Units start when all are there (``hello``), workers train when all have their params (``ready``), and servers end
+    when all workers have ended (``leave``). Units that join a running job wait for each other only. A unit that sends
+    the same message twice counts once; if nobody is missing any more, it is answered again.
+
+    Parameters
+    ----------
+    process_of : mapping of Address to int
+        All units of the job.
+    rejoin : Rejoin, optional
+        If other processes of the job are running.
+    """
+
+    KINDS: ClassVar[Mapping[str, str]] = {"hello": "start", "ready": "go", "leave": "stop"}
+
+    def __init__(self, process_of: Mapping[Address, int], rejoin: Rejoin | None = None) -> None:
+        units = set(process_of)
+        workers = {unit for unit in units if unit.kind == "worker"}
+        left, running = (rejoin.left, rejoin.running) if rejoin else (frozenset[Address](), frozenset[Address]())
+        starting = units - running - left
+        self._servers = sorted(units - workers)
+        self._missing = {"hello": starting, "ready": starting & workers, "leave": workers - left}
+        self._present: dict[str, set[Address]] = {"hello": set(), "ready": set(), "leave": set(left)}
+
+    def missing(self, kind: str) -> list[Address]:
+        """Return the units that have not sent ``kind`` yet."""
+        return sorted(self._missing[kind])
+
+    def handle(self, message: Message) -> list[Message]:
+        """Count a unit; after the last one, return the messages to those that wait."""
+        self._missing[message.kind].discard(message.src)
+        self._present[message.kind].add(message.src)
+        answers = self._answers(message.kind)
+        # a server that joins after all workers have left is to end, too
+        return answers + self._answers("leave") if message.kind == "hello" else answers
+
+    def _answers(self, kind: str) -> list[Message]:
+        if self._missing[kind] or not self._present[kind]:
+            return []
+        waiting = self._servers
+        if kind != "leave":
+            waiting = sorted(self._present[kind])
+            self._present[kind].clear()
+        return [Message(self.KINDS[kind], src=Address.stub(0), dst=unit) for unit in waiting]
+
+    def replace(self, units: Iterable[Address], left: Iterable[Address] = ()) -> list[Message]:
+        """Expect units again, which start anew; return the messages to those that need not wait any more.
+
+        Parameters
+        ----------
+        units : iterable of Address
+            Units of the processes that are replaced, without those in ``left``.
+        left : iterable of Address
+            Workers that are done; nobody waits for them.
+        """
+        units, left = set(units), set(left)
+        workers = {unit for unit in units if unit.kind == "worker"}
+        for kind, again in {"hello": units, "ready": workers, "leave": workers}.items():
+            self._missing[kind] = (self._missing[kind] | again) - left
+            self._present[kind] -= again
+        self._present["leave"] |= left
+        return [answer for kind in self.KINDS for answer in self._answers(kind)]
 
 
 class Mailbox:
@@ -117,7 +178,7 @@ class Router:
         Messages of other jobs are dropped.
     process : int
     layout : Layout
-    stub : SharedStub
+    stub : Stub
         Of this process.
     units : mapping of Address to Worker or Server
         Local units that are ready.
@@ -149,7 +210,7 @@ class Router:
         job_id: str,
         process: int,
         layout: Layout,
-        stub: SharedStub,
+        stub: Stub,
         units: Mapping[Address, Worker | Server],
         coordinator: Coordinator,
         abort: Callable[..., None],
@@ -212,29 +273,19 @@ class Router:
             self.mailboxes[message.dst].put(message)
             return
         unit = self._units.get(message.dst)
-        if not (isinstance(unit, Worker) and message.kind in Worker.ANSWERED_AT_ONCE):
-            # also to a worker that joins a running job, and is not there yet
+        if isinstance(unit, Worker) and message.kind in Worker.ANSWERED_AT_ONCE:
+            unit.accept(message)
+        else:  # also to a worker that joins a running job, and is not there yet
             self.inboxes[message.dst].put(message)
-            return
-        answer = unit.answer(message)
-        if answer is not None:
-            self.post(answer)
 
     def receive(self, message: Message) -> None:
-        """Deliver a message from another process; an error ends the job, as somebody may wait for the answer."""
+        """Deliver a message from another process."""
         if message.job != self._job_id:
             logger.warning("dropped a message of job %r: this is job %r", message.job, self._job_id)
-            return
-        try:
-            if self._trace is None:
-                self.post(message)
-            else:
-                self._trace.receive(self._process_with(message.src), message, partial(self.post, message))
-        except Exception as error:
-            logger.exception("%s from %s to %s", message.kind, message.src, message.dst)
-            reason = f"process {self._process}: {message.kind} from {message.src}: {error!r}"
-            failure = {"reason": reason, "exit_code": 1, "error": redact(traceback.format_exc()) + A_BUG}
-            self._abort({**failure, "retry": may_succeed_again(error)})
+        elif self._trace is None:
+            self.post(message)
+        else:
+            self._trace.receive(self._process_with(message.src), message, partial(self.post, message))
 
     def cut(self, processes: Iterable[int]) -> None:
         """Send nothing to processes that are to be replaced, and take nothing from them."""

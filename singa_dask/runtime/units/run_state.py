@@ -1,13 +1,117 @@
-"""RunState: the step that a worker is at, and the steps at which its group stops or saves."""
+"""RunState: the step that a worker is at, and the steps at which its group stops or saves.
+
+The workers of a group agree on these steps over their `Channel`: the messages that a worker sends and waits for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf
-from singa_dask.runtime.units.channel import Channel
+from singa_dask.errors import Aborted
+from singa_dask.gate import Gate
+
+
+class Channel:
+    """Sends the messages of one worker, and receives those in its inbox.
+
+    A message that comes while another kind is waited for goes to the handler of its kind.
+
+    Parameters
+    ----------
+    address : Address
+        The worker.
+    post : callable
+        Delivers a message.
+    emit : callable
+        Takes an event for people, a dict.
+    inbox : SimpleQueue of Message
+    gate : Gate
+        Of the worker, where it says what it waits for.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        post: Callable[[Message], None],
+        emit: Callable[[dict[str, Any]], None],
+        inbox: SimpleQueue[Message],
+        gate: Gate,
+    ) -> None:
+        self.address = address
+        self.post = post
+        self.emit = emit
+        self._inbox = inbox
+        self._gate = gate
+        self._handlers: dict[str, Callable[[Message], None]] = {"abort": _abort}
+
+    def on(self, kind: str, handler: Callable[[Message], None]) -> None:
+        """Set the handler of a kind of message."""
+        self._handlers[kind] = handler
+
+    def send(self, kind: str, to: Address, **fields: Any) -> None:
+        """Send a message. Never waits."""
+        self.post(Message(kind, src=self.address, dst=to, **fields))
+
+    def put(self, message: Message) -> None:
+        """Put a message in the inbox; called from other threads."""
+        self._inbox.put(message)
+
+    def wait_for(self, kind: str) -> Message:
+        """Return the next message of a kind, once it is there.
+
+        Raises
+        ------
+        Aborted
+            Another unit failed.
+        """
+        while (message := self._next(f"message {kind!r}")).kind != kind:
+            self._handlers[message.kind](message)
+        return message
+
+    def receive(self, what: str, timeout_s: float | None = None) -> None:
+        """Wait for a message, with ``timeout_s`` for no longer than that, and hand it to its handler.
+
+        Parameters
+        ----------
+        what : str
+            What is waited for, for people.
+        timeout_s : float, optional
+
+        Raises
+        ------
+        Aborted
+            Another unit failed.
+        """
+        try:
+            message = self._next(what, timeout_s)
+        except Empty:
+            return
+        self._handlers[message.kind](message)
+
+    def _next(self, what: str, timeout_s: float | None = None) -> Message:
+        self._gate.waiting_for = (what, time.monotonic())
+        try:
+            return self._inbox.get(timeout=timeout_s)
+        finally:
+            self._gate.waiting_for = None
+
+    def has_messages(self) -> bool:
+        """Return whether `receive` would not wait."""
+        return not self._inbox.empty()
+
+
+def _abort(message: Message) -> None:
+    raise Aborted(message.info["reason"])
+
+
+def is_due(step: int, freq: int, after: int = 0) -> bool:
+    """Return whether something that happens every ``freq`` steps, from step ``after`` on, is due at ``step``."""
+    return freq > 0 and step >= after and (step - after) % freq == 0
 
 
 class RunState:
@@ -30,35 +134,27 @@ class RunState:
     ----------
     step : int
         Current training step.
+    requested : set of str
+        What others want as soon as possible, added from any thread: of the first worker of a group ``"stop"``, of the
+        first worker of the job also ``"checkpoint"`` and ``"snapshot"``.
     stop_at : int
         Step before which the whole group stops early; -1 if it does not.
-    stop_requested : bool
-        Set from other threads on the first worker of a group.
     reason : str
         Why the training ends before its last step although nobody stopped it; empty if it does not.
-    checkpoint_at : int
-        Step before which a checkpoint is due by time or on request.
-    checkpoint_requested : bool
-        Set from other threads on the first worker, which takes a checkpoint as soon as it can.
+    save_at : dict of str to int
+        Step before which a checkpoint, or a snapshot, is due by time or on request.
     reports_at : dict of int to (str, int)
         Steps before which a report is due, and which request each answers, see `Reporter`. A worker that is a step
         behind may have two.
-    snapshot_at : int
-        Step before which the first worker has chosen to take a snapshot.
-    snapshot_requested : bool
-        Set from other threads on the first worker, which takes a snapshot, or a checkpoint, as soon as it can.
     """
 
     def __init__(self, job: JobConf, channel: Channel, step: int, ahead: int, rejoins: bool = False) -> None:
         self.step = step
+        self.requested: set[str] = set()
         self.stop_at = -1
-        self.stop_requested = False
         self.reason = ""
-        self.checkpoint_at = -1
-        self.checkpoint_requested = False
+        self.save_at = {"checkpoint": -1, "snapshot": -1}
         self.reports_at: dict[int, tuple[str, int]] = {}
-        self.snapshot_at = -1
-        self.snapshot_requested = False
         self._channel = channel
         self._address = channel.address
         self._cluster = job.cluster
@@ -88,22 +184,17 @@ class RunState:
 
     def stops(self) -> bool:
         """Return whether the group stops before this step; the first worker chooses a step that none has reached."""
-        if self.stop_requested and self.stop_at < 0 and self.step >= self._may_stop_from:
+        if "stop" in self.requested and self.stop_at < 0 and self.step >= self._may_stop_from:
             self.stop_at = self._agree_on("stop-at", reason=self.reason)
         return 0 <= self.stop_at <= self.step
 
-    def choose_checkpoint(self) -> None:
-        """Have the group save before a step that no worker has reached."""
-        self.checkpoint_requested = False
-        self.checkpoint_at = self._agree_on("checkpoint-at")
+    def choose_save(self, kind: str) -> None:
+        """Have the group take a checkpoint or snapshot before a step that no worker has reached."""
+        self.save_at[kind] = self._agree_on(f"{kind}-at")
 
     def choose_report(self, request: tuple[str, int]) -> None:
         """Have the group report, for a request, before a step that no worker has reached."""
         self.reports_at[self._agree_on("checkpoint-at", request=list(request))] = request
-
-    def choose_snapshot(self) -> None:
-        """Have the group take a snapshot before a step that no worker has reached."""
-        self.snapshot_at = self._agree_on("snapshot-at")
 
     def _agree_on(self, kind: str, **info: Any) -> int:
         """Send the others of the group a step that none of them has reached; return it."""
@@ -120,29 +211,23 @@ class RunState:
         if not reason or self.reason:
             return
         self.reason, self.stop_at = reason, self.step
-        if self.is_first:
-            for group in range(1, self._cluster.nworker_groups):
-                self._send_end(Address.worker(group, 0))
-
-    def _send_end(self, worker: Address) -> None:
-        self._channel.send("end", worker, info={"reason": self.reason})
+        self.repeat_end(Address.worker(group, 0) for group in range(1, self._cluster.nworker_groups))
 
     def repeat_end(self, units: Iterable[Address]) -> None:
-        """Tell units that start anew what they have missed: that the training ends; called from other threads."""
+        """Tell the first workers of groups that the training ends, if it does; called from other threads, too."""
         for unit in units:
             if self.is_first and self.reason and unit.kind == "worker" and unit.id == 0:
-                self._send_end(unit)
+                self._channel.send("end", unit, info={"reason": self.reason})
 
     def accept(self, message: Message) -> None:
         """Take a step, or an end, that another worker has decided on; called from other threads."""
         if message.kind == "end":
-            self.reason, self.stop_requested = message.info["reason"], True
+            self.reason = message.info["reason"]
+            self.requested.add("stop")
         elif message.kind == "stop-at":
             self.reason, self.stop_at = message.info["reason"], message.step
         elif "request" in message.info:
             term, step = message.info["request"]
             self.reports_at[message.step] = term, step
-        elif message.kind == "checkpoint-at":
-            self.checkpoint_at = message.step
         else:
-            self.snapshot_at = message.step
+            self.save_at[message.kind.removesuffix("-at")] = message.step

@@ -12,7 +12,7 @@ job does, from a consistent cut.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,12 +22,49 @@ import numpy as np
 from singa_dask.comm import Address, Message, ParamSlice, pack, tree_sum
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops.contract import ArrayList, Ops
-from singa_dask.runtime.checkpoints.checkpoint import Piece
-from singa_dask.runtime.units.update_counts import UpdateCounts
+from singa_dask.runtime.checkpoints.checkpoint import SavedTensor
 from singa_dask.training import UPDATERS, Updater
 
 MAX_KEPT_LISTS = 256
 """Lists of slices that are updated together, kept for the next step; more are new in each step."""
+MAX_STALENESS = 64
+"""Gradients that are staler are counted together."""
+MORE = "more"
+
+
+class UpdateCounts:
+    """Counts the updates of all slices of one server, since it started.
+
+    The staleness of a gradient is the number of updates that its slice had seen since the values that the worker group
+    was given before it computed the gradient.
+
+    Attributes
+    ----------
+    applied : int
+        Number of updates: of each slice one for each step of each worker group.
+    """
+
+    def __init__(self) -> None:
+        self.applied = 0
+        self._n_gradients: Counter[int] = Counter()
+        self._sum = 0
+
+    def add_gradient(self, staleness: int) -> None:
+        """Count a gradient."""
+        self._n_gradients[min(staleness, MAX_STALENESS + 1)] += 1
+        self._sum += staleness
+
+    def report(self) -> dict[str, Any]:
+        """Return the counts for the report of the server.
+
+        Returns
+        -------
+        dict
+            ``applied``; ``staleness``: number of gradients by their staleness, ``"0"``, ``"1"``, ... or ``"more"``;
+            ``staleness_sum``, over all gradients.
+        """
+        staleness = {str(i) if i <= MAX_STALENESS else MORE: n for i, n in sorted(self._n_gradients.items())}
+        return {"applied": self.applied, "staleness": staleness, "staleness_sum": self._sum}
 
 
 @dataclass
@@ -140,8 +177,7 @@ class Server:
             for group, step in applied(held.slice).items():
                 held.applied[group] = step
             for name, values in held.state.items():
-                stored = state(name, held.slice)
-                if stored is not None:
+                if (stored := state(name, held.slice)) is not None:
                     self.ops.copy(stored, out=values)
 
     def applied(self, group: int) -> int | None:
@@ -193,27 +229,26 @@ class Server:
         answered: list[tuple[_Held, list[Message], bool]] = []
         due: list[tuple[_Held, Any, int]] = []
         for message in messages:
-            held = self._held[message.slice]
-            group = message.info["group"]
+            held, group = self._held[message.slice], message.info["group"]
             if message.step <= held.applied[group]:
                 self.duplicates += 1
                 answered.append((held, [message], False))
                 continue
             sent = held.sent.setdefault(group, {})
             sent[message.src, message.info["node"]] = message
-            if sum(each.info["n"] for each in sent.values()) < message.info["total"]:
+            if sum(part.info["n"] for part in sent.values()) < message.info["total"]:
                 continue
             del held.sent[group]
             received = [sent[key] for key in sorted(sent)]
-            total = tree_sum({each.info["node"]: each.arrays[0] for each in received})
+            total = tree_sum({part.info["node"]: part.arrays[0] for part in received})
             self._begin_update(held, group, message.step)
             due.append((held, total, message.step))
             answered.append((held, received, True))
         self._apply(due)
         answers = []
         for held, received, is_new in answered:
-            processes = {each.src: each for each in received}
-            answers += [self._answer(each, held, "r-update") for each in processes.values()]
+            by_process = {request.src: request for request in received}
+            answers += [self._answer(request, held, "r-update") for request in by_process.values()]
             answers += self._serve_waiting(held) + self._sync(held) if is_new else []
         return answers
 
@@ -275,22 +310,12 @@ class Server:
         return lists
 
     def _answer(self, message: Message, held: _Held, kind: str) -> Message:
-        arrays: tuple[Any, ...] = ()
-        info = {"group": message.info["group"]}
-        held.given[message.info["group"]] = held.version
+        group, arrays = message.info["group"], ()
+        held.given[group] = held.version
         if not message.info["in_place"]:
             arrays = (held.value if self.is_only_group else held.value.copy(),)
-        return Message(
-            kind,
-            src=self.address,
-            dst=message.src,
-            param=held.slice.param,
-            slice=held.slice.id,
-            version=held.version,
-            step=message.step,
-            info=info,
-            arrays=arrays,
-        )
+        about = {"param": held.slice.param, "slice": held.slice.id, "version": held.version, "step": message.step}
+        return Message(kind, self.address, message.src, **about, info={"group": group}, arrays=arrays)
 
     # -- between server groups -------------------------------------------------------------------
 
@@ -360,7 +385,7 @@ class Server:
 
     # -- checkpoints -------------------------------------------------------------------------------
 
-    def snapshot(self) -> list[Piece]:
+    def snapshot(self) -> list[SavedTensor]:
         """Return copies of values and updater state of every slice, for a checkpoint."""
         pieces = []
         for held in self._held.values():
@@ -370,5 +395,5 @@ class Server:
                 copied = self.ops.to_host(array)
                 copied = copied.copy() if copied is array else copied
                 of_value = applied if name == "value" and not self.is_only_group else {}
-                pieces.append(Piece(held.slice.param, held.slice.start, name, held.version, copied, of_value))
+                pieces.append(SavedTensor(held.slice.param, held.slice.start, name, held.version, copied, of_value))
         return pieces

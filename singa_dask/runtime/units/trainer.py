@@ -3,25 +3,89 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import time
+from array import array
+from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from singa_dask.comm import Address
 from singa_dask.conf import JobConf, Phase
 from singa_dask.layers import Layer, Param, StoreInput
 from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
-from singa_dask.runtime.checkpoints.layer_states import LayerState, take_states
-from singa_dask.runtime.planning.nets import Nets
-from singa_dask.runtime.units.calendar import Calendar
+from singa_dask.runtime.checkpoints.checkpoint import LayerState, take_states
+from singa_dask.runtime.planning.nets import Nets, phase_name
 from singa_dask.runtime.units.learning import LearningFacts
-from singa_dask.runtime.units.worker_metrics import PHASE_NAMES, StepTimer, WorkerMetrics
+from singa_dask.runtime.units.run_state import Channel, is_due
 from singa_dask.runtime.units.worker_params import WorkerParams
-from singa_dask.training import ALGORITHMS
+from singa_dask.training import ALGORITHMS, displayed_rate
 from singa_dask.training.pass_metrics import PassMetrics
+
+logger = logging.getLogger(__name__)
+
+AHEAD = 2
+"""Steps that may be enqueued on a GPU without being done: it always has work, and the end is never far."""
+
+
+class StepTimer:
+    """Measures the steps of one worker.
+
+    On a CPU a step ends when its calls return. On a GPU calls return early, so a step lasts from the end of the
+    previous step, or of a pause, to its own end on the device, as seen by the worker's thread. That thread is at most
+    `AHEAD` steps ahead of the device. The sum is the time that all steps have taken together; a single step can appear
+    short after a long one.
+
+    Parameters
+    ----------
+    ops : Ops
+        The worker's kernels.
+
+    Attributes
+    ----------
+    seconds : array of float
+        Duration of each step that has ended.
+    total_s : float
+        Of all of them.
+    """
+
+    def __init__(self, ops: Ops) -> None:
+        self.seconds = array("d")
+        self.total_s = 0.0
+        self._transfers = ops.transfers()
+        self._since = 0.0
+        self._running: deque[Any] = deque()
+
+    def begin(self) -> None:
+        """Begin a step."""
+        if not self._running:
+            self._since = time.perf_counter()
+
+    def end(self) -> None:
+        """End a step in the worker's thread."""
+        if self._transfers is None:
+            self._over()
+            return
+        self._running.append(self._transfers.mark())
+        if len(self._running) > AHEAD:
+            self._finish()
+
+    def synchronize(self) -> None:
+        """Wait until all steps have ended, before work that is not part of a step."""
+        while self._running:
+            self._finish()
+
+    def _finish(self) -> None:
+        self._running.popleft().synchronize()
+        self._over()
+
+    def _over(self) -> None:
+        now = time.perf_counter()
+        self.seconds.append(now - self._since)
+        self.total_s += now - self._since
+        self._since = now
 
 
 class Trainer:
@@ -29,7 +93,8 @@ class Trainer:
 
     Parameters
     ----------
-    address : Address
+    channel : Channel
+        Of the worker.
     job : JobConf
     nets : Nets
         With memory: what `build_nets` returned, allocated.
@@ -37,8 +102,6 @@ class Trainer:
         Of the training net.
     step : int
         First step.
-    emit : callable
-        Takes an event, a dict.
     window : mapping
         Metrics that the run which is continued had not reported, see `WorkerMetrics`.
 
@@ -46,27 +109,25 @@ class Trainer:
     ----------
     net : NeuralNet
         The training net.
+    metrics : WorkerMetrics
     """
 
     def __init__(
         self,
-        address: Address,
+        channel: Channel,
         job: JobConf,
         nets: Nets,
         params: WorkerParams,
         step: int,
-        emit: Callable[[dict[str, Any]], None],
         window: Mapping[str, Any],
     ) -> None:
-        self.address = address
+        self.address = channel.address
         self.nets = nets
         self.net = nets[Phase.TRAIN]
         self._job = job
         self._params = params
-        self._emit = emit
-        self._calendar = Calendar(job)
-        self._metrics = WorkerMetrics(address, job, nets, params, step, window)
         self._timer = StepTimer(self.net.ops)
+        self.metrics = WorkerMetrics(channel, job, nets, params, self._timer, step, window)
         self._learning = LearningFacts(nets, step, job.train_steps)
         conf = job.train_one_batch
         algorithm = ALGORITHMS.find(conf.alg)
@@ -82,11 +143,6 @@ class Trainer:
     def layer(self) -> Layer | None:
         """The layer being computed: where an error happened."""
         return self._running.layer
-
-    @property
-    def bad_records(self) -> int:
-        """Number of records that could not be read so far, each once for every input layer."""
-        return self._metrics.bad_records
 
     # -- records -----------------------------------------------------------------------------------------
 
@@ -106,19 +162,19 @@ class Trainer:
         """Return a step, by phase and layer where the readers are, and what this worker has not reported yet."""
         # a pass over all records begins anew each time
         moving = [phase for phase in self.nets if phase not in self.nets.passes]
-        cursors = {PHASE_NAMES[phase]: self.nets[phase].cursors() for phase in moving}
-        window = self._metrics.window()
+        cursors = {phase_name(phase): self.nets[phase].cursors() for phase in moving}
+        window = self.metrics.window()
         return {"step": step, "cursors": cursors, "windows": {str(self.address.id): window} if window else {}}
 
     def states(self) -> list[LayerState]:
         """Return copies of what the layers of all nets keep from one batch to the next."""
-        return take_states({PHASE_NAMES[phase]: net for phase, net in self.nets.items()})
+        return take_states({phase_name(phase): net for phase, net in self.nets.items()})
 
     # -- batches -----------------------------------------------------------------------------------------
 
     def begin(self, now: float) -> None:
         """Measure rates from now on, a value of ``time.perf_counter``."""
-        self._metrics.begin(now)
+        self.metrics.begin(now)
         self._learning.begin()
 
     def train(self, step: int) -> None:
@@ -129,10 +185,10 @@ class Trainer:
             self._running.train_one_batch(step)
             self._params.flush()
         finally:
-            self._report_bad_records()
+            self.metrics.report_bad_records()
         self._timer.end()
         self._learning.after_step(step)
-        if self._calendar.shows(step):
+        if is_due(step, self._job.disp_freq, self._job.disp_after):
             self._report(step)
 
     def test(self, phase: Phase, n_batches: int | None, step: int) -> tuple[Totals, PassMetrics]:
@@ -158,10 +214,6 @@ class Trainer:
                 totals = add_totals([totals, self._measure(rest, phase, 1, step, metrics, weight)])
         return totals, metrics
 
-    def report_test(self, phase: Phase, step: int, totals: Totals) -> None:
-        """Report (sum, count) of the metrics of a test."""
-        self._emit(self._metrics.of(phase, step, totals))
-
     def _measure(
         self, net: NeuralNet, phase: Phase, n_batches: int, step: int, metrics: PassMetrics, weight: float = 1.0
     ) -> Totals:
@@ -175,7 +227,7 @@ class Trainer:
                 metrics.add(net)
                 self._learning.count(phase, net)
         finally:
-            self._report_bad_records()
+            self.metrics.report_bad_records()
         return net.take_metrics(weight)
 
     def synchronize(self) -> None:
@@ -200,31 +252,149 @@ class Trainer:
         n_steps : int
             Steps done.
         """
-        if self._job.disp_freq > 0 and n_steps > max(self._metrics.shown, self._job.disp_after):
+        if self._job.disp_freq > 0 and n_steps > max(self.metrics.shown, self._job.disp_after):
             self._report(n_steps - 1)
 
     def _report(self, last: int) -> None:
         """Report the metrics of training since the last time; ``last`` is the step that was done last."""
         self.synchronize()
-        self._emit(self._metrics.of_training(last))
+        self.metrics.report_training(last)
         if self._job.debug:
             self._params.collect_all()
             _log_layers(self.net, last)
 
-    def _report_bad_records(self) -> None:
-        for facts in self._metrics.take_bad():
-            self._emit({"event": "bad_record", "unit": str(self.address), **facts})
+    def summary(self, seconds: float) -> dict[str, Any]:
+        """Return the part of this worker in the summary of the job, after ``seconds`` of training."""
+        return {**self.metrics.summary(seconds), "learning": self._learning.facts()}
+
+
+class WorkerMetrics:
+    """Measures one worker, rates, waits and bad records, and reports that and the metrics of its nets.
+
+    Parameters
+    ----------
+    channel : Channel
+        Of the worker.
+    job : JobConf
+    nets : Nets
+    params : WorkerParams
+    timer : StepTimer
+    step : int
+        First step.
+    window : mapping
+        What `window` returned in the run that is continued; empty for a new run.
+
+    Attributes
+    ----------
+    shown : int
+        Number of steps whose training metrics have been reported.
+    bad_records : int
+        Number of records that could not be read so far, each once, also if several layers read it.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        job: JobConf,
+        nets: Nets,
+        params: WorkerParams,
+        timer: StepTimer,
+        step: int,
+        window: Mapping[str, Any],
+    ) -> None:
+        self._channel = channel
+        self._timer = timer
+        self._net = nets[Phase.TRAIN]
+        self._params = params
+        self._n_workers = job.cluster.nworkers_per_group
+        self._last_step = max(job.train_steps - 1, 0)
+        self._rate = job.updater.learning_rate
+        self._inputs = [layer for net in nets.each() for layer in net.layers if isinstance(layer, StoreInput)]
+        reader = next(layer for layer in self._net.all_layers if layer.traits.is_input)
+        self._n_rows = round(reader.features[0].shape[0] * reader.site.batch_shard.count / self._net.context.weight)
+        self.shown = window.get("shown", step)
+        self._net.restore_metrics(window.get("metrics", {}))
+        self._timed = step  # first step of those that `_since` and the waits are about
+        self.bad_records = self._n_bad = 0
+        self._reported: set[tuple[Any, ...]] = set()
+        self._since, self._data_s, self._params_s = time.perf_counter(), 0.0, 0.0
+
+    def begin(self, now: float) -> None:
+        """Measure rates from now on, a value of ``time.perf_counter``."""
+        self._since = now
+
+    def report(self, phase: Phase, step: int, totals: Totals, **more: float) -> None:
+        """Report (sum, count) of metrics."""
+        self._channel.emit(
+            {
+                "event": "metrics",
+                "phase": phase_name(phase),
+                "group": self._channel.address.group,
+                "worker": self._channel.address.id,
+                "step": step,
+                "time": time.time(),
+                "epoch": max((epoch for layer in self._net.inputs if (epoch := layer.epoch) is not None), default=None),
+                "lr": displayed_rate(self._rate, min(step, self._last_step)),
+                "metrics": {name: list(pair) for name, pair in totals.items()},
+                **more,
+            }
+        )
+
+    def report_training(self, last: int) -> None:
+        """Report the metrics of training since the last time; ``last`` is the step that was done last."""
+        now, (data_s, params_s) = time.perf_counter(), self._waits_s()
+        n_steps = max(last + 1 - self._timed, 1)
+        self.report(
+            Phase.TRAIN,
+            last,
+            self._net.take_metrics(),
+            samples_per_s=n_steps * self._n_rows / max(now - self._since, 1e-9),
+            wait_data_ms=1e3 * (data_s - self._data_s) / n_steps,
+            wait_params_ms=1e3 * (params_s - self._params_s) / n_steps,
+        )
+        self.shown = self._timed = last + 1
+        self._since, self._data_s, self._params_s = now, data_s, params_s
+
+    def window(self) -> dict[str, Any]:
+        """Return the metrics of the steps that have not been reported, as plain values; empty if there are none."""
+        metrics = self._net.metrics_state()
+        return {"shown": self.shown, "metrics": metrics} if metrics else {}
+
+    def report_bad_records(self) -> None:
+        """Report each bad record since the last call, once if several layers read the same store."""
+        n_bad = sum(len(layer.bad_ids()) for layer in self._inputs)
+        if n_bad == self._n_bad:
+            return
+        self._n_bad = n_bad
+        self.bad_records = len(set().union(*(layer.bad_ids() for layer in self._inputs)))
+        for layer in self._inputs:
+            for bad in layer.take_bad():
+                key = tuple(value for name, value in bad.items() if name != "layer")
+                if key not in self._reported:
+                    self._reported.add(key)
+                    self._channel.emit({"event": "bad_record", "unit": str(self._channel.address), **bad})
 
     def times_s(self) -> tuple[float, float, float]:
         """Return the duration of all steps so far, and of the waits for records and for params in them, in seconds."""
-        return self._timer.total_s, *self._metrics.waits_s()
+        return self._timer.total_s, *self._waits_s()
+
+    def _waits_s(self) -> tuple[float, float]:
+        data_s = sum(layer.wait_s for layer in self._net.layers if isinstance(layer, StoreInput))
+        return data_s, self._params.wait_s
 
     def summary(self, seconds: float) -> dict[str, Any]:
         """Return the part of this worker in the summary of the job, after ``seconds`` of training."""
-        return {**self._metrics.summary(self._timer, seconds), "learning": self._learning.facts()}
-
-
-logger = logging.getLogger(__name__)
+        step_ms = 1e3 * np.asarray(self._timer.seconds or [0.0])
+        n_steps = len(self._timer.seconds)
+        data_ms, params_ms = (1e3 * wait_s / max(n_steps, 1) for wait_s in self._waits_s())
+        n_local = sum(layer.bytes_local for layer in self._inputs)
+        return {
+            "seconds": seconds,
+            "step_ms": {"median": float(np.median(step_ms)), "p95": float(np.percentile(step_ms, 95))},
+            "samples": n_steps * self._n_rows * self._net.context.weight / self._n_workers,
+            "wait_ms": {"data": data_ms, "params": params_ms},
+            "read": {"local": n_local, "remote": sum(layer.bytes_read for layer in self._inputs) - n_local},
+        }
 
 
 def _log_layers(net: NeuralNet, step: int) -> None:
@@ -238,7 +408,8 @@ def _log_layers(net: NeuralNet, step: int) -> None:
     that overwrites its source shows its own values there.
     """
     for layer in net.layers:
-        parts = [_features(layer, net.ops), *(_param(param, net.ops) for param in _params(layer))]
+        params = layer.params if layer.site.prototype is None else []
+        parts = [_features(layer, net.ops), *(_param(param, net.ops) for param in params)]
         logger.info("step %d, %s %s", step, layer.name, "; ".join(filter(None, parts)))
 
 
@@ -251,10 +422,6 @@ def _features(layer: Layer, ops: Ops) -> str:
     return "; ".join(dict.fromkeys(described))
 
 
-def _params(layer: Layer) -> list[Param]:
-    return layer.params if layer.site.prototype is None else []
-
-
 def _param(param: Param, ops: Ops) -> str:
     value, grad = param.data if param.has_data else None, param.grad if param.has_grad else None
     return f"{param.name} {param.shape}: {_sizes(ops, value=value, grad=grad)}"
@@ -262,10 +429,11 @@ def _param(param: Param, ops: Ops) -> str:
 
 def _sizes(ops: Ops, **arrays: Array | None) -> str:
     """Describe the mean absolute value of each array that is not None."""
-    sizes = [f"{name} {_mean_size(ops.to_host(x)):.4g}" for name, x in arrays.items() if x is not None]
+    sizes = []
+    for name, values in arrays.items():
+        if values is not None:
+            x = ops.to_host(values)
+            with np.errstate(over="ignore", invalid="ignore"):
+                mean = np.mean(np.abs(x, dtype=np.float32), dtype=np.float64) if x.size else 0.0
+            sizes.append(f"{name} {mean:.4g}")
     return ", ".join(sizes) or "not computed"
-
-
-def _mean_size(x: Array) -> float:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return float(np.mean(np.abs(x, dtype=np.float32), dtype=np.float64)) if x.size else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
 from functools import partial
@@ -16,28 +16,22 @@ import numpy as np
 
 from singa_dask.comm import Address, Message, ParamSlice
 from singa_dask.conf import Phase
-from singa_dask.errors import Aborted, CheckpointError, text_of
+from singa_dask.errors import Aborted
 from singa_dask.gate import Gate, working_for
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
-from singa_dask.runtime.checkpoints import checkpoint
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Save
-from singa_dask.runtime.checkpoints.layer_states import LayerState, write_states
-from singa_dask.runtime.checkpoints.snapshots import keep_in_memory
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Save, write_part
 from singa_dask.runtime.planning.devices import explain_memory_errors, is_gpu
 from singa_dask.runtime.planning.nets import add_passes, build_nets
 from singa_dask.runtime.planning.resources import limit_thread, peak_memory
-from singa_dask.runtime.units.channel import Channel
-from singa_dask.runtime.units.failures import explain
-from singa_dask.runtime.units.host_mirror import HostMirror
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.job_log import in_job
-from singa_dask.runtime.units.profiler import ServerProfiler
-from singa_dask.runtime.units.reporter import SaveStates
+from singa_dask.runtime.units.profiler import profiled
+from singa_dask.runtime.units.run_state import Channel
 from singa_dask.runtime.units.server import Server
-from singa_dask.runtime.units.unit_host import UnitHost
+from singa_dask.runtime.units.unit_host import UnitHost, explain
 from singa_dask.runtime.units.worker import Worker
-from singa_dask.runtime.units.worker_params import WorkerParams
+from singa_dask.runtime.units.worker_params import HostMirror, WorkerParams
 
 logger = logging.getLogger(__name__)
 
@@ -171,18 +165,15 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
             stack.callback(_close, net, gate)
         params = _params_of(host, address, nets[Phase.TRAIN], ops, stack)
         initial_state.seek(nets, address.group, host.job.cluster.nworker_groups)
-        channel = Channel(address, host.router.post, host.router.inboxes[address], gate)
         worker = Worker(
-            address,
+            Channel(address, host.router.post, host.emit, host.router.inboxes[address], gate),
             host.job,
             host.plan,
             nets,
             initial_state,
             checkpoint_url,
             params,
-            channel,
-            host.emit,
-            _states_saver(host, address),
+            host.save_later,
             host.writer.submit,
             host.life if host.keep is not None and host.job.cluster.snapshot_freq != 0 else None,
             host.trace,
@@ -192,33 +183,6 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         metrics = worker.run()
         logger.info("stops at step %d", worker.step)
     return {**metrics, "ops": ops.name, "device": ops.device, "threads": threads}
-
-
-def _states_saver(host: UnitHost, worker: Address) -> SaveStates:
-    """Return a function that writes or keeps the layer states of a worker in the background; see `Reporter`."""
-
-    def save(
-        step: int, where: Mapping[str, Any], states: Sequence[LayerState], then: Callable[[dict[str, Any]], None]
-    ) -> None:
-        def write() -> None:
-            try:
-                saved = write_states(_save_of(host, step, where), worker.group, worker.id, states, host.life)
-                then({"states": saved})
-            except Exception as error:  # reported to the worker that asked, which decides what to do
-                then({"error": text_of(error)})
-
-        host.writer_of(where).submit(write)
-
-    return save
-
-
-def _save_of(host: UnitHost, step: int, where: Mapping[str, Any]) -> Save:
-    """Return what saves the files of a checkpoint at a ``url``, or of a snapshot."""
-    if "url" in where:
-        return partial(checkpoint.write_file, where["url"], keep=where.get("keep", False))
-    if host.keep is None:
-        raise CheckpointError(f"process {host.process} has no place for snapshots. Expected one in every process.")
-    return partial(keep_in_memory, host.keep, step)
 
 
 def _close(net: NeuralNet, gate: Gate) -> None:
@@ -236,8 +200,8 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack:
             host.abort(explain(worker, host.units.get(worker), error))
 
         mirror = stack.enter_context(HostMirror(worker, ops, host.router.post, fail))
-    host.stub.give_memory(worker, net, mirror)
-    return WorkerParams(worker, net, host.plan, ops, host.router.post, mirror, _own_server_of(host, net, mirror))
+    own_server = _own_server_of(host, net, mirror)
+    return WorkerParams(worker, net, host.plan, host.stub, host.router.post, mirror, own_server)
 
 
 def _own_server_of(host: UnitHost, net: NeuralNet, mirror: HostMirror | None) -> Callable[[], Server | None]:
@@ -277,7 +241,7 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
         gate.check()
         return initial_state.updater_state(plan, what, piece)
 
-    ops, values, job = host.devices.ops(address), host.stub.server_values(address), host.job
+    ops, values, job = host.devices.ops(address), partial(host.stub.server_values, address.group), host.job
     # on a GPU, which it shares with workers, the server may be the first to run out of memory
     with ops.activate(), explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
         server = Server(address, held, values, plan.scales, plan.n_shares, job.updater, job.cluster, ops)
@@ -292,13 +256,13 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
 
 def _handler(host: UnitHost, server: Server, initial_state: InitialState) -> Callable[[Message], list[Message]]:
     """Return what takes the messages to a server; in a job that is profiled it records them."""
-    profile, cluster = host.job.profile, host.job.cluster
+    profile, plan = host.job.profile, host.plan
     if host.trace is None or profile is None:
         return server.handle
-    group_of = host.plan.layout.server_group_of
-    served = [group for group in range(cluster.nworker_groups) if group_of(group) == server.address.group]
+    group_of = plan.layout.server_group_of
+    served = [group for group in range(host.job.cluster.nworker_groups) if group_of(group) == server.address.group]
     windows = [profile.window(initial_state.step_of(group), host.job.train_steps) for group in served]
-    return ServerProfiler(server, host.trace, windows, host.plan.names).handle
+    return profiled(server, host.trace, windows, plan.names)
 
 
 def _serve(host: UnitHost, server: Server, handle: Callable[[Message], list[Message]]) -> None:
@@ -331,16 +295,16 @@ def _messages(host: UnitHost, server: Address) -> Iterator[Message]:
 def _snapshot(host: UnitHost, server: Server, message: Message) -> None:
     """Copy the slices of the server, let training continue, and write or keep the copy in the background."""
     with server.lock:
-        pieces = server.snapshot()
+        tensors = server.snapshot()
     term = {"term": message.info["term"]}
     host.router.post(Message("r-snapshot", src=server.address, dst=message.src, step=message.step, info=term))
 
-    def write() -> None:
-        try:
-            save, n_parts = _save_of(host, message.step, message.info), host.job.cluster.nservers_per_group
-            info = checkpoint.write_part(save, server.address.id, n_parts, pieces, host.plan.names, host.life)
-        except Exception as error:  # reported to the worker that asked, which decides what to do
-            info = {"error": text_of(error)}
-        host.router.post(Message("part", src=server.address, dst=message.src, step=message.step, info=info | term))
+    index, n_parts = server.address.id, host.job.cluster.nservers_per_group
 
-    host.writer_of(message.info).submit(write)
+    def write(save: Save) -> dict[str, Any]:
+        return write_part(save, index, n_parts, tensors, host.plan.names)
+
+    def send(facts: dict[str, Any]) -> None:
+        host.router.post(Message("part", src=server.address, dst=message.src, step=message.step, info=facts | term))
+
+    host.save_later(message.step, message.info, write, send)

@@ -2,34 +2,62 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import Context, copy_context
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from singa_dask.comm import Address, Stub
+from singa_dask import modules
+from singa_dask.comm import Address, Message, Stub
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.data.codecs.scaling import Scaling
-from singa_dask.errors import LostUnitError
-from singa_dask.runtime.checkpoints.snapshots import Keep
+from singa_dask.errors import (
+    A_BUG,
+    CheckpointError,
+    CommError,
+    LostUnitError,
+    SingaError,
+    is_out_of_memory,
+    text_of,
+)
+from singa_dask.redaction import redact
+from singa_dask.runtime.checkpoints.checkpoint import Save
+from singa_dask.runtime.checkpoints.manifest import write_file
+from singa_dask.runtime.checkpoints.snapshots import Keep, keep_in_memory
 from singa_dask.runtime.planning.devices import Devices
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.planning.resources import limit_process
-from singa_dask.runtime.units.coordinator import Coordinator
 from singa_dask.runtime.units.initial_state import Rejoin
 from singa_dask.runtime.units.job_log import in_job
 from singa_dask.runtime.units.profiler import Trace
-from singa_dask.runtime.units.router import Router
+from singa_dask.runtime.units.router import Coordinator, Router
 from singa_dask.runtime.units.server import Server
-from singa_dask.runtime.units.shared_stub import SharedStub
 from singa_dask.runtime.units.worker import Worker
+
+# of a filesystem or a network that does not work now; not of files that are missing, damaged or forbidden
+PASSING = {
+    errno.EAGAIN,
+    errno.ECONNABORTED,
+    errno.ECONNREFUSED,
+    errno.ECONNRESET,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.EIO,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.EPIPE,
+    errno.ETIMEDOUT,
+}
 
 
 class UnitHost:
@@ -68,7 +96,7 @@ class UnitHost:
     ----------
     devices : Devices
         Kernels of the local units, and their threads.
-    stub : SharedStub
+    stub : Stub
         Values and gradients of params in this process.
     router : Router
         Delivers messages.
@@ -117,18 +145,18 @@ class UnitHost:
         self.failure: dict[str, Any] | None = None
         self.writer = BackgroundWriter(f"checkpoint-{process}")
         self.keeper = BackgroundWriter(f"snapshot-{process}")
-        self.stub = SharedStub(self._new_stub(), self.plan.names)
+        self.stub = self._new_stub()
         coordinator = Coordinator(layout.process_of, rejoin)
         self.trace = Trace(process, emit) if job.profile else None
         self.router = Router(job_id, process, layout, self.stub, self.units, coordinator, self.abort, self.trace)
-        self._stop_requested = self._snapshot_requested = self._checkpoint_requested = False
+        self._requested: set[str] = set()
         self._lock = threading.Lock()
         self._limits = ExitStack()
         self._limits.enter_context(limit_process(self.devices.n_threads))
         if transport is not None:
             with in_job(job_id):
                 self.router.transport = transport(
-                    self.router.receive,
+                    self._receive,
                     self._lose,
                     job=job_id,
                     life=life,
@@ -163,15 +191,32 @@ class UnitHost:
     def add(self, unit: Worker | Server) -> None:
         """Add a local unit that is ready to say hello; pass on what was requested before."""
         self.units[unit.address] = unit
-        self._pass_on_stop(unit)
-        if self._snapshot_requested:
-            self.request_snapshot()
-        if self._checkpoint_requested:
-            self.request_checkpoint()
+        self._pass_on(unit, self._requested)
 
-    def writer_of(self, where: Mapping[str, Any]) -> BackgroundWriter:
-        """Return what saves parts that go to a ``url``, or are kept in memory."""
-        return self.writer if "url" in where else self.keeper
+    def save_later(
+        self,
+        step: int,
+        where: Mapping[str, Any],
+        write: Callable[[Save], dict[str, Any]],
+        then: Callable[[dict[str, Any]], None],
+    ) -> None:
+        """Save a part of a checkpoint at a ``url``, or of a snapshot, in the background; see `SaveLater`."""
+
+        def run() -> None:
+            try:
+                result = write(self._save_of(step, where))
+            except Exception as error:  # reported to the worker that asked, which decides what to do
+                result = {"error": text_of(error)}
+            then(result)
+
+        (self.writer if "url" in where else self.keeper).submit(run)
+
+    def _save_of(self, step: int, where: Mapping[str, Any]) -> Save:
+        if "url" in where:
+            return partial(write_file, where["url"], keep=where.get("keep", False), life=self.life)
+        if self.keep is None:
+            raise CheckpointError(f"process {self.process} has no place for snapshots. Expected one in every process.")
+        return partial(keep_in_memory, self.keep, step, life=self.life)
 
     # -- meanwhile ---------------------------------------------------------------------------------------
 
@@ -195,25 +240,24 @@ class UnitHost:
             other processes.
         """
         workers = [unit for unit in list(self.units.values()) if isinstance(unit, Worker)]
-        mailboxes = self.router.mailboxes
-        told = {str(each.address): [each.step, *each.times_s(), mailboxes[each.address].wait_s] for each in workers}
-        return {"workers": told, "bytes": list(self.router.traffic().values())}
+        times = {
+            str(worker.address): [worker.step, *worker.times_s(), self.router.mailboxes[worker.address].wait_s]
+            for worker in workers
+        }
+        return {"workers": times, "bytes": list(self.router.traffic().values())}
 
-    def request_snapshot(self) -> None:
-        """Ask the first worker of the job, if it is here, for a snapshot as soon as possible."""
-        self._snapshot_requested = True
-        worker = self.units.get(Address.worker(0, 0))
-        if isinstance(worker, Worker):
-            self._snapshot_requested = False
-            worker.request_snapshot()
+    def request(self, what: str) -> None:
+        """Ask those that decide, if they are here, for a ``stop``, a ``checkpoint`` or a ``snapshot``, soon.
 
-    def request_checkpoint(self) -> None:
-        """Ask the first worker of the job, if it is here, for a checkpoint as soon as possible."""
-        self._checkpoint_requested = True
-        worker = self.units.get(Address.worker(0, 0))
-        if isinstance(worker, Worker):
-            self._checkpoint_requested = False
-            worker.request_checkpoint()
+        The first worker of each group stops it at a step that all can agree on; the first worker of the job saves.
+        """
+        self._requested.add(what)
+        for unit in list(self.units.values()):
+            self._pass_on(unit, {what})
+
+    def _pass_on(self, unit: Worker | Server, requested: set[str]) -> None:
+        if isinstance(unit, Worker) and unit.address.id == 0:
+            unit.state.requested |= requested & {"stop"} if unit.address.group else requested
 
     def waits(self) -> dict[str, tuple[str, float]]:
         """Return what each local unit waits for, and for how many seconds; without those that compute."""
@@ -254,16 +298,6 @@ class UnitHost:
 
     # -- the end -----------------------------------------------------------------------------------------
 
-    def request_stop(self) -> None:
-        """Ask the first worker of each local group to stop its group at a step that all can agree on."""
-        self._stop_requested = True
-        for unit in list(self.units.values()):
-            self._pass_on_stop(unit)
-
-    def _pass_on_stop(self, unit: Worker | Server) -> None:
-        if self._stop_requested and isinstance(unit, Worker) and unit.address.id == 0:
-            unit.request_stop()
-
     def abort(self, failure: dict[str, Any], tell: bool = True) -> None:
         """End all units of this process; with ``tell`` those of the other processes too. The first failure is kept.
 
@@ -282,6 +316,16 @@ class UnitHost:
         for gate in self.router.gates.values():
             gate.close(reason)
         self.router.end_units({"reason": reason, "retry": self.failure["retry"]}, tell)
+
+    def _receive(self, message: Message) -> None:
+        """Deliver a message from another process; an error ends the job, as somebody may wait for the answer."""
+        try:
+            self.router.receive(message)
+        except Exception as error:
+            logger.exception("%s from %s to %s", message.kind, message.src, message.dst)
+            reason = f"process {self.process}: {message.kind} from {message.src}: {error!r}"
+            failure = {"reason": reason, "exit_code": 1, "error": redact(traceback.format_exc()) + A_BUG}
+            self.abort({**failure, "retry": may_succeed_again(error)})
 
     def _lose(self, address: str, error: str) -> None:
         if address not in self.router.peers:
@@ -351,3 +395,54 @@ class BackgroundWriter:
         with self._lock:
             self._is_closed = True
             self._tasks.put(None)
+
+
+def explain(address: Address, unit: Worker | Server | None, error: BaseException) -> dict[str, Any]:
+    """Describe a failure: in the user's code if it was there; unit, step, layer.
+
+    Returns
+    -------
+    dict
+        ``reason``: one line that says where; ``cause``: the same without the unit; ``error``: the traceback;
+        ``exit_code``; ``expected``: whether the line says it all; ``retry``: see `may_succeed_again`.
+    """
+    where = str(address)
+    if isinstance(unit, Worker):
+        where += f", step {unit.step}"
+        layer = unit.layer
+        # many messages begin with the layer themselves
+        if layer and not text_of(error).startswith((f"layer {layer.name}:", f"layer {layer.name},")):
+            where += f", layer {layer.name}"
+    # reading the source of what failed takes memory
+    blame = None if is_out_of_memory(error) else modules.blame(error)
+    if blame is not None:
+        cause = f"{blame.place}: {blame.text}"
+        facts = {"reason": f"{cause} ({where})", "cause": cause, "error": blame.traceback}
+        return {**facts, "exit_code": 1, "expected": False, "retry": False}
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    return {
+        "reason": f"{where}: {text_of(error)}",
+        "cause": text_of(error),
+        "error": redact("".join([*lines, A_BUG])),
+        "exit_code": error.exit_code if isinstance(error, SingaError) else 1,
+        "expected": isinstance(error, SingaError) or is_out_of_memory(error),
+        "retry": may_succeed_again(error),
+    }
+
+
+def may_succeed_again(error: BaseException) -> bool:
+    """Return whether what has failed may succeed when it is tried again, on other machines or a little later.
+
+    So it is where a process was lost, or a filesystem or the network did not answer. So it is not where a job, its
+    code or its records are wrong, where memory is short, and where a number is not finite.
+    """
+    passed: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in passed:  # one that is raised again may be its own cause
+        if isinstance(cause, CommError | LostUnitError | ConnectionError | TimeoutError):
+            return True
+        if isinstance(cause, OSError) and cause.errno in PASSING:
+            return True
+        passed.append(cause)
+        cause = cause.__cause__
+    return False

@@ -1,6 +1,6 @@
 """Worker: trains one replica, or its share of one, step by step; after SINGA's src/worker.cc.
 
-A worker opens no socket: its messages go through a `Channel`, what people should see goes to ``emit``.
+A worker opens no socket: its messages, and what people should see, go through a `Channel`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from singa_dask.layers.bridge import IN_FLIGHT, BridgeSrc
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.planning.job_plan import JobPlan
 from singa_dask.runtime.planning.nets import Nets
-from singa_dask.runtime.units.channel import Channel
-from singa_dask.runtime.units.checkpointing import Checkpointing
+from singa_dask.runtime.units.checkpointing import Checkpointing, SaveLater
 from singa_dask.runtime.units.evaluation import Evaluation
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.profiler import Profiler, Trace
-from singa_dask.runtime.units.reporter import Reporter, SaveStates
-from singa_dask.runtime.units.run_state import RunState
+from singa_dask.runtime.units.run_state import Channel, RunState
 from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker_params import WorkerParams
 
@@ -33,7 +31,8 @@ class Worker:
 
     Parameters
     ----------
-    address : Address
+    channel : Channel
+        Its messages.
     job : JobConf
     plan : JobPlan
     nets : Nets
@@ -44,73 +43,55 @@ class Worker:
         Directory that ``step-<n>`` directories go to.
     params : WorkerParams
         Of the training net.
-    channel : Channel
-        Its messages.
-    emit : callable
-        Takes an event, a dict.
-    save_states : callable
-        See `Reporter`.
-    in_background : callable
+    save_later, in_background, snapshot_life
         See `Checkpointing`.
-    snapshot_life : int, optional
-        The life of the job, if it takes snapshots.
     trace : Trace, optional
         If the job is profiled.
+
+    Attributes
+    ----------
+    address : Address
+    state : RunState
     """
 
     ANSWERED_AT_ONCE: ClassVar[frozenset[str]] = frozenset(
         {"stop-at", "checkpoint-at", "snapshot-at", "end", "progress", "replaced"}
     )
-    """Kinds of messages that do not wait for the next step; `answer` takes them."""
+    """Kinds of messages that do not wait for the next step; `accept` takes them."""
 
     def __init__(
         self,
-        address: Address,
+        channel: Channel,
         job: JobConf,
         plan: JobPlan,
         nets: Nets,
         initial_state: InitialState,
         checkpoint_url: str,
         params: WorkerParams,
-        channel: Channel,
-        emit: Callable[[dict[str, Any]], None],
-        save_states: SaveStates,
+        save_later: SaveLater,
         in_background: Callable[[Callable[[], None]], None],
         snapshot_life: int | None = None,
         trace: Trace | None = None,
     ) -> None:
-        self.address = address
-        self._emit = emit
+        self.address = address = channel.address
         self._params = params
         self._initial_state = initial_state
-        step = initial_state.step_of(address.group)
-        manifest = initial_state.manifest_of(address.group)
         self._channel = channel
-        self._trainer = Trainer(address, job, nets, params, step, emit, initial_state.window_of(address, plan))
+        self._process_of = plan.layout.process_of
+        step = initial_state.step_of(address.group)
+        self._trainer = Trainer(channel, job, nets, params, step, initial_state.window_of(address, plan))
         for kind in self.ANSWERED_AT_ONCE:
-            channel.on(kind, self._answer_late)
+            channel.on(kind, self.accept)  # if it came before this worker was there
         for kind in ("start", "go"):  # answers to a message that was sent again
             channel.on(kind, lambda message: None)
-        window = job.profile.window(step, job.train_steps) if job.profile else range(0)
-        self._profiler = Profiler(str(address), nets, nets[Phase.TRAIN].gate, trace, window, self._trainer.times_s)
+        net, window = nets[Phase.TRAIN], job.profile.window(step, job.train_steps) if job.profile else range(0)
+        self._profiler = Profiler(str(address), nets, net.gate, trace, window, self._trainer.metrics.times_s)
         self._said = ""
-        self._process_of = plan.layout.process_of
-        self._lockstep = _Lockstep(nets[Phase.TRAIN])
-        self._state = RunState(job, channel, step, self._lockstep.ahead, initial_state.rejoin is not None)
-        self._evaluation = Evaluation(job, self._trainer, self._state, channel, manifest)
-        self._reporter = Reporter(self._trainer, self._state, channel, save_states)
+        self._lockstep = _Lockstep(net)
+        self.state = state = RunState(job, channel, step, self._lockstep.ahead, initial_state.rejoin is not None)
+        self._evaluation = Evaluation(job, self._trainer, state, channel, initial_state.manifest_of(address.group))
         self._checkpointing = Checkpointing(
-            job,
-            plan,
-            checkpoint_url,
-            self._trainer,
-            self._state,
-            channel,
-            step,
-            emit,
-            self._reporter,
-            in_background,
-            snapshot_life,
+            job, plan, checkpoint_url, self._trainer, state, channel, save_later, in_background, snapshot_life
         )
         if initial_state.rejoin is not None:
             self._checkpointing.leave(initial_state.rejoin.left)
@@ -120,11 +101,11 @@ class Worker:
     @property
     def step(self) -> int:
         """Current training step."""
-        return self._state.step
+        return self.state.step
 
     def times_s(self) -> tuple[float, float, float]:
         """Return the duration of all steps so far, and of the waits for records and for params, in seconds."""
-        return self._trainer.times_s()
+        return self._trainer.metrics.times_s()
 
     @property
     def layer(self) -> Layer | None:
@@ -134,38 +115,18 @@ class Worker:
     @property
     def bad_records(self) -> int:
         """Number of records that could not be read so far, each once for every input layer."""
-        return self._trainer.bad_records
+        return self._trainer.metrics.bad_records
 
-    def request_stop(self) -> None:
-        """Stop the group at a step that all can agree on; for its first worker, from any thread."""
-        self._state.stop_requested = True
-
-    def request_snapshot(self) -> None:
-        """Take a snapshot as soon as possible, if the job takes any; for the first worker, from any thread."""
-        self._state.snapshot_requested = True
-
-    def request_checkpoint(self) -> None:
-        """Take a checkpoint as soon as possible; for the first worker, from any thread."""
-        self._state.checkpoint_requested = True
-
-    def answer(self, message: Message) -> Message | None:
-        """Take a message that is `ANSWERED_AT_ONCE`, in the thread that delivers it; return the answer, if any."""
+    def accept(self, message: Message) -> None:
+        """Take a message that is `ANSWERED_AT_ONCE`, in the thread that delivers it, and answer it."""
         if message.kind == "progress":
-            self._reporter.accept(message)
-            return None
-        if message.kind == "replaced":
+            self._checkpointing.reporter.accept(message)
+        elif message.kind == "replaced":
             self._repeat(message)
-            return None
-        self._state.accept(message)
-        if message.kind == "end":
-            return None
-        return Message("r-" + message.kind, src=message.dst, dst=message.src, step=message.step)
-
-    def _answer_late(self, message: Message) -> None:
-        """Take a message that came before this worker was there."""
-        answer = self.answer(message)
-        if answer is not None:
-            self._channel.post(answer)
+        else:
+            self.state.accept(message)
+            if message.kind != "end":
+                self._channel.send(f"r-{message.kind}", message.src, step=message.step)
 
     def _repeat(self, message: Message) -> None:
         """Send again what units have missed that start anew.
@@ -180,9 +141,9 @@ class Worker:
         left = [Address(*unit) for unit in message.info["left"]]
         if self._said and any(self._process_of[unit] == 0 for unit in (*units, *left)):
             self._channel.send(self._said, Address.stub(0))
-        self._state.repeat_end(units)
-        self._reporter.repeat_arrival()
-        if self._state.is_first:
+        self.state.repeat_end(units)
+        self._checkpointing.reporter.repeat_arrival()
+        if self.state.is_first:
             self._channel.put(replace(message, kind="ask-again", info={"units": units, "left": left}))
 
     # -- its life ------------------------------------------------------------------------------------------
@@ -196,8 +157,8 @@ class Worker:
             Another unit failed.
         """
         self._set_up()
-        if self._state.is_first:
-            self._emit({"event": "training", "step": self.step})
+        if self.state.is_first:
+            self._channel.emit({"event": "training", "step": self.step})
         started = time.perf_counter()
         self._trainer.begin(started)
         self._checkpointing.begin(started)
@@ -208,13 +169,10 @@ class Worker:
         self._trainer.synchronize()
         seconds = time.perf_counter() - started
         self._finish()
-        facts = {"steps": self.step, "stopped": self._state.was_stopped, "ended": self._state.reason}
-        return facts | self._trainer.summary(seconds) | self._profile()
-
-    def _profile(self) -> dict[str, Any]:
-        """Return the times of layers, if this worker computes others than the first one."""
-        is_like_first = self.address.id > 0 and not self._trainer.net.is_partitioned
-        return {} if self.address.group or is_like_first else self._profiler.summary()
+        facts = {"steps": self.step, "stopped": self.state.was_stopped, "ended": self.state.reason}
+        facts |= self._trainer.summary(seconds)
+        computes_as_first = self.address.group or (self.address.id and not self._trainer.net.is_partitioned)
+        return facts if computes_as_first else facts | self._profiler.summary()
 
     def _set_up(self) -> None:
         """Get initial values and the first records; wait until all workers have theirs."""
@@ -238,7 +196,7 @@ class Worker:
 
     def _train(self) -> None:
         """Do the steps, with the tests and checkpoints that are due before each."""
-        state, profiler = self._state, self._profiler
+        state, profiler = self.state, self._profiler
         while not state.is_trained and not state.stops():
             profiler.begin(state.step)
             self._evaluation.run_due()
@@ -257,7 +215,7 @@ class Worker:
 
     def _finish(self) -> None:
         """Write the last checkpoint, test once more, and leave."""
-        if not self._state.is_first:
+        if not self.state.is_first:
             self._trainer.collect_all()
         self._checkpointing.save(self._evaluation.state(), last=True)
         self._evaluation.run_last()

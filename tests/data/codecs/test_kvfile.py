@@ -14,7 +14,6 @@ from tests.contracts.records import pixels, read_all, written
 
 SINGA = Path(__file__).parents[2] / "gold" / "data"
 PAIRS = [("firstkey", b"firstval"), ("secondkey", b"second value"), ("3key", b"3value")]
-MORE = [("key4", b"val4"), ("key5", b"value 5")]
 
 
 @pytest.fixture
@@ -30,37 +29,22 @@ def pairs_of(path: Path) -> list[tuple[str, bytes]]:
     return [(key.decode(), value) for key, value in KVFile.open(str(path)).pairs()]
 
 
-def test_create_append_and_read_again(path: Path) -> None:
-    with KVFileWriter(str(path), append=True) as writer:
-        for key, value in MORE:
-            assert writer.write(key, value)
-    assert KVFile.open(str(path)).count == 5
-    assert pairs_of(path) == PAIRS + MORE
-    assert pairs_of(path)[0] == PAIRS[0]
+def test_write_and_read_again(path: Path) -> None:
+    assert pairs_of(path) == PAIRS
 
 
 def test_what_a_writer_refuses(path: Path) -> None:
-    with KVFileWriter(str(path), append=True) as writer:
-        assert not writer.write("3key", b"again")
-        assert not writer.write("empty", b"")
-    assert pairs_of(path) == PAIRS
     with KVFileWriter(str(path)) as writer:
+        assert not writer.write("empty", b"")
         assert writer.write("twice", b"1")
         assert writer.write("twice", b"2")
+    assert pairs_of(path) == [("twice", b"1"), ("twice", b"2")]
 
 
-def test_append_cuts_a_torn_pair_off(path: Path) -> None:
+def test_an_incomplete_pair_is_counted(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
     assert KVFile.open(str(path)).truncated_bytes == 8 + 4 + 8 + 6 - 3
-    with KVFileWriter(str(path), append=True) as writer:
-        assert writer.write(*MORE[0])
-    assert pairs_of(path) == [*PAIRS[:2], MORE[0]]
-
-
-def test_append_is_for_local_files() -> None:
-    write_pairs("memory://pairs.bin", iter(PAIRS))
-    with pytest.raises(DataError, match="only a local file can be appended to"):
-        KVFileWriter("memory://pairs.bin", append=True)
+    assert pairs_of(path) == PAIRS[:2]
 
 
 @pytest.mark.parametrize(

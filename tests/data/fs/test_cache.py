@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from singa_dask.data.fs import cache as caching
-from singa_dask.data.fs import cache_folder as folders
-from singa_dask.data.fs.cache import Cache, key_of, open_cache
-from singa_dask.data.fs.cache_folder import SEAL
+from singa_dask.data.fs.cache import SEAL, Cache, key_of, open_cache
 from singa_dask.errors import DataError
 from tests.data.fs.test_locks import held_lock
 
@@ -278,9 +276,9 @@ def test_a_full_disk_is_told_once(
     ]
     assert bytes(cache.read(kept, 3, never)) == b"abc"
     assert not list((cache.folder / "tmp").iterdir())
-    with cache._folder._usage() as usage:
+    with cache._usage() as usage:
         assert usage is not None
-        assert folders._count(usage) == 3 + SEAL.size
+        assert caching._count(usage) == 3 + SEAL.size
 
 
 def test_a_cache_is_written_again_once_the_disk_has_room(
@@ -307,7 +305,7 @@ def test_a_cache_is_written_again_once_the_disk_has_room(
 
 
 def test_a_network_filesystem_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "network_filesystem", lambda path: "nfs4")
+    monkeypatch.setattr(caching, "network_filesystem", lambda path: "nfs4")
     with pytest.raises(DataError, match=r"on a network file system \(nfs4\)\. .* Set cache\.dir or SINGA_DASK_CACHE"):
         Cache(folder, LIMIT)
     assert not list(folder.iterdir())
@@ -329,7 +327,6 @@ def test_what_is_being_written_is_no_leftover(cache: Cache) -> None:
 def test_nobody_waits_for_ever(cache: Cache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(caching, "WAIT_S", 0.02)
     monkeypatch.setattr(caching, "STALL_S", 0.02)
-    monkeypatch.setattr(folders, "WAIT_S", 0.02)
     key = key_of("a")
     with held_lock(cache.folder / "locks" / key[:2]):
         assert bytes(cache.read(key, 3, lambda: b"abc")) == b"abc"

@@ -66,7 +66,7 @@ class Node:
     def __init__(self) -> None:
         self.modified = 1
 
-    def ask(self, path: str, function: Any, seconds: float, idle_s: float) -> Any:
+    def ask(self, path: str, function: Any, idle_s: float) -> Any:
         return function(self)
 
     def get_file_info(self, path: str) -> Any:
@@ -84,13 +84,13 @@ class Node:
     def note_read(self, *_: float) -> bool:
         return True
 
-    def guarded(self, path: str, offset: int, seconds: float, function: Any) -> Any:
+    def guarded(self, path: str, offset: int, function: Any) -> Any:
         return A[offset : offset + 9]
 
 
 def test_a_file_on_hdfs_that_is_replaced() -> None:
     node: Any = Node()
-    reader = HdfsReader(node, "/data.bin", 1.0)
+    reader = HdfsReader(node, "/data.bin")
     assert reader.read(0, 9) == A[:9]
     assert reader.read(9, 9) == A[:9]
     node.modified = 2

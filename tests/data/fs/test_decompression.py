@@ -19,7 +19,7 @@ from PIL import Image
 from singa_dask.data import STORES, open_store
 from singa_dask.data.codecs.image import decode_image
 from singa_dask.data.fs import decompression
-from singa_dask.data.fs.byte_source import Memory, open_bytes
+from singa_dask.data.fs.byte_source import BytesInMemory, open_bytes
 from singa_dask.data.fs.decompression import gunzip, limit_of, read_member, with_limit
 from singa_dask.errors import DataError
 
@@ -37,10 +37,10 @@ def idx(n: int) -> bytes:
 @pytest.mark.parametrize("padding", [b"", b"\0" * 7])
 def test_members_of_a_gzip_file_are_joined(parts: list[bytes], padding: bytes) -> None:
     data = b"".join(gzip.compress(part) + padding for part in parts)
-    assert bytes(gunzip(Memory("a.gz", data), 1 << 30)) == gzip.decompress(data) == b"".join(parts)
+    assert bytes(gunzip(BytesInMemory("a.gz", data), 1 << 30)) == gzip.decompress(data) == b"".join(parts)
     for damaged in (data[: -len(padding) - 3], data[:-12] + b"\xff" * 12, data + b"more"):
         with pytest.raises(DataError, match=r"a\.gz: a damaged gzip file"):
-            gunzip(Memory("a.gz", damaged), 1 << 30)
+            gunzip(BytesInMemory("a.gz", damaged), 1 << 30)
 
 
 def test_the_limit_of_the_options() -> None:

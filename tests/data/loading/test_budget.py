@@ -49,7 +49,7 @@ class Plain(Store):
 
 
 def divide(store: Store, shuffle: Any, limit: MemoryLimit, batch: int = 48, in_flight: int = 64 * MIB) -> MemoryBudget:
-    return MemoryBudget.divide(limit, store, Sampler([each.n for each in store.blocks], batch, shuffle), 1, in_flight)
+    return MemoryBudget(limit, store, Sampler([each.n for each in store.blocks], batch, shuffle), 1, in_flight)
 
 
 @given(
@@ -80,7 +80,7 @@ def test_the_parts_together_are_within_the_bound(
     if made.n_kept == len(sizes) and not mapped:
         kept = sum(sizes) * record
     assert made.batches + made.in_flight + pool + kept + reading <= bound
-    assert made.batches >= 2 * made.slab_bytes
+    assert made.batches >= 2 * made.buffer_bytes
     assert made.in_flight <= max(in_flight, largest if store.remote else 0)
 
 

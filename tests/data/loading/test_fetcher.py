@@ -12,8 +12,7 @@ import pytest
 from singa_dask.data import Loader, Sampler
 from singa_dask.data.fs import io_threads
 from singa_dask.data.fs.io_threads import IoThreads
-from singa_dask.data.loading.fetcher import Fetcher
-from singa_dask.data.order.sampler import LookAhead
+from singa_dask.data.loading.fetcher import Fetcher, LookAhead
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import Aborted, DataError

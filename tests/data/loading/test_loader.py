@@ -57,7 +57,7 @@ def test_batches_are_what_the_order_says(store: Store, shuffle: str, prefetch: b
             batch = loader.next()
             np.testing.assert_array_equal(batch.ids, order.rows(step, 1, 2)[0])
             assert_right(batch)
-    assert loader.bytes_read > 0
+    assert loader.reader.bytes_read > 0
     assert loader.wait_s > 0
 
 
@@ -149,7 +149,7 @@ def test_reading_ahead_is_bounded(small: Store) -> None:
     with Loader(watched, order_of(small, 10), bytes_bound=1_200_000) as loader:
         for step in range(100):
             loader.next()
-            most = (step + 1) * 10 + 3 * loader.budget.slab_steps * 10
+            most = (step + 1) * 10 + 3 * loader.budget.buffer_steps * 10
             assert watched.inner.starts[max(watched.reads)] <= most
 
 

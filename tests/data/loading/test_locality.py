@@ -1,4 +1,4 @@
-"""A deal by host: counts stay equal, each block comes once, and what can be read locally is."""
+"""Assignments by host: counts stay equal, each block comes once, and what can be read locally is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from singa_dask.data import (
     HostSpan,
     Loader,
     Sampler,
-    deal_by_host,
+    assign_by_host,
     fs,
     host_names,
     open_store,
@@ -42,22 +42,22 @@ def stores(draw: st.DrawFn) -> tuple[list[int], list[tuple[int, ...]], list[Host
 
 
 def local_blocks(
-    deal: Sequence[int], sizes: Sequence[int], hosts: Sequence[Sequence[int]], spans: Sequence[HostSpan]
+    assignment: Sequence[int], sizes: Sequence[int], hosts: Sequence[Sequence[int]], spans: Sequence[HostSpan]
 ) -> int:
     """Count the blocks whose larger part falls on a host that has them."""
-    lengths = np.array([sizes[block] for block in deal])
+    lengths = np.array([sizes[block] for block in assignment])
     middles = np.cumsum(lengths) - lengths / 2
     readers = np.searchsorted([stretch.high for stretch in spans], middles, side="left")
-    return sum(spans[reader].host in hosts[block] for reader, block in zip(readers, deal, strict=True))
+    return sum(spans[reader].host in hosts[block] for reader, block in zip(readers, assignment, strict=True))
 
 
 @given(stores(), st.integers(0, 9))
-def test_a_deal_names_each_block_once_whatever_is_where(
+def test_an_assignment_names_each_block_once_whatever_is_where(
     store: tuple[list[int], list[tuple[int, ...]], list[HostSpan]], seed: int
 ) -> None:
-    deal = deal_by_host(*store, seed)
-    assert sorted(deal) == list(range(len(store[0])))
-    assert deal == deal_by_host(*store, seed)
+    assignment = assign_by_host(*store, seed)
+    assert sorted(assignment) == list(range(len(store[0])))
+    assert assignment == assign_by_host(*store, seed)
 
 
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 3), st.randoms(use_true_random=False))
@@ -67,36 +67,36 @@ def test_all_is_local_where_that_is_possible(n_hosts: int, per_host: int, copies
     random.shuffle(hosts)
     sizes = [7] * len(hosts)
     spans = [HostSpan(7 * per_host * (host + 1), host) for host in range(n_hosts)]
-    assert local_blocks(deal_by_host(sizes, hosts, spans, 0), sizes, hosts, spans) == len(sizes)
+    assert local_blocks(assign_by_host(sizes, hosts, spans, 0), sizes, hosts, spans) == len(sizes)
 
 
 def test_blocks_make_room_for_those_that_have_no_other_host() -> None:
     hosts = [(0, 1), (0, 1), (0,), (0,), (1, 2), (1, 2)]
     spans = [HostSpan(2, 0), HostSpan(4, 1), HostSpan(6, 2)]
-    assert local_blocks(deal_by_host([1] * 6, hosts, spans, 3), [1] * 6, hosts, spans) == 6
+    assert local_blocks(assign_by_host([1] * 6, hosts, spans, 3), [1] * 6, hosts, spans) == 6
 
 
 def test_a_host_of_two_workers_apart_reads_its_blocks_in_both() -> None:
     hosts = [(0,), (0,), (1,), (1,)] * 3
     spans = [HostSpan(3, 0), HostSpan(6, 1), HostSpan(9, 0), HostSpan(12, 1)]
-    assert local_blocks(deal_by_host([1] * 12, hosts, spans, 3), [1] * 12, hosts, spans) == 12
+    assert local_blocks(assign_by_host([1] * 12, hosts, spans, 3), [1] * 12, hosts, spans) == 12
 
 
 def test_a_huge_block_does_not_keep_others_away() -> None:
     sizes, hosts = [1000, *[10] * 100], [(0,), *[(i % 2,) for i in range(100)]]
     spans = [HostSpan(1000, 0), HostSpan(2000, 1)]
-    assert local_blocks(deal_by_host(sizes, hosts, spans, 1), sizes, hosts, spans) >= 50
+    assert local_blocks(assign_by_host(sizes, hosts, spans, 1), sizes, hosts, spans) >= 50
 
 
 @given(st.integers(1, 30), st.sampled_from([1, 2, 3, 4]), st.sampled_from(["wrap", "drop_last", "pad"]))
-def test_workers_read_equally_many_records_in_any_deal(n_blocks: int, n_workers: int, last_batch: Any) -> None:
+def test_workers_read_equally_many_records_in_any_assignment(n_blocks: int, n_workers: int, last_batch: Any) -> None:
     sizes = [5 + block % 7 for block in range(n_blocks)]
     plain = Sampler([*sizes, 24], 24, "block", 1, last_batch=last_batch)
     hosts = [(block % 3,) for block in range(n_blocks + 1)]
     spans = [HostSpan(high, worker % 3) for worker, _, high in plain.spans(n_workers)]
     assert spans[-1].high == plain.count or last_batch == "pad"
-    deal = deal_by_host([*sizes, 24], hosts, spans, 1)
-    order = Sampler([*sizes, 24], 24, "block", 1, deal=deal, last_batch=last_batch)
+    assignment = assign_by_host([*sizes, 24], hosts, spans, 1)
+    order = Sampler([*sizes, 24], 24, "block", 1, assignment=assignment, last_batch=last_batch)
     n_steps = -(-order.period // 24)
     assert {order.rows(0, worker, n_workers, n_steps).size for worker in range(n_workers)} == {
         n_steps * 24 // n_workers
@@ -169,7 +169,7 @@ def test_a_loader_counts_what_it_reads_on_its_own_host(tmp_path: Path, monkeypat
         with open_store(url) as store, Loader(store, Sampler([4000], 100), host_names=host_names(*names)) as loader:
             loader.next()
             loader.close()
-            return loader.bytes_read, loader.reader.bytes_local
+            return loader.reader.bytes_read, loader.reader.bytes_local
 
     read, local = count()
     assert read == local > 0

@@ -12,7 +12,7 @@ import pytest
 from singa_dask.data import Loader, Sampler, fs, open_store, with_cache, write_manifest
 from singa_dask.data.fs.cache import Cache, open_cache
 from singa_dask.data.fs.range_reader import MIN_CACHED_BYTES, RangeReader, version
-from singa_dask.data.stores import manifest
+from singa_dask.data.stores import range_store
 from singa_dask.errors import DataError
 from tests.contracts.records import assert_same, floats, pixels, read_all, written
 from tests.data.stores.test_manifest import uneven
@@ -152,7 +152,7 @@ def test_the_index_of_a_key_value_file_is_kept(
         records = read_all(store)
     # short files are not worth it
     assert not (tmp_path / "default").exists()
-    monkeypatch.setattr(manifest, "MIN_INDEXED_BYTES", 0)
+    monkeypatch.setattr(range_store, "MIN_INDEXED_BYTES", 0)
     for _ in range(2):
         with open_store(url) as store:
             assert_same(read_all(store), records)
@@ -174,7 +174,7 @@ def test_an_unusable_default_cache_costs_only_the_scan(
     far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "default").write_text("a file")
-    monkeypatch.setattr(manifest, "MIN_INDEXED_BYTES", 0)
+    monkeypatch.setattr(range_store, "MIN_INDEXED_BYTES", 0)
     with open_store(far.put(uneven(tmp_path))) as store:
         assert store.count == 300
     assert "the index is not cached" in caplog.text

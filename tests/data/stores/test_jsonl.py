@@ -150,7 +150,12 @@ def test_files_that_are_no_records(tmp_path: Path) -> None:
         "numbers. Give features, of the keys .",
     )
     refused(path, b'{"x": ["a"]}', "x.jsonl, line 1: x is not a list of numbers.")
-    refused(path, b'{"x": [1]}', "x.jsonl: dtype 'int8', expected uint8 or float32.", dtype="int8")
+    refused(
+        path,
+        b'{"x": [1]}',
+        "x.jsonl: dtype: unknown value 'int8'. Did you mean 'uint8'? Known: float32, uint8.",
+        dtype="int8",
+    )
     pixels = b'{"pixel": [1, 2]}\n{"pixel": [1, 256]}'
     message = "pixel has other values than integers from 0 to 255, unlike the first line. Set dtype: float32."
     refused(path, pixels, f"x.jsonl, block 0, line 2: {message}")

@@ -260,7 +260,7 @@ def test_batches_of_records_that_are_copied_from_the_file(tmp_path: Path) -> Non
                 batch = loader.next()
                 assert_same(batch.arrays, {name: array[batch.ids] for name, array in records.items()})
             assert len(loader.reader.kept) < len(store.blocks)
-            assert loader.bytes_read > 2 * sum(block.length for block in store.blocks)
+            assert loader.reader.bytes_read > 2 * sum(block.length for block in store.blocks)
 
 
 def test_records_of_other_layouts_are_decoded_each_time(tmp_path: Path) -> None:

@@ -17,10 +17,9 @@ import pytest
 
 from singa_dask.data import fs
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.stores import row_groups, table_index
+from singa_dask.data.stores import range_store, table_part
 from singa_dask.data.stores import table as table_module
 from singa_dask.data.stores.table import TableStore
-from singa_dask.data.stores.table_index import TableScan
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all
@@ -241,7 +240,7 @@ def test_large_row_groups_are_several_blocks(
     row_group_size: int, parquet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_module, "GROUP_BYTES", 4 * 70)
-    monkeypatch.setattr(row_groups, "BATCH_ROWS", 32)
+    monkeypatch.setattr(table_part, "BATCH_ROWS", 32)
     with parquet_of(parquet, {"x": np.arange(1000.0)}, row_group_size, features=["x"]) as store:
         assert max(block.n for block in store.blocks) == 70
         assert read_all(store)["data"][:, 0].tolist() == list(range(1000))
@@ -313,11 +312,11 @@ def test_files_of_other_types_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_index_of_a_large_table_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_index, "MIN_BYTES", 1)
+    monkeypatch.setattr(range_store, "MIN_INDEXED_BYTES", 1)
     path = tmp_path / "t.csv"
     with table_of(path, FRUIT, label="kind", missing="mean") as store:
         expected = read_all(store)
-    monkeypatch.setattr(TableScan, "index", None)
+    monkeypatch.setattr(TableStore, "_scan", None)
     with TableStore(str(path), label="kind", missing="mean") as store:
         _equal(read_all(store), expected)
     monkeypatch.undo()

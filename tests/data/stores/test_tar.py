@@ -12,8 +12,8 @@ import pytest
 
 from singa_dask.data import fs, open_store, with_cache, write_manifest
 from singa_dask.data.fs.range_reader import RangeReader
-from singa_dask.data.stores import manifest
-from singa_dask.data.stores.manifest import manifest_url
+from singa_dask.data.stores import range_store
+from singa_dask.data.stores.range_store import manifest_url
 from singa_dask.data.stores.tar import Member, TarIndex
 from singa_dask.errors import DataError
 from tests.contracts.foreign import png, tar
@@ -134,14 +134,14 @@ def test_a_block_is_one_read_and_cached(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("keep", ["manifest", "cache"])
 def test_headers_are_scanned_once(keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest, "MIN_INDEXED_BYTES", 0)
+    monkeypatch.setattr(range_store, "MIN_INDEXED_BYTES", 0)
     monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path))
     url = "memory://tars/x.tar"
     fs.write_atomic(url, tar(records()))
     with open_store(url) as store:
         fingerprint = store.fingerprint
     if keep == "manifest":
-        monkeypatch.setattr(manifest, "MIN_INDEXED_BYTES", 1 << 30)
+        monkeypatch.setattr(range_store, "MIN_INDEXED_BYTES", 1 << 30)
         assert write_manifest(url) == [manifest_url(url)]
     monkeypatch.setattr("singa_dask.data.stores.tar.scan_tar", None)
     with open_store(url) as store:

@@ -20,7 +20,7 @@ from singa_dask.data.fs import host_files
 from singa_dask.data.fs.host_files import Catalog, PartFile
 from singa_dask.data.fs.range_reader import MIN_CACHED_BYTES
 from singa_dask.errors import ClusterError, ConfigError, DataError, UnitError
-from singa_dask.jobs.datasets import as_dataset
+from singa_dask.jobs.datasets import as_dataset, hosts
 from singa_dask.jobs.datasets.hosts import drop_from_hosts, place_on_hosts
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job import part_files
@@ -107,7 +107,7 @@ def be_a_host_of_its_own(dask_worker: Worker) -> None:
     dask_worker.kept = fetch, host_files._is_here  # type: ignore[attr-defined]
     part_files.PartFiles.fetch = counted  # type: ignore[method-assign]
     host_files._is_here = lambda file: file.worker == dask_worker.address
-    part_files.get_address_host = lambda _: str(dask_worker.name)  # type: ignore[assignment]
+    hosts.get_address_host = lambda _: str(dask_worker.name)  # type: ignore[assignment]
 
 
 def test_a_published_dataset_trains_to_the_bits_of_its_files(

@@ -43,7 +43,8 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
             packed = self.packed
             self.packed = lambda *how: noting(packed(*how), True)
 
-    monkeypatch.setattr("singa_dask.ops.cupy.elementwise.ADD", Noted("add", "X x, Y y", "z = (Z)((W)x + (W)y);"))
+    of_elementwise = "singa_dask.ops.cupy.elementwise.CupyElementwise"
+    monkeypatch.setattr(f"{of_elementwise}.add", Noted("add", "X x, Y y", "z = (Z)((W)x + (W)y);"))
     monkeypatch.setattr("singa_dask.ops.cupy.linear.ADD_BIAS", Noted("add_bias", "Y y, B b", "z = (Z)((W)y + (W)b);"))
     monkeypatch.setattr("singa_dask.ops.cupy.arrays.CAST", Noted("cast", "X x", "z = (Z)x;"))
     return seen

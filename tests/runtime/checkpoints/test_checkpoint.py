@@ -19,15 +19,12 @@ from singa_dask.errors import CheckpointError, ConfigError
 from singa_dask.runtime import prepare
 from singa_dask.runtime.checkpoints.checkpoint import (
     Checkpoint,
-    Piece,
-    part_name,
+    SavedTensor,
     step_url,
-    write_file,
-    write_manifest,
     write_part,
 )
 from singa_dask.runtime.checkpoints.lookup import find, load_values
-from singa_dask.runtime.checkpoints.manifest import make_manifest
+from singa_dask.runtime.checkpoints.manifest import make_manifest, write_file, write_manifest
 from singa_dask.runtime.checkpoints.snapshots import keep_in_memory
 from singa_dask.runtime.units.initial_state import InitialState
 from tests.runtime.harness import dense, mlp
@@ -60,12 +57,12 @@ def write(
     parts = []
     for server in range(n_servers):
         pieces = [
-            Piece(cut.param, cut.start, what, step, array.reshape(-1)[cut.start : cut.stop])
+            SavedTensor(cut.param, cut.start, what, step, array.reshape(-1)[cut.start : cut.stop])
             for cut in table
             if cut.server == server
             for what, array in values[names[cut.param]].items()
         ]
-        parts.append(write_part(partial(write_file, url), server, n_servers, pieces, names, life))
+        parts.append(write_part(partial(write_file, url, life=life), server, n_servers, pieces, names))
     params = {name: {"shape": list(values[name]["value"].shape), "dtype": "float32"} for name in names}
     write_manifest(url, parts, {"job": "j", "step": step, "seed": 0, "params": params, "groups": {}, **facts})
     return url
@@ -197,13 +194,13 @@ def test_a_part_of_an_older_life_that_comes_late_changes_nothing(tmp_path: Path)
     url = write(str(tmp_path), life=2)
     before = Checkpoint(url).values("w")
     for life in (0, 1):
-        piece = Piece(0, 0, "value", 3, np.zeros(20, np.float32))
+        piece = SavedTensor(0, 0, "value", 3, np.zeros(20, np.float32))
         for index in (0, 1):
-            write_part(partial(write_file, url), index, 2, [piece], ["w"], life)
+            write_part(partial(write_file, url, life=life), index, 2, [piece], ["w"])
     found = Checkpoint(find(str(tmp_path)))
     np.testing.assert_array_equal(found.values("w"), before)
-    assert [part["file"] for part in found.manifest["parts"]] == [part_name(index, 2, 2) for index in (0, 1)]
-    assert part_name(1, 2, 2) == "part-1-of-2.life-2.safetensors"
+    files = [f"part-{index}-of-2.life-2.safetensors" for index in (0, 1)]
+    assert [part["file"] for part in found.manifest["parts"]] == files
 
 
 def test_a_gap_between_pieces_is_not_read_over(tmp_path: Path) -> None:
@@ -229,8 +226,8 @@ def in_memory() -> tuple[dict[str, Any], dict[str, bytes]]:
         return ["here"]
 
     for index, name in enumerate(values):
-        pieces = [Piece(index, 0, what, 3, array.reshape(-1)) for what, array in values[name].items()]
-        parts.append(write_part(partial(keep_in_memory, keep, 3), index, 2, pieces, list(values), life=4))
+        pieces = [SavedTensor(index, 0, what, 3, array.reshape(-1)) for what, array in values[name].items()]
+        parts.append(write_part(partial(keep_in_memory, keep, 3, life=4), index, 2, pieces, list(values)))
     params = {name: {"shape": list(shape), "dtype": "float32"} for name, shape in SHAPES.items()}
     return make_manifest(parts, {"job": "j", "step": 3, "seed": 0, "params": params, "groups": {}}), files
 

@@ -8,13 +8,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Piece, part_name, write_part
-from singa_dask.runtime.checkpoints.manifest import make_manifest
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, SavedTensor, part_name, write_part
+from singa_dask.runtime.checkpoints.manifest import make_manifest, name_of_life
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore, keep_in_memory
 
 
 def name(step: int, index: int = 0, life: int = 0) -> str:
-    return f"step-{step}/{part_name(index, 2, life)}"
+    return f"step-{step}/{name_of_life(part_name(index, 2), life)}"
 
 
 def store_with(*parts: tuple[int, int, int]) -> SnapshotStore:
@@ -74,7 +74,7 @@ def test_a_part_that_is_kept_is_read_by_its_name() -> None:
         return ["tcp://here", "tcp://there"]
 
     values = np.arange(6, dtype=np.float32)
-    part = write_part(partial(keep_in_memory, keep, 8), 0, 1, [Piece(0, 0, "value", 8, values)], ["w"], life=3)
+    part = write_part(partial(keep_in_memory, keep, 8, life=3), 0, 1, [SavedTensor(0, 0, "value", 8, values)], ["w"])
     assert part["file"] == "step-8/part-0-of-1.life-3.safetensors"
     assert part["holders"] == ["tcp://here", "tcp://there"]
     facts = {"step": 8, "groups": {}, "params": {"w": {"shape": [2, 3], "dtype": "float32"}}}

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
-from singa_dask.runtime.checkpoints.checkpoint import Piece, write_file, write_part
+from singa_dask.runtime.checkpoints.checkpoint import SavedTensor, write_part
+from singa_dask.runtime.checkpoints.manifest import write_file
 from singa_dask.runtime.checkpoints.tensors import encode_tensors
 
 DTYPES = ["float16", "float32", "float64", *(f"{kind}{n}" for kind in ("int", "uint") for n in (8, 16, 32, 64))]
@@ -36,7 +37,7 @@ def test_other_dtypes_are_refused() -> None:
 
 
 def test_a_part_is_written_without_a_copy_of_it(tmp_path: Path) -> None:
-    piece = Piece(0, 0, "value", 1, np.arange(1 << 21, dtype=np.float32))
+    piece = SavedTensor(0, 0, "value", 1, np.arange(1 << 21, dtype=np.float32))
     tracemalloc.start()
     described = write_part(partial(write_file, str(tmp_path)), 0, 1, [piece], ["w"])
     _, peak = tracemalloc.get_traced_memory()

@@ -7,12 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from singa_dask.conf import JobConf
-from singa_dask.runtime.job.drivers import Drivers
-from singa_dask.runtime.job.job_record import History, JobRecord
+from singa_dask.runtime.job.drivers import Drivers, Waiting
+from singa_dask.runtime.job.events import JobSpec
+from singa_dask.runtime.job.jobs import Views
 from singa_dask.runtime.job.names import SITE
-from singa_dask.runtime.job.spec import JobSpec
-from singa_dask.runtime.job.views import Views
-from singa_dask.runtime.job.waiting import Waiting
+from singa_dask.runtime.job.record import History, JobRecord
 from tests.runtime.processes import digits
 
 __all__ = ["full", "shown"]
@@ -93,10 +92,9 @@ def shown(records: list[JobRecord], n_ended: int = 0) -> Views:
         )
         for p, address in enumerate(records[0].spec.workers if records else ())
     }
-    scheduler: Any = SimpleNamespace(
-        address="tcp://127.0.0.1:8786", workers=workers, set_metadata=lambda keys, value: None
-    )
+    scheduler: Any = SimpleNamespace(address="tcp://127.0.0.1:8786", workers=workers)
     waiting = Waiting(scheduler, history)
     sites: Any = None  # no Dask worker is asked
     drivers = Drivers(scheduler, jobs, history, sites, waiting, lambda job_id, event: None)
-    return Views(scheduler, jobs, history, waiting, drivers, sites, lambda job_id, event: None)
+    known: Any = SimpleNamespace(scheduler=scheduler, records=jobs, history=history, waiting=waiting, drivers=drivers)
+    return Views(known)

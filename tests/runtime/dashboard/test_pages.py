@@ -13,9 +13,7 @@ import requests
 from distributed import LocalCluster
 from prometheus_client.parser import text_string_to_metric_families
 
-from singa_dask.runtime.dashboard.activity import Activity
-from singa_dask.runtime.dashboard.pages import add_page, as_json
-from singa_dask.runtime.dashboard.prometheus import JobsCollector
+from singa_dask.runtime.dashboard.pages import Activity, JobsCollector, add_page, as_json
 from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.names import JOBS
 from tests.runtime.dashboard.jobs import full, shown
@@ -143,7 +141,7 @@ def test_answers_for_many_jobs_and_units_are_small() -> None:
 def test_jobs_in_line_are_shown() -> None:
     source = shown([full("runs")])
     facts = {"id": "waits", "name": "waits", "owner": "ann@host", "run_url": "", "topology": {}, "train_steps": 10}
-    source._waiting.turn(facts, priority=0, client="c", is_detached=False, why="the job does not fit")
+    source._jobs.waiting.turn(facts, priority=0, client="c", is_detached=False, why="the job does not fit")
     overview = source.overview()
     assert [(row["id"], row["state"]) for row in overview["jobs"]] == [("runs", "starting"), ("waits", "queued")]
     assert overview["n_queued"] == 1

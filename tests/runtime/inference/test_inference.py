@@ -23,7 +23,7 @@ from singa_dask.runtime.inference.net import build
 from singa_dask.runtime.inference.part import Part, PartResult
 from singa_dask.runtime.inference.plan import Facts, inspect_net, plan_parts
 from singa_dask.runtime.inference.results import merge_metrics
-from singa_dask.runtime.job import tasks
+from singa_dask.runtime.job import placing as tasks
 from singa_dask.runtime.job.cluster import present_workers
 from tests.runtime.harness import Outcome, mlp
 from tests.runtime.processes import check_gone, cluster, kill_workers, residue, wait_until

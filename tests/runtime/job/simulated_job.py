@@ -9,8 +9,8 @@ from typing import Any
 from singa_dask.comm import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
-from singa_dask.runtime.job.spec import JobSpec
 from singa_dask.runtime.planning.placement import Layout, plan_processes
 from tests.runtime.job.simulated_cluster import Hosting, Node, SimulatedCluster
 
@@ -62,7 +62,8 @@ class SimulatedJob(SimulatedCluster):
         return plan_processes(ClusterConf.model_validate_json(cluster))
 
     def _spec(self, cluster: str, workers: list[str]) -> JobSpec:
-        return JobSpec("job", "{}", cluster, workers, {}, (), "file:///run", RESUME, (), "client")
+        given = {"cluster": cluster, "workers": workers, "deals": {}, "checkpoint_url": "file:///run"}
+        return JobSpec(job_id="job", job="{}", resume=RESUME, client="client", **given)
 
     @property
     def groups(self) -> list[int]:
@@ -269,20 +270,19 @@ class SimulatedJob(SimulatedCluster):
 
         self._ask(action.worker, ASK_S, do, joined)
 
-    def _do_stopunits(self, action: ev.StopUnits) -> None:
-        def stop(node: Node) -> None:
-            for each in node.hostings.values():
-                for unit in each.running:
-                    if unit.kind == "worker" and unit.id == 0:
-                        self.ends[unit.group] = min(self.ends[unit.group], self.position[unit.group] + 1)
+    def _do_request(self, action: ev.Request) -> None:
+        if action.what == "checkpoint":
+            self.asked_for_checkpoints.append(action.worker)
+        elif action.what == "snapshot":
+            self._ask(action.worker, ASK_S, lambda node: self.snapshot(), lambda why: None)
+        else:
+            self._ask(action.worker, ASK_S, self._stop, lambda why: None)
 
-        self._ask(action.worker, ASK_S, stop, lambda why: None)
-
-    def _do_requestsnapshot(self, action: ev.RequestSnapshot) -> None:
-        self._ask(action.worker, ASK_S, lambda node: self.snapshot(), lambda why: None)
-
-    def _do_requestcheckpoint(self, action: ev.RequestCheckpoint) -> None:
-        self.asked_for_checkpoints.append(action.worker)
+    def _stop(self, node: Node) -> None:
+        for each in node.hostings.values():
+            for unit in each.running:
+                if unit.kind == "worker" and unit.id == 0:
+                    self.ends[unit.group] = min(self.ends[unit.group], self.position[unit.group] + 1)
 
     def fail_unit(self, retry: bool, exit_code: int = 1) -> None:
         """Let the first unit that runs fail."""

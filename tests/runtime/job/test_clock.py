@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from singa_dask.runtime.job.clock import measure_clock, read_clock
+from singa_dask.runtime.job.site import measure_clock, read_clock
 
 
 def test_a_clock_that_differs_is_corrected() -> None:

@@ -9,9 +9,8 @@ import pytest
 from distributed import Status
 
 from singa_dask.runtime.job import drivers as module
-from singa_dask.runtime.job.drivers import Drivers
-from singa_dask.runtime.job.job_record import History
-from singa_dask.runtime.job.waiting import Waiting
+from singa_dask.runtime.job.drivers import Drivers, Waiting
+from singa_dask.runtime.job.record import History
 
 PLUGIN = ("drivers", "module", b"")
 
@@ -25,10 +24,7 @@ class World:
             each: SimpleNamespace(status=Status.running, host=each.partition("/")[0], processing={}) for each in workers
         }
         loop = SimpleNamespace(add_callback=lambda call, driven, *given: self.started.append(driven.worker))
-        self.logged: list[tuple[str, Any]] = []
-        scheduler: Any = SimpleNamespace(
-            workers=known, client_comms={}, clients={}, loop=loop, log_event=lambda *what: self.logged.append(what)
-        )
+        scheduler: Any = SimpleNamespace(workers=known, client_comms={}, clients={}, loop=loop)
         self.workers = known
         self.jobs: dict[str, Any] = {}
         self.told: list[Any] = []
@@ -81,7 +77,6 @@ def test_one_that_is_stopped_before_it_began_does_not_begin() -> None:
     assert world.drivers.detached("job")["failure"]["exit_code"] == 130
     assert not world.waiting.has("job")
     assert world.history.facts["job"]["reason"] == "stopped by me before the job had started"
-    assert world.logged == [("singa-dask-job", {"event": "left line"})]
     assert not world.drivers.stop("job", "SIGINT")
 
 

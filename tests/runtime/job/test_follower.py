@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from distributed import Client
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.job import follower as module
 from singa_dask.runtime.job.follower import Follower, ask_jobs
-from singa_dask.runtime.job.job_record import PAGE, EventLog
-from singa_dask.runtime.job.names import JOBS, Op, topic_of
+from singa_dask.runtime.job.names import JOBS, Op
+from singa_dask.runtime.job.record import PAGE, EventLog
 from tests.runtime.processes import Driven, digits
 
 pytestmark = pytest.mark.cluster
@@ -48,60 +49,50 @@ def test_warnings_outlive_the_metrics_of_a_day() -> None:
 
 
 class FakeClient:
-    """A client of a scheduler that has some events of a job, and sends others in an order of their own."""
+    """A client of a scheduler that has some events of a job, and gives two of them at a time."""
 
     id = "fake"
     status = "running"
 
-    def __init__(self, kept: list[dict[str, Any]], sent: list[dict[str, Any]]) -> None:
-        self.kept, self.sent = kept, sent
+    def __init__(self, kept: list[dict[str, Any]], unnumbered: Sequence[dict[str, Any]] = ()) -> None:
+        self.kept, self.unnumbered = kept, unnumbered
         self.scheduler = self
 
     def __getattr__(self, name: str) -> Any:
         assert name == Op.EVENTS
         return self._events
 
-    def _events(self, job_id: str, after: int, client: str) -> list[dict[str, Any]]:
-        return [event for event in self.kept if event["n"] > after][:2]
+    def _events(self, job_id: str, after: int, wait_s: float, driver: int) -> list[dict[str, Any]]:
+        return [*[event for event in self.kept if event["n"] > after][:2], *self.unnumbered]
 
     def sync(self, function: Any, *, callback_timeout: float, **arguments: Any) -> Any:
         return function(**arguments)
 
-    def unsubscribe_topic(self, topic: str) -> None:
-        """Send no more events."""
 
-    def subscribe_topic(self, topic: str, handler: Any) -> None:
-        for event in self.sent:
-            handler((0.0, event))
-
-
-def test_events_that_are_missing_late_or_doubled_are_put_in_order() -> None:
+def test_events_come_in_order_each_once() -> None:
     events = [{"event": "log", "n": n} for n in range(7)] + [{"event": "over", "n": 7}]
-    sent = [events[i] for i in (0, 0, 2, 1, 6, 5, 3, 7)]
     got: list[dict[str, Any]] = []
-    client: Any = FakeClient(events, sent)
+    client: Any = FakeClient(events)
     follower = Follower(client, "job", got.append)
-    follower.subscribe()
     assert follower.follow() == events[-1]
     assert got == [{"event": "log"}] * 7
     assert follower.n == 7
 
 
-def test_an_event_without_a_number_is_taken_at_once() -> None:
+def test_newest_steps_have_no_number_and_are_taken_once() -> None:
     got: list[dict[str, Any]] = []
-    sent: list[dict[str, Any]] = [{"event": "steps", "steps": {"0": 3}}, {"event": "over", "n": 1}]
-    client: Any = FakeClient([{"event": "log", "n": 0}], sent)
+    events = [*({"event": "log", "n": n} for n in range(3)), {"event": "over", "n": 3}]
+    client: Any = FakeClient(events, [{"event": "steps", "steps": {"0": 3}}])
     follower = Follower(client, "job", got.append)
-    follower.subscribe()
     follower.follow()
-    assert got == [{"event": "log"}, {"event": "steps", "steps": {"0": 3}}]
-    assert follower.n == 1
+    assert got == [{"event": "log"}, {"event": "log"}, {"event": "steps", "steps": {"0": 3}}, {"event": "log"}]
+    assert follower.n == 3
 
 
 def test_what_is_not_kept_any_more_is_said() -> None:
     events = [{"event": "log", "n": n} for n in (5, 6)] + [{"event": "over", "n": 7}]
     got: list[dict[str, Any]] = []
-    client: Any = FakeClient(events, [])
+    client: Any = FakeClient(events)
     Follower(client, "job", got.append, after=2).follow()
     assert "2 events of the job are missing" in got[0]["message"]
     assert got[1:] == [{"event": "log"}] * 2
@@ -114,16 +105,13 @@ def test_one_that_comes_late_has_all_events_and_one_that_leaves_ends_nothing(cli
     def come_late(driven: Driven, event: dict[str, Any]) -> None:
         with Client(client.scheduler.address, set_as_default=False) as other:
             leaving = Follower(other, driven.job_id, lambda event: leaving.leave())
-            leaving.subscribe()
             assert leaving.follow() is None
         threads.append(threading.Thread(target=follow, args=(driven.job_id,), name="late"))
         threads[0].start()
 
     def follow(job_id: str) -> None:
         with Client(client.scheduler.address, set_as_default=False) as other:
-            follower = Follower(other, job_id, late.append)
-            follower.subscribe()
-            follower.follow()
+            Follower(other, job_id, late.append).follow()
 
     driven = Driven(digits("downpour", "disp_freq=1", "train_steps=100"), client, tmp_path, come_late)
     threads[0].join()
@@ -137,12 +125,6 @@ def test_one_that_comes_late_has_all_events_and_one_that_leaves_ends_nothing(cli
     assert (facts["state"], facts["step"], facts["run_url"]) == ("done", 100, driven.url)
     assert facts["metrics"]["train"] == driven.result.train
     assert ask_jobs(client, Op.EVENTS, job_id="nobody") is None
-    assert client.run_on_scheduler(n_events_of_topics) == 0
-
-
-def n_events_of_topics(dask_scheduler: Any) -> int:
-    topics = dask_scheduler.get_events()
-    return sum(len(events) for name, events in topics.items() if name.startswith(topic_of("")))
 
 
 def facts_of(job_id: str, dask_scheduler: Any) -> Any:
@@ -153,7 +135,7 @@ class SilentClient(FakeClient):
     """A client whose scheduler answers the last of some questions."""
 
     def __init__(self, n_silent: int) -> None:
-        super().__init__([], [])
+        super().__init__([])
         self.n_silent, self.asked = n_silent, 0
 
     def __getattr__(self, name: str) -> Any:

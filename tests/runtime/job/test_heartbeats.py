@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from singa_dask.runtime.job import departures
-from singa_dask.runtime.job.departures import Heartbeats
+from singa_dask.runtime.job import sites as departures
+from singa_dask.runtime.job.sites import Heartbeats
 
 
 class Scheduler:

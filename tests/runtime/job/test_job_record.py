@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from singa_dask.runtime.job.job_record import Stalls
+from singa_dask.runtime.job.record import Stalls
 
 
 def test_a_job_that_goes_on_is_not_named() -> None:

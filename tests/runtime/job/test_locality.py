@@ -49,7 +49,7 @@ def test_processes_spread_over_the_hosts_that_hold_the_records() -> None:
     chosen = place(plan_processes(conf.cluster), WORKERS, {}, near.gain)
     assert sorted(placed(conf, near)) == HOSTS
     hosts = [str(WORKERS[address]["name"]) for address in chosen]
-    (deal,) = near.deals(chosen).values()
+    (deal,) = near.assignments(chosen).values()
     assert sorted(deal) == list(range(12))
     held = ["ab", "bc", "ca"] * 4
     assert all(hosts[i // 4] in held[block] for i, block in enumerate(deal))
@@ -59,14 +59,14 @@ def test_groups_are_placed_where_their_files_lie() -> None:
     conf = job("none", nworker_groups=3)
     near = locality(conf, store("c", "c", "a", "a", "b", "b"))
     assert placed(conf, near) == ["c", "a", "b"]
-    assert near.deals(list(WORKERS)[:3]) == {}
+    assert near.assignments(list(WORKERS)[:3]) == {}
 
 
 def test_a_resumed_job_follows_its_deal_and_gets_no_other() -> None:
     conf = job(nworkers_per_group=2)
     near = locality(conf, store("a", "b", "a", "b"), fresh=False, data=[1, 3, 0, 2])
     assert placed(conf, near) == ["b", "a"]
-    assert near.deals(list(WORKERS)[:2]) == {}
+    assert near.assignments(list(WORKERS)[:2]) == {}
 
 
 def test_where_nobody_is_near_nothing_is_dealt() -> None:
@@ -75,7 +75,7 @@ def test_where_nobody_is_near_nothing_is_dealt() -> None:
     assert place(plan_processes(conf.cluster), WORKERS, {}, near.gain) == place(
         plan_processes(conf.cluster), WORKERS, {}
     )
-    assert near.deals(list(WORKERS)[:2]) == {}
+    assert near.assignments(list(WORKERS)[:2]) == {}
 
 
 def test_local_records_are_not_surveyed() -> None:

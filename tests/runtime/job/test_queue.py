@@ -19,7 +19,7 @@ from singa_dask.errors import ClusterError, LeftLineError
 from singa_dask.runtime import Driver
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.follower import Follower
-from singa_dask.runtime.job.names import JOBS, topic_of
+from singa_dask.runtime.job.names import JOBS
 from tests.runtime.job.test_detached import ask, command, detach, driver_pid, facts_of, has_ended
 from tests.runtime.processes import ROOT, Driven, digits, long, program, wait_until
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.cluster
 def queued(dask_scheduler: Any) -> list[str]:
     """Return the names of the run directories of the jobs in line, in order."""
     plugin = dask_scheduler.plugins[JOBS]
-    return [Path(facts["run_url"]).name for facts in plugin._waiting.facts().values()]
+    return [Path(facts["run_url"]).name for facts in plugin.waiting.facts().values()]
 
 
 def in_line(client: Client, *names: str) -> None:
@@ -101,9 +101,8 @@ def test_a_client_that_is_lost_in_line_lets_the_next_one_start(client: Client, t
 
 
 @contextmanager
-def followed(client: Client, job_id: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """Follow a job, and never ask for it again: give its events, the last one too when the block has ended."""
-    monkeypatch.setattr("singa_dask.runtime.job.follower.LOOK_FOR_JOB", 10**9)
+def followed(client: Client, job_id: str) -> Iterator[list[Any]]:
+    """Follow a job: give its events, the last one too when the block has ended."""
     events: list[Any] = []
 
     def follow() -> None:
@@ -113,25 +112,18 @@ def followed(client: Client, job_id: str, monkeypatch: pytest.MonkeyPatch) -> It
 
     thread = threading.Thread(target=follow, name="follower")
     thread.start()
-    wait_until(lambda: ask(client, n_subscribers, job_id) > 0, "it follows")
     yield events
     thread.join()
 
 
-def n_subscribers(job_id: str, dask_scheduler: Any) -> int:
-    return len(dask_scheduler._broker._topics[topic_of(job_id)].subscribers)
-
-
-def test_those_who_follow_a_job_in_line_hear_of_its_start(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_those_who_follow_a_job_in_line_hear_of_its_start(client: Client, tmp_path: Path) -> None:
     states: list[str] = []
     url = str(tmp_path / "waits")
 
     def wait(driven: Driven, event: dict[str, Any]) -> None:
         thread.start()
         in_line(client, "waits")
-        events.append(stack.enter_context(followed(client, "waits", monkeypatch)))
+        events.append(stack.enter_context(followed(client, "waits")))
         driven.driver.stop()
 
     def run_next() -> None:
@@ -150,14 +142,14 @@ def test_those_who_follow_a_job_in_line_hear_of_its_start(
     assert events[0][-1]["event"] == "over"
 
 
-def test_ctrl_c_leaves_the_line(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_leaves_the_line(client: Client, tmp_path: Path) -> None:
     said: list[str] = []
     seen: list[list[Any]] = []
 
     def wait_and_leave(driven: Driven, event: dict[str, Any]) -> None:
         def on_event(event: dict[str, Any]) -> None:
             said.append(event["message"])
-            seen.append(stack.enter_context(followed(client, "waits", monkeypatch)))
+            seen.append(stack.enter_context(followed(client, "waits")))
             driver.stop("SIGINT")
 
         url = str(tmp_path / "waits")

@@ -9,10 +9,8 @@ from singa_dask.comm import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.life_cycle import Life
-from singa_dask.runtime.job.placer import Placer, Roster
-from singa_dask.runtime.job.replacement import Replacement
-from singa_dask.runtime.job.restarting import RestartPoints
+from singa_dask.runtime.job.placer import Placer, RestartPoints, Roster
+from singa_dask.runtime.job.replacement import Life, Replacement
 
 CLUSTER = ClusterConf.model_validate({"nworker_groups": 3, "server_worker_separate": True})
 LAYOUT = plan_processes(CLUSTER)

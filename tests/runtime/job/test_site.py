@@ -7,7 +7,7 @@ import pytest
 from singa_dask.errors import LostUnitError
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
 from singa_dask.runtime.job.site import Site
-from singa_dask.runtime.units.failures import may_succeed_again
+from singa_dask.runtime.units.unit_host import may_succeed_again
 
 
 def test_a_part_of_a_snapshot_that_nobody_has_any_more_is_no_error_of_the_job() -> None:

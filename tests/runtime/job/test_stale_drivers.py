@@ -10,7 +10,7 @@ from distributed import Client
 
 from singa_dask.observe import RunDirectory
 from singa_dask.runtime import Driver
-from singa_dask.runtime.job.driver import TakenOver, Tenure
+from singa_dask.runtime.job.driver import Lease, TakenOver
 from singa_dask.runtime.job.names import JOBS
 from tests.runtime.processes import digits
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cluster
 
 
 def in_line(dask_scheduler: Any) -> list[str]:
-    return list(dask_scheduler.plugins[JOBS]._waiting.facts())
+    return list(dask_scheduler.plugins[JOBS].waiting.facts())
 
 
 @pytest.mark.parametrize("queue", [False, True])
@@ -26,9 +26,9 @@ def test_a_stale_driver_deletes_and_submits_nothing(client: Client, tmp_path: Pa
     file = tmp_path / "metrics.jsonl"
     file.write_text('{"event": "metrics"}\n')
     directory = RunDirectory(str(tmp_path), "", "", replaces=True)
-    tenure = Tenure(1, has_begun=False, renew=lambda: True)  # it does not know yet
+    lease = Lease(1, has_begun=False)  # it does not know yet
     job = digits("single")
-    given: dict[str, Any] = {"run_url": str(tmp_path), "job_id": "stale", "tenure": tenure, "queue": queue}
+    given: dict[str, Any] = {"run_url": str(tmp_path), "job_id": "stale", "lease": lease, "queue": queue}
     driver = Driver(job, client, on_event=directory.on_event, **given)
     with directory, pytest.raises(TakenOver):
         driver.run()

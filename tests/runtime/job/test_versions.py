@@ -9,7 +9,7 @@ from singa_dask.comm import loading
 from singa_dask.errors import ClusterError, UnitError
 from singa_dask.runtime.job import sites
 from singa_dask.runtime.job.driver import install_jobs
-from singa_dask.runtime.job.remote_jobs import RemoteJobs
+from singa_dask.runtime.job.follower import RemoteJobs
 from tests.runtime.job.test_job_state import world_of
 
 pytestmark = pytest.mark.cluster

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from singa_dask.runtime.job.job_record import History
-from singa_dask.runtime.job.views import Views
-from singa_dask.runtime.job.waiting import Waiting
+from singa_dask.runtime.job.jobs import Views
 
 HERE, THERE = "tcp://127.0.0.1:1", "tcp://127.0.0.1:2"
 
@@ -34,11 +32,8 @@ def test_stacks_of_all_processes_on_a_dask_worker() -> None:
         {"address": HERE, "units": ["worker-0-1"]},
     ]
     record: Any = SimpleNamespace(state=SimpleNamespace(roster=SimpleNamespace(describe=lambda: processes)))
-    scheduler: Any = SimpleNamespace(set_metadata=lambda keys, value: None)
-    sites: Any = Sites()
-    drivers: Any = None
-    history = History()
-    views = Views(scheduler, {"job": record}, history, Waiting(scheduler, history), drivers, sites, lambda *given: None)
+    jobs: Any = SimpleNamespace(records={"job": record}, sites=Sites())
+    views = Views(jobs)
     found = asyncio.run(views.stacks("job"))
     assert found is not None
     assert found.pop("worker-0-2")["error"].startswith("the Dask worker does not answer: OSError")

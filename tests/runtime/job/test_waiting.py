@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.runtime.job.waiting import Line
+from singa_dask.runtime.job.drivers import Waiting
+from singa_dask.runtime.job.record import History
+
+
+class Line(Waiting):
+    """Jobs in line, of which only the order matters."""
+
+    def __init__(self) -> None:
+        scheduler: Any = SimpleNamespace()
+        super().__init__(scheduler, History())
+
+    def join(self, job_id: str, priority: int = 0) -> None:
+        """Ask whether it is the turn of a job."""
+        self.turn({"id": job_id}, priority, "client", is_detached=False)
 
 
 def test_first_come_first_served_within_a_priority() -> None:

@@ -15,7 +15,6 @@ from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.layers import LAYERS, Layer, StoreInput
-from singa_dask.runtime.checkpoints import checkpoint
 from singa_dask.runtime.units import unit
 from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.training import UPDATERS, Updater
@@ -211,7 +210,7 @@ def test_opening_records_holds_no_unit(run: Any, hold: Hold, monkeypatch: Any) -
 
 @pytest.mark.parametrize("steps", [1, MANY], ids=["last", "on the way"])
 def test_an_upload_that_hangs_holds_nothing(run: Any, hold: Hold, monkeypatch: Any, steps: int) -> None:
-    monkeypatch.setattr(checkpoint, "write_part", hold)
+    monkeypatch.setattr(unit, "write_part", hold)
     running = run(mlp(train_steps=steps, checkpoint_freq=1))
     assert hold.reached.wait(TIMEOUT_S)
     if steps < MANY:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from singa_dask.comm import Address, Message
-from singa_dask.conf import JobConf, Phase
+from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.checkpoints.pending_checkpoints import PendingSnapshots
+from singa_dask.runtime.checkpoints.manifest import make_manifest
+from singa_dask.runtime.units.checkpointing import Pending, Reporter
 from singa_dask.runtime.units.initial_state import InitialState, Rejoin
-from singa_dask.runtime.units.reporter import Reporter
 from tests.runtime.harness import mlp
 from tests.runtime.units.test_run_state import Side
 
@@ -32,9 +32,14 @@ def report(worker: Address, term: str = "now", step: int = 8) -> Message:
 
 
 @pytest.fixture
-def pending() -> PendingSnapshots:
-    made = PendingSnapshots(0, n_parts=2, n_groups=2, n_workers=2, term="now")
-    assert made.begin(8, {"step": 8, "groups": {"0": POSITION}}) == {"snapshot": True, "term": "now"}
+def pending() -> Pending:
+    def complete(step: int, parts: Sequence[Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+        return {"event": "snapshot", "manifest": make_manifest(parts, facts)}
+
+    cluster = ClusterConf(nservers_per_group=2, nworker_groups=2, nworkers_per_group=2)
+    made = Pending("snapshot", cluster, "now", complete)
+    asked = made.begin(8, {"step": 8, "groups": {"0": POSITION}}, {"snapshot": True})
+    assert asked == {"snapshot": True, "term": "now"}
     for i in range(2):
         assert made.take(report(Address.worker(0, i))) is None
     return made
@@ -43,7 +48,7 @@ def pending() -> PendingSnapshots:
 # -- the worker that asks ------------------------------------------------------------------------------
 
 
-def test_only_what_is_missing_is_asked_for_again(pending: PendingSnapshots) -> None:
+def test_only_what_is_missing_is_asked_for_again(pending: Pending) -> None:
     pending.take(report(OTHERS[0]))
     again = pending.to_ask(OTHERS)
     assert [(step, unit) for step, unit, _ in again] == [(8, OTHERS[0]), (8, OTHERS[1])]
@@ -57,13 +62,13 @@ def test_only_what_is_missing_is_asked_for_again(pending: PendingSnapshots) -> N
     assert not pending
 
 
-def test_a_group_that_has_reported_is_not_asked_again(pending: PendingSnapshots) -> None:
+def test_a_group_that_has_reported_is_not_asked_again(pending: Pending) -> None:
     for worker in OTHERS:
         pending.take(report(worker))
     assert pending.to_ask(OTHERS) == []
 
 
-def test_answers_to_the_worker_before_do_not_count(pending: PendingSnapshots) -> None:
+def test_answers_to_the_worker_before_do_not_count(pending: Pending) -> None:
     for message in (*map(report, OTHERS), part(SERVERS[0])):
         assert pending.take(message) is None
     assert pending.take(part(SERVERS[1], term="before")) is None
@@ -72,19 +77,19 @@ def test_answers_to_the_worker_before_do_not_count(pending: PendingSnapshots) ->
     assert pending.take(part(SERVERS[1])) is not None
 
 
-def test_two_answers_of_one_unit_count_once(pending: PendingSnapshots) -> None:
+def test_two_answers_of_one_unit_count_once(pending: Pending) -> None:
     for message in (*map(report, OTHERS), part(SERVERS[0]), part(SERVERS[0])):
         assert pending.take(message) is None
 
 
-def test_nobody_waits_for_workers_that_are_done(pending: PendingSnapshots) -> None:
+def test_nobody_waits_for_workers_that_are_done(pending: Pending) -> None:
     for server in SERVERS:
         pending.take(part(server))
     pending.take(report(OTHERS[0]))
     events = pending.leave(OTHERS[1])
     assert [event["event"] for event in events] == ["snapshot"]
     assert events[0]["manifest"]["groups"]["1"] == POSITION
-    pending.begin(12, {"step": 12, "groups": {"0": POSITION}})
+    pending.begin(12, {"step": 12, "groups": {"0": POSITION}}, {"snapshot": True})
     for worker in (Address.worker(0, 0), Address.worker(0, 1), OTHERS[0]):
         pending.take(report(worker, step=12))
     assert pending.take(part(SERVERS[0], step=12)) is None
@@ -92,7 +97,7 @@ def test_nobody_waits_for_workers_that_are_done(pending: PendingSnapshots) -> No
 
 
 @pytest.mark.parametrize("n_applied", [8, 9, 10])
-def test_what_is_no_consistent_cut_is_dropped(pending: PendingSnapshots, n_applied: int) -> None:
+def test_what_is_no_consistent_cut_is_dropped(pending: Pending, n_applied: int) -> None:
     """A worker group is lost and starts again while servers take their copies: one of them has a gradient more."""
     applied = {"0": POSITION["step"] - 1, "1": POSITION["step"] - 1}
     tensors = [
@@ -129,7 +134,7 @@ class Still:
         return []
 
 
-def save_nothing(step: int, where: Mapping[str, Any], states: Sequence[Any], then: Callable[[Any], None]) -> None:
+def save_nothing(step: int, where: Mapping[str, Any], write: Callable[[Any], Any], then: Callable[[Any], None]) -> None:
     raise AssertionError("there are no states")
 
 

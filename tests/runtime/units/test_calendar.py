@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from singa_dask.runtime.units.calendar import FAILED_S, MIN_S, SnapshotSchedule
+from singa_dask.runtime.units.checkpointing import FAILED_S, MIN_S, SnapshotSchedule
 
 
 @pytest.mark.parametrize(("pause_s", "background_s"), [(0.02, 0.1), (0.5, 3.0), (0.3, 0.0)])

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf
-from singa_dask.runtime.checkpoints import checkpoint
-from singa_dask.runtime.units import checkpointing
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from singa_dask.runtime.units import checkpointing, unit
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime import parts
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, SANDBLASTER_2, SINGLE, Outcome, mlp
@@ -38,7 +38,7 @@ def stop_at(step: int) -> Callable[[list[UnitHost], dict[str, Any]], None]:
     def watch(hosts: list[UnitHost], event: dict[str, Any]) -> None:
         if event["event"] == "metrics" and (event["step"], event["group"], event["worker"]) == (step, 0, 0):
             for host in hosts:
-                host.request_stop()
+                host.request("stop")
 
     return watch
 
@@ -73,7 +73,7 @@ def test_a_stop_that_comes_before_the_workers_are_there_is_not_forgotten(run_job
 
     def asked_at_once(self: UnitHost, *args: Any, **given: Any) -> None:
         real(self, *args, **given)
-        self.request_stop()
+        self.request("stop")
 
     monkeypatch.setattr(UnitHost, "__init__", asked_at_once)
     stopped = run_job(mlp(train_steps=MANY, cluster=ALLREDUCE))
@@ -211,7 +211,7 @@ def test_a_last_checkpoint_that_cannot_be_written_is_kept(
     if "manifest" in hindrance:
         place.parent.rmdir()
     shutil.copytree(found[1], found[2], dirs_exist_ok=True)
-    checkpoint.Checkpoint(found[2]).verify()
+    Checkpoint(found[2]).verify()
     calm = run_job(job_with_checkpoints(SANDBLASTER_2)).params()
     assert all(np.array_equal(outcome.params()[name], calm[name]) for name in calm)
     assert failed["expected"]
@@ -242,12 +242,12 @@ def test_so_is_that_of_a_stop(run_job: Run, tmp_path: Path, monkeypatch: Any) ->
     assert "What was trained in this run is lost." in reason
 
 
-@pytest.mark.parametrize("function", ["write_part", "write_manifest"])
+@pytest.mark.parametrize(("module", "function"), [(unit, "write_part"), (checkpointing, "write_manifest")])
 def test_checkpoints_behind_a_slow_one_are_left_out_but_not_the_last(
-    run_job: Run, monkeypatch: Any, function: str
+    run_job: Run, monkeypatch: Any, module: Any, function: str
 ) -> None:
     release, at_once = threading.Event(), [0, 0]
-    real = getattr(checkpoint, function)
+    real = getattr(module, function)
 
     def slow(*args: Any) -> dict[str, Any]:
         at_once[0] += 1
@@ -262,7 +262,7 @@ def test_checkpoints_behind_a_slow_one_are_left_out_but_not_the_last(
 
     left_out: list[str] = []
     monkeypatch.setattr(checkpointing.logger, "warning", lambda text, *values: left_out.append(text % values))
-    monkeypatch.setattr(checkpoint, function, slow)
+    monkeypatch.setattr(module, function, slow)
     monkeypatch.setattr(checkpointing, "PATIENCE_S", 0.0)
     outcome = run_job(mlp(train_steps=8, checkpoint_freq=2), on_event=watch)
     assert set(states(outcome).values()) == {"done"}, outcome.reports

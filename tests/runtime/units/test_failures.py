@@ -20,8 +20,8 @@ from singa_dask.errors import (
     NumericError,
 )
 from singa_dask.runtime import plan_processes
-from singa_dask.runtime.job.report import summarise
-from singa_dask.runtime.units.failures import explain, may_succeed_again
+from singa_dask.runtime.job.record import summarise
+from singa_dask.runtime.units.unit_host import explain, may_succeed_again
 from tests.cli.conftest import Call, call, job
 from tests.runtime.harness import ALLREDUCE, Outcome, last_event, mlp, run_job, start_hosts
 from tests.runtime.units.test_ends import Run, with_trap
@@ -118,7 +118,7 @@ def test_a_message_that_cannot_be_handled_fails_the_job(monkeypatch: pytest.Monk
 
         monkeypatch.setattr(host.router, "post", fail)
         worker = Address.worker(0, 0)
-        host.router.receive(type("Received", (), {"job": "test", "kind": "update", "src": worker, "dst": worker})())
+        host._receive(type("Received", (), {"job": "test", "kind": "update", "src": worker, "dst": worker})())
         assert host.failure is not None
         assert host.failure["reason"] == "process 0: update from worker-0-0: KeyError('x')"
         assert host.failure["exit_code"] == 1

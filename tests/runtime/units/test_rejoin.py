@@ -161,7 +161,7 @@ def test_layer_states_go_on_only_at_the_step_of_the_snapshot(
     with Paused(job, tmp_path, {}) as running:
         if is_taken:
             running.wait_for_steps(1)
-            running.hosts[0].request_snapshot()
+            running.hosts[0].request("snapshot")
             running.wait_for("snapshot")
         running.wait_for_steps(4)
         with caplog.at_level("WARNING", "singa_dask"):
@@ -265,6 +265,6 @@ def test_a_job_survives_many_losses(tmp_path: Path, seed: int) -> None:
             lost = {process for group in groups for process in running.processes_of(group)}
             running.replace(sorted(lost))
         for host in running.hosts:
-            host.request_stop()
+            host.request("stop")
         running.end()
     assert running.last_checkpoint().groups.keys() == set(range(job.cluster.nworker_groups))

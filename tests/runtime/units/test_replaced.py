@@ -128,7 +128,7 @@ def test_workers_that_are_lost_after_they_reported_for_a_snapshot_report_again(
         running.wait_until(lambda: bool(arrivals))
         first = running.hosts[0].units[Address.worker(0, 0)]
         assert isinstance(first, Worker)
-        (pending,) = first._checkpointing._snapshots._pending.values()  # type: ignore[union-attr]
+        (pending,) = first._checkpointing._pending["snapshot"]._requests.values()
         wait_until(lambda: pending.reports.keys() >= {Address.worker(group, 0) for group in lost}, "they reported")
         running.replace(lost)
         running.wait_for_snapshot()

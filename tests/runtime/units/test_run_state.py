@@ -9,8 +9,7 @@ import pytest
 from singa_dask.comm import Address, Message
 from singa_dask.errors import Aborted
 from singa_dask.gate import Gate
-from singa_dask.runtime.units.channel import Channel
-from singa_dask.runtime.units.run_state import RunState
+from singa_dask.runtime.units.run_state import Channel, RunState
 from tests.runtime.harness import mlp
 
 FIRST, SECOND = Address.worker(0, 0), Address.worker(0, 1)
@@ -22,7 +21,7 @@ class Side:
     def __init__(self, address: Address = FIRST) -> None:
         self.posted: list[Message] = []
         self.inbox: SimpleQueue[Message] = SimpleQueue()
-        self.channel = Channel(address, self.posted.append, self.inbox, Gate())
+        self.channel = Channel(address, self.posted.append, [].append, self.inbox, Gate())
 
     def receive(self, kind: str, **info: str) -> None:
         self.inbox.put(Message(kind, src=SECOND, dst=self.channel.address, info=info))
@@ -58,7 +57,7 @@ def test_a_group_stops_at_a_step_that_none_has_reached(n_workers: int, ahead: in
     side = Side()
     state = side.state(5, ahead, nworkers_per_group=n_workers)
     assert not state.stops()
-    state.stop_requested = True
+    state.requested.add("stop")
     side.receive("r-stop-at")
     assert state.stops() == (n_workers == 1)
     assert state.stop_at == wanted
@@ -74,17 +73,17 @@ def test_another_worker_takes_the_steps_of_the_first() -> None:
     state = Side(SECOND).state(3, nworkers_per_group=2)
     for kind, step in (("checkpoint-at", 6), ("snapshot-at", 7), ("stop-at", 8)):
         state.accept(Message(kind, src=FIRST, dst=SECOND, step=step, info={"reason": ""}))
-    assert (state.checkpoint_at, state.snapshot_at, state.stop_at) == (6, 7, 8)
+    assert (state.save_at, state.stop_at) == ({"checkpoint": 6, "snapshot": 7}, 8)
     assert not state.is_first
 
 
 def test_a_snapshot_stays_requested_until_it_is_taken() -> None:
     side = Side()
     state = side.state(5, nworkers_per_group=2)
-    state.snapshot_requested = True
+    state.requested.add("snapshot")
     side.receive("r-snapshot-at")
-    state.choose_snapshot()
-    assert (state.snapshot_at, state.snapshot_requested) == (7, True)
+    state.choose_save("snapshot")
+    assert (state.save_at["snapshot"], state.requested) == (7, {"snapshot"})
     assert [(message.kind, message.dst, message.step) for message in side.posted] == [("snapshot-at", SECOND, 7)]
 
 

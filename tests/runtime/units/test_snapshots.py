@@ -13,7 +13,7 @@ from distributed.protocol import dumps, loads
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
-from singa_dask.runtime.units import calendar
+from singa_dask.runtime.units import checkpointing
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime import parts
 from tests.runtime.end_to_end.test_partition import PLACES, placed
@@ -150,7 +150,7 @@ def test_a_job_can_be_without(run_job: Run, how: dict[str, int]) -> None:
     def ask(hosts: list[UnitHost], event: dict[str, Any]) -> None:
         nonlocal asked
         asked = True
-        hosts[0].request_snapshot()
+        hosts[0].request("snapshot")
 
     keep = Kept().keep if how else None
     assert steps(run_job(mlp(cluster=how), keep=keep, on_event=ask)) == []
@@ -161,8 +161,8 @@ def test_a_job_can_be_without(run_job: Run, how: dict[str, int]) -> None:
 def test_the_group_agrees_on_the_step_of_one_that_is_chosen_by_time(
     run_job: Run, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(calendar, "MIN_S", 0.0)
-    monkeypatch.setattr(calendar, "SHARE", 1.0)
+    monkeypatch.setattr(checkpointing, "MIN_S", 0.0)
+    monkeypatch.setattr(checkpointing, "SHARE", 1.0)
     kept = Kept()
     job = mlp(train_steps=MANY, cluster=ALLREDUCE)
     if name == "pipeline":
@@ -171,7 +171,7 @@ def test_the_group_agrees_on_the_step_of_one_that_is_chosen_by_time(
     def watch(hosts: list[UnitHost], event: dict[str, Any]) -> None:
         if event["event"] == "snapshot" and event["step"] > 10:
             for host in hosts:
-                host.request_stop()
+                host.request("stop")
 
     outcome = run_job(job, keep=kept.keep, on_event=watch)
     assert set(states(outcome).values()) == {"done"}
@@ -186,10 +186,10 @@ def test_one_that_is_asked_for_is_taken_as_soon_as_possible(run_job: Run, cluste
     def watch(hosts: list[UnitHost], event: dict[str, Any]) -> None:
         if event["event"] == "metrics" and (event["step"], event["group"], event["worker"]) == (5, 0, 0):
             for host in hosts:
-                host.request_snapshot()
+                host.request("snapshot")
         if event["event"] == "snapshot":
             for host in hosts:
-                host.request_stop()
+                host.request("stop")
 
     outcome = run_job(mlp(train_steps=MANY, cluster={**cluster, **NEVER}), keep=Kept().keep, on_event=watch)
     assert steps(outcome) == [8 if cluster is ALLREDUCE else 6]
@@ -199,7 +199,7 @@ def test_one_that_is_asked_for_before_the_worker_is_there_is_not_forgotten(run_j
     def watch(hosts: list[UnitHost], event: dict[str, Any]) -> None:
         if event == {"event": "unit", "unit": "server-0-0"}:
             for host in hosts:
-                host.request_snapshot()
+                host.request("snapshot")
 
     # a server begins before any step, and before or after the worker
     assert steps(run_job(mlp(cluster=NEVER), keep=Kept().keep, on_event=watch)) == [1]

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from singa_dask.runtime import plan_processes
-from singa_dask.runtime.job.report import summarise
+from singa_dask.runtime.job.record import summarise
 from singa_dask.runtime.planning.job_plan import JobPlan
-from singa_dask.runtime.units.update_counts import MAX_STALENESS, MORE, UpdateCounts
+from singa_dask.runtime.units.server import MAX_STALENESS, MORE, UpdateCounts
 from tests.runtime.harness import FRAMEWORKS, Outcome, last_event, mlp
 from tests.runtime.units.test_server import Host
 

@@ -1,0 +1,149 @@
+"""The verbs that look at a job file, and start nothing: ``graph`` and ``validate``."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+import click
+
+from singa_dask import runtime
+from singa_dask.cli.options import job_options
+from singa_dask.cli.output import echo
+from singa_dask.errors import ConfigError
+
+if TYPE_CHECKING:
+    from singa_dask.comm import Address
+    from singa_dask.conf import JobConf
+
+
+PHASES = {"train": "train", "val": "validation", "test": "test"}
+FREQUENCIES = {"val": "validate_freq and validate_steps", "test": "test_freq and test_steps"}
+TEXTS, DRAWINGS = (".dot", ".json"), (".svg", ".png")
+INSTEAD = "-o FILE.dot needs neither."
+
+
+@click.command()
+@job_options
+@click.option("--partitioned", is_flag=True, help="Draw the parts of all workers of a group, and what goes over.")
+@click.option(
+    "--phase", type=click.Choice(["train", "val", "test"]), default="train", show_default=True, help="Of which net."
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="A file that ends in .dot, .svg, .png, or .json for SINGA's form. Without it, DOT on stdout. .svg and .png "
+    "need pip install 'singa-dask[graph]' and the program dot of Graphviz.",
+)
+def graph(
+    job_file: str,
+    sets: tuple[str, ...],
+    cluster_file: str | None,
+    strict: bool,
+    partitioned: bool,
+    phase: str,
+    output: str | None,
+) -> None:
+    """Draw the net of a job file: layers, shapes, parts, bridges.
+
+    Without --partitioned it is the whole net, as one worker alone would have it. On edges between workers stand the
+    bytes of one step: data forward and gradients back.
+    """
+    from singa_dask.cli import job
+    from singa_dask.data import fs
+    from singa_dask.net.picture import Picture
+    from singa_dask.runtime.planning.nets import build_nets
+
+    suffix = PurePosixPath(output).suffix if output else ".dot"
+    if suffix not in (*TEXTS, *DRAWINGS):
+        raise click.UsageError(f"-o {output}: the name must end in {', '.join((*TEXTS, *DRAWINGS))}.")
+    read = job.read(job_file, sets, cluster_file)
+    n_workers = read.job.cluster.nworkers_per_group if partitioned else 1
+    conf = read.job.model_copy(
+        update={"cluster": read.job.cluster.model_copy(update={"nworkers_per_group": n_workers})}
+    )
+    try:
+        nets = {each.name.lower(): net for each, net in build_nets(conf).items()}
+        if PHASES[phase] not in nets:
+            raise ConfigError(f"this job has no {phase} net. Set {FREQUENCIES[phase]}.")
+    except ConfigError as error:
+        raise read.locate(error) from None
+    job.warn(read, strict=strict)
+    workers = f"a group of {n_workers} workers" if n_workers > 1 else "one worker"
+    picture = Picture.of(nets[PHASES[phase]], f"{conf.name}: {phase} net of {workers}")
+    text = json.dumps(picture.json(), indent=1) + "\n" if suffix == ".json" else picture.dot()
+    if output is None:
+        echo(text, nl=False)
+        return
+    data = _draw(text, suffix, output) if suffix in DRAWINGS else text.encode()
+    fs.write_atomic(fs.absolute(output), data)
+
+
+@click.command()
+@job_options
+def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, strict: bool) -> None:
+    """Check a job file and show what it makes; start nothing.
+
+    All mistakes are printed, each as FILE:LINE:COLUMN: KEY: WHAT, and the exit code is 2. What is allowed but likely a
+    mistake is a warning; with --strict it is an error. So is a file of records that is not there: shapes are what the
+    job says they are.
+    """
+    from singa_dask.cli import job
+    from singa_dask.jobs.checking import check, complete, count_steps
+    from singa_dask.jobs.datasets.binding import readers
+
+    read = complete(job.read(job_file, sets, cluster_file))
+    absent = runtime.absent_records(read.job)
+    nets = check(read, absent=absent)
+    job.warn(read, nets, strict=strict, embedded=True, more=absent.values())
+    if read.job.epochs is not None and not absent and not readers(read.job):
+        n_steps = count_steps(read, nets).job.train_steps
+        echo(f"epochs: {read.job.epochs:g}, which are {n_steps} steps of each worker group\n")
+    for phase, net in nets.items():
+        echo(f"{str(phase.name).lower()} net\n{net.describe()}\n")
+    layout = runtime.plan_processes(read.job.cluster)
+    threads = runtime.n_threads(read.job, sum(unit.kind == "worker" for unit in layout.units))
+    if not (read.job.gpu or read.job.ops == "cupy"):
+        echo(f"on this machine: ops {next(iter(nets.values())).ops.name}, {threads} threads a worker")
+    for number, units in enumerate(layout.processes):
+        echo(f"process {number}: {', '.join(_show_units(read.job, units))}")
+
+
+def _draw(text: str, suffix: str, output: str) -> bytes:
+    """Draw a picture by Graphviz.
+
+    Raises
+    ------
+    ConfigError, click.ClickException
+        It is not installed, or fails.
+    """
+    try:
+        graphviz = importlib.import_module("graphviz")
+    except ImportError:
+        message = f"-o {output}: pictures are drawn through the Python package graphviz. Install it: "
+        raise ConfigError(f"{message}pip install 'singa-dask[graph]'. {INSTEAD}") from None
+    try:
+        drawn: bytes = graphviz.Source(text).pipe(format=suffix.removeprefix("."))
+    except graphviz.ExecutableNotFound:
+        message = f"-o {output}: pictures are drawn by Graphviz, whose program dot is not on the PATH. Install it, "
+        raise ConfigError(f"{message}e.g. by apt install graphviz. {INSTEAD}") from None
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr or b"").decode(errors="replace").strip()
+        raise click.ClickException(f"-o {output}: Graphviz failed: {said or error}. {INSTEAD}") from None
+    return drawn
+
+
+def _show_units(job: JobConf, units: Sequence[Address]) -> list[str]:
+    """Return the units of a process, the workers with the GPUs that the job gives them."""
+    from singa_dask.runtime.planning.devices import device_names, n_on_gpus
+
+    workers = [unit for unit in units if unit.kind == "worker"]
+    n = n_on_gpus(job, len(workers))
+    names = device_names(job, len(workers)) if job.gpu else ["a GPU"] * n
+    gpus = dict(zip(workers[:n], names, strict=False))
+    return [f"{unit} on {gpus[unit]}" if unit in gpus else str(unit) for unit in units]

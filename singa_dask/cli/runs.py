@@ -1,0 +1,278 @@
+"""The verbs for run directories: ``diff``, ``plot``, ``show``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from singa_dask import observe
+from singa_dask.cli.output import columns, echo
+from singa_dask.errors import ConfigError
+
+if TYPE_CHECKING:
+    from singa_dask.observe.curves import Panel
+    from singa_dask.observe.stored_run import StoredRun
+
+
+@click.command()
+@click.argument("first", metavar="RUN")
+@click.argument("second", metavar="RUN")
+@click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
+def diff(first: str, second: str, as_json: bool) -> None:
+    """Show how the jobs and the results of two runs differ.
+
+    Keys of jobs are compared with every default filled in, and named as --set takes them.
+    """
+    from singa_dask.observe.stored_run import StoredRun, differences, flatten, short_names, shown_pair
+
+    runs = [StoredRun(first), StoredRun(second)]
+    jobs = differences(*(flatten(run.job) for run in runs))
+    results = differences(*(_result(run) for run in runs))
+    if as_json:
+        echo(observe.to_json({"runs": [run.url for run in runs], "job": jobs, "result": results}, indent=2))
+        return
+    names = short_names(runs) if runs[0].url != runs[1].url else [first, second]
+    sections = []
+    for title, found in (("job", jobs), ("result", results)):
+        rows = [(f"  {key}", *shown_pair(*pair)) for key, pair in found.items()]
+        sections.append("\n".join(columns([(title, *names), *rows])) if rows else f"{title}: no difference")
+    echo("\n\n".join(sections))
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="A file that ends in .png, .svg, or .html for a page with the results of the runs. Without it, a window, or "
+    "a picture in the terminal where there is no display or the output is piped. Needs pip install 'singa-dask[plot]'.",
+)
+@click.option(
+    "--over",
+    "axis",
+    type=click.Choice(["step", "epoch", "time"]),
+    default="step",
+    show_default=True,
+    help="What curves are drawn over.",
+)
+@click.option("--terminal", is_flag=True, help="Draw in the terminal also where there is a display.")
+def plot(runs: tuple[str, ...], output: str | None, axis: str, terminal: bool) -> None:
+    """Draw the curves of runs: metrics, learning rate, speed, waits.
+
+    RUN is the directory of a run, also of one that is still running, at any URL. With several runs each has a colour
+    of its own. Of several worker groups the mean is drawn, and each group as a thin line.
+    """
+    from singa_dask.observe.curves import panels_of
+    from singa_dask.observe.figure import draw_text, show_window
+    from singa_dask.observe.stored_run import StoredRun, short_names
+
+    suffix = PurePosixPath(output).suffix if output else ""
+    if output and suffix not in SUFFIXES:
+        raise click.UsageError(f"-o {output}: the name must end in {', '.join(SUFFIXES)}.")
+    if output and terminal:
+        raise click.UsageError("-o writes a file, and --terminal draws in the terminal. Give one of them.")
+    found = [StoredRun(url) for url in dict.fromkeys(runs)]
+    names = short_names(found)
+    panels = panels_of(found, axis)
+    if not panels:
+        raise ConfigError(f"{runs[0]}: no metrics yet. They are written every disp_freq and test_freq steps.")
+    if output:
+        _write(output, suffix, found, names, panels, axis)
+    elif terminal or not sys.stdout.isatty() or not show_window(panels, names, axis):
+        width = min(max(shutil.get_terminal_size().columns, WIDTHS[0]), WIDTHS[1])
+        colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        echo(draw_text(panels, names, axis, width, colours), color=True)
+
+
+@click.command()
+@click.argument("url", metavar="RUN")
+@click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print its metrics as CSV, a line for each event, instead.")
+def show(url: str, as_json: bool, as_csv: bool) -> None:
+    """Describe a run: job, result, metrics, time, checkpoints.
+
+    RUN is the directory of a run, also of one that is still running, at any URL.
+    """
+    from singa_dask.observe.run_facts import facts_of
+    from singa_dask.observe.stored_run import StoredRun
+    from singa_dask.runtime.checkpoints.lookup import find_steps
+
+    if as_json and as_csv:
+        raise click.UsageError("--json describes the run, and --csv prints its metrics. Give one of them.")
+    run = StoredRun(url)
+    if as_csv:
+        sys.stdout.write(_table(run))
+        return
+    facts = {**facts_of(run), "checkpoints": find_steps(url)}
+    echo(observe.to_json(facts, indent=2) if as_json else "\n".join(_lines(facts)))
+
+
+def _result(run: StoredRun) -> dict[str, Any]:
+    """Return the result of a run by key path, with the last and the best metrics."""
+    from singa_dask.observe.run_facts import best_metric, result_of
+    from singa_dask.observe.stored_run import flatten
+
+    phases = {phase: run.summary.get(phase) or {} for phase in ("train", "validation", "test")}
+    found = flatten({**result_of(run), **phases})
+    best = best_metric(run)
+    if best:
+        found |= {f"best {best['metric']}": best["value"], f"best {best['metric']} at step": best["step"]}
+    return {key: value for key, value in found.items() if value != {}}
+
+
+SUFFIXES = (".png", ".svg", ".html")
+WIDTHS = (40, 120)
+
+
+def _write(output: str, suffix: str, runs: list[StoredRun], names: list[str], panels: list[Panel], axis: str) -> None:
+    from singa_dask.data import fs
+    from singa_dask.observe.figure import draw, picture, table, write_page
+
+    content = draw(panels, names, axis, ".svg" if suffix == ".html" else suffix)
+    if suffix == ".html":
+        title = f"{names[0]}: curves" if len(names) == 1 else f"Curves of {len(names)} runs"
+        rows = [_row(run, name) for run, name in zip(runs, names, strict=True)]
+        content = write_page(title, [picture(content), table(rows)]).encode()
+    fs.write_atomic(fs.absolute(output), content)
+
+
+def _row(run: StoredRun, name: str) -> dict[str, str]:
+    """Return the row of a run in the table of results."""
+    from singa_dask.observe.run_facts import best_metric, result_of
+
+    result, best = result_of(run), best_metric(run)
+    row = {"run": name, "state": str(result["state"]), "steps": str(result["steps"])}
+    row["seconds"] = f"{result['seconds']:.1f}"
+    if "samples_per_s" in result:
+        row["samples/s"] = f"{result['samples_per_s']:.0f}"
+    if best:
+        row[f"best {best['metric']}"] = f"{best['value']:.4f} (step {best['step']})"
+    return row
+
+
+WORDS = {"compute": "computing, tests, checkpoints", "data": "waiting for data", "params": "waiting for params"}
+MAX_DEVICES = 8
+
+
+def _table(run: StoredRun) -> str:
+    """Return the metrics as CSV."""
+    names, rows = run.metrics_table()
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerows([names, *rows])
+    return out.getvalue()
+
+
+def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of the description."""
+    why = ": it has no summary, so it was killed, or runs on another machine" if facts["state"] == "unknown" else ""
+    yield f"{facts['id']}: {facts['state']}{why}"
+    if facts.get("reason"):
+        yield f"  {facts['reason']}"
+    for sentence in facts["learning"].get("sentences", ()):
+        yield f"  {sentence}"
+    yield ""
+    yield from columns([(name, text) for name, text in _rows(facts) if text])
+    if facts["metrics"]:
+        yield ""
+        yield from _metrics(facts["metrics"])
+    if facts["time"]:
+        yield ""
+        yield "time of training"
+        yield from columns([(WORDS[kind], f"{100 * share:.1f} %") for kind, share in facts["time"].items()], (1,), "  ")
+    if facts["step_parts"]:
+        yield ""
+        yield "profiled step (ms)"
+        parts = facts["step_parts"].items()
+        yield from columns([(name.removesuffix("_ms"), _number(value)) for name, value in parts], (1,), "  ")
+    if facts["layers"]:
+        yield ""
+        yield from _layers(facts["layers"])
+
+
+def _rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "job", facts["job"]
+    yield "directory", observe.short_url(facts["run"])
+    if facts["started"]:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(facts["started"]))
+        yield "started", f"{when} on {facts['host']}, in {facts['directory']}"
+    yield "command", facts["command"]
+    yield "version", facts["version"]
+    yield "topology", describe_topology(facts["topology"])
+    yield "devices", _devices(facts["devices"])
+    ahead = f" of {facts['train_steps']}" if facts["state"] != "done" and facts["train_steps"] else ""
+    yield "steps", f"{facts['steps']}{ahead} in {facts['seconds']:.1f} s"
+    speed = f"{facts['samples_per_s']:.0f} samples/s" if "samples_per_s" in facts else ""
+    step = facts.get("step_ms", {})
+    yield "speed", f"{speed}, {step['median']:.2f} ms a step (95 % within {step['p95']:.2f} ms)" if step else speed
+    if facts["staleness"]:
+        yield "staleness", f"{facts['staleness_mean']:.2f} updates on average"
+    if facts["best"]:
+        yield "best", "{metric} = {value:.4f} at step {step}".format(**facts["best"])
+    if facts["resumes"]:
+        yield "resumed", f"{facts['resumes']} time{'s' if facts['resumes'] > 1 else ''}"
+    if facts.get("restarts"):
+        again = f"{facts['recomputed_steps']} steps computed again, {facts['lost_s']:.1f} s lost"
+        yield "restarts", f"{facts['restarts']}: {again}"
+    if facts.get("bad_records"):
+        yield "bad records", str(facts["bad_records"])
+    yield "memory", f"{facts['peak_memory'] / 2**20:.0f} MiB at most a process" if facts.get("peak_memory") else ""
+    yield "checkpoints", _checkpoints(facts["checkpoints"])
+
+
+def describe_topology(topology: Mapping[str, Any]) -> str:
+    """Return a topology in words."""
+    if not topology:
+        return ""
+    parts = [
+        f"{topology[f'n{kind}_groups']} {kind} group{'s' if topology[f'n{kind}_groups'] != 1 else ''} of "
+        f"{topology[f'n{kind}s_per_group']}"
+        for kind in ("worker", "server")
+    ]
+    n_processes = len(topology.get("processes", ()))
+    in_processes = f", in {n_processes} process{'es' if n_processes > 1 else ''}" if n_processes else ""
+    return f"{', '.join(parts)}{in_processes}"
+
+
+def _devices(devices: Mapping[str, str]) -> str:
+    names = dict.fromkeys(devices.values())
+    counts = {name: list(devices.values()).count(name) for name in names}
+    return ", ".join(f"{n} × {name}" for name, n in list(counts.items())[:MAX_DEVICES])
+
+
+def _checkpoints(found: Mapping[int, str]) -> str:
+    """Return the steps of the checkpoints, of many the first and the last ones."""
+    steps = [str(step) for step in sorted(found)]
+    shown = steps if len(steps) <= 8 else [*steps[:2], "...", *steps[-4:]]
+    return f"steps {', '.join(shown)}" if len(steps) != 1 else f"step {steps[0]}"
+
+
+def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a table of the last metrics."""
+    names = list(dict.fromkeys(name for each in metrics.values() for name in each if name != "step"))
+    rows = [("last metrics", "step", *names)]
+    for phase, each in metrics.items():
+        rows.append((f"  {phase}", str(each["step"]), *(_number(each.get(name)) for name in names)))
+    yield from columns(rows, range(1, len(names) + 2))
+
+
+def _layers(layers: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    """Yield a table of the time of each layer."""
+    names = list(dict.fromkeys(name for each in layers.values() for name in each))
+    rows = [("layer", *(name.replace("_ms", " (ms)") for name in names))]
+    rows += [(f"  {layer}", *(_number(each.get(name)) for name in names)) for layer, each in layers.items()]
+    yield from columns(rows, range(1, len(names) + 1))
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

@@ -1,0 +1,38 @@
+"""The types of kernels: for layers, nets, updaters and units, which are handed a backend as a value.
+
+`Ops` is the class of the reference, `singa_dask.ops.numpy`: its docstrings say what each kernel computes, from which
+shapes and dtypes, and what may share memory. The other backends extend it, and are tested against it.
+"""
+
+from __future__ import annotations
+
+from singa_dask.arrays import Array, DType
+from singa_dask.ops.numpy.ops import NumpyOps as Ops
+from singa_dask.ops.types import (
+    ArrayList,
+    Arrays,
+    CapturedKernels,
+    Event,
+    Key,
+    Pair,
+    Preparation,
+    Running,
+    Scalar,
+    Transfers,
+)
+
+__all__ = [
+    "Array",
+    "ArrayList",
+    "Arrays",
+    "CapturedKernels",
+    "DType",
+    "Event",
+    "Key",
+    "Ops",
+    "Pair",
+    "Preparation",
+    "Running",
+    "Scalar",
+    "Transfers",
+]

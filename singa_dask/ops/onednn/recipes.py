@@ -1,0 +1,379 @@
+"""How each kernel becomes a call of oneDNN: a recipe takes the arrays and parameters of the kernel, and makes the call.
+
+Primitives take images as N, H, W, C, which is plain and the fastest here, and weights in the layout that they choose
+and the dtype of the images. `call` copies arrays that lie otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from singa_dask.arrays import Array, DType
+from singa_dask.ops.onednn.call import Call, Operand, described, fast, flat, layout, read, write
+from singa_dask.ops.onednn.library import Alg, Arg, Engine, Prop, Unsupported, integers
+from singa_dask.ops.types import Pair
+
+# Kernels that are one call with arguments of the same names and order.
+KERNELS = (
+    *("conv2d", "conv2d_grad_input", "conv2d_grad_weight"),
+    *("max_pool", "max_pool_grad", "avg_pool", "avg_pool_grad"),
+    *("lrn", "lrn_grad", "layer_norm", "layer_norm_grad"),
+    *("linear", "linear_grad_input", "linear_grad_weight", "batch_matmul"),
+    *("relu", "relu_grad", "gelu", "gelu_grad", "silu", "silu_grad"),
+)
+
+# -- images ----------------------------------------------------------------------------------------------------
+
+# oneDNN counts the values between two taps of a kernel.
+NO_DILATION = integers((0, 0))
+# By whether padding counts, and by whether it is approximate.
+AVERAGE, GELU = (Alg.POOL_AVG_EXCLUDE, Alg.POOL_AVG_INCLUDE), (Alg.GELU_ERF, Alg.GELU_TANH)
+
+
+def convolution(
+    engine: Engine, x: Array, w: Array, b: Array | None, y: Array, stride: Pair, pad: Pair, relu: bool = False
+) -> tuple[int, list[Any]]:
+    """Describe a convolution forward, and return what describing its gradients takes too."""
+    weights, bias = engine.md(w.shape, x.dtype), None if b is None else described(engine, b)
+    around = [integers(stride), NO_DILATION, integers(pad), integers(pad)]
+    args = [described(engine, x), weights, bias, described(engine, y), *around]
+    name, attributes = "convolution_forward", engine.attributes(relu=relu)
+    return fast(engine, name, Prop.TRAINING, Alg.CONVOLUTION, *args, attributes), [*args, attributes]
+
+
+def conv2d(
+    engine: Engine, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair, relu: bool
+) -> Call:
+    """Make the call of `conv2d`."""
+    description, _ = convolution(engine, x, w, b, out, stride, pad, relu)
+    reads = (read(Arg.SRC, x), read(Arg.WEIGHTS, w), read(Arg.BIAS, b))
+    return Call(engine, description, *reads, write(Arg.DST, out))
+
+
+def conv2d_grad_input(engine: Engine, gy: Array, w: Array, out: Array, stride: Pair, pad: Pair) -> Call:
+    """Make the call of `conv2d_grad_input`."""
+    forward, (gx, weights, _, g, *around, attributes) = convolution(engine, out, w, None, gy, stride, pad)
+    args = (Alg.CONVOLUTION, gx, weights, g, *around, forward, attributes)
+    description = fast(engine, "convolution_backward_data", *args)
+    return Call(engine, description, read(Arg.DIFF_DST, gy), read(Arg.WEIGHTS, w), write(Arg.DIFF_SRC, out))
+
+
+def conv2d_grad_weight(
+    engine: Engine, x: Array, gy: Array, out: Array, bias: Array | None, stride: Pair, pad: Pair, accumulate: bool
+) -> Call:
+    """Make the call of `conv2d_grad_weight`."""
+    forward, (source, _, *args, attributes) = convolution(engine, x, out, bias, gy, stride, pad)
+    mds = (source, engine.md(out.shape, out.dtype))
+    description = fast(engine, "convolution_backward_weights", Alg.CONVOLUTION, *mds, *args, forward, attributes)
+    written = (write(Arg.DIFF_WEIGHTS, out, accumulate), write(Arg.DIFF_BIAS, bias, accumulate))
+    return Call(engine, description, read(Arg.SRC, x), read(Arg.DIFF_DST, gy), *written)
+
+
+def pooling(
+    engine: Engine, alg: Alg, x: Array, y: Array, kernel: Pair, stride: Pair, pad: Pair, *, training: bool = True
+) -> tuple[int, list[Any]]:
+    """Describe a pooling forward, and return what describing its gradient takes too."""
+    around = [integers(stride), integers(kernel), NO_DILATION, integers(pad), integers(pad)]
+    args = [described(engine, x), described(engine, y), *around, engine.attributes()]
+    return fast(engine, "pooling_forward", Prop.TRAINING if training else Prop.INFERENCE, alg, *args), args
+
+
+def pooling_gradient(engine: Engine, alg: Alg, gy: Array, out: Array, *how: Pair) -> int:
+    """Describe the gradient of a pooling."""
+    forward, (*args, attributes) = pooling(engine, alg, out, gy, *how)
+    return fast(engine, "pooling_backward", alg, *args, forward, attributes)
+
+
+def max_pool(engine: Engine, x: Array, out: Array, where: Array | None, *how: Pair) -> Call:
+    """Make the call of `max_pool`; where the largest value was is the primitive's workspace."""
+    description, _ = pooling(engine, Alg.POOL_MAX, x, out, *how, training=where is not None)
+    return Call(engine, description, read(Arg.SRC, x), write(Arg.DST, out), write(Arg.WORKSPACE, where))
+
+
+def max_pool_grad(engine: Engine, gy: Array, where: Array, out: Array, *how: Pair) -> Call:
+    """Make the call of `max_pool_grad`."""
+    description = pooling_gradient(engine, Alg.POOL_MAX, gy, out, *how)
+    return Call(engine, description, read(Arg.DIFF_DST, gy), read(Arg.WORKSPACE, where), write(Arg.DIFF_SRC, out))
+
+
+def avg_pool(engine: Engine, x: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> Call:
+    """Make the call of `avg_pool`."""
+    description, _ = pooling(engine, AVERAGE[count_pad], x, out, kernel, stride, pad)
+    return Call(engine, description, read(Arg.SRC, x), write(Arg.DST, out))
+
+
+def avg_pool_grad(
+    engine: Engine, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool
+) -> Call:
+    """Make the call of `avg_pool_grad`."""
+    description = pooling_gradient(engine, AVERAGE[count_pad], gy, out, kernel, stride, pad)
+    return Call(engine, description, read(Arg.DIFF_DST, gy), write(Arg.DIFF_SRC, out))
+
+
+# -- normalisation ---------------------------------------------------------------------------------------------
+
+# Flags of a normalisation.
+GIVEN_STATISTICS, SCALE_AND_SHIFT = 1, 6
+# Of other sizes oneDNN 3.2 gives wrong gradients unless channels come in multiples; of size 1 it ends the process.
+LRN_SIZES, LRN_CHANNELS = (3, 5), 16
+
+
+def normalisation(
+    engine: Engine, x: Array, training: bool, size: int, alpha: float, beta: float, knorm: float
+) -> tuple[int, list[Any]]:
+    """Describe a normalisation over channels, and return what describing its gradient takes too."""
+    if size not in LRN_SIZES and (size == 1 or x.shape[1] % LRN_CHANNELS):
+        raise Unsupported(f"local_size {size} of {x.shape[1]} channels")
+    prop = Prop.TRAINING if training else Prop.INFERENCE
+    how, attributes = [size, alpha, beta, knorm], engine.attributes()
+    args = (Alg.LRN_ACROSS, described(engine, x), described(engine, x), *how, attributes)
+    return fast(engine, "lrn_forward", prop, *args), [*how, attributes]
+
+
+def normalisation_gradient(engine: Engine, x: Array, *how: Any) -> int:
+    """Describe the gradient of a normalisation over channels."""
+    forward, (*sizes, attributes) = normalisation(engine, x, True, *how)
+    mds = 3 * [described(engine, x)]
+    return fast(engine, "lrn_backward", Alg.LRN_ACROSS, *mds, *sizes, forward, attributes)
+
+
+def lrn_workspace(engine: Engine, shape: Sequence[int], dtype: DType, *how: Any) -> Array:
+    """Return bytes for what `lrn` leaves to `lrn_grad`.
+
+    Raises
+    ------
+    Unsupported
+        These are numpy's.
+    """
+    x = np.broadcast_to(np.zeros((), dtype), shape)
+    description = normalisation_gradient(engine, x, *how)
+    return np.empty(engine.size(engine.wanted(description, Arg.WORKSPACE)), np.uint8)
+
+
+def lrn(engine: Engine, x: Array, out: Array, work: Array | None, *how: Any) -> Call:
+    """Make the call of `lrn`."""
+    description, _ = normalisation(engine, x, work is not None, *how)
+    return Call(engine, description, read(Arg.SRC, x), write(Arg.DST, out), workspace(work, True))
+
+
+def lrn_grad(engine: Engine, x: Array, gy: Array, out: Array, work: Array, *how: Any) -> Call:
+    """Make the call of `lrn_grad`."""
+    reads = (read(Arg.SRC, x), read(Arg.DIFF_DST, gy))
+    description = normalisation_gradient(engine, x, *how)
+    return Call(engine, description, *reads, write(Arg.DIFF_SRC, out), workspace(work, False))
+
+
+def workspace(work: Array | None, written: bool) -> Operand | None:
+    """Return what `lrn` leaves to `lrn_grad` as an operand.
+
+    Raises
+    ------
+    Unsupported
+        It is numpy's.
+    """
+    if work is not None and work.dtype != np.uint8:
+        raise Unsupported("memory that is numpy's")
+    return None if work is None else Operand(Arg.WORKSPACE, work, written, opaque=True)
+
+
+def pixels(x: Array) -> Array:
+    """Return rows (N, C) as images of one pixel, images as they are."""
+    return x if x.ndim == 4 else x[:, :, None, None]
+
+
+def batch_norm(
+    engine: Engine,
+    x: Array,
+    scale: Array,
+    shift: Array,
+    mean: Array,
+    var: Array,
+    out: Array,
+    eps: float,
+    training: bool,
+) -> Call:
+    """Make the call of `batch_norm`."""
+    x, out = pixels(x), pixels(out)
+    prop, flags = (Prop.TRAINING, SCALE_AND_SHIFT) if training else (Prop.INFERENCE, SCALE_AND_SHIFT | GIVEN_STATISTICS)
+    args = (described(engine, x), described(engine, out), eps, flags, engine.attributes())
+    description = fast(engine, "batch_normalization_forward", prop, *args)
+    reads = (read(Arg.SRC, x), read(Arg.SCALE, scale), read(Arg.SHIFT, shift))
+    statistics = (Operand(Arg.MEAN, mean, training), Operand(Arg.VARIANCE, var, training))
+    return Call(engine, description, *reads, *statistics, write(Arg.DST, out))
+
+
+def batch_norm_grad(
+    engine: Engine,
+    x: Array,
+    gy: Array,
+    scale: Array,
+    mean: Array,
+    var: Array,
+    out: Array,
+    grad_scale: Array,
+    grad_shift: Array,
+    eps: float,
+) -> Call:
+    """Make the call of `batch_norm_grad`."""
+    x, gy, out = pixels(x), pixels(gy), pixels(out)
+    source, gradient, target = (described(engine, array) for array in (x, gy, out))
+    how = (eps, SCALE_AND_SHIFT)
+    forward = engine.describe("batch_normalization_forward", Prop.TRAINING, source, source, *how, engine.attributes())
+    args = (Prop.BACKWARD, target, gradient, source, *how, forward, engine.attributes())
+    description = fast(engine, "batch_normalization_backward", *args)
+    reads = (read(Arg.SRC, x), read(Arg.DIFF_DST, gy), read(Arg.SCALE, scale))
+    statistics = (read(Arg.MEAN, mean), read(Arg.VARIANCE, var))
+    written = (write(Arg.DIFF_SRC, out), write(Arg.DIFF_SCALE, grad_scale), write(Arg.DIFF_SHIFT, grad_shift))
+    return Call(engine, description, *reads, *statistics, *written)
+
+
+def layer_norm(
+    engine: Engine, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float
+) -> Call:
+    """Make the call of `layer_norm`."""
+    mds = (described(engine, x), described(engine, out), described(engine, mean))
+    args = (*mds, eps, SCALE_AND_SHIFT, engine.attributes())
+    description = fast(engine, "layer_normalization_forward", Prop.TRAINING, *args)
+    reads = (read(Arg.SRC, x), read(Arg.SCALE, scale), read(Arg.SHIFT, shift))
+    return Call(engine, description, *reads, write(Arg.MEAN, mean), write(Arg.VARIANCE, var), write(Arg.DST, out))
+
+
+def layer_norm_grad(
+    engine: Engine,
+    x: Array,
+    gy: Array,
+    scale: Array,
+    mean: Array,
+    var: Array,
+    out: Array | None,
+    grad_scale: Array,
+    grad_shift: Array,
+    eps: float,
+    accumulate: bool,
+) -> Call:
+    """Make the call of `layer_norm_grad`; oneDNN 3.2 asks for a shift, which it does not read."""
+    if out is None:
+        raise Unsupported("gradients of parameters alone")
+    source, moments, how = described(engine, x), described(engine, mean), (eps, SCALE_AND_SHIFT)
+    alike = (source, source, moments, *how, engine.attributes())
+    forward = engine.describe("layer_normalization_forward", Prop.TRAINING, *alike)
+    args = (described(engine, out), described(engine, gy), source, moments, *how, forward, engine.attributes())
+    description = fast(engine, "layer_normalization_backward", Prop.BACKWARD, *args)
+    reads = (read(Arg.SRC, x), read(Arg.DIFF_DST, gy), read(Arg.SCALE, scale))
+    statistics = (read(Arg.MEAN, mean), read(Arg.VARIANCE, var))
+    sums = (write(Arg.DIFF_SCALE, grad_scale, accumulate), write(Arg.DIFF_SHIFT, grad_shift, accumulate))
+    return Call(engine, description, *reads, *statistics, write(Arg.DIFF_SRC, out), *sums, unread=[Arg.SHIFT])
+
+
+# -- activations and copies ------------------------------------------------------------------------------------
+
+
+def copy(engine: Engine, x: Array, out: Array) -> Call:
+    """Make the call of `copy`."""
+    source, target = (engine.md(array.shape, array.dtype, layout(array)) for array in (x, out))
+    return Call(engine, engine.describe_reorder(source, target), read(Arg.SRC, x), write(Arg.DST, out))
+
+
+def relu(engine: Engine, x: Array, out: Array, negative_slope: float) -> Call:
+    """Make the call of `relu`."""
+    return activation(engine, Alg.RELU, x, out, negative_slope)
+
+
+def relu_grad(engine: Engine, y: Array, gy: Array, out: Array, negative_slope: float) -> Call:
+    """Make the call of `relu_grad`."""
+    return activation_grad(engine, Alg.RELU_FROM_OUTPUT, Arg.DST, y, gy, out, negative_slope)
+
+
+def gelu(engine: Engine, x: Array, out: Array, approximate: bool) -> Call:
+    """Make the call of `gelu`."""
+    return activation(engine, GELU[approximate], x, out)
+
+
+def gelu_grad(engine: Engine, x: Array, gy: Array, out: Array, approximate: bool) -> Call:
+    """Make the call of `gelu_grad`."""
+    return activation_grad(engine, GELU[approximate], Arg.SRC, x, gy, out)
+
+
+def silu(engine: Engine, x: Array, out: Array) -> Call:
+    """Make the call of `silu`."""
+    return activation(engine, Alg.SILU, x, out)
+
+
+def silu_grad(engine: Engine, x: Array, gy: Array, out: Array) -> Call:
+    """Make the call of `silu_grad`."""
+    return activation_grad(engine, Alg.SILU, Arg.SRC, x, gy, out)
+
+
+def activation(engine: Engine, alg: Alg, x: Array, out: Array, slope: float = 1.0) -> Call:
+    """Make the call of an activation; oneDNN's swish is x / (1 + exp(-slope x))."""
+    x, out = flat(x, out)
+    args = (alg, described(engine, x), described(engine, out), slope, 0.0, engine.attributes())
+    return Call(engine, fast(engine, "eltwise_forward", Prop.TRAINING, *args), read(Arg.SRC, x), write(Arg.DST, out))
+
+
+def activation_grad(engine: Engine, alg: Alg, place: Arg, x: Array, gy: Array, out: Array, slope: float = 1.0) -> Call:
+    """Make the call of the gradient of an activation from its input or its output, as ``place`` says."""
+    x, gy, out = flat(x, gy, out)
+    source, how, attributes = described(engine, x), (slope, 0.0), engine.attributes()
+    forward = engine.describe("eltwise_forward", Prop.TRAINING, alg, source, source, *how, attributes)
+    mds = (described(engine, out), described(engine, gy), source)
+    description = fast(engine, "eltwise_backward", alg, *mds, *how, forward, attributes)
+    return Call(engine, description, read(place, x), read(Arg.DIFF_DST, gy), write(Arg.DIFF_SRC, out))
+
+
+def softmax_rows(engine: Engine, x: Array, out: Array) -> Call:
+    """Make the call of the softmax of the last axis, for `masked_softmax`."""
+    source, target = (engine.md(array.shape, array.dtype, layout(array)) for array in (x, out))
+    args = (Alg.SOFTMAX, source, target, x.ndim - 1, engine.attributes())
+    return Call(engine, fast(engine, "softmax_forward", Prop.INFERENCE, *args), read(Arg.SRC, x), write(Arg.DST, out))
+
+
+# -- matrix products -------------------------------------------------------------------------------------------
+
+
+def product(engine: Engine, left: Array, right: Array, out: Array, bias: Array | None = None, add: bool = False) -> int:
+    """Describe ``out = left right + bias``, added to ``out`` if ``add``."""
+    # a conversion also brings it to the layout that the primitive prefers
+    same = left.dtype == right.dtype
+    factor = described(engine, right) if same else engine.md(right.shape, left.dtype)
+    offset = None if bias is None else described(engine, bias)
+    mds = (described(engine, left), factor, offset, described(engine, out))
+    return fast(engine, "matmul", *mds, engine.attributes(add))
+
+
+def linear(engine: Engine, x: Array, w: Array, b: Array | None, out: Array, transpose: bool) -> Call:
+    """Make the call of `linear`."""
+    right, bias = w if transpose else w.T, None if b is None else b[None]
+    reads = (read(Arg.SRC, x), read(Arg.WEIGHTS, right), read(Arg.BIAS, bias))
+    return Call(engine, product(engine, x, right, out, bias), *reads, write(Arg.DST, out))
+
+
+def linear_grad_input(engine: Engine, gy: Array, w: Array, out: Array, transpose: bool, accumulate: bool) -> Call:
+    """Make the call of `linear_grad_input`."""
+    right = w.T if transpose else w
+    description = product(engine, gy, right, out, add=accumulate)
+    return Call(engine, description, read(Arg.SRC, gy), read(Arg.WEIGHTS, right), write(Arg.DST, out))
+
+
+def linear_grad_weight(engine: Engine, x: Array, gy: Array, out: Array, transpose: bool, accumulate: bool) -> Call:
+    """Make the call of `linear_grad_weight`."""
+    if transpose:
+        description = product(engine, x.T, gy, out, add=accumulate)
+        return Call(engine, description, read(Arg.SRC, x.T), read(Arg.WEIGHTS, gy), write(Arg.DST, out))
+    description = product(engine, gy.T, x, out, add=accumulate)
+    return Call(engine, description, read(Arg.WEIGHTS, x), read(Arg.SRC, gy.T), write(Arg.DST, out))
+
+
+def batch_matmul(
+    engine: Engine, a: Array, b: Array, out: Array, transpose_a: bool, transpose_b: bool, scale: float
+) -> Call:
+    """Make the call of `batch_matmul`."""
+    left, right = a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b
+    source, target = (engine.md(x.shape, x.dtype, layout(x)) for x in (left, out))
+    # copied to the layout that the primitive prefers: twice as fast if b is transposed
+    factor = engine.md(right.shape, left.dtype)
+    description = fast(engine, "matmul", source, factor, None, target, engine.attributes(scale=scale))
+    return Call(engine, description, read(Arg.SRC, left), read(Arg.WEIGHTS, right), write(Arg.DST, out))

@@ -1,0 +1,145 @@
+"""The formulas of the update rules, each in one place: kernels for the CPU and for GPUs are made from them.
+
+A formula is lines that are Python and, but for the types of local names, C++: assignments of ``+ - * /``, ``sqrt``,
+``fabs`` and ``larger`` to the values ``w``, to arrays of the state, and to local names. ``g`` is the prepared gradient.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+OPERATORS = {ast.Add: "np.add", ast.Sub: "np.subtract", ast.Mult: "np.multiply", ast.Div: "np.divide"}
+FUNCTIONS = {"sqrt": "np.sqrt", "fabs": "np.abs", "larger": "np.maximum"}
+# Memory that a formula may use on the CPU.
+SCRATCH = ("tmp", "tmp2")
+
+
+class UpdateRule:
+    """An update rule.
+
+    Parameters
+    ----------
+    name : str
+    numbers : str
+        Names of its numbers, in the order in which a kernel takes them.
+    state : str
+        Names of the arrays that it changes beside ``w``.
+    formula : str
+        Assignments, parted by semicolons.
+    """
+
+    def __init__(self, name: str, numbers: str, state: str, formula: str) -> None:
+        self.name, self.numbers, self.arrays = name, numbers.split(), ["w", *state.split()]
+        self.steps = [step.strip() for step in formula.split(";")]
+
+    @property
+    def for_gpu(self) -> str:
+        """The steps in C++, for values of a type T."""
+        names, steps = {*self.arrays}, []
+        for step in self.steps:
+            name = step.split()[0]
+            steps.append(f"{step};" if name in names else f"T {step};")
+            names.add(name)
+        return " ".join(steps)
+
+    @cached_property
+    def for_cpu(self) -> Callable[..., None]:
+        """A function of the numbers, the gradient, two arrays of scratch, ``w`` and the state; it allocates nothing."""
+        arguments = ", ".join([*self.numbers, "g", *SCRATCH, *self.arrays])
+        calls = _Calls(ast.parse("\n".join(self.steps)), self.arrays)
+        namespace: dict[str, Any] = {"np": np}
+        exec("\n    ".join([f"def {self.name}({arguments}):", *calls.lines]), namespace)
+        made: Callable[..., None] = namespace[self.name]
+        return made
+
+
+class _Calls:
+    """Calls of numpy that compute a formula operation by operation, in the order of the formula."""
+
+    def __init__(self, formula: ast.Module, arrays: list[str]) -> None:
+        self.lines: list[str] = []
+        self._arrays = arrays
+        self._free = [*SCRATCH]
+        # the scratch memory of local names, and how often each name is still read
+        self._locals: dict[str, str] = {}
+        self._reads = Counter(node.id for node in ast.walk(formula) if isinstance(node, ast.Name))
+        for step in formula.body:
+            self._assign(step)
+
+    def _assign(self, step: ast.stmt) -> None:
+        if isinstance(step, ast.AugAssign):
+            value: ast.expr = ast.BinOp(step.target, step.op, step.value)
+            target: ast.expr = step.target
+        else:
+            assert isinstance(step, ast.Assign)
+            value, (target,) = step.value, step.targets
+        assert isinstance(target, ast.Name)
+        self._reads[target.id] -= isinstance(step, ast.Assign)
+        if target.id in self._arrays:
+            self._compute(value, target.id)
+        else:
+            self._locals[target.id] = self._compute(value)
+
+    def _compute(self, node: ast.expr, target: str = "") -> str:
+        """Add the calls for an expression; returns the name of what holds its value: ``target``, if there is one."""
+        if isinstance(node, ast.Name):
+            self._reads[node.id] -= 1
+            return self._locals.get(node.id, node.id)
+        if isinstance(node, ast.BinOp):
+            function, operands = OPERATORS[type(node.op)], [node.left, node.right]
+        else:
+            assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+            self._reads[node.func.id] -= 1
+            function, operands = FUNCTIONS[node.func.id], node.args
+        values = []
+        for i, operand in enumerate(operands):
+            # the first operand is computed where the result will be, unless what is there is still read
+            later = {each.id for other in operands[i + 1 :] for each in ast.walk(other) if isinstance(each, ast.Name)}
+            values.append(self._compute(operand, target if i == 0 and target not in later else ""))
+        kept = {memory for name, memory in self._locals.items() if self._reads[name]}
+        spent = [memory for memory in SCRATCH if memory in values and memory not in kept]
+        out = target or (spent.pop(0) if spent else self._free.pop(0))
+        self._free = [memory for memory in SCRATCH if memory in {*self._free, *spent}]
+        self.lines.append(f"{function}({', '.join(values)}, out={out})")
+        return out
+
+
+SHIFT = UpdateRule("shift", "divisor", "", "w -= g / divisor")
+SGD = UpdateRule("sgd", "lr", "", "w -= lr * g")
+MOMENTUM = UpdateRule("sgd_momentum", "lr mu", "v", "v = mu * v - lr * g; w += v")
+NESTEROV = UpdateRule("nesterov", "lr mu ahead", "v", "last = mu * v; v = last + lr * g; w -= ahead * v - last")
+ADAGRAD = UpdateRule("adagrad", "lr delta", "h", "h += g * g; w -= lr * g / sqrt(h + delta)")
+RMSPROP = UpdateRule("rmsprop", "lr rho rest delta", "h", "h = rho * h + rest * (g * g); w -= lr * g / sqrt(h + delta)")
+ADADELTA = UpdateRule(
+    "adadelta",
+    "lr rho rest delta",
+    "h u",
+    """
+    h = rho * h + rest * (g * g);
+    d = g * sqrt(u + delta) / sqrt(h + delta);
+    u = rho * u + rest * (d * d);
+    w -= lr * d
+    """,
+)
+MEANS = "m = beta1 * m + rest1 * g; v = beta2 * v + rest2 * (g * g)"
+ADAM_NUMBERS = "lr beta1 rest1 beta2 rest2 delta"
+ADAM = UpdateRule("adam", f"{ADAM_NUMBERS} correction", "m v", f"{MEANS}; w -= lr * m / (sqrt(correction * v) + delta)")
+ADAM_OF_SINGA = UpdateRule("adam_of_singa", ADAM_NUMBERS, "m v", f"{MEANS}; w -= lr * m / sqrt(v + delta)")
+ADAMAX = UpdateRule(
+    "adamax",
+    "lr beta1 rest1 beta2 delta kept",
+    "m u",
+    """
+    m = beta1 * m + rest1 * g;
+    largest = larger(beta2 * u, fabs(g));
+    u = largest + kept;
+    w -= lr * m / (largest + delta)
+    """,
+)
+RULES = (SHIFT, SGD, MOMENTUM, NESTEROV, ADAGRAD, RMSPROP, ADADELTA, ADAM, ADAM_OF_SINGA, ADAMAX)
