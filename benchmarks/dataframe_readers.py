@@ -70,16 +70,16 @@ def train(frame: Any, client: Client, n: int) -> Times:
 def fit(frame: Any, client: Client, n: int) -> Times:
     """Fit a `SingaClassifier` without hidden layers, one epoch."""
     import singa_dask as sd
-    from singa_dask.estimators import base
+    from singa_dask.estimators import estimator
 
     begun, on_event = _watch()
-    plain = base.train
+    plain = estimator.train
 
     def watched(*arguments: Any, **given: Any) -> Any:
         note = given.pop("on_event")
         return plain(*arguments, **given, on_event=lambda event: (on_event(event), note(event)))
 
-    base.train = watched  # type: ignore[assignment]
+    estimator.train = watched  # type: ignore[assignment]
     estimator = sd.SingaClassifier(
         hidden_layer_sizes=(), batch_size=BATCH, max_iter=1, cluster=TWO_WORKERS, client=client, random_state=1
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from singa_dask import estimators, jobs
+from singa_dask import estimators, inference, jobs
 from singa_dask.lazy import lazy_names
 from singa_dask.version import __version__
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from singa_dask.estimators import SingaClassifier as SingaClassifier
     from singa_dask.estimators import SingaRegressor as SingaRegressor
     from singa_dask.exports import export, import_weights
+    from singa_dask.inference import *
     from singa_dask.jobs import *
 
 __all__ = [
@@ -80,6 +81,7 @@ __getattr__ = lazy_names(
         # not in __all__: they need scikit-learn, and "from singa_dask import *" does not
         "estimators": estimators.__all__,
         "exports": EXPORTS,
+        "inference": inference.__all__,
         "jobs": jobs.__all__,
     },
 )

@@ -20,8 +20,7 @@ from singa_dask.cli.output import echo
 from singa_dask.errors import ConfigError
 
 if TYPE_CHECKING:
-    from singa_dask.jobs.inference import Computation, Workers
-    from singa_dask.jobs.stored import StoredNet
+    from singa_dask.inference.stored import Computation, StoredNet, Workers
 
 
 def _inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,7 +85,7 @@ def extract(
     reads label,class,probability. What is written is the same for any number of workers, and takes its place when all
     is done.
     """
-    from singa_dask.jobs.stored import PHASES
+    from singa_dask.inference.stored import PHASES
 
     if (predictions and len(layers) > 1) or not (predictions or layers):
         raise click.UsageError("Give --layer NAME, once or more, or --predictions with one --layer at most.")
@@ -147,11 +146,10 @@ def predict(
     Records go through the test net. They are normalised, and images scaled, as its own are.
     """
     from singa_dask.data import fs
-    from singa_dask.jobs.inference import Records
-    from singa_dask.runtime.inference.predictions import csv_lines
+    from singa_dask.inference.stored import StoredRecords, csv_lines
 
     net = _stored_net(quiet=quiet, **given)
-    records = [Records(url, backend, named=f"--data {url}") for url in urls]
+    records = [StoredRecords(url, backend, named=f"--data {url}") for url in urls]
     with _ends_at_once():
         values = net.values(layers, records, topk=topk)
     delimiter = "\t" if out and out.lower().endswith(".tsv") else ","
@@ -162,7 +160,7 @@ def predict(
         return
     fs.write_atomic(fs.absolute(out), "".join(lines).encode())
     if not quiet:
-        echo(f"{out}: {sum(each.count for each in values.found)} records", err=True)
+        echo(f"{out}: {sum(each.count for each in values.stores)} records", err=True)
 
 
 @click.command()
@@ -203,7 +201,7 @@ def test(
     from singa_dask.cli import job
     from singa_dask.conf.watched import CONFUSION
     from singa_dask.data import fs
-    from singa_dask.jobs.stored import PHASES
+    from singa_dask.inference.stored import PHASES
     from singa_dask.observe.figure import draw_confusion
 
     started = time.perf_counter()
@@ -292,9 +290,9 @@ def sample(
     """
     from singa_dask.cli import job
     from singa_dask.data import fs
+    from singa_dask.inference.sampling import sample as write_sample
+    from singa_dask.inference.sampling import sampling_job, writes
     from singa_dask.jobs.checking import check
-    from singa_dask.runtime.inference.sampling import sample as write_sample
-    from singa_dask.runtime.inference.sampling import sampling_job, writes
 
     read = job.read(job_file, sets if seed is None else (*sets, f"seed={seed}"), cluster_file)
     if not (init_from or read.job.checkpoint_path):
@@ -337,8 +335,7 @@ def _stored_net(
     """
     from singa_dask.cli import job
     from singa_dask.cli.tasks import reported, shown
-    from singa_dask.jobs.inference import HERE, workers_of
-    from singa_dask.jobs.stored import StoredNet
+    from singa_dask.inference.stored import HERE, StoredNet, workers_of
 
     read = job.read(job_file, sets, cluster_file)
     job.warn(read, strict=strict, quiet=quiet)
@@ -354,7 +351,7 @@ def _stored_net(
             yield HERE if cluster is None else workers_of(*cluster, published=not workers)
 
     def show(compute: Computation) -> Computation:
-        run_shown = shown(compute, lambda each: each.part.index, quiet)
+        run_shown = shown(compute, lambda result: result.task.index, quiet)
         return lambda parts: iter(run_shown(parts))
 
     return StoredNet(read, init_from, chosen_workers, show=show, show_written=partial(reported, "written", quiet=quiet))

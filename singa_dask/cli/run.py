@@ -17,7 +17,7 @@ from singa_dask.errors import ConfigError, NumericError
 
 if TYPE_CHECKING:
     from singa_dask.conf import JobConf
-    from singa_dask.jobs.preparing import Place
+    from singa_dask.jobs.preparing import RunPlace
 
 
 @click.command()
@@ -186,7 +186,7 @@ def sets_of_listen(listen: str | None) -> tuple[str, ...]:
     return tuple(f"cluster.listen.{key}='{value}'" for key, value in values.items() if value)
 
 
-def tell_start(conf: JobConf, place: Place) -> None:
+def tell_start(conf: JobConf, place: RunPlace) -> None:
     """Print where the run is written, and where its initial values come from."""
     from singa_dask.runtime.checkpoints.lookup import find_values
 

@@ -8,7 +8,7 @@ import signal
 
 import click
 
-from singa_dask import jobs, serving
+from singa_dask import serving
 from singa_dask.cli.clusters import Signals
 from singa_dask.cli.output import echo
 
@@ -116,9 +116,11 @@ def serve(
     it once the requests that have arrived are answered, a second one at once. There is no authentication. Needs pip
     install 'singa-dask[serve]'.
     """
+    from singa_dask.inference import load_model
+
     # the package that it needs is looked for before the net is read
-    server_type = serving.Server
-    model = jobs.load_model(run, step, job=job_file, cpu=cpu, threads=threads)
+    server_type = serving.ModelServer
+    model = load_model(run, step, job=job_file, cpu=cpu, threads=threads)
     max_bytes = int(max_mb * (1 << 20))
     limits = serving.Limits(
         max_batch, max_wait_ms / 1000, max_queue, max_records, max_bytes, timeout, max_connections=max_connections

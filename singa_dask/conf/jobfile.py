@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -192,6 +193,14 @@ class JobFile:
     def locate(self, error: ConfigError) -> ConfigError:
         """Return the same error with the place in the file of each problem that has a path."""
         return ConfigError([_locate(self._root, problem) for problem in error.problems])
+
+    @contextlib.contextmanager
+    def located(self) -> Iterator[None]:
+        """Give errors in the job, which are raised in this context, the places in the file."""
+        try:
+            yield
+        except ConfigError as error:
+            raise self.locate(error) from None
 
     def in_order(self, problems: Iterable[Problem]) -> list[Problem]:
         """Return problems with the places of their keys, in the order of the file."""

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from singa_dask.lazy import lazy_names, require
 
 if TYPE_CHECKING:
-    from singa_dask.estimators.classifier import SingaClassifier
-    from singa_dask.estimators.regressor import SingaRegressor
+    from singa_dask.estimators.estimator import SingaClassifier, SingaRegressor
 
 __all__ = ["SingaClassifier", "SingaRegressor"]
 
-_load = lazy_names(__name__, {"classifier": ["SingaClassifier"], "regressor": ["SingaRegressor"]})
+_load = lazy_names(__name__, {"estimator": __all__})
 
 
 def __getattr__(name: str) -> Any:

@@ -1,29 +1,73 @@
-"""Checks of what estimators are given: values in memory by scikit-learn, collections of Dask by their types.
-
-What a fit needs to know of them before it trains; numbers for the texts and categories of frames of pandas.
-"""
+"""Sparse matrices of SciPy as records: rows become dense as they are asked for, a batch or a block at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 from dask.base import compute, is_dask_collection
+from dask.delayed import delayed
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import check_array, check_X_y, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.sparsefuncs import count_nonzero, mean_variance_axis, min_max_axis
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.labels import find_wrong_weight
-from singa_dask.data.codecs.scaling import Moments
-from singa_dask.estimators.sparse_records import is_sparse
+from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.jobs.datasets.partitions import array_of, map_parts, parts_of, rows_together
 from singa_dask.registry import suggest
+
+BLOCK = 1 << 22
+"""Values of a dense block."""
+ROWS = 200
+
+
+def is_sparse(x: Any) -> bool:
+    """Return whether an array is a sparse matrix."""
+    return hasattr(x, "toarray")
+
+
+def scaling_of_sparse(x: Any) -> Scaling:
+    """Return the scaling of the columns of a sparse matrix, which leaves zeros what they are: nothing is subtracted."""
+    mean, variance = mean_variance_axis(x.astype(np.float64), axis=0)
+    low, high = min_max_axis(x, axis=0)
+    moments = Moments(x.shape[0], mean, variance * x.shape[0], low, high, count_nonzero(x, axis=0))
+    scaling = Scaling.of(moments)
+    return Scaling(np.zeros_like(mean), scaling.std)
+
+
+class SparseRecords:
+    """The rows of a sparse matrix (n, features), CSR, scaled; ``records`` makes of dense rows what the net reads."""
+
+    def __init__(self, x: Any, scaling: Scaling | None, records: Callable[[Array], Array]) -> None:
+        self.shape = x.shape
+        self._x, self._records = x, records
+        if scaling is not None and not scaling.mean.any():
+            # only what is not 0 has to be scaled
+            self._x = x.astype(np.float32)
+            self._x.data[...] = x.data / scaling.divisor[x.indices]
+            self._records = np.asarray
+
+    def __getitem__(self, rows: Any) -> Array:
+        return self._records(self._x[rows].toarray())
+
+    def slices(self) -> list[slice]:
+        """Return the rows of each block."""
+        n = max(1, BLOCK // self.shape[1] // ROWS) * ROWS
+        return [slice(first, min(first + n, self.shape[0])) for first in range(0, self.shape[0], n)]
+
+    def to_dask(self) -> Any:
+        """Return an array of Dask of its blocks."""
+        first, rows = self[:1], delayed(self.__getitem__)
+        return da.concatenate(  # type: ignore[no-untyped-call]
+            [da.from_delayed(rows(of), (of.stop - of.start, *first.shape[1:]), first.dtype) for of in self.slices()]  # type: ignore[no-untyped-call]
+        )
+
 
 Parts = list[Any]
 
@@ -31,7 +75,7 @@ FLOATS = (np.float64, np.float32)
 UNKNOWN = ("error", "ignore")
 
 
-class Records(NamedTuple):
+class FitRecords(NamedTuple):
     """Features and targets to fit to, and what is known of them.
 
     Attributes
@@ -39,7 +83,7 @@ class Records(NamedTuple):
     x, y : (N, ...) array
         Of NumPy, or of Dask with the same chunks of records; ``x`` may be a sparse matrix, in CSR format.
     weights : (N,) array or None
-    x_facts, y_facts : Facts
+    x_facts, y_facts : ArrayFacts
         With the moments of dense features (N, D) of a new net without a job, the classes of a classifier, and the
         moments of the targets of a regressor.
     """
@@ -47,13 +91,13 @@ class Records(NamedTuple):
     x: Any
     y: Any
     weights: Any
-    x_facts: Facts
-    y_facts: Facts
+    x_facts: ArrayFacts
+    y_facts: ArrayFacts
 
 
 def checked_records(
     estimator: BaseEstimator, x: Any, y: Any, weights: Any, several_axes: bool, reset: bool = True, **given: Any
-) -> Records:
+) -> FitRecords:
     """Return features and targets to fit to, of records whose weight is not 0; partitions of Dask are computed once.
 
     The estimator gets ``n_features_in_`` and ``feature_names_in_``.
@@ -80,8 +124,8 @@ def checked_records(
             x, y, weights = _weighted(x, y, weights.compute() if is_dask_collection(weights) else weights)
         if is_sparse(x):
             # its values are finite, and no other facts of it are needed
-            return Records(x, y, weights, Facts((len(y),), True), facts_of_both(y, y, False, wanted[1])[1])
-        return Records(x, y, weights, *facts_of_both(x, y, *wanted))
+            return FitRecords(x, y, weights, ArrayFacts((len(y),), True), facts_of_both(y, y, False, wanted[1])[1])
+        return FitRecords(x, y, weights, *facts_of_both(x, y, *wanted))
     _checked_meta(estimator, x, several_axes, reset=reset)
     if not is_dask_collection(y):
         y = da.from_array(np.asarray(y), chunks=-1)  # type: ignore[no-untyped-call]
@@ -107,7 +151,7 @@ def checked_records(
         weights = array_of(weights, facts[0].lengths, np.empty(0))
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
-    return Records(x, y.rechunk({0: x.chunks[0], **dict.fromkeys(range(1, y.ndim), -1)}), weights, *facts)
+    return FitRecords(x, y.rechunk({0: x.chunks[0], **dict.fromkeys(range(1, y.ndim), -1)}), weights, *facts)
 
 
 def _weighted(x: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
@@ -140,12 +184,12 @@ def _with_weights(x: Any, x_parts: Parts, y_parts: Parts, weights: Any) -> tuple
     parts = parts_of(weights)
     counts = {len(x_parts), len(y_parts), len(parts)}
     if len(counts) > 1:
-        found = f"X has {len(x_parts)} partitions, y {len(y_parts)} and sample_weight {len(parts)}"
-        raise ValueError(f"{found}. Expected the same of all.")
+        counted = f"X has {len(x_parts)} partitions, y {len(y_parts)} and sample_weight {len(parts)}"
+        raise ValueError(f"{counted}. Expected the same of all.")
     return (map_parts(_kept, x_parts, parts), map_parts(_kept, y_parts, parts)), map_parts(_kept, parts, parts)
 
 
-def _kept(part: Any, weights: Any) -> npt.NDArray[Any]:
+def _kept(part: Any, weights: Any) -> Array:
     """Return the records of a partition whose weight is not 0."""
     values, factors = np.asarray(part), np.asarray(weights, np.float64).reshape(-1)
     if len(values) != len(factors):
@@ -198,7 +242,7 @@ def _checked_meta(estimator: BaseEstimator, x: Any, several_axes: bool, reset: b
     return x
 
 
-def classes_of(facts: Facts) -> Any:
+def classes_of(facts: ArrayFacts) -> Any:
     """Return the classes among labels, sorted; ValueError if they are numbers of a continuous scale."""
     classes = facts.distinct
     # scikit-learn warns where more than half of the labels differ
@@ -228,7 +272,7 @@ def _drawn_of(sizes: Array, seed: int, block_id: Sequence[int]) -> Any:
 # -- facts that a fit needs before it trains, from one pass over features and targets --------------------------
 
 
-class Facts(NamedTuple):
+class ArrayFacts(NamedTuple):
     """What is known of an array: moments of columns and distinct values, sorted, if they were asked for.
 
     ``lengths`` are the numbers of records of its partitions. If it has NaN or infinity, nothing else is known.
@@ -239,42 +283,42 @@ class Facts(NamedTuple):
     moments: Moments | None = None
     distinct: Any = None
 
-    def merged(self, other: Facts) -> Facts:
+    def merged(self, other: ArrayFacts) -> ArrayFacts:
         """Return those of both together."""
         lengths = self.lengths + other.lengths
         if not (self.is_finite and other.is_finite):
-            return Facts(lengths, False)
+            return ArrayFacts(lengths, False)
         moments, distinct = self.moments, self.distinct
         if moments is not None and other.moments is not None:
             moments = moments.merged(other.moments)
         if distinct is not None and other.distinct is not None:
             distinct = _distinct(np.concatenate([distinct, other.distinct]))
-        return Facts(lengths, True, moments, distinct)
+        return ArrayFacts(lengths, True, moments, distinct)
 
 
-def facts_of_both(x: Any, y: Any, moments: bool, distinct: bool) -> tuple[Facts, Facts]:
+def facts_of_both(x: Any, y: Any, moments: bool, distinct: bool) -> tuple[ArrayFacts, ArrayFacts]:
     """Return the facts of features and targets in memory; see `facts_of_parts`."""
     return _facts_of(x, moments, False), _facts_of(y, not distinct, distinct)
 
 
-def facts_of_parts(x: list[Any], y: list[Any], moments: bool, distinct: bool) -> tuple[Facts, Facts]:
+def facts_of_parts(x: list[Any], y: list[Any], moments: bool, distinct: bool) -> tuple[ArrayFacts, ArrayFacts]:
     """Return the facts of features and targets of Dask, whose partitions are computed once, in any order.
 
     ``moments`` are those of the features, ``distinct`` the values of the targets, of which else the moments are known.
     """
-    found: tuple[Facts, Facts] = compute(  # type: ignore[no-untyped-call]
+    facts: tuple[ArrayFacts, ArrayFacts] = compute(  # type: ignore[no-untyped-call]
         _reduced(map_parts(partial(_facts_of, moments=moments, distinct=False), x)),
         _reduced(map_parts(partial(_facts_of, moments=not distinct, distinct=distinct), y)),
     )
-    return found
+    return facts
 
 
-def _facts_of(part: Any, moments: bool, distinct: bool) -> Facts:
+def _facts_of(part: Any, moments: bool, distinct: bool) -> ArrayFacts:
     values = np.asarray(part)
     lengths = (len(values),)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        return Facts(lengths, False)
-    return Facts(lengths, True, Moments.of(values) if moments else None, _distinct(values) if distinct else None)
+        return ArrayFacts(lengths, False)
+    return ArrayFacts(lengths, True, Moments.of(values) if moments else None, _distinct(values) if distinct else None)
 
 
 def _distinct(values: Array) -> Array:
@@ -289,7 +333,7 @@ def _distinct(values: Array) -> Array:
 def _reduced(parts: list[Any]) -> Any:
     """Return facts together, merged two by two in a fixed order."""
     while len(parts) > 1:
-        parts = map_parts(Facts.merged, parts[::2], parts[1::2]) + parts[len(parts) // 2 * 2 :]
+        parts = map_parts(ArrayFacts.merged, parts[::2], parts[1::2]) + parts[len(parts) // 2 * 2 :]
     return parts[0]
 
 

@@ -15,10 +15,16 @@ import numpy as np
 
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer, StoreInput
+from singa_dask.layers.activation import LeakyReLU
+from singa_dask.layers.neuron import Activation, ReLU, Sigmoid, STanh, Tanh
 
 Converter: TypeAlias = Callable[..., Any]
 C = TypeVar("C", bound=Converter)
 
+# What the types of layers compute that have no ``activation_conf``.
+ACTIVATIONS = {ReLU: "RELU", LeakyReLU: "RELU", Sigmoid: "SIGMOID", Tanh: "TANH", STanh: "STANH"}
+# STanh is SCALE tanh(SLOPE x).
+SCALE, SLOPE = 1.7159047, 0.66666667
 # What a subclass may override without changing what the layer computes in a test.
 OF_TRAINING = ("backward", "compute_gradient")
 
@@ -94,6 +100,13 @@ ONNX_CONVERTERS = Converters("ONNX", "ONNX_CONVERTERS")
 TORCH_CONVERTERS = Converters("PyTorch", "TORCH_CONVERTERS")
 
 
+def activation_of(layer: Activation) -> tuple[str, float]:
+    """Return what an activation computes, as ``activation_conf.type`` names it, and its slope below zero."""
+    block: Any = layer.conf.block(layer.block) if layer.block else None
+    kind = next((kind for cls, kind in ACTIVATIONS.items() if isinstance(layer, cls)), "")
+    return kind or block.type, getattr(block, "negative_slope", 0.0)
+
+
 def refuse_carried(layer: Any) -> None:
     """Refuse a layer that carries time steps, or positions, from batch to batch.
 
@@ -129,12 +142,12 @@ def refuse_single_steps(layer: Any) -> None:
 
 def unique_name(name: str, names: set[str]) -> str:
     """Return a name that is not taken, with a number if need be, and add it to those that are."""
-    made, number = name, 1
-    while made in names:
+    free_name, number = name, 1
+    while free_name in names:
         number += 1
-        made = f"{name}_{number}"
-    names.add(made)
-    return made
+        free_name = f"{name}_{number}"
+    names.add(free_name)
+    return free_name
 
 
 def input_dtype(layer: StoreInput) -> np.dtype[Any]:

@@ -12,12 +12,12 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import Converter, Converters, input_dtype
+from singa_dask.inference.job import inference_job, label_layer, output_layers
+from singa_dask.inference.net import build, fill
 from singa_dask.layers import LAYERS, Feature, Layer, StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.ops import get_ops
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.inference.job import inference_job, label_layer, output_layers
-from singa_dask.runtime.inference.net import build, fill
 from singa_dask.runtime.planning.nets import build_net
 
 
@@ -91,13 +91,13 @@ class ExportedNet:
         ConfigError, CheckpointError
         """
         initial = InitialValues(job, urls)
-        made = cls.of(where, job, layers, lambda net: fill(net, initial))
+        exported = cls.of(where, job, layers, lambda net: fill(net, initial))
         learned, phase = initial.learned(), _phase_of(job, Phase.TEST, Phase.TRAIN)
-        found = {name: learned.class_names.get(label_layer(job, phase, name), ()) for name in made.outputs}
-        made.class_names.update({name: classes for name, classes in found.items() if classes})
-        made.tables.update(learned.tables)
-        made.net.context.class_names.scalings = learned.scalings
-        return made
+        class_names = {name: learned.class_names.get(label_layer(job, phase, name), ()) for name in exported.outputs}
+        exported.class_names.update({name: classes for name, classes in class_names.items() if classes})
+        exported.tables.update(learned.tables)
+        exported.net.context.class_names.scalings = learned.scalings
+        return exported
 
     def notes(self, format: str) -> list[str]:
         """Return what a user has to know of a model: how states get from batch to batch, or that they do not."""
@@ -191,5 +191,5 @@ def convert(exported: ExportedNet, converters: Converters, graph: Graph) -> None
 def _converted(converter: Converter, graph: Graph, layer: Layer, values: dict[Feature, Any]) -> list[Any]:
     if any(source not in values for source in layer.sources):
         raise ConfigError("it reads what a later layer gives, in a cycle.")
-    made = converter(graph, layer, *(values[source] for source in layer.sources))
-    return graph.finish(made if isinstance(made, list) else [made])
+    outputs = converter(graph, layer, *(values[source] for source in layer.sources))
+    return graph.finish(outputs if isinstance(outputs, list) else [outputs])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,9 +17,10 @@ from singa_dask.errors import ConfigError
 from singa_dask.exports import onnx_layers, torch_layers
 from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS
 from singa_dask.exports.exported_net import ExportedNet, convert, input_facts, net_of_params
-from singa_dask.exports.onnx_graph import OnnxGraph
-from singa_dask.exports.torch_module import TorchModule
+from singa_dask.exports.onnx_layers import OnnxGraph
+from singa_dask.exports.torch_layers import TorchModule
 from singa_dask.exports.weights import encode_npz, encode_safetensors
+from singa_dask.inference.model import run_of
 from singa_dask.runtime.checkpoints import lookup, singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.version import __version__
@@ -122,10 +122,7 @@ def job_of_run(url: str, sets: Iterable[str] = ()) -> JobConf:
     ConfigError
         There is none, or it can no longer be read.
     """
-    run = re.sub(r"/checkpoint(/step-\d+)?/?$", "", fs.absolute(url).rstrip("/"))
-    file = fs.join(run, "resolved.yaml")
-    if not fs.exists(file):
-        raise ConfigError(f"{url}: no run is here. Expected a run directory, or a step of it; or say the job: --job.")
+    file = fs.join(run_of(fs.absolute(url).rstrip("/")), "resolved.yaml")
     return loads(fs.read_bytes(file).decode(), file, sets, registries=REGISTRIES).job
 
 

@@ -28,7 +28,7 @@ from singa_dask.runtime.checkpoints.manifest import MANIFEST, write_file, write_
 KEYS = ("param", "rows", "transpose")
 
 
-class Entry(NamedTuple):
+class MapEntry(NamedTuple):
     """What becomes of an array.
 
     Attributes
@@ -49,8 +49,8 @@ class Entry(NamedTuple):
 
     def values(self, array: np.ndarray) -> np.ndarray:
         """Return what is taken of the array."""
-        made = array[slice(*self.rows)] if self.rows else array
-        return made.T if self.transpose is True else np.transpose(made, self.transpose) if self.transpose else made
+        rows = array[slice(*self.rows)] if self.rows else array
+        return rows.T if self.transpose is True else np.transpose(rows, self.transpose) if self.transpose else rows
 
 
 def import_weights(
@@ -111,7 +111,7 @@ def import_into(
     params = {name: kept.owner for name, kept in net_of_params(job).logical.items()}
     problems: list[str] = []
     if map is None:
-        entries = [Entry(name, name) for name in arrays if name in params]
+        entries = [MapEntry(name, name) for name in arrays if name in params]
         unused = [name for name in arrays if name not in params]
     else:
         entries = list(_entries(map, arrays, params, problems))
@@ -135,15 +135,15 @@ def read_map(map: Mapping[str, Any] | str | os.PathLike[str] | None) -> Mapping[
     if map is None or isinstance(map, Mapping):
         return map
     file = os.fspath(map)
-    found = read_plain(fs.read_bytes(fs.absolute(file)).decode(errors="replace"), file)
-    if not isinstance(found, dict):
+    mapping = read_plain(fs.read_bytes(fs.absolute(file)).decode(errors="replace"), file)
+    if not isinstance(mapping, dict):
         raise ConfigError(f"{file}: expected a map, name in the file: name of the param.")
-    return {str(name): each for name, each in found.items()}
+    return {str(name): each for name, each in mapping.items()}
 
 
 def _entries(
     map: Mapping[str, Any], arrays: Mapping[str, np.ndarray], params: Mapping[str, Param], problems: list[str]
-) -> Iterator[Entry]:
+) -> Iterator[MapEntry]:
     """Yield what a map says, as far as it is right."""
     taken: set[str] = set()
     for name, said in map.items():
@@ -151,9 +151,9 @@ def _entries(
             problems.append(f"map: there is no array {name!r}. {suggest(name, arrays)}")
             continue
         for each in said if isinstance(said, list) else [] if said is None else [said]:
-            given = {"param": each} if isinstance(each, str) else each
+            entry_map = {"param": each} if isinstance(each, str) else each
             try:
-                entry = Entry(name, **_checked(given))
+                entry = MapEntry(name, **_checked(entry_map))
             except ConfigError as error:
                 problems.append(f"map: {name}: {error}")
                 continue
@@ -167,7 +167,7 @@ def _entries(
 
 
 def _checked(given: Any) -> dict[str, Any]:
-    """Return one entry of a map, as `Entry` takes it."""
+    """Return one entry of a map, as `MapEntry` takes it."""
     if not isinstance(given, dict) or not isinstance(given.get("param"), str):
         raise ConfigError(f"expected the name of a param, or a map with the key param, got {given!r}.")
     for key in given:
@@ -182,10 +182,10 @@ def _checked(given: Any) -> dict[str, Any]:
 
 
 def _values(
-    entries: Sequence[Entry], arrays: Mapping[str, np.ndarray], params: Mapping[str, Param], problems: list[str]
+    entries: Sequence[MapEntry], arrays: Mapping[str, np.ndarray], params: Mapping[str, Param], problems: list[str]
 ) -> dict[str, np.ndarray]:
     """Return the values of params, as far as arrays fit."""
-    made = {}
+    fitted = {}
     for entry in entries:
         array, param = arrays[entry.name], params[entry.param]
         if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
@@ -202,10 +202,10 @@ def _values(
             shapes = f"shape {taken.shape}, param {entry.param!r} has {param.whole_shape}"
             problems.append(f"{entry.name}: {shapes}.{hint}")
             continue
-        made[entry.param] = np.ascontiguousarray(values, param.dtype)
-        if not np.isfinite(made[entry.param]).all():
+        fitted[entry.param] = np.ascontiguousarray(values, param.dtype)
+        if not np.isfinite(fitted[entry.param]).all():
             problems.append(f"{entry.name}: values are not finite.")
-    return made
+    return fitted
 
 
 def _fit(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
@@ -220,16 +220,16 @@ def _fit(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
 def _proposal(arrays: Mapping[str, np.ndarray], params: Mapping[str, Param], taken: set[str]) -> Iterator[str]:
     """Yield the lines of a map by shape and order."""
     free = sorted((name for name in arrays if name not in taken), key=_natural)
-    made: dict[str, Any] = {name: name for name in arrays if name in taken}
+    proposal: dict[str, Any] = {name: name for name in arrays if name in taken}
     for param in (name for name in params if name not in taken):
-        for entry in (Entry(name, param, transpose) for transpose in (False, True) for name in free):
+        for entry in (MapEntry(name, param, transpose) for transpose in (False, True) for name in free):
             if _fit(entry.values(arrays[entry.name]), params[param].whole_shape) is not None:
-                made[entry.name] = {"param": param, "transpose": True} if entry.transpose else param
+                proposal[entry.name] = {"param": param, "transpose": True} if entry.transpose else param
                 free.remove(entry.name)
                 break
-    made |= dict.fromkeys(free)
+    proposal |= dict.fromkeys(free)
     yield "A map by shape and order. Check it, save it as map.yaml, and give it: --map map.yaml"
-    yield dump(made).rstrip()
+    yield dump(proposal).rstrip()
 
 
 def _natural(name: str) -> list[Any]:

@@ -1,19 +1,28 @@
-"""Converters of layers to ONNX."""
+"""ONNX: a model as converters build it, node by node, and the converter of each type of layer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
+from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import (
+    ACTIVATIONS,
     ONNX_CONVERTERS,
+    SCALE,
+    SLOPE,
+    activation_of,
     input_dtype,
     refuse_carried,
     refuse_cut_batch,
     refuse_single_steps,
+    unique_name,
 )
-from singa_dask.exports.onnx_graph import BATCH, OnnxGraph
-from singa_dask.layers import Param
-from singa_dask.layers.activation import GELU, GELUConf, LeakyReLU, LeakyReLUConf, SiLU
+from singa_dask.exports.weights import metadata_texts
+from singa_dask.layers import Feature, Layer, Param
+from singa_dask.layers.activation import GELU, GELUConf, SiLU
 from singa_dask.layers.cells import GRU, LSTM, RNN, RNNConf
 from singa_dask.layers.combine import Add, Multiply
 from singa_dask.layers.connection import Concate, Slice, Split
@@ -25,32 +34,185 @@ from singa_dask.layers.layer_norm import LayerNorm
 from singa_dask.layers.multi_head_attention import MultiHeadAttention
 from singa_dask.layers.neuron import (
     Activation,
-    ActivationConf,
     Dropout,
     InnerProduct,
-    ReLU,
-    ReLUConf,
-    Sigmoid,
     Softmax,
-    STanh,
-    Tanh,
 )
 from singa_dask.layers.norm import LRN, BatchNorm, GroupNorm
 from singa_dask.layers.output import ArgSort
 from singa_dask.layers.recurrent import Recurrent
 from singa_dask.layers.text import CharRNN
+from singa_dask.lazy import require
+from singa_dask.version import __version__
 
-__all__ = ["SCALE", "SLOPE"]
+OPSET = 18
+BATCH = "N"
+"""Name of the first axis, of any length."""
+MAX_BYTES = (1 << 31) - (1 << 20)
+
+
+class OnnxGraph:
+    """A model of ONNX.
+
+    Raises
+    ------
+    ConfigError
+        The package onnx is not installed.
+    """
+
+    def __init__(self) -> None:
+        self.onnx: Any = require("onnx", "onnx", "export to ONNX")
+        # not an attribute of the package before it is imported
+        self.helper: Any = require("onnx.helper", "onnx", "export to ONNX")
+        self.numpy_helper: Any = require("onnx.numpy_helper", "onnx", "export to ONNX")
+        self._prefix = ""
+        self._names: set[str] = set()
+        self._nodes: list[Any] = []
+        self._constants: dict[str, np.ndarray] = {}
+        self._params: dict[tuple[str, tuple[int, ...]], str] = {}
+        self._inputs: list[Any] = []
+        self._outputs: list[Any] = []
+        self._next_states: dict[str, tuple[str, int]] = {}
+
+    def reserve(self, names: Sequence[str]) -> None:
+        """Keep names for inputs and outputs."""
+        self._names.update(names)
+
+    # -- for converters -------------------------------------------------------------------------------
+
+    def begin(self, layer: Layer) -> None:
+        """Name what is added from now on after a layer."""
+        self._prefix = layer.name
+
+    def finish(self, values: list[str]) -> list[str]:
+        """Take what a layer gives, as it is."""
+        return values
+
+    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node with one output; return the name of that.
+
+        Parameters
+        ----------
+        operator : str
+            ``"Gemm"``: of ONNX, opset 18.
+        *inputs : str
+            Names of values; an empty one is an input that is left out.
+        **attributes
+        """
+        return self.add_several(operator, *inputs, outputs=1, **attributes)[0]
+
+    def add_several(self, operator: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
+        """Add a node with several outputs; return their names."""
+        names = [unique_name(f"{self._prefix}/{operator}", self._names) for _ in range(outputs)]
+        self._nodes.append(self.helper.make_node(operator, list(inputs), names, name=names[0], **attributes))
+        return names
+
+    def constant(self, values: Any, dtype: Any = np.float32, name: str = "constant") -> str:
+        """Add a constant; return its name."""
+        key = unique_name(f"{self._prefix}/{name}", self._names)
+        self._constants[key] = np.array(values, dtype, order="C")
+        return key
+
+    def integers(self, values: Sequence[int]) -> str:
+        """Add a list of integers, as shapes and axes are; return its name."""
+        return self.constant(values, np.int64, "integers")
+
+    def param(self, param: Param, shape: Sequence[int] | None = None) -> str:
+        """Return the name of a param's values, in its shape or another one; a shared param is stored once."""
+        values = np.asarray(param.data, np.float32).reshape(param.shape if shape is None else tuple(shape))
+        key = (param.owner.name, values.shape)
+        if key not in self._params:
+            self._params[key] = unique_name(param.owner.name, self._names)
+            self._constants[self._params[key]] = np.ascontiguousarray(values)
+        return self._params[key]
+
+    def input(self, name: str, shape: Sequence[int | str], dtype: Any = np.float32) -> str:
+        """Add an input of the model; return its name."""
+        self._names.add(name)
+        kind = self.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        self._inputs.append(self.helper.make_tensor_value_info(name, kind, list(shape)))
+        return name
+
+    def next_state(self, name: str, x: str, width: int) -> None:
+        """Make a value (N, width) an output of the model, for the next batch; of several of a name the last one."""
+        self._next_states[name] = x, width
+
+    def reshape(self, x: str, *shape: int) -> str:
+        """Return values in another shape, in which one length may be -1."""
+        return self.add("Reshape", x, self.integers(shape))
+
+    def rows(self, x: str, feature: Feature) -> str:
+        """Return the values of a feature as rows (N, D)."""
+        return x if len(feature.shape) == 2 else self.add("Flatten", x, axis=1)
+
+    def images(self, x: str, feature: Feature) -> str:
+        """Return images (N, C, H, W); those of (N, H, W) have one channel."""
+        return x if len(feature.shape) == 4 else self.add("Unsqueeze", x, self.integers([1]))
+
+    # -- the model ------------------------------------------------------------------------------------
+
+    def output(self, name: str, layers: Sequence[Layer], values: Sequence[str]) -> None:
+        """Make a layer, or its copies, an output of the model: (N, ...), or (N, T, ...) of T time steps."""
+        feature = layers[0].features[0]
+        self._prefix = f"{name}/output"
+        rest, n_steps = feature.shape[1:], feature.n_steps
+        if len(values) > 1:
+            n_steps = len(values)
+            joined = self.add("Concat", *(self.add("Unsqueeze", x, self.integers([1])) for x in values), axis=1)
+        elif n_steps > 1:
+            steps = self.reshape(values[0], n_steps, -1, *rest)
+            joined = self.add("Transpose", steps, perm=[1, 0, *range(2, 2 + len(rest))])
+        else:
+            joined = values[0]
+        self._add_output(name, joined, [BATCH, *((n_steps,) if n_steps > 1 else ()), *rest])
+
+    def _add_output(self, name: str, x: str, shape: Sequence[int | str]) -> None:
+        self._nodes.append(self.helper.make_node("Identity", [x], [name], name=f"{name}/Identity"))
+        self._outputs.append(self.helper.make_tensor_value_info(name, self.onnx.TensorProto.FLOAT, shape))
+
+    def encode(self, name: str, metadata: Mapping[str, Any]) -> bytes:
+        """Return the bytes of the model, once ONNX's own checker has passed it.
+
+        Parameters
+        ----------
+        name : str
+        metadata : mapping
+            Strings, or values of JSON.
+
+        Raises
+        ------
+        ConfigError
+            It is larger than ONNX files can be.
+        """
+        n_bytes = sum(values.nbytes for values in self._constants.values())
+        if n_bytes > MAX_BYTES:
+            raise ConfigError(f"{name}: {n_bytes:,} bytes of params. ONNX files hold 2 GiB. Use safetensors.")
+        for output, (x, width) in self._next_states.items():
+            self._add_output(output, x, [BATCH, width])
+        tensors = [self.numpy_helper.from_array(values, key) for key, values in self._constants.items()]
+        graph = self.helper.make_graph(self._nodes, name, self._inputs, self._outputs, tensors)
+        opsets = [self.helper.make_opsetid("", OPSET)]
+        model = self.helper.make_model(
+            graph,
+            opset_imports=opsets,
+            ir_version=self.helper.find_min_ir_version_for(opsets),
+            producer_name="singa-dask",
+            producer_version=__version__,
+        )
+        self.helper.set_model_props(model, metadata_texts(metadata))
+        self.onnx.checker.check_model(model, full_check=True)
+        encoded: bytes = model.SerializeToString()
+        return encoded
+
 
 register = ONNX_CONVERTERS.register
 
-# STanh is SCALE tanh(SLOPE x).
-SCALE, SLOPE = 1.7159047, 0.66666667
 FLOAT = np.dtype(np.float32)
+FUNCTIONS = {"TANH": "Tanh", "RELU": "Relu", "SIGMOID": "Sigmoid"}
 
 
 @register(StoreInput, RecordInput, CSVInput)
-def store_input(graph: OnnxGraph, layer: StoreInput) -> str:
+def _store_input(graph: OnnxGraph, layer: StoreInput) -> str:
     dtype = input_dtype(layer)
     x = graph.input(layer.conf_name, (BATCH, *layer.features[0].shape[1:]), dtype)
     for operator, value in zip(("Sub", "Div"), layer.statistics(), strict=True):
@@ -60,53 +222,27 @@ def store_input(graph: OnnxGraph, layer: StoreInput) -> str:
 
 
 @register(InnerProduct)
-def inner_product(graph: OnnxGraph, layer: InnerProduct, x: str) -> str:
+def _inner_product(graph: OnnxGraph, layer: InnerProduct, x: str) -> str:
     params = [graph.param(param) for param in layer.params]
     return graph.add("Gemm", graph.rows(x, layer.sources[0]), *params, transB=int(not layer.transpose))
 
 
-@register(ReLU)
-def relu(graph: OnnxGraph, layer: ReLU, x: str) -> str:
-    slope = layer.conf.block(ReLUConf).negative_slope
-    return graph.add("LeakyRelu", x, alpha=slope) if slope else graph.add("Relu", x)
-
-
-@register(LeakyReLU)
-def leaky_relu(graph: OnnxGraph, layer: LeakyReLU, x: str) -> str:
-    return graph.add("LeakyRelu", x, alpha=layer.conf.block(LeakyReLUConf).negative_slope)
-
-
-@register(Sigmoid)
-def sigmoid(graph: OnnxGraph, layer: Sigmoid, x: str) -> str:
-    return graph.add("Sigmoid", x)
-
-
-@register(Tanh)
-def tanh(graph: OnnxGraph, layer: Tanh, x: str) -> str:
-    return graph.add("Tanh", x)
-
-
-@register(STanh)
-def stanh(graph: OnnxGraph, layer: Activation, x: str) -> str:
-    inner = graph.add("Tanh", graph.add("Mul", x, graph.constant(SLOPE)))
-    return graph.add("Mul", inner, graph.constant(SCALE))
-
-
-@register(Activation)
-def activation(graph: OnnxGraph, layer: Activation, x: str) -> str:
-    kind = layer.conf.block(ActivationConf).type
+@register(*ACTIVATIONS, Activation)
+def _activation(graph: OnnxGraph, layer: Activation, x: str) -> str:
+    kind, slope = activation_of(layer)
     if kind == "STANH":
-        return stanh(graph, layer, x)
-    return graph.add({"RELU": "Relu", "SIGMOID": "Sigmoid", "TANH": "Tanh"}[kind], x)
+        inner = graph.add("Tanh", graph.add("Mul", x, graph.constant(SLOPE)))
+        return graph.add("Mul", inner, graph.constant(SCALE))
+    return graph.add("LeakyRelu", x, alpha=slope) if slope else graph.add(FUNCTIONS[kind], x)
 
 
 @register(SiLU)
-def silu(graph: OnnxGraph, layer: SiLU, x: str) -> str:
+def _silu(graph: OnnxGraph, layer: SiLU, x: str) -> str:
     return graph.add("Mul", x, graph.add("Sigmoid", x))
 
 
 @register(GELU)
-def gelu(graph: OnnxGraph, layer: GELU, x: str) -> str:
+def _gelu(graph: OnnxGraph, layer: GELU, x: str) -> str:
     if layer.conf.block(GELUConf).approximate == "tanh":
         cube = graph.add("Mul", graph.add("Mul", x, graph.add("Mul", x, x)), graph.constant(0.044715))
         inner = graph.add("Mul", graph.add("Add", x, cube), graph.constant(np.sqrt(2 / np.pi)))
@@ -118,12 +254,12 @@ def gelu(graph: OnnxGraph, layer: GELU, x: str) -> str:
 
 
 @register(Dropout)
-def dropout(graph: OnnxGraph, layer: Dropout, x: str) -> str:
+def _dropout(graph: OnnxGraph, layer: Dropout, x: str) -> str:
     return x
 
 
 @register(Softmax)
-def softmax(graph: OnnxGraph, layer: Softmax, x: str) -> str:
+def _softmax(graph: OnnxGraph, layer: Softmax, x: str) -> str:
     if layer.by_pixel:
         return graph.add("Softmax", x, axis=1)
     rows, size = graph.rows(x, layer.sources[0]), layer.sources[0].size
@@ -134,31 +270,31 @@ def softmax(graph: OnnxGraph, layer: Softmax, x: str) -> str:
 
 
 @register(LayerNorm)
-def layer_norm(graph: OnnxGraph, layer: LayerNorm, x: str) -> str:
+def _layer_norm(graph: OnnxGraph, layer: LayerNorm, x: str) -> str:
     params = (graph.param(layer.scale), graph.param(layer.shift))
     return graph.add("LayerNormalization", x, *params, axis=-1, epsilon=layer.epsilon)
 
 
 @register(Add)
-def add(graph: OnnxGraph, layer: Add, *xs: str) -> str:
+def _add(graph: OnnxGraph, layer: Add, *xs: str) -> str:
     return graph.add("Sum", *xs)
 
 
 @register(Multiply)
-def multiply(graph: OnnxGraph, layer: Multiply, *xs: str) -> str:
-    made, *others = xs
+def _multiply(graph: OnnxGraph, layer: Multiply, *xs: str) -> str:
+    product, *others = xs
     for x in others:
-        made = graph.add("Mul", made, x)
-    return made
+        product = graph.add("Mul", product, x)
+    return product
 
 
 @register(Split)
-def split(graph: OnnxGraph, layer: Split, x: str) -> list[str]:
+def _split(graph: OnnxGraph, layer: Split, x: str) -> list[str]:
     return [x] * len(layer.features)
 
 
 @register(Slice)
-def slice_(graph: OnnxGraph, layer: Slice, x: str) -> list[str]:
+def _slice(graph: OnnxGraph, layer: Slice, x: str) -> list[str]:
     sizes = [span.size for span in layer.spans]
     if len(sizes) == 1:
         return [x]
@@ -169,7 +305,7 @@ def slice_(graph: OnnxGraph, layer: Slice, x: str) -> list[str]:
 
 
 @register(Concate)
-def concate(graph: OnnxGraph, layer: Concate, *xs: str) -> str:
+def _concate(graph: OnnxGraph, layer: Concate, *xs: str) -> str:
     if layer.axis or layer.steps == 1:
         return graph.add("Concat", *xs, axis=layer.axis)
     rest = layer.features[0].shape[1:]
@@ -178,7 +314,7 @@ def concate(graph: OnnxGraph, layer: Concate, *xs: str) -> str:
 
 
 @register(ArgSort)
-def arg_sort(graph: OnnxGraph, layer: ArgSort, x: str) -> str:
+def _arg_sort(graph: OnnxGraph, layer: ArgSort, x: str) -> str:
     # of equal scores the higher column is first, and in ONNX the lower one
     rows, width = graph.rows(x, layer.sources[0]), layer.sources[0].size
     backwards = graph.add("Gather", rows, graph.integers(range(width)[::-1]), axis=1)
@@ -196,14 +332,14 @@ def window(layer: Windowed) -> dict[str, list[int]]:
 
 
 @register(Convolution)
-def convolution(graph: OnnxGraph, layer: Convolution, x: str) -> str:
+def _convolution(graph: OnnxGraph, layer: Convolution, x: str) -> str:
     biases = [] if layer.bias is None else [graph.param(layer.bias)]
     images = graph.images(x, layer.sources[0])
     return graph.add("Conv", images, graph.param(layer.weight, layer.shape), *biases, **window(layer))
 
 
 @register(Pooling)
-def pooling(graph: OnnxGraph, layer: Pooling, x: str) -> str:
+def _pooling(graph: OnnxGraph, layer: Pooling, x: str) -> str:
     images = graph.images(x, layer.sources[0])
     if layer.takes_mean:
         return graph.add("AveragePool", images, count_include_pad=int(layer.count_pad), **window(layer))
@@ -211,28 +347,28 @@ def pooling(graph: OnnxGraph, layer: Pooling, x: str) -> str:
 
 
 @register(GlobalPooling)
-def global_pooling(graph: OnnxGraph, layer: GlobalPooling, x: str) -> str:
+def _global_pooling(graph: OnnxGraph, layer: GlobalPooling, x: str) -> str:
     operator = "GlobalAveragePool" if layer.takes_mean else "GlobalMaxPool"
     return graph.add("Flatten", graph.add(operator, graph.images(x, layer.sources[0])), axis=1)
 
 
 @register(LRN)
-def lrn(graph: OnnxGraph, layer: LRN, x: str) -> str:
+def _lrn(graph: OnnxGraph, layer: LRN, x: str) -> str:
     size, alpha, beta, knorm = layer.how
     images = graph.images(x, layer.sources[0])
-    made = graph.add("LRN", images, size=size, alpha=alpha, beta=beta, bias=knorm)
-    return like_source(graph, layer, made)
+    normal = graph.add("LRN", images, size=size, alpha=alpha, beta=beta, bias=knorm)
+    return like_source(graph, layer, normal)
 
 
 @register(BatchNorm)
-def batch_norm(graph: OnnxGraph, layer: BatchNorm, x: str) -> str:
+def _batch_norm(graph: OnnxGraph, layer: BatchNorm, x: str) -> str:
     images = x if layer.rows_of_values else graph.images(x, layer.sources[0])
     params = [graph.param(param) for param in layer.params]
     return like_source(graph, layer, graph.add("BatchNormalization", images, *params, epsilon=layer.eps))
 
 
 @register(GroupNorm)
-def group_norm(graph: OnnxGraph, layer: GroupNorm, x: str) -> str:
+def _group_norm(graph: OnnxGraph, layer: GroupNorm, x: str) -> str:
     shape = layer.sources[0].shape
     images = graph.images(x, layer.sources[0])
     n_channels = layer.scale.shape[0]
@@ -246,7 +382,7 @@ def group_norm(graph: OnnxGraph, layer: GroupNorm, x: str) -> str:
 
 
 @register(ImagePreprocess)
-def image_preprocess(graph: OnnxGraph, layer: ImagePreprocess, x: str) -> str:
+def _image_preprocess(graph: OnnxGraph, layer: ImagePreprocess, x: str) -> str:
     pad, (top, left) = layer.pad, (int(room) // 2 for room in layer.room)
     height, width = layer.features[0].shape[2:]
     if pad:
@@ -268,11 +404,10 @@ def like_source(graph: OnnxGraph, layer: LRN | BatchNorm | GroupNorm, images: st
 
 # Places of ONNX's gates among ours: GRU z, r, h of z, r, c; LSTM i, o, f, c of i, f, g, o.
 GATES = {"GRU": (0, 1, 2), "LSTM": (0, 3, 1, 2), "RNN": (0,)}
-FUNCTIONS = {"TANH": "Tanh", "RELU": "Relu", "SIGMOID": "Sigmoid"}
 
 
 @register(CharRNN)
-def char_rnn(graph: OnnxGraph, layer: CharRNN) -> str:
+def _char_rnn(graph: OnnxGraph, layer: CharRNN) -> str:
     # the last column is only a label
     return graph.input(layer.conf_name, (BATCH, layer.text_conf.unroll_len), np.int64)
 
@@ -291,13 +426,13 @@ def numbers(graph: OnnxGraph, layer: Numbers, x: str) -> str:
 
 
 @register(OneHot)
-def one_hot(graph: OnnxGraph, layer: OneHot, x: str) -> str:
+def _one_hot(graph: OnnxGraph, layer: OneHot, x: str) -> str:
     depth, values = graph.integers([layer.n_values]), graph.constant([0.0, 1.0])
     return graph.add("OneHot", numbers(graph, layer, x), depth, values, axis=-1)
 
 
 @register(Embedding)
-def embedding(graph: OnnxGraph, layer: Embedding, x: str) -> str:
+def _embedding(graph: OnnxGraph, layer: Embedding, x: str) -> str:
     # -1, the last row, is padding
     zeros = graph.constant(np.zeros((1, layer.table.shape[1])))
     table = graph.add("Concat", graph.param(layer.table), zeros, axis=0)
@@ -305,7 +440,7 @@ def embedding(graph: OnnxGraph, layer: Embedding, x: str) -> str:
 
 
 @register(PositionalEmbedding)
-def positional_embedding(graph: OnnxGraph, layer: PositionalEmbedding, x: str) -> str:
+def _positional_embedding(graph: OnnxGraph, layer: PositionalEmbedding, x: str) -> str:
     refuse_carried(layer)
     site, width = layer.site, layer.features[0].shape[1]
     steps = graph.integers(range(site.first_step, site.first_step + site.n_steps))
@@ -314,7 +449,7 @@ def positional_embedding(graph: OnnxGraph, layer: PositionalEmbedding, x: str) -
 
 
 @register(MultiHeadAttention)
-def multi_head_attention(graph: OnnxGraph, layer: MultiHeadAttention, x: str) -> str:
+def _multi_head_attention(graph: OnnxGraph, layer: MultiHeadAttention, x: str) -> str:
     refuse_carried(layer)
     n_steps, n_heads, width = layer.n_steps, layer.n_heads, layer.features[0].shape[1]
     qkv = linear(graph, x, layer.qkv_weight, layer.qkv_bias)
@@ -339,19 +474,19 @@ def linear(graph: OnnxGraph, x: str, weight: Param, bias: Param | None) -> str:
 
 
 @register(GRU)
-def gru(graph: OnnxGraph, layer: GRU, x: str, state: str = "") -> str:
+def _gru(graph: OnnxGraph, layer: GRU, x: str, state: str = "") -> str:
     # r is applied after the matrix product
     return recurrent(graph, layer, "GRU", x, state, linear_before_reset=1)
 
 
 @register(LSTM)
-def lstm(graph: OnnxGraph, layer: LSTM, x: str, state: str = "") -> str:
+def _lstm(graph: OnnxGraph, layer: LSTM, x: str, state: str = "") -> str:
     refuse_single_steps(layer)
     return recurrent(graph, layer, "LSTM", x, state)
 
 
 @register(RNN)
-def rnn(graph: OnnxGraph, layer: RNN, x: str, state: str = "") -> str:
+def _rnn(graph: OnnxGraph, layer: RNN, x: str, state: str = "") -> str:
     return recurrent(graph, layer, "RNN", x, state, activations=[FUNCTIONS[layer.conf.block(RNNConf).activation]])
 
 
@@ -381,7 +516,7 @@ def recurrent(graph: OnnxGraph, layer: Recurrent, operator: str, x: str, state: 
     inputs = [steps, *weights, biases, "", *firsts]
     while not inputs[-1]:
         inputs.pop()
-    made, *lasts = graph.add_several(operator, *inputs, outputs=1 + len(carried), hidden_size=dim, **attributes)
+    states, *lasts = graph.add_several(operator, *inputs, outputs=1 + len(carried), hidden_size=dim, **attributes)
     for name, last in zip(carried, lasts, strict=True):
         graph.next_state(f"{layer.conf_name}.next_{name}", graph.reshape(last, -1, dim), dim)
-    return graph.reshape(made, -1, dim)
+    return graph.reshape(states, -1, dim)

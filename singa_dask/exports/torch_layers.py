@@ -1,24 +1,33 @@
-"""Converters of layers to PyTorch."""
+"""PyTorch: a module as converters write it, line by line, without PyTorch, and the converter of each type of layer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import keyword
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import (
+    ACTIVATIONS,
+    SCALE,
+    SLOPE,
     TORCH_CONVERTERS,
+    activation_of,
     input_dtype,
     refuse_carried,
     refuse_cut_batch,
     refuse_single_steps,
+    unique_name,
 )
-from singa_dask.exports.onnx_layers import SCALE, SLOPE
-from singa_dask.exports.torch_module import TorchModule
-from singa_dask.layers import Param
-from singa_dask.layers.activation import GELU, GELUConf, LeakyReLU, LeakyReLUConf, SiLU
+from singa_dask.exports.weights import encode_safetensors
+from singa_dask.layers import Feature, Layer, Param
+from singa_dask.layers.activation import GELU, GELUConf, SiLU
 from singa_dask.layers.cells import GRU, LSTM, RNN, RNNConf
 from singa_dask.layers.combine import Add, Multiply
 from singa_dask.layers.connection import Concate, Slice, Split
@@ -30,29 +39,245 @@ from singa_dask.layers.layer_norm import LayerNorm
 from singa_dask.layers.multi_head_attention import MultiHeadAttention
 from singa_dask.layers.neuron import (
     Activation,
-    ActivationConf,
     Dropout,
     DropoutConf,
     InnerProduct,
-    ReLU,
-    ReLUConf,
-    Sigmoid,
     Softmax,
-    STanh,
-    Tanh,
 )
 from singa_dask.layers.norm import LRN, BatchNorm, GroupNorm
 from singa_dask.layers.output import ArgSort
 from singa_dask.layers.recurrent import Recurrent
 from singa_dask.layers.text import CharRNN
 
-__all__: list[str] = []
+RESERVED = {"F", "Path", "classes", "load", "load_file", "nn", "self", "torch"}
+
+# Names that nn.Module has.
+ATTRIBUTES = frozenset(
+    "T_destination add_module apply bfloat16 buffers call_super_init children compile cpu cuda double dump_patches "
+    "eval extra_repr float forward get_buffer get_extra_state get_parameter get_submodule half ipu load_state_dict "
+    "modules mtia named_buffers named_children named_modules named_parameters parameters register_buffer "
+    "register_module register_parameter requires_grad_ set_extra_state set_submodule share_memory state_dict to "
+    "to_empty train training type xpu zero_grad".split()
+)
+
+TEXT = '''\
+"""{title}
+
+A net of singa-dask as a module of PyTorch; its weights are in {weights} beside it::
+
+    from {module} import load
+
+    net = load()
+"""
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn import functional as F
+
+{names}
+
+class Net(nn.Module):
+    """{about}"""
+
+    def __init__(self):
+        super().__init__()
+{init}
+
+    def forward(self, {inputs}):
+{forward}
+        return {outputs}
+
+
+def load(weights=Path(__file__).with_name("{weights}")):
+    """Return the net with its weights, as it computes in a test."""
+    net = Net()
+    net.load_state_dict(load_file(weights))
+    return net.eval()
+'''
+
+
+class TorchModule:
+    """A module of PyTorch as text, and its state dict.
+
+    Converters return the text of an expression; what a layer gives becomes a variable with the name of the layer.
+    """
+
+    def __init__(self) -> None:
+        self._layer = ""
+        self._names = set(RESERVED)
+        self._attributes = set(ATTRIBUTES)
+        self._init: list[str] = []
+        self._forward: list[str] = []
+        self._inputs: list[str] = []
+        self._outputs: dict[str, str] = {}
+        self._values: dict[str, np.ndarray] = {}
+
+    # -- for converters -------------------------------------------------------------------------------
+
+    def begin(self, layer: Layer) -> None:
+        """Name what is added from now on after a layer."""
+        self._layer = layer.name
+
+    def add(self, module: str, values: Mapping[str, Any] | None = None) -> str:
+        """Add a module with its params.
+
+        Parameters
+        ----------
+        module : str
+            What makes it: ``"nn.Linear(784, 10)"``.
+        values : mapping of str to array, optional
+            Its params and buffers, as its state dict names them.
+
+        Returns
+        -------
+        str
+            Its expression, ``"self.fc1"``.
+        """
+        name = unique_name(_identifier(self._layer), self._attributes)
+        self._init.append(f"self.{name} = {module}")
+        for key, each in (values or {}).items():
+            self._values[f"{name}.{key}"] = _copied(each)
+        return f"self.{name}"
+
+    def param(self, param: Param, shape: Sequence[int] | None = None) -> str:
+        """Add a param of its own; return its expression."""
+        values = _copied(param.data).reshape(param.shape if shape is None else tuple(shape))
+        name = unique_name(_identifier(f"{self._layer}_{param.name.rpartition('.')[2]}"), self._attributes)
+        self._init.append(f"self.{name} = nn.Parameter(torch.empty({_shape(values)}))")
+        self._values[name] = values
+        return f"self.{name}"
+
+    def constant(self, values: Any, name: str, dtype: npt.DTypeLike = np.float32) -> str:
+        """Add an array that is not trained, or a number; return its expression."""
+        array = np.asarray(values)
+        if array.ndim == 0:
+            return repr(float(array))
+        buffer = unique_name(_identifier(f"{self._layer}_{name}"), self._attributes)
+        array = np.array(array, dtype, order="C")
+        kind = ", dtype=torch.float64" if array.dtype == np.float64 else ""
+        self._init.append(f'self.register_buffer("{buffer}", torch.empty({_shape(array)}{kind}))')
+        self._values[buffer] = array
+        return f"self.{buffer}"
+
+    def finish(self, values: list[str]) -> list[str]:
+        """Name what a layer gives after it."""
+        return [self.let(value) for value in values]
+
+    def let(self, expression: str, name: str = "") -> str:
+        """Give the value of an expression a name, if it has none; return that."""
+        if expression.isidentifier():
+            return expression
+        variable = unique_name(_identifier(f"{self._layer}_{name}" if name else self._layer), self._names)
+        self._forward.append(f"{variable} = {expression}")
+        return variable
+
+    def let_several(self, expression: str, n: int) -> list[str]:
+        """Give each of the values of an expression a name; return these."""
+        variables = [unique_name(_identifier(f"{self._layer}_{k}"), self._names) for k in range(n)]
+        self._forward.append(f"{', '.join(variables)} = {expression}")
+        return variables
+
+    def input(self, name: str) -> str:
+        """Add an argument of the module; return its name."""
+        argument = unique_name(_identifier(name), self._names)
+        self._inputs.append(argument)
+        return argument
+
+    @staticmethod
+    def rows(x: str, feature: Feature) -> str:
+        """Return the values of a feature as rows (N, D)."""
+        return x if len(feature.shape) == 2 else f"{x}.flatten(1)"
+
+    @staticmethod
+    def images(x: str, feature: Feature) -> str:
+        """Return images (N, C, H, W); those of (N, H, W) have one channel."""
+        return x if len(feature.shape) == 4 else f"{x}.unsqueeze(1)"
+
+    # -- the module -----------------------------------------------------------------------------------
+
+    def output(self, name: str, layers: Sequence[Layer], values: Sequence[str]) -> None:
+        """Make a layer, or its copies, an output of the module: (N, ...), or (N, T, ...) of T time steps."""
+        n_steps = layers[0].features[0].n_steps
+        if len(values) > 1:
+            self._outputs[name] = f"torch.stack([{', '.join(values)}], dim=1)"
+        elif n_steps > 1:
+            self._outputs[name] = f"{values[0]}.unflatten(0, ({n_steps}, -1)).transpose(0, 1)"
+        else:
+            self._outputs[name] = values[0]
+
+    def encode(self, url: str, facts: Mapping[str, Any]) -> dict[str, bytes]:
+        """Return the files: URL -> content, the weights first.
+
+        Parameters
+        ----------
+        url : str
+            Of the module, ``.../model.py``.
+        facts : mapping
+            Metadata.
+
+        Raises
+        ------
+        ConfigError
+            Its file has no name that Python can import.
+        """
+        stem = posixpath.basename(url).removesuffix(".py")
+        if not stem.isidentifier() or keyword.iskeyword(stem):
+            raise ConfigError(f"{url}: {stem!r} is no name for a module. Use letters, digits and _.")
+        weights = f"{stem}.weights.safetensors"
+        several = len(self._outputs) > 1
+        outputs = "{" + ", ".join(f'"{name}": {value}' for name, value in self._outputs.items()) + "}"
+        text = TEXT.format(
+            title=f"{_plain(facts['job'])}, step {facts['step']}, by {facts['producer']}.",
+            module=stem,
+            weights=weights,
+            about=_about(facts),
+            names=f"CLASS_NAMES = {json.dumps(facts['class_names'])}\n" if "class_names" in facts else "",
+            init="\n".join(f"        {line}" for line in self._init) or "        pass",
+            inputs=", ".join(self._inputs),
+            forward="\n".join(f"        {line}" for line in self._forward),
+            outputs=outputs if several else next(iter(self._outputs.values())),
+        )
+        folder = posixpath.dirname(url)
+        content = encode_safetensors(self._values, facts)
+        return {posixpath.join(folder, weights): content, url: re.sub(r"\n{4,}", "\n\n\n", text).encode()}
+
+
+def _about(facts: Mapping[str, Any]) -> str:
+    """Say what the net takes and gives."""
+    inputs = "; ".join(
+        f"{_plain(name)} ({', '.join(map(str, each['shape']))})" for name, each in facts["inputs"].items()
+    )
+    return f"From {inputs} to {', '.join(map(_plain, facts['outputs']))}."
+
+
+def _plain(text: str) -> str:
+    """Return text that can stand in a docstring."""
+    return text.replace("\\", "/").replace('"', "'")
+
+
+def _copied(values: Any) -> np.ndarray:
+    return np.array(values, np.float32, order="C")
+
+
+def _shape(values: np.ndarray) -> str:
+    return ", ".join(map(str, values.shape))
+
+
+def _identifier(name: str) -> str:
+    identifier = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "x"
+    return f"x{identifier}" if identifier[0].isdigit() or keyword.iskeyword(identifier) else identifier
+
 
 register = TORCH_CONVERTERS.register
 
+FUNCTIONS = {"TANH": "torch.tanh", "RELU": "F.relu", "SIGMOID": "torch.sigmoid"}
+
 
 @register(StoreInput, RecordInput, CSVInput)
-def store_input(module: TorchModule, layer: StoreInput) -> str:
+def _store_input(module: TorchModule, layer: StoreInput) -> str:
     x, dtype = module.input(layer.conf_name), input_dtype(layer)
     for sign, name, value in zip("-/", ("mean", "std"), layer.statistics(), strict=True):
         if value is not None:
@@ -61,7 +286,7 @@ def store_input(module: TorchModule, layer: StoreInput) -> str:
 
 
 @register(InnerProduct)
-def inner_product(module: TorchModule, layer: InnerProduct, x: str) -> str:
+def _inner_product(module: TorchModule, layer: InnerProduct, x: str) -> str:
     weight = layer.weight.data.T if layer.transpose else layer.weight.data
     values = {"weight": weight} | ({} if layer.bias is None else {"bias": layer.bias.data})
     n_out, n_in = weight.shape
@@ -69,55 +294,31 @@ def inner_product(module: TorchModule, layer: InnerProduct, x: str) -> str:
     return f"{module.add(f'nn.Linear({n_in}, {n_out}{more})', values)}({module.rows(x, layer.sources[0])})"
 
 
-@register(ReLU)
-def relu(module: TorchModule, layer: ReLU, x: str) -> str:
-    slope = layer.conf.block(ReLUConf).negative_slope
-    return f"F.leaky_relu({x}, {slope!r})" if slope else f"F.relu({x})"
-
-
-@register(LeakyReLU)
-def leaky_relu(module: TorchModule, layer: LeakyReLU, x: str) -> str:
-    return f"F.leaky_relu({x}, {layer.conf.block(LeakyReLUConf).negative_slope!r})"
-
-
-@register(Sigmoid)
-def sigmoid(module: TorchModule, layer: Sigmoid, x: str) -> str:
-    return f"torch.sigmoid({x})"
-
-
-@register(Tanh)
-def tanh(module: TorchModule, layer: Tanh, x: str) -> str:
-    return f"torch.tanh({x})"
-
-
-@register(STanh)
-def stanh(module: TorchModule, layer: Activation, x: str) -> str:
-    return f"{SCALE} * torch.tanh({SLOPE} * {x})"
-
-
-@register(Activation)
-def activation(module: TorchModule, layer: Activation, x: str) -> str:
-    kind = layer.conf.block(ActivationConf).type
-    return stanh(module, layer, x) if kind == "STANH" else f"torch.{kind.lower()}({x})"
+@register(*ACTIVATIONS, Activation)
+def _activation(module: TorchModule, layer: Activation, x: str) -> str:
+    kind, slope = activation_of(layer)
+    if kind == "STANH":
+        return f"{SCALE} * torch.tanh({SLOPE} * {x})"
+    return f"F.leaky_relu({x}, {slope!r})" if slope else f"{FUNCTIONS[kind]}({x})"
 
 
 @register(SiLU)
-def silu(module: TorchModule, layer: SiLU, x: str) -> str:
+def _silu(module: TorchModule, layer: SiLU, x: str) -> str:
     return f"F.silu({x})"
 
 
 @register(GELU)
-def gelu(module: TorchModule, layer: GELU, x: str) -> str:
+def _gelu(module: TorchModule, layer: GELU, x: str) -> str:
     return f'F.gelu({x}, approximate="{layer.conf.block(GELUConf).approximate}")'
 
 
 @register(Dropout)
-def dropout(module: TorchModule, layer: Dropout, x: str) -> str:
+def _dropout(module: TorchModule, layer: Dropout, x: str) -> str:
     return f"{module.add(f'nn.Dropout({layer.conf.block(DropoutConf).dropout_ratio})')}({x})"
 
 
 @register(Softmax)
-def softmax(module: TorchModule, layer: Softmax, x: str) -> str:
+def _softmax(module: TorchModule, layer: Softmax, x: str) -> str:
     if layer.by_pixel:
         return f"F.softmax({x}, dim=1)"
     rows = module.rows(x, layer.sources[0])
@@ -127,28 +328,28 @@ def softmax(module: TorchModule, layer: Softmax, x: str) -> str:
 
 
 @register(LayerNorm)
-def layer_norm(module: TorchModule, layer: LayerNorm, x: str) -> str:
+def _layer_norm(module: TorchModule, layer: LayerNorm, x: str) -> str:
     values = {"weight": layer.scale.data, "bias": layer.shift.data}
     return f"{module.add(f'nn.LayerNorm({layer.scale.shape[0]}, eps={layer.epsilon})', values)}({x})"
 
 
 @register(Add)
-def add(module: TorchModule, layer: Add, *xs: str) -> str:
+def _add(module: TorchModule, layer: Add, *xs: str) -> str:
     return " + ".join(xs)
 
 
 @register(Multiply)
-def multiply(module: TorchModule, layer: Multiply, *xs: str) -> str:
+def _multiply(module: TorchModule, layer: Multiply, *xs: str) -> str:
     return " * ".join(xs)
 
 
 @register(Split)
-def split(module: TorchModule, layer: Split, x: str) -> list[str]:
+def _split(module: TorchModule, layer: Split, x: str) -> list[str]:
     return [x] * len(layer.features)
 
 
 @register(Slice)
-def slice_(module: TorchModule, layer: Slice, x: str) -> list[str]:
+def _slice(module: TorchModule, layer: Slice, x: str) -> list[str]:
     sizes = [span.size for span in layer.spans]
     if len(sizes) == 1:
         return [x]
@@ -159,7 +360,7 @@ def slice_(module: TorchModule, layer: Slice, x: str) -> list[str]:
 
 
 @register(Concate)
-def concate(module: TorchModule, layer: Concate, *xs: str) -> str:
+def _concate(module: TorchModule, layer: Concate, *xs: str) -> str:
     if layer.axis or layer.steps == 1:
         return f"torch.cat([{', '.join(xs)}], dim={layer.axis})"
     by_steps = ", ".join(f"{x}.unflatten(0, ({layer.steps}, -1))" for x in xs)
@@ -167,7 +368,7 @@ def concate(module: TorchModule, layer: Concate, *xs: str) -> str:
 
 
 @register(ArgSort)
-def arg_sort(module: TorchModule, layer: ArgSort, x: str) -> str:
+def _arg_sort(module: TorchModule, layer: ArgSort, x: str) -> str:
     # of equal scores the higher column is first
     rows, width = module.rows(x, layer.sources[0]), layer.sources[0].size
     order = f"torch.argsort({rows}.flip(1), dim=1, descending=True, stable=True)"
@@ -183,7 +384,7 @@ def pair(values: tuple[int, int]) -> str:
 
 
 @register(Convolution)
-def convolution(module: TorchModule, layer: Convolution, x: str) -> str:
+def _convolution(module: TorchModule, layer: Convolution, x: str) -> str:
     n_filters, n_channels, *_ = layer.shape
     values = {"weight": np.reshape(layer.weight.data, layer.shape)}
     values |= {} if layer.bias is None else {"bias": layer.bias.data}
@@ -194,7 +395,7 @@ def convolution(module: TorchModule, layer: Convolution, x: str) -> str:
 
 
 @register(Pooling)
-def pooling(module: TorchModule, layer: Pooling, x: str) -> str:
+def _pooling(module: TorchModule, layer: Pooling, x: str) -> str:
     images = module.images(x, layer.sources[0])
     kernel, stride, pad = layer.kernel, layer.stride, layer.pad
     if any(2 * p > k for p, k in zip(pad, kernel, strict=True)):
@@ -210,21 +411,21 @@ def pooling(module: TorchModule, layer: Pooling, x: str) -> str:
 
 
 @register(GlobalPooling)
-def global_pooling(module: TorchModule, layer: GlobalPooling, x: str) -> str:
+def _global_pooling(module: TorchModule, layer: GlobalPooling, x: str) -> str:
     images = module.images(x, layer.sources[0])
     return f"{images}.mean(dim=(2, 3))" if layer.takes_mean else f"{images}.amax(dim=(2, 3))"
 
 
 @register(LRN)
-def lrn(module: TorchModule, layer: LRN, x: str) -> str:
+def _lrn(module: TorchModule, layer: LRN, x: str) -> str:
     size, alpha, beta, knorm = layer.how
     images = module.images(x, layer.sources[0])
-    made = f"F.local_response_norm({images}, {size}, alpha={alpha}, beta={beta}, k={knorm})"
-    return like_source(layer, made)
+    normal = f"F.local_response_norm({images}, {size}, alpha={alpha}, beta={beta}, k={knorm})"
+    return like_source(layer, normal)
 
 
 @register(BatchNorm)
-def batch_norm(module: TorchModule, layer: BatchNorm, x: str) -> str:
+def _batch_norm(module: TorchModule, layer: BatchNorm, x: str) -> str:
     names = ("weight", "bias", "running_mean", "running_var")
     values = {name: param.data for name, param in zip(names, layer.params, strict=True)}
     kind = "1d" if layer.rows_of_values else "2d"
@@ -236,14 +437,14 @@ def batch_norm(module: TorchModule, layer: BatchNorm, x: str) -> str:
 
 
 @register(GroupNorm)
-def group_norm(module: TorchModule, layer: GroupNorm, x: str) -> str:
+def _group_norm(module: TorchModule, layer: GroupNorm, x: str) -> str:
     values = {"weight": layer.scale.data, "bias": layer.shift.data}
-    made = f"nn.GroupNorm({layer.mean.shape[1]}, {layer.scale.shape[0]}, eps={layer.epsilon})"
-    return like_source(layer, f"{module.add(made, values)}({module.images(x, layer.sources[0])})")
+    norm = f"nn.GroupNorm({layer.mean.shape[1]}, {layer.scale.shape[0]}, eps={layer.epsilon})"
+    return like_source(layer, f"{module.add(norm, values)}({module.images(x, layer.sources[0])})")
 
 
 @register(ImagePreprocess)
-def image_preprocess(module: TorchModule, layer: ImagePreprocess, x: str) -> str:
+def _image_preprocess(module: TorchModule, layer: ImagePreprocess, x: str) -> str:
     pad, (top, left) = layer.pad, (int(room) // 2 for room in layer.room)
     height, width = layer.features[0].shape[2:]
     if pad:
@@ -262,7 +463,7 @@ def like_source(layer: LRN | BatchNorm | GroupNorm, images: str) -> str:
 
 
 @register(CharRNN)
-def char_rnn(module: TorchModule, layer: CharRNN) -> str:
+def _char_rnn(module: TorchModule, layer: CharRNN) -> str:
     return module.input(layer.conf_name)
 
 
@@ -277,18 +478,18 @@ def numbers(module: TorchModule, layer: Numbers, x: str) -> str:
 
 
 @register(OneHot)
-def one_hot(module: TorchModule, layer: OneHot, x: str) -> str:
+def _one_hot(module: TorchModule, layer: OneHot, x: str) -> str:
     return f"F.one_hot({numbers(module, layer, x)}, {layer.n_values}).float()"
 
 
 @register(Embedding)
-def embedding(module: TorchModule, layer: Embedding, x: str) -> str:
+def _embedding(module: TorchModule, layer: Embedding, x: str) -> str:
     # -1, the last row, is padding
     return f"F.pad({module.param(layer.table)}, (0, 0, 0, 1))[{numbers(module, layer, x)}]"
 
 
 @register(PositionalEmbedding)
-def positional_embedding(module: TorchModule, layer: PositionalEmbedding, x: str) -> str:
+def _positional_embedding(module: TorchModule, layer: PositionalEmbedding, x: str) -> str:
     refuse_carried(layer)
     site = layer.site
     rows = f"{module.param(layer.table)}[{site.first_step}:{site.first_step + site.n_steps}].unsqueeze(1)"
@@ -296,7 +497,7 @@ def positional_embedding(module: TorchModule, layer: PositionalEmbedding, x: str
 
 
 @register(MultiHeadAttention)
-def multi_head_attention(module: TorchModule, layer: MultiHeadAttention, x: str) -> str:
+def _multi_head_attention(module: TorchModule, layer: MultiHeadAttention, x: str) -> str:
     refuse_carried(layer)
     n_steps, width = layer.n_steps, layer.features[0].shape[1]
     names = ("in_proj_weight", "out_proj.weight", "in_proj_bias", "out_proj.bias")
@@ -309,20 +510,20 @@ def multi_head_attention(module: TorchModule, layer: MultiHeadAttention, x: str)
 
 
 @register(GRU)
-def gru(module: TorchModule, layer: GRU, x: str, state: str = "") -> str:
+def _gru(module: TorchModule, layer: GRU, x: str, state: str = "") -> str:
     # ours are z, r, c
     return recurrent(module, layer, "nn.GRU", (1, 0, 2), x, state and f"{state}.unsqueeze(0)")
 
 
 @register(LSTM)
-def lstm(module: TorchModule, layer: LSTM, x: str, state: str = "") -> str:
+def _lstm(module: TorchModule, layer: LSTM, x: str, state: str = "") -> str:
     refuse_single_steps(layer)
     first = state and f"({state}.unsqueeze(0), torch.zeros_like({state}).unsqueeze(0))"
     return recurrent(module, layer, "nn.LSTM", (0, 1, 2, 3), x, first)
 
 
 @register(RNN)
-def rnn(module: TorchModule, layer: RNN, x: str, state: str = "") -> str:
+def _rnn(module: TorchModule, layer: RNN, x: str, state: str = "") -> str:
     kind = layer.conf.block(RNNConf).activation.lower()
     if kind == "sigmoid":
         raise ConfigError("nn.RNN has tanh and relu only, not activation: SIGMOID.")

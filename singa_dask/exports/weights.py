@@ -67,14 +67,14 @@ def _from_torch(content: bytes, url: str) -> dict[str, np.ndarray]:
     hint = "Or write the state dict by safetensors.torch.save_file."
     torch = require("torch", "oracles", f"{url}: a file of PyTorch", hint)
     try:
-        found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        tensors = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:
         raise ValueError(str(error).splitlines()[0]) from None
-    if not isinstance(found, dict) or not all(torch.is_tensor(value) for value in found.values()):
+    if not isinstance(tensors, dict) or not all(torch.is_tensor(value) for value in tensors.values()):
         raise ValueError("it is no state dict, of tensors by name")
-    return {str(name): _array(value, torch) for name, value in found.items()}
+    return {str(name): _array(value, torch) for name, value in tensors.items()}
 
 
 def _array(value: Any, torch: Any) -> np.ndarray:
-    made: np.ndarray = (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
-    return made
+    array: np.ndarray = (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
+    return array

@@ -32,10 +32,8 @@ def check(job_file: JobFile, **given: Any) -> dict[Phase, NeuralNet]:
     """
     # data of Python objects are not there before the job is started
     absent = {*given.pop("absent", ()), *readers(job_file.job)}
-    try:
+    with job_file.located():
         return prepare(job_file.job, absent=absent, **given)
-    except ConfigError as error:
-        raise job_file.locate(error) from None
 
 
 def complete(job_file: JobFile, init_from: Sequence[str] = ()) -> JobFile:
@@ -52,10 +50,8 @@ def complete(job_file: JobFile, init_from: Sequence[str] = ()) -> JobFile:
     job = job_file.job
     if job_file.is_singa or job.checkpoint_path or init_from or not job.trains:
         return job_file
-    try:
+    with job_file.located():
         return replace(job_file, job=with_initialisers(job, build_nets(job)[Phase.TRAIN]))
-    except ConfigError as error:
-        raise job_file.locate(error) from None
 
 
 def count_steps(job_file: JobFile, nets: Mapping[Phase, NeuralNet], resume: str | None = None) -> JobFile:
@@ -66,10 +62,8 @@ def count_steps(job_file: JobFile, nets: Mapping[Phase, NeuralNet], resume: str 
     ConfigError
         They cannot be counted, or there are none; with the place in the file.
     """
-    try:
+    with job_file.located():
         return replace(job_file, job=with_steps(job_file.job, nets[Phase.TRAIN], resume))
-    except ConfigError as error:
-        raise job_file.locate(error) from None
 
 
 def refuse_missing_gpus(job_file: JobFile) -> None:
@@ -80,8 +74,8 @@ def refuse_missing_gpus(job_file: JobFile) -> None:
     ConfigError
         It does not; with the place in the file.
     """
-    if found := missing_gpus(job_file.job):
-        raise ConfigError(job_file.in_order(found))
+    if problems := missing_gpus(job_file.job):
+        raise ConfigError(job_file.in_order(problems))
 
 
 def warnings_on(
@@ -102,7 +96,7 @@ def warnings_on(
     more : iterable of Problem
         Others, that are to be among them.
     """
-    found = [*find_warnings(job_file.job, REGISTRIES, training=nets is not None), *net_warnings(nets or {})]
+    problems = [*find_warnings(job_file.job, REGISTRIES, training=nets is not None), *net_warnings(nets or {})]
     if embedded:
-        found += [*worker_warnings(job_file.job), *missing_gpus(job_file.job)]
-    return job_file.in_order([*found, *more])
+        problems += [*worker_warnings(job_file.job), *missing_gpus(job_file.job)]
+    return job_file.in_order([*problems, *more])

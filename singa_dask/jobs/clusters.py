@@ -54,8 +54,8 @@ def find_cluster(
         yield client
         return
     named: dict[str, Any] = {"scheduler_file": scheduler_file} if scheduler_file else {"address": client}
-    with connect(**named, patience=patience or Patience()) as found:
-        yield found
+    with connect(**named, patience=patience or Patience()) as connected:
+        yield connected
 
 
 @contextlib.contextmanager
@@ -86,10 +86,10 @@ def cluster_of(
     layout = plan_processes(conf.cluster)
     with contextlib.ExitStack() as stack:
         if client is not None or scheduler_file:
-            found = stack.enter_context(find_cluster(client, scheduler_file, patience))
+            cluster = stack.enter_context(find_cluster(client, scheduler_file, patience))
             if patience and patience.seconds and not queue:
-                wait_for_room(found, layout, patience)
+                wait_for_room(cluster, layout, patience)
         else:
             with starting():
-                found = stack.enter_context(embedded_cluster(layout))
-        yield found
+                cluster = stack.enter_context(embedded_cluster(layout))
+        yield cluster

@@ -1,20 +1,139 @@
-"""Jobs as values: read from a file, or built in Python; both are checked in the same way."""
+"""Jobs as values: read from a file, or built in Python of nets and layers; both are checked in the same way."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from singa_dask.api import REGISTRIES
-from singa_dask.conf import Conf, JobConf, JobFile, loads
+from singa_dask.conf import Conf, JobConf, JobFile, LayerConf, loads
 from singa_dask.conf import load as load_file
+from singa_dask.conf.explain import suggest_part
 from singa_dask.conf.yaml_text import dump
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.checking import check, complete, warnings_on
-from singa_dask.jobs.pages import Nets, job_page
+from singa_dask.jobs.pages import JobNets, job_page, net_page
+from singa_dask.layers import LAYERS, Layer
+
+
+def layer(
+    type: str | type[Layer], *, name: str = "", srclayers: str | Sequence[str] | None = None, **keys: Any
+) -> dict[str, Any]:
+    """Return a layer, as a job file has it.
+
+    Parameters
+    ----------
+    type : str or class
+        ``"InnerProduct"``, or `singa_dask.layers.neuron.InnerProduct`. One of the user's own is ``"module.Class"``,
+        and the job names the module's file in ``modules``; its keys are given as in a job file.
+    name : str
+        By default `Net` chooses one.
+    srclayers : str or sequence of str
+        Names of the layers that feed it; by default `Net` takes the one before it.
+    **keys
+        Keys of the layer; those of its own block need not be nested, ``num_output=10``.
+
+    Raises
+    ------
+    ConfigError
+        The type is unknown.
+
+    Examples
+    --------
+    >>> layer("InnerProduct", num_output=10)
+    {'type': 'InnerProduct', 'innerproduct_conf': {'num_output': 10}}
+    """
+    cls = _class_of(type) if isinstance(type, str) else type
+    values: dict[str, Any] = {"type": type if isinstance(type, str) else _name_of(type)}
+    if name:
+        values["name"] = name
+    if srclayers is not None:
+        values["srclayers"] = [srclayers] if isinstance(srclayers, str) else list(srclayers)
+    block = cls.block if cls else None
+    fields = set(block.model_fields) - set(LayerConf.model_fields) if block else set()
+    own = {key: keys.pop(key) for key in list(keys) if key in fields}
+    if block and own:
+        values[block.block_key] = {**keys.pop(block.block_key, {}), **own}
+    return {**values, **keys}
+
+
+def _class_of(type: str) -> type[Layer] | None:
+    """Return the class of a type, None of a user's own: its module is loaded with the job."""
+    try:
+        return LAYERS.find(type)
+    except ConfigError:
+        if "." in type:
+            return None
+        if (known := LAYERS.names()) and type in known:
+            raise  # it lacks a package
+        raise ConfigError(f"unknown layer type {type!r}. {suggest_part('layer', type, known)}") from None
+
+
+def _name_of(cls: type[Layer]) -> str:
+    if LAYERS.get(cls.__name__) is cls:
+        return cls.__name__
+    raise ConfigError(
+        f"{cls.__module__}.{cls.__qualname__} is not a registered layer type. Write the class in a module of your own, "
+        "name its file in the key modules of the job, and its type as 'module.Class'."
+    )
+
+
+class Net(Mapping[str, Any]):
+    """The block ``neuralnet`` of a job.
+
+    Parameters
+    ----------
+    layers : sequence of mapping
+        Of `layer`. One without a name gets that of its type, with a number from the second on; one without sources
+        is fed by the layer before it, input layers by none.
+    **keys
+        The other keys of ``neuralnet``: ``partition_dim``, ``unroll_len``.
+    """
+
+    def __init__(self, layers: Sequence[Mapping[str, Any]], **keys: Any) -> None:
+        self._values: dict[str, Any] = {**keys, "layer": list(_wired(layers))}
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"<Net: {', '.join(each['name'] for each in self._values['layer'])}>"
+
+    def _repr_html_(self) -> str:
+        return net_page(self._values["layer"])
+
+
+def _wired(layers: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    taken = Counter(each["name"] for each in layers if "name" in each)
+    before = ""
+    for each in layers:
+        name = each.get("name") or _free_name(str(each["type"]).rpartition(".")[2].lower(), taken)
+        wired = {"name": name, **each}
+        cls = _class_of(wired["type"])
+        if "srclayers" not in wired and not (cls and cls.traits.is_input) and before:
+            wired["srclayers"] = [before]
+        before = name
+        yield wired
+
+
+def _free_name(name: str, taken: Counter[str]) -> str:
+    number, free_name = 1, name
+    while free_name in taken:
+        number += 1
+        free_name = f"{name}{number}"
+    taken[free_name] += 1
+    return free_name
+
 
 HERE = "job"
 
@@ -61,9 +180,9 @@ class Job:
     @classmethod
     def of(cls, job_file: JobFile) -> Job:
         """Return the job of a file that has been read."""
-        made = cls.__new__(cls)
-        made._file = job_file
-        return made
+        job = cls.__new__(cls)
+        job._file = job_file
+        return job
 
     @property
     def conf(self) -> JobConf:
@@ -99,14 +218,14 @@ class Job:
         """
         return Job.of(loads(self.to_yaml(), HERE, _changes(set), cluster, REGISTRIES, with_lines=False))
 
-    def nets(self) -> Nets:
+    def nets(self) -> JobNets:
         """Build the nets of the job and check all that can be checked here; nothing is started.
 
         Raises
         ------
         ConfigError, CheckpointError, DataError
         """
-        return Nets(check(complete(self._file)))
+        return JobNets(check(complete(self._file)))
 
     def warnings(self) -> list[str]:
         """Return what is valid in the job, and probably not meant."""

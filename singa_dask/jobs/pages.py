@@ -104,7 +104,7 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 # -- pictures, drawn by Graphviz where it is installed ---------------------------------------------------
 
 
-class Nets(dict[Phase, NeuralNet]):
+class JobNets(dict[Phase, NeuralNet]):
     """The nets of a job by phase; a notebook shows their pictures."""
 
     def _repr_html_(self) -> str:

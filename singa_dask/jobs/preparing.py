@@ -25,7 +25,7 @@ from singa_dask.runtime.checkpoints.lookup import has_checkpoints
 from singa_dask.version import __version__
 
 
-class Place(NamedTuple):
+class RunPlace(NamedTuple):
     """Where a run is written, its name, and its first checkpoint.
 
     Attributes
@@ -52,8 +52,8 @@ class Place(NamedTuple):
         """Return the first step of each worker group of a resumed run."""
         if self.checkpoint is None or not self.goes_on:
             return {}
-        found = Checkpoint(self.checkpoint)
-        return {0: found.step} | {group: int(facts["step"]) for group, facts in found.groups.items()}
+        checkpoint = Checkpoint(self.checkpoint)
+        return {0: checkpoint.step} | {group: int(facts["step"]) for group, facts in checkpoint.groups.items()}
 
 
 def choose_place(
@@ -62,7 +62,7 @@ def choose_place(
     resume: str | bool = False,
     overwrite: bool = False,
     init_from: tuple[str, ...] = (),
-) -> Place:
+) -> RunPlace:
     """Choose the run directory of a job, and find the checkpoint to resume from.
 
     Parameters
@@ -87,14 +87,14 @@ def choose_place(
         run_dir = resume = run_dir or newest_run(parent, conf.name)
     url = fs.absolute(run_dir or fs.join(parent, job_id))
     if not resume:
-        return Place(url, job_id, replaces=overwrite or _ended_early(url, surely=True), init_from=init_from)
+        return RunPlace(url, job_id, replaces=overwrite or _ended_early(url, surely=True), init_from=init_from)
     resume = fs.absolute(resume)
     if _ended_early(resume):
         values = tuple(first_command(resume).get("init_from", ()))
-        return Place(url, job_id, replaces=url == resume, init_from=values)
+        return RunPlace(url, job_id, replaces=url == resume, init_from=values)
     checkpoint = find_checkpoint(resume)
     goes_on = checkpoint.startswith(f"{url}/")
-    return Place(url, job_id, checkpoint, goes_on, replaces=not goes_on and _ended_early(url, surely=True))
+    return RunPlace(url, job_id, checkpoint, goes_on, replaces=not goes_on and _ended_early(url, surely=True))
 
 
 def _ended_early(url: str, surely: bool = False) -> bool:
@@ -119,14 +119,14 @@ class Prepared(NamedTuple):
         With initialisers for all params.
     bound : JobFile
         The same, with the URLs of files where layers read data of Python objects.
-    place : Place
+    place : RunPlace
     nets : mapping of Phase to NeuralNet
         Shapes only.
     """
 
     job_file: JobFile
     bound: JobFile
-    place: Place
+    place: RunPlace
     nets: Mapping[Phase, NeuralNet]
 
     def job_run(self, arguments: Sequence[str], queue: bool = False, priority: int = 0) -> JobRun:
@@ -192,27 +192,27 @@ def prepare_run(
         raise read.locate(ConfigError(Problem((), message)))
     place = choose_place(read.job, run_dir, resume, overwrite, init_from)
     read = complete(read, place.init_from)
-    given = {"resume": place.checkpoint, "init_from": place.init_from}
+    starting = {"resume": place.checkpoint, "init_from": place.init_from}
     if not elsewhere:
         refuse_missing_gpus(read)
     if not readers(read.job):
-        nets = check(read, **given, check_sources=not elsewhere)
+        nets = check(read, **starting, check_sources=not elsewhere)
         read = read if elsewhere else count_steps(read, nets, place.checkpoint)
         return Prepared(read, read, place, nets)
-    nets = check(read, **given, check_sources=False)
+    nets = check(read, **starting, check_sources=False)
     urls = place_data()
     bound = replace(read, job=with_urls(read.job, urls))
     if not elsewhere:
         check_names(read, urls)
         with shown_by_name(urls):
-            nets = check(bound, **given)
+            nets = check(bound, **starting)
         bound = count_steps(bound, nets, place.checkpoint)
         counted = {key: getattr(bound.job, key) for key in ("epochs", "train_steps")}
         read = replace(read, job=read.job.model_copy(update=counted))
     return Prepared(read, bound, place, nets)
 
 
-def changes_of(read: JobFile, place: Place) -> list[str]:
+def changes_of(read: JobFile, place: RunPlace) -> list[str]:
     """Return what a job that goes on says otherwise than the run did when it was last started, a line for each key.
 
     The last one says if no step is left.

@@ -78,14 +78,14 @@ def find_rate(job: Job, *, low: float = 1e-6, high: float = 10.0, steps: int = 1
         The job is wrong; or its loss does not fall, or falls up to the highest rate.
     """
     if not (0 < low < high and steps >= MIN_STEPS):
-        found = f"got {low:g}, {high:g} and {steps} steps"
-        raise ConfigError(f"expected 0 < low < high, and at least {MIN_STEPS} steps, {found}.")
+        wrong = f"got {low:g}, {high:g} and {steps} steps"
+        raise ConfigError(f"expected 0 < low < high, and at least {MIN_STEPS} steps, {wrong}.")
     check(complete(job.file))  # with the places in the job's own file
     rates = np.geomspace(low, high, steps)
-    given: dict[str, Any] = read_plain(job.to_yaml(), "job")
-    values = {key: value for key, value in given.items() if key not in OTHERS and not key.startswith(LEFT_OUT)}
+    keys: dict[str, Any] = read_plain(job.to_yaml(), "job")
+    values = {key: value for key, value in keys.items() if key not in OTHERS and not key.startswith(LEFT_OUT)}
     schedule = {"type": "FixedStep", "fixedstep_conf": {"step": list(range(steps)), "step_lr": rates.tolist()}}
-    values |= {"updater": {**given["updater"], "learning_rate": schedule}, "train_steps": steps, "disp_freq": 1}
+    values |= {"updater": {**keys["updater"], "learning_rate": schedule}, "train_steps": steps, "disp_freq": 1}
     rising = Job(values.pop("neuralnet"), **values)
     with tempfile.TemporaryDirectory(prefix="find-rate-") as url:
         with warnings.catch_warnings(), contextlib.suppress(NumericError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent import futures
 from typing import Any
 
 from singa_dask.data import fs
@@ -32,18 +33,14 @@ class Training:
 
     Attributes
     ----------
-    has_begun, has_ended : threading.Event
-    result : Result or None
-        Of a job that has ended.
-    error : BaseException or None
-        Why there is none.
+    has_begun : threading.Event
+    ended : futures.Future of Result
+        Done when the job has ended.
     """
 
     def __init__(self, carry_out: Callable[[Training], Result]) -> None:
         self.has_begun = threading.Event()
-        self.has_ended = threading.Event()
-        self.result: Result | None = None
-        self.error: BaseException | None = None
+        self.ended: futures.Future[Result] = futures.Future()
         self._carry_out = carry_out
         self._driver: Driver | None = None
         self._stops = 0
@@ -52,12 +49,11 @@ class Training:
 
     def _run(self) -> None:
         try:
-            self.result = self._carry_out(self)
+            self.ended.set_result(self._carry_out(self))
         except BaseException as error:
-            self.error = error
+            self.ended.set_exception(error)
         finally:
             self.has_begun.set()
-            self.has_ended.set()
 
     def take_driver(self, driver: Driver) -> None:
         """Let the driver stop the job when this is asked for."""
@@ -94,9 +90,9 @@ class Run:
         """``running``, ``done``, ``stopped`` or ``failed``; ``unknown`` of a run elsewhere that says nothing."""
         if self._training is None:
             return self._stored().state
-        if not self._training.has_ended.is_set():
+        if not self._training.ended.done():
             return "running"
-        return self._training.result.state if self._training.result else "failed"
+        return "failed" if self._training.ended.exception() else self._training.ended.result().state
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -106,8 +102,8 @@ class Run:
     @property
     def metrics(self) -> dict[str, dict[str, Any]]:
         """The latest metrics of each phase and their step, of the first group; without disp_freq none of training."""
-        found: dict[str, dict[str, Any]] = facts_of(self._stored())["metrics"]
-        return found
+        metrics: dict[str, dict[str, Any]] = facts_of(self._stored())["metrics"]
+        return metrics
 
     @property
     def history(self) -> Any:
@@ -148,14 +144,12 @@ class Run:
         training = self._training
         if training is None:
             raise ConfigError(f"{self.url}: this run was not started here. Its state is {self.state}.")
-        if not training.has_ended.wait(timeout):
+        if not futures.wait([training.ended], timeout).done:
             return None
-        if training.error is not None:
-            raise training.error
-        assert training.result is not None
-        if training.result.state == "failed":
-            raise _error_of(training.result)
-        return training.result
+        result = training.ended.result()
+        if result.state == "failed":
+            raise ERRORS.get(result.exit_code, UnitError)(f"{result.reason}\n{result.error}".rstrip())
+        return result
 
     def stop(self) -> None:
         """Stop the job with a checkpoint; called again, end it at once. Returns before the job has ended.
@@ -229,8 +223,3 @@ def open_run(url: str) -> Run:
         There is none.
     """
     return Run(StoredRun(url).url)
-
-
-def _error_of(result: Result) -> SingaError:
-    text = f"{result.reason}\n{result.error}".rstrip()
-    return ERRORS.get(result.exit_code, UnitError)(text)

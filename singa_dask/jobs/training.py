@@ -15,7 +15,7 @@ from singa_dask.conf.explain import suggest_key
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.checking import warnings_on
 from singa_dask.jobs.clusters import check_client, cluster_of
-from singa_dask.jobs.datasets.binding import check_names, check_shapes, check_weights, fit_to_data
+from singa_dask.jobs.datasets.binding import check_data, fit_to_data
 from singa_dask.jobs.datasets.hosts import local_parts, placed
 from singa_dask.jobs.datasets.making import as_datasets
 from singa_dask.jobs.job import Job
@@ -96,29 +96,25 @@ def start(
         It does not fit the cluster.
     """
     check_client(client, "sd.train, job")
-    given = (init_from,) if isinstance(init_from, str) else tuple(init_from)
+    checkpoints = (init_from,) if isinstance(init_from, str) else tuple(init_from)
     elsewhere = client is not None
-    if resume and given:
+    if resume and checkpoints:
         raise ConfigError("resume takes all from one checkpoint, and init_from only values. Give one of them.")
     if overwrite and (resume or not run_dir):
         raise ConfigError("overwrite replaces the run in run_dir. Give that, and no resume.")
     if queue and not elsewhere:
         raise ConfigError("queue needs a cluster that is there without this program. Give its client.")
     datasets = as_datasets(data, client if isinstance(client, Client) else None)
-    check_names(job.file, datasets, needed=not elsewhere)
-    check_shapes(job.file, datasets)
-    check_weights(job.file, datasets)
-    try:
+    check_data(job.file, datasets, needed=not elsewhere)
+    with job.file.located():
         conf, datasets = fit_to_data(job.conf, datasets)
-    except ConfigError as error:
-        raise job.file.locate(error) from None
     with contextlib.ExitStack() as stack:
         prepared = prepare_run(
             replace(job.file, job=conf),
             run_dir=run_dir,
             resume=resume,
             overwrite=overwrite,
-            init_from=given,
+            init_from=checkpoints,
             elsewhere=elsewhere,
             # on a cluster they are written where its workers are
             place_data=lambda: {} if elsewhere else stack.enter_context(local_parts(datasets)),
@@ -129,20 +125,20 @@ def start(
         directory, observers = run.directory(), run.observers()
         files = stack.pop_all()
     conf = prepared.job_file.job
-    shown = _progress(conf, run.run_url, progress)
+    reporter = _progress(conf, run.run_url, progress)
     for line in changes_of(prepared.job_file, prepared.place):
-        shown.on_event({"event": "notice", "message": line})
+        reporter.on_event({"event": "notice", "message": line})
 
     def carry_out(training: Training) -> Result:
         def tell(event: dict[str, Any]) -> None:
             if event["event"] in ("started", "queued"):
                 training.has_begun.set()
-            shown.on_event(event)
+            reporter.on_event(event)
             if on_event is not None:
                 on_event(event)
 
-        with files, cluster_of(conf, client) as found, placed(run, found, datasets) as there, shown:
-            result, _ = there.carry_out(found, directory, observers, tell, training.take_driver)
+        with files, cluster_of(conf, client) as cluster, placed(run, cluster, datasets) as there, reporter:
+            result, _ = there.carry_out(cluster, directory, observers, tell, training.take_driver)
         return result
 
     training = Training(carry_out)
@@ -151,8 +147,8 @@ def start(
     except KeyboardInterrupt:
         training.stop()
         raise
-    if training.error is not None:
-        raise training.error
+    if training.ended.done():
+        training.ended.result()  # raises the error of a job that could not be started
     return Run(run.run_url, training)
 
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 from singa_dask.lazy import lazy_names, require
 
 if TYPE_CHECKING:
-    from singa_dask.serving.limits import Limits
-    from singa_dask.serving.server import Server
+    from singa_dask.serving.bodies import Limits
+    from singa_dask.serving.server import ModelServer
 
-__all__ = ["Limits", "Server"]
+__all__ = ["Limits", "ModelServer"]
 
-_load = lazy_names(__name__, {"limits": ["Limits"], "server": ["Server"]})
+_load = lazy_names(__name__, {"bodies": ["Limits"], "server": ["ModelServer"]})
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Server":
+    if name == "ModelServer":
         require("starlette", "serve", "serve")
         require("uvicorn", "serve", "serve")
     return _load(name)

@@ -14,8 +14,8 @@ import numpy as np
 
 from singa_dask.arrays import Array
 from singa_dask.data import Arrays
-from singa_dask.jobs import Model
-from singa_dask.serving.limits import Limits
+from singa_dask.inference import Model
+from singa_dask.serving.bodies import Limits
 
 # nets of so many sizes are kept by a model
 N_SIZES = 8

@@ -1,4 +1,4 @@
-"""Bodies of requests and answers: JSON, arrays of NumPy, pictures."""
+"""Bodies of requests and answers, JSON, arrays of NumPy and pictures, and the limits on them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,70 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.image import image_size
 from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
 from singa_dask.errors import DataError
-from singa_dask.serving.limits import Limits, Refused
+
+# bodies of the greatest size that are in memory at a time
+MAX_BODIES = 8
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server accepts.
+
+    Attributes
+    ----------
+    max_batch : int
+        Records that are computed together.
+    max_wait_s : float
+        How long a batch that is not full waits for more records.
+    max_queue : int
+        Requests that are read, wait or are computed at a time.
+    max_records : int
+        Records of a request.
+    max_bytes : int
+        Size of the body of a request, and of the values of an answer.
+    timeout_s : float
+        From the head of a request to its answer.
+    max_connections : int
+        Connections of clients, idle ones too, that are open at a time.
+    """
+
+    max_batch: int
+    max_wait_s: float = 0.0
+    max_queue: int = 256
+    max_records: int = 10_000
+    max_bytes: int = 64 << 20
+    timeout_s: float = 30.0
+    max_connections: int = 512
+
+    @property
+    def max_total_bytes(self) -> int:
+        """Size of all bodies that are in memory at a time."""
+        return MAX_BODIES * self.max_bytes
+
+
+class Refused(Exception):
+    """A request is not answered with predictions.
+
+    Parameters
+    ----------
+    status : int
+        Of HTTP.
+    message : str
+    headers : dict of str to str, optional
+    """
+
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.headers = status, headers
+
 
 JSON, NPY = "application/json", "application/x-npy"
 PICTURES = tuple(f"image/{kind}" for kind in ("png", "jpeg", "webp", "bmp", "gif", "tiff"))
@@ -24,13 +78,12 @@ OPTIONS = ("layer", "proba")
 MAX_PIXELS = (1 << 30) // 12
 
 
-@dataclass(frozen=True)
-class Asked:
+class PredictRequest(NamedTuple):
     """A request for predictions.
 
     Attributes
     ----------
-    records : ndarray, Table, list of bytes, or list
+    records : ndarray, list of bytes, or list
         As `Model.encode` takes them.
     n : int
         Number of records.
@@ -46,7 +99,7 @@ class Asked:
     proba: bool
 
 
-def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: Limits) -> Asked:
+def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: Limits) -> PredictRequest:
     """Read the records of a request, and what is asked.
 
     Parameters
@@ -67,14 +120,13 @@ def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: 
     kind = content_type.partition(";")[0].strip().lower()
     asked: dict[str, Any] = {key: _from_query(key, value) for key, value in query.items()}
     if kind == JSON:
-        given = _json(body)
-        asked |= given
-        records = given.get("records")
+        fields = _json(body)
+        asked |= fields
+        records = fields.get("records")
         if not isinstance(records, list):
             raise Refused(400, 'records: expected a list, as in {"records": [[0.5, 1], [2, 3]]}.')
         # before they become arrays, which takes memory
         n = _checked(len(records), limits)
-        records = _table(records) if isinstance(records[0], dict) else records
     elif kind == NPY:
         records = _npy(body)
         n = _checked(len(records), limits)
@@ -88,7 +140,7 @@ def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: 
         raise Refused(400, f"layer: {json.dumps(layer)[:40]}, expected the name of a layer.")
     if not isinstance(proba, bool):
         raise Refused(400, f"proba: {json.dumps(proba)[:40]}, expected true or false.")
-    return Asked(records, n, layer, proba)
+    return PredictRequest(records, n, layer, proba)
 
 
 def _from_query(key: str, value: str) -> Any:
@@ -107,47 +159,27 @@ def _checked(n: int, limits: Limits) -> int:
 
 def _json(body: bytes) -> dict[str, Any]:
     try:
-        given = json.loads(body)
+        fields = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise Refused(400, f"the body is not JSON: {error}.") from None
-    if not isinstance(given, dict):
+    if not isinstance(fields, dict):
         raise Refused(400, 'the body is not an object. Expected {"records": [...]}.')
     known = ("records", *OPTIONS)
-    unknown = next((key for key in given if key not in known), None)
+    unknown = next((key for key in fields if key not in known), None)
     if unknown is not None:
         raise Refused(400, f"{unknown[:40]}: unknown key. Known: {', '.join(known)}.")
-    return given
-
-
-def _table(records: list[Any]) -> pa.Table:
-    """Return objects with the same keys as a table."""
-    names = records[0].keys()
-    for row, record in enumerate(records):
-        if not isinstance(record, dict):
-            raise Refused(400, f"records, row {row}: not an object, as the first one is.")
-        # a wrong name must not become a missing value
-        if record.keys() != names:
-            name = min(record.keys() ^ names)
-            found = "a key that the first object lacks" if name in record else "lacks this key of the first object"
-            raise Refused(400, f"records, row {row}, {name[:40]!r}: {found}. Say null for a missing value.")
-    columns: dict[str, pa.Array] = {}
-    for name in names:
-        try:
-            columns[name] = pa.array([record[name] for record in records])
-        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-            raise Refused(400, f"records, column {name!r}: values of several types: {error}.") from None
-    return pa.table(columns)
+    return fields
 
 
 def _npy(body: bytes) -> Array:
     """Return the array of a file of NumPy, which is not copied."""
     try:
-        found = decode_npy(body)
-        if not found.ndim:
+        array = decode_npy(body)
+        if not array.ndim:
             raise ValueError("an array without axes, expected records along the first one")
     except NPY_DAMAGE as error:
         raise Refused(400, f"the body is not an array as np.save writes it: {error}.") from None
-    return found
+    return array
 
 
 def _picture(body: bytes) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from singa_dask.data import STORES
-from singa_dask.runtime.inference.predictions import csv_lines
+from singa_dask.inference.stored import csv_lines
 from tests.cli.conftest import BATCH, DIGITS, Call, digits
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import singa_dask as sd
 from singa_dask.data.codecs.scaling import Moments, Scaling
-from singa_dask.estimators.checked import Facts, classes_of, facts_of_both, facts_of_parts
+from singa_dask.estimators.checked import ArrayFacts, classes_of, facts_of_both, facts_of_parts
 from singa_dask.jobs.datasets.partitions import parts_of
 
 Array = npt.NDArray[Any]
@@ -57,8 +57,8 @@ def test_classes_of_all_partitions(labels: list[Any]) -> None:
 
 def test_labels_that_may_be_numbers_of_a_scale() -> None:
     with pytest.warns(UserWarning, match="greater than 50% of the number of samples"):
-        classes_of(Facts((30,), True, distinct=np.arange(20)))
-    assert len(classes_of(Facts((41,), True, distinct=np.arange(20)))) == 20
+        classes_of(ArrayFacts((30,), True, distinct=np.arange(20)))
+    assert len(classes_of(ArrayFacts((41,), True, distinct=np.arange(20)))) == 20
 
 
 CALLS = Counter[int]()

@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 import singa_dask as sd
 from singa_dask.conf.watched import EarlyStoppingConf
-from singa_dask.estimators import base
+from singa_dask.estimators import estimator
 from singa_dask.estimators.checked import drawn
 from singa_dask.runtime.checkpoints.lookup import find_steps
 from singa_dask.runtime.units.evaluation import _Stopping
@@ -87,7 +87,7 @@ def test_a_fit_by_workers_is_that_in_this_thread(kind: Any, tmp_path: Path) -> N
 
 def test_best_values_that_were_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # as if the checkpoint of the best epoch had taken too long
-    monkeypatch.setattr(base, "find_steps", lambda url: dict([max(find_steps(url).items())]))
+    monkeypatch.setattr(estimator, "find_steps", lambda url: dict([max(find_steps(url).items())]))
     fit = sd.SingaClassifier(**QUICK, run_dir=str(tmp_path / "run"))
     with pytest.warns(UserWarning, match=r"early_stopping: better values than those of step \d+ were not kept"):
         fit.fit(X, NAMES)
@@ -141,13 +141,13 @@ def test_a_job(own_test: bool, tmp_path: Path) -> None:
 
 def test_records_of_dask_are_held_out_by_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
-    train = base.train
+    train = estimator.train
 
     def watched(job: Any, data: Any, **given: Any) -> Any:
         seen.update({name: [each.compute() for each in arrays] for name, arrays in data.items()})
         return train(job, data=data, **given)
 
-    monkeypatch.setattr(base, "train", watched)
+    monkeypatch.setattr(estimator, "train", watched)
     rng = np.random.default_rng(0)
     x = np.stack([np.arange(500.0), rng.normal(size=500)], axis=1)
     y = x[:, 0] * 2 + 1

@@ -10,10 +10,10 @@ import pytest
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.errors import ConfigError
-from singa_dask.exports import onnx_graph
+from singa_dask.exports import onnx_layers
 from singa_dask.exports.converters import ONNX_CONVERTERS, TORCH_CONVERTERS
 from singa_dask.exports.exporting import CONVERTERS, encode_onnx
-from singa_dask.exports.onnx_graph import OnnxGraph
+from singa_dask.exports.onnx_layers import OnnxGraph
 from singa_dask.layers import LAYERS, Context, Layer
 from singa_dask.testing.case import Case
 from tests.exports.nets import ROOT, Values, compute, exported, layer_cases, read_job, wired
@@ -179,7 +179,7 @@ def test_carried_time_steps_are_refused() -> None:
 
 
 def test_more_bytes_than_a_file_of_onnx_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_graph, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(onnx_layers, "MAX_BYTES", 1 << 20)
     with pytest.raises(ConfigError, match=r"x: [\d,]+ bytes of params\. ONNX files hold 2 GiB\. Use safetensors"):
         encode_onnx(exported(read_job(CONFIGS / "digits" / "mlp.yaml").model_copy(update={"name": "x"})), "x.onnx", {})
 

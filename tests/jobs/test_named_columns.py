@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.errors import CheckpointError, DataError
-from singa_dask.serving import Limits, Server
+from singa_dask.serving import Limits, ModelServer
 from tests.jobs.conftest import KEYS
 from tests.serving.conftest import ask
 
@@ -142,7 +142,7 @@ def test_a_model_finds_columns_by_name(run: str, data: pd.DataFrame) -> None:
 def test_a_server_finds_columns_by_name(run: str, data: pd.DataFrame) -> None:
     expected = sd.load_model(run).predict(data[200:][NAMES].to_numpy())
     records = label_inside(data[200:]).drop(columns="kind").to_dict("records")
-    with Server(sd.load_model(run), Limits(8)) as server:
+    with ModelServer(sd.load_model(run), Limits(8)) as server:
         assert ask(server.url, given={"records": records}).json["predictions"] == expected.tolist()
         wrong = ask(server.url, given={"records": [{"a": 1, "bb": 2, "c": 3, "d": 4}]})
     assert "unknown column 'b'. Did you mean 'bb'?" in wrong.json["error"]

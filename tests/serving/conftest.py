@@ -14,7 +14,7 @@ import pytest
 
 import singa_dask as sd
 from singa_dask.data import open_store
-from singa_dask.serving import Limits, Server
+from singa_dask.serving import Limits, ModelServer
 from tests.jobs.conftest import DIGITS, KEYS, digits_net
 
 TIMEOUT_S = 60.0
@@ -103,5 +103,5 @@ def digits() -> Any:
 @pytest.fixture(scope="module")
 def url(model: sd.Model) -> Iterator[str]:
     """Return the URL of a server."""
-    with Server(model, Limits(16, max_records=50, max_bytes=1 << 20)) as server:
+    with ModelServer(model, Limits(16, max_records=50, max_bytes=1 << 20)) as server:
         yield server.url

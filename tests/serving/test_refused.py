@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import singa_dask as sd
-from singa_dask.serving import Limits, Server, bodies
+from singa_dask.serving import Limits, ModelServer, bodies
 from tests.runtime.processes import wait_until
 from tests.serving.conftest import TIMEOUT_S, Slow, ask, connected
 from tests.serving.test_server import NPY, npy
@@ -89,7 +89,7 @@ def test_a_large_body_without_its_length(url: str) -> None:
 
 
 def test_a_large_answer(model: sd.Model) -> None:
-    with Server(model, Limits(4, max_bytes=2000)) as server:
+    with ModelServer(model, Limits(4, max_bytes=2000)) as server:
         answer = ask(server.url, given=npy(np.zeros((2, 784), np.uint8)), kind=NPY)
         assert answer.status == 200
         answer = ask(server.url, "/predict?layer=data", npy(np.zeros((1, 784), np.uint8)), NPY)
@@ -106,7 +106,7 @@ def test_a_picture_of_many_pixels(url: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_too_many_requests(model: sd.Model) -> None:
     body = b'{"records": [%s]}' % (b"[" + b"0," * 783 + b"0]")
-    with Server(model, Limits(4, max_queue=1)) as server:
+    with ModelServer(model, Limits(4, max_queue=1)) as server:
         client = Slow(server.url, body)
         answer = ask(server.url, given=body)
         assert (answer.status, answer.headers["retry-after"]) == (429, "1")
@@ -116,7 +116,7 @@ def test_too_many_requests(model: sd.Model) -> None:
 
 
 def test_too_many_connections(model: sd.Model) -> None:
-    with Server(model, Limits(4, max_connections=2)) as server:
+    with ModelServer(model, Limits(4, max_connections=2)) as server:
         host, _, port = server.url.removeprefix("http://").rpartition(":")
         idle = [socket.create_connection((host, int(port)), TIMEOUT_S) for _ in range(2)]
         # the server has taken them once it answers on one
@@ -131,7 +131,7 @@ def test_too_many_connections(model: sd.Model) -> None:
 
 
 def test_slow_clients(model: sd.Model) -> None:
-    with Server(model, Limits(4, timeout_s=0.2)) as server:
+    with ModelServer(model, Limits(4, timeout_s=0.2)) as server:
         assert Slow(server.url, b"{}").status() == 408
         host, _, port = server.url.removeprefix("http://").rpartition(":")
         for head in (b"", b"POST /predict HTTP/1.1\r\nHost:"):
@@ -144,13 +144,13 @@ def test_slow_clients(model: sd.Model) -> None:
 
 
 def test_a_batch_that_is_late(model: sd.Model) -> None:
-    with Server(model, Limits(64, max_wait_s=60, timeout_s=0.2)) as server:
+    with ModelServer(model, Limits(64, max_wait_s=60, timeout_s=0.2)) as server:
         answer = ask(server.url, given={"records": [RECORD]})
         assert (answer.status, answer.json["error"]) == (503, "no answer within 0.2 s.")
 
 
 def test_an_error_of_the_server(model: sd.Model, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    with Server(model, Limits(4)) as server:
+    with ModelServer(model, Limits(4)) as server:
         monkeypatch.setattr(sd.Model, "compute", lambda *_: np.full((4, 10), np.nan))
         answer = ask(server.url, given={"records": [RECORD]})
         assert (answer.status, "row 0: layer 'softmaxloss' computed a value that is not" in answer.json["error"]) == (

@@ -13,8 +13,8 @@ from PIL import Image
 
 import singa_dask as sd
 from singa_dask.errors import ConfigError
-from singa_dask.serving import Limits, Server
-from tests.jobs.test_model import table, table_run
+from singa_dask.serving import Limits, ModelServer
+from tests.inference.test_model import table, table_run
 from tests.serving.conftest import Slow, ask
 
 NPY = "application/x-npy"
@@ -55,7 +55,7 @@ def test_arrays_and_pictures(url: str, model: sd.Model, digits: Any) -> None:
 
 
 def test_what_it_says_of_itself(model: sd.Model, digits: Any) -> None:
-    with Server(model, Limits(4)) as server:
+    with ModelServer(model, Limits(4)) as server:
         assert ask(server.url, "/health").json == {"status": "ok", "model": "tiny", "step": 6}
         ask(server.url, given={"records": digits[:9].tolist()})
         ask(server.url, given={"records": []})
@@ -72,7 +72,7 @@ def test_objects_by_name_of_column(tmp_path: Path) -> None:
     run = table_run(tmp_path, {"label": "species"}, sd.layer("SoftmaxLoss", srclayers=["fc", "data"]))
     model, frame = sd.load_model(run), table(9)[["mass", "colour"]]
     records = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    with Server(model, Limits(8)) as server:
+    with ModelServer(model, Limits(8)) as server:
         found = ask(server.url, given={"records": records}).json
         assert found["predictions"] == model.predict(frame).tolist()
         assert found["classes"] == ["cat", "dog"]
@@ -98,7 +98,7 @@ def test_objects_by_name_of_column(tmp_path: Path) -> None:
 
 def test_many_clients_get_their_own_answers(model: sd.Model, digits: Any) -> None:
     wanted = model.predict_proba(digits[:320])
-    with Server(model, Limits(16)) as server, ThreadPoolExecutor(32) as pool:
+    with ModelServer(model, Limits(16)) as server, ThreadPoolExecutor(32) as pool:
 
         def one(i: int) -> Any:
             n = 1 + i % 3
@@ -113,7 +113,7 @@ def test_many_clients_get_their_own_answers(model: sd.Model, digits: Any) -> Non
 
 
 def test_it_answers_what_has_arrived_and_ends(model: sd.Model) -> None:
-    with Server(model, Limits(4)) as server:
+    with ModelServer(model, Limits(4)) as server:
         client = Slow(server.url, b'{"records": [%s]}' % (b"[" + b"0," * 783 + b"0]"))
         server.stop()
         assert client.finish() == 200
@@ -123,18 +123,19 @@ def test_it_answers_what_has_arrived_and_ends(model: sd.Model) -> None:
 
 
 def test_a_port_in_use(model: sd.Model) -> None:
-    with Server(model, Limits(4)) as server, pytest.raises(ConfigError, match=r"cannot listen there: Address already"):
-        Server(model, Limits(4), port=int(server.url.rpartition(":")[2]))
+    with ModelServer(model, Limits(4)) as server:
+        with pytest.raises(ConfigError, match=r"cannot listen there: Address already"):
+            ModelServer(model, Limits(4), port=int(server.url.rpartition(":")[2]))
     with pytest.raises(ConfigError, match=r"cannot listen there: .*not known"):
-        Server(model, Limits(4), "no.such.host.invalid")
+        ModelServer(model, Limits(4), "no.such.host.invalid")
 
 
 def test_a_net_that_keeps_state(model: sd.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model._net(model.output), "sequential", "gru")
     with pytest.raises(ConfigError, match=r"layer 'gru' keeps state from batch to batch. Expected a net whose"):
-        Server(model, Limits(4))
+        ModelServer(model, Limits(4))
 
 
 def test_a_layer_that_is_not_there(model: sd.Model) -> None:
     with pytest.raises(ConfigError, match=r"no layer 'nothing' to predict from. Layers: data, innerproduct"):
-        Server(model, Limits(4), layer="nothing")
+        ModelServer(model, Limits(4), layer="nothing")

@@ -33,7 +33,8 @@ from singa_dask.data.codecs.record import (
     schema_of,
 )
 from singa_dask.data.fs.cache import CachedFile, key_of, open_cache
-from singa_dask.data.fs.range_reader import RangeReader, note_read, version
+from singa_dask.data.fs.mapped_file import note_read
+from singa_dask.data.fs.range_reader import RangeReader, version
 from singa_dask.data.stores.block_sizes import Rechunker, rows_per_block
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import find_manifest

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from singa_dask.data import Arrays, Field
 from singa_dask.data.codecs.labels import find_wrong_label, find_wrong_weight
@@ -17,8 +16,7 @@ from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.data.stores.block_sizes import rows_per_block
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.dataset import PartFacts, place_of
-
-Values = npt.NDArray[Any]
+from singa_dask.ops.contract import Array
 
 NUMBERS = "biuf"
 TEXTS = "UTSO"
@@ -106,12 +104,7 @@ def _floats(shape: tuple[int, ...]) -> Field:
     return Field(np.dtype(np.float32), shape)
 
 
-def is_text(dtype: np.dtype[Any]) -> bool:
-    """Return whether labels of this type are names of classes."""
-    return dtype.kind in TEXTS
-
-
-def texts_of(values: Values, where: str) -> Values:
+def texts_of(values: Array, where: str) -> Array:
     """Return names of classes as an array of objects, (n,) str.
 
     Raises
@@ -122,12 +115,12 @@ def texts_of(values: Values, where: str) -> Values:
     values = values.reshape(-1)
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8", "replace")
-    found = values.astype(object)
+    texts = values.astype(object)
     # as floats and integers among texts do, None and NaN have other types
-    wrong = next((i for i, value in enumerate(found) if not (isinstance(value, str) and value)), None)
+    wrong = next((i for i, value in enumerate(texts) if not (isinstance(value, str) and value)), None)
     if wrong is not None:
-        raise DataError(f"{where}, record {wrong}, y: {found[wrong]!r}, expected the name of a class.")
-    return found
+        raise DataError(f"{where}, record {wrong}, y: {texts[wrong]!r}, expected the name of a class.")
+    return texts
 
 
 @dataclass(frozen=True)
@@ -176,7 +169,7 @@ class ArrayWriter:
         ArrowStore.write_file(Path(path), path, self._chunks(x, y, weights, where), class_names=self.classes)
         return PartFacts(len(x), os.path.getsize(path))
 
-    def _checked(self, value: Any, where: str, name: str, field: Field) -> Values:
+    def _checked(self, value: Any, where: str, name: str, field: Field) -> Array:
         """Return an array of the declared type and shape."""
         array = _array_of(value, where)
         if array.dtype.kind not in NUMBERS or (name == "pixel" and array.dtype != np.uint8):
@@ -187,7 +180,7 @@ class ArrayWriter:
             raise DataError(f"{where}: records of shape {array.shape[1:]}, expected {field.shape}.")
         return array
 
-    def _outputs(self, y: Values, n: int, where: str) -> Values:
+    def _outputs(self, y: Array, n: int, where: str) -> Array:
         """Return the values of y as they are stored, but for the type of floats."""
         assert self.output is not None
         name, field = self.output
@@ -200,21 +193,21 @@ class ArrayWriter:
         y = y.reshape(n)
         return self._classes_of(y, where) if self.classes else _labels_of(y, where)
 
-    def _classes_of(self, y: Values, where: str) -> Values:
+    def _classes_of(self, y: Array, where: str) -> Array:
         if y.dtype.kind == "b":
             return y.astype(np.int32)
         numbers = {name: i for i, name in enumerate(self.classes)}
         texts = texts_of(y, where)
-        found = np.fromiter((numbers.get(text, -1) for text in texts), np.int32, len(y))
-        if (found < 0).any():
-            row = int(found.argmin())
+        labels = np.fromiter((numbers.get(text, -1) for text in texts), np.int32, len(y))
+        if (labels < 0).any():
+            row = int(labels.argmin())
             raise DataError(
                 f"{where}, record {row}, y: unknown class {texts[row]!r}. Known: {', '.join(self.classes)}."
             )
-        return found
+        return labels
 
     @staticmethod
-    def _weights(value: Any, n: int, where: str) -> Values:
+    def _weights(value: Any, n: int, where: str) -> Array:
         weights = _array_of(value, f"{where}, weights")
         check_weight_type(where, weights.dtype, weights.shape)
         if len(weights) != n:
@@ -224,7 +217,7 @@ class ArrayWriter:
             raise DataError(f"{where}, record {wrong[0]}, weights: {wrong[1]}.")
         return weights.astype(np.float32)[:, None]
 
-    def _chunks(self, x: Values, y: Values | None, weights: Values | None, where: str) -> Iterator[Arrays]:
+    def _chunks(self, x: Array, y: Array | None, weights: Array | None, where: str) -> Iterator[Arrays]:
         """Yield the records of a block at a time, so that only a block is converted at a time."""
         fields = [self.feature, *([self.output] if self.output else ())]
         rows = rows_per_block(sum(field.size_bytes or 4 for _, field in fields))
@@ -237,7 +230,7 @@ class ArrayWriter:
             yield chunk
 
 
-def _array_of(value: Any, where: str) -> Values:
+def _array_of(value: Any, where: str) -> Array:
     if isinstance(value, np.ma.MaskedArray):
         if np.ma.is_masked(value):
             raise DataError(f"{where}: masked values, expected a value everywhere. Fill them, e.g. by filled(0).")
@@ -251,7 +244,7 @@ def _array_of(value: Any, where: str) -> Values:
     return np.asarray(value)
 
 
-def _labels_of(y: Values, where: str) -> Values:
+def _labels_of(y: Array, where: str) -> Array:
     wrong = find_wrong_label(y)
     if wrong is not None:
         raise DataError(f"{where}, record {wrong[0]}, y: {wrong[1]}.")
@@ -261,13 +254,13 @@ def _labels_of(y: Values, where: str) -> Values:
     return y.astype(np.int32, copy=False)
 
 
-def _stored(values: Values, field: Field, where: str, first: int) -> Values:
+def _stored(values: Array, field: Field, where: str, first: int) -> Array:
     """Return values in the type of the records, the nearest 32-bit floats among them."""
     with np.errstate(over="ignore"):
-        found = np.ascontiguousarray(values, field.dtype)
-    if field.dtype.kind != "f" or np.isfinite(found).all():
-        return found
-    place = np.unravel_index(int(np.argmin(np.isfinite(found))), found.shape)
+        stored = np.ascontiguousarray(values, field.dtype)
+    if field.dtype.kind != "f" or np.isfinite(stored).all():
+        return stored
+    place = np.unravel_index(int(np.argmin(np.isfinite(stored))), stored.shape)
     value, row = values[place], first + int(place[0])
     inside = f"[{', '.join(map(str, place[1:]))}]"
     hint = "Replace missing values, or give a frame and say missing: mean in store_conf." if np.isnan(value) else ""

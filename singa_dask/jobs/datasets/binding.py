@@ -6,9 +6,9 @@ import contextlib
 import fnmatch
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from singa_dask.conf import JobConf, JobFile
+from singa_dask.conf import JobConf, JobFile, LayerConf
 from singa_dask.data.codecs.table_columns import column_kind
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.data.fs.host_files import SCHEME, dataset_of
@@ -21,14 +21,29 @@ from singa_dask.registry import suggest
 from singa_dask.runtime.planning.passes import store_of, with_stores
 
 
-def readers(job: JobConf) -> dict[int, str]:
-    """Return the layers that read data of Python objects: name of the data by index of the layer."""
-    found = {}
+class _Reader(NamedTuple):
+    """An input layer that reads data of Python objects: its index in the job, and the name of the data."""
+
+    layer_index: int
+    layer: LayerConf
+    store: StoreConf
+    name: str
+
+    def problem(self, message: str) -> Problem:
+        """Return a mistake at its ``path``."""
+        return Problem(("neuralnet", "layer", self.layer_index, "store_conf", "path"), message)
+
+
+def _readers(job: JobConf) -> Iterator[_Reader]:
     for index, layer in enumerate(job.neuralnet.layer):
         store = store_of(layer)
         if store is not None and (name := dataset_of(store.path)):
-            found[index] = name
-    return found
+            yield _Reader(index, layer, store, name)
+
+
+def readers(job: JobConf) -> dict[int, str]:
+    """Return the layers that read data of Python objects: name of the data by index of the layer."""
+    return {reader.layer_index: reader.name for reader in _readers(job)}
 
 
 def check_names(read: JobFile, known: Collection[str], needed: bool = True) -> None:
@@ -47,15 +62,15 @@ def check_names(read: JobFile, known: Collection[str], needed: bool = True) -> N
     ConfigError
         With the places in the file.
     """
-    wanted = readers(read.job)
-    problems = []
-    for index, name in wanted.items() if needed else ():
-        if name not in known:
-            path = ("neuralnet", "layer", index, "store_conf", "path")
-            problems.append(Problem(path, f"no data named {name!r}. {_hint(name, known)}"))
+    wanted = {reader.name for reader in _readers(read.job)}
+    problems = [
+        reader.problem(f"no data named {reader.name!r}. {_hint(reader.name, known)}")
+        for reader in _readers(read.job)
+        if needed and reader.name not in known
+    ]
     for name in known:
-        if name not in wanted.values():
-            reads = f"It reads {', '.join(sorted(set(wanted.values())))}." if wanted else f"Say path: {SCHEME}{name}."
+        if name not in wanted:
+            reads = f"It reads {', '.join(sorted(wanted))}." if wanted else f"Say path: {SCHEME}{name}."
             problems.append(Problem((), f"data {name!r} is read by no input layer of the job. {reads}"))
     if problems:
         raise read.locate(ConfigError(problems))
@@ -70,18 +85,27 @@ def _hint(name: str, known: Collection[str]) -> str:
     )
 
 
-def check_weights(read: JobFile, datasets: Mapping[str, Dataset]) -> None:
-    """Check that a layer reads the weights of records, where the data have any.
+def check_data(read: JobFile, datasets: Mapping[str, Dataset], needed: bool) -> None:
+    """Check that layers read the data that are given, in their shape and with their weights, before they are computed.
 
     Raises
     ------
     ConfigError
-        None does.
+        With the places in the file; see `check_names`.
     """
-    layers = read.job.neuralnet.layer
-    weighted = {name for index, name in readers(read.job).items() if layers[index].type == "WeightInput"}
+    check_names(read, datasets, needed)
+    problems, weighted = [], set()
+    for reader in _readers(read.job):
+        shape = datasets[reader.name].shape if reader.name in datasets else None
+        if reader.layer.type == "WeightInput":
+            weighted.add(reader.name)
+        if reader.layer.type == "RecordInput" and shape is not None and reader.store.shape:
+            try:
+                check_shape(f"{SCHEME}{reader.name}", shape, reader.store)
+            except DataError as error:
+                problems.append(reader.problem(str(error)))
     hint = "Add a WeightInput layer with the store_conf of the features, and let the loss read it third."
-    problems = [
+    problems += [
         Problem((), f"data {name!r} has weights, which no layer reads. {hint}")
         for name, dataset in datasets.items()
         if dataset.has_weights and name not in weighted
@@ -90,33 +114,9 @@ def check_weights(read: JobFile, datasets: Mapping[str, Dataset]) -> None:
         raise read.locate(ConfigError(problems))
 
 
-def check_shapes(read: JobFile, datasets: Mapping[str, Dataset]) -> None:
-    """Check that layers expect records of the shape that the data have, before these are computed.
-
-    Raises
-    ------
-    ConfigError
-        With the places in the file.
-    """
-    problems = []
-    for index, name in readers(read.job).items():
-        layer = read.job.neuralnet.layer[index]
-        shape = datasets[name].shape if name in datasets and layer.type == "RecordInput" else None
-        store = store_of(layer)
-        if shape is None or store is None or not store.shape:
-            continue
-        try:
-            check_shape(f"{SCHEME}{name}", shape, store)
-        except DataError as error:
-            problems.append(Problem(("neuralnet", "layer", index, "store_conf", "path"), str(error)))
-    if problems:
-        raise read.locate(ConfigError(problems))
-
-
 def with_defaults(job: JobConf, datasets: Mapping[str, Dataset]) -> JobConf:
     """Return the job whose layers say what their data imply, where they say nothing else, e.g. the column of labels."""
-    layers = job.neuralnet.layer
-    with_targets = {name for index, name in readers(job).items() if layers[index].type == "TargetInput"}
+    with_targets = {reader.name for reader in _readers(job) if reader.layer.type == "TargetInput"}
     fields = StoreConf.model_fields
 
     def change(store: StoreConf) -> Mapping[str, Any]:
@@ -135,27 +135,25 @@ def without_unread(job: JobConf, datasets: Mapping[str, Dataset]) -> dict[str, D
     A frame of which a layer names an unknown column is left as it is: the error lists its columns.
     """
     read: dict[str, set[str]] = {}
-    for index, name in readers(job).items():
-        store, dataset = store_of(job.neuralnet.layer[index]), datasets.get(name)
-        if store is not None and dataset is not None:
-            read.setdefault(name, set()).update(_columns_read(store, dataset))
-    found = dict(datasets)
+    for reader in _readers(job):
+        if reader.name in datasets:
+            read.setdefault(reader.name, set()).update(_columns_read(reader.store, datasets[reader.name]))
+    needed = dict(datasets)
     for name, columns in read.items():
-        dataset = datasets[name]
-        unread = [each for each in dataset.columns if each not in columns]
-        if unread and dataset.drop is not None:
-            found[name] = dataset.drop(unread)
-    return found
+        unread = [column for column in datasets[name].columns if column not in columns]
+        if unread and (drop := datasets[name].drop) is not None:
+            needed[name] = drop(unread)
+    return needed
 
 
 def _columns_read(store: StoreConf, dataset: Dataset) -> Collection[str]:
     weight = [store.weight] if store.weight else []
     columns, outputs = dataset.columns, (*store.label_columns, *store.target, *weight)
     known = {*columns, *dataset.added}
-    found = [_matching(columns, name) for name in store.features]
-    if not store.features or not all(found) or not known.issuperset(outputs):
+    matches = [_matching(columns, name) for name in store.features]
+    if not store.features or not all(matches) or not known.issuperset(outputs):
         return columns
-    return {*outputs, *(name for names in found for name in names)}
+    return {*outputs, *(name for names in matches for name in names)}
 
 
 def _matching(columns: Collection[str], pattern: str) -> list[str]:
@@ -172,8 +170,7 @@ def fit_to_data(job: JobConf, datasets: Mapping[str, Dataset]) -> tuple[JobConf,
     """
     read = without_unread(job, datasets)
     job = with_defaults(job, read)
-    layers = job.neuralnet.layer
-    for name in {name for index, name in readers(job).items() if (store_of(layers[index]) or StoreConf()).standardise}:
+    for name in {reader.name for reader in _readers(job) if reader.store.standardise}:
         if name in read and isinstance(writer := read[name].write_part, ArrayWriter):
             read[name] = replace(read[name], write_part=writer.widened())
     if wrong := find_wrong_columns(job, read):
@@ -187,31 +184,30 @@ def find_wrong_columns(job: JobConf, datasets: Mapping[str, Dataset]) -> list[Pr
     Names, and values that their types tell to be no numbers. What only values tell is found when they are read.
     """
     problems = []
-    for index, name in readers(job).items():
-        layer, dataset = job.neuralnet.layer[index], datasets.get(name)
-        store = store_of(layer)
-        if store is None or dataset is None or dataset.meta is None or store.backend != "table":
+    for reader in _readers(job):
+        store, dataset = reader.store, datasets.get(reader.name)
+        if dataset is None or dataset.meta is None or store.backend != "table":
             continue
         lists = {"features": tuple(store.features), "label": store.label_columns, "target": tuple(store.target)}
         spec = TableSpec.from_options({**store.model_dump(), **lists})
-        url = f"{SCHEME}{name}/{dataset.pattern}"
+        url = f"{SCHEME}{reader.name}/{dataset.pattern}"
         try:
             kinds = _kinds(dataset, url)
             spec.check(url, kinds, spec.select(url, kinds))
-            if layer.type == "RecordInput" and store.needs_label and not spec.label:
+            if reader.layer.type == "RecordInput" and store.needs_label and not spec.label:
                 raise without_labels(url, is_table=True)
         except DataError as error:
-            problems.append(Problem(("neuralnet", "layer", index, "store_conf", "path"), str(error)))
+            problems.append(reader.problem(str(error)))
     return problems
 
 
 def _kinds(dataset: Dataset, where: str) -> dict[str, str]:
     """Return the kind of each column; of those that may hold anything, numbers."""
     meta: Any = dataset.meta
-    found = {each.name: column_kind(each.type) for each in as_table(meta, where).schema}
+    kinds = {each.name: column_kind(each.type) for each in as_table(meta, where).schema}
     if hasattr(meta, "iloc"):
-        found |= {str(name): "number" for name, dtype in meta.dtypes.items() if str(dtype) in ("object", "category")}
-    return {**found, **dict.fromkeys(dataset.added, "number")}
+        kinds |= {str(name): "number" for name, dtype in meta.dtypes.items() if str(dtype) in ("object", "category")}
+    return {**kinds, **dict.fromkeys(dataset.added, "number")}
 
 
 def with_urls(job: JobConf, urls: Mapping[str, str]) -> JobConf:
@@ -226,14 +222,15 @@ def with_urls(job: JobConf, urls: Mapping[str, str]) -> JobConf:
 
 @contextlib.contextmanager
 def shown_by_name(urls: Mapping[str, str]) -> Iterator[None]:
-    """Let errors name data as jobs do, and not by their files."""
+    """Name data in errors as jobs do, and not by their files."""
+
+    def by_name(text: str) -> str:
+        for name, url in urls.items():
+            text = text.replace(url.rpartition("/")[0], f"{SCHEME}{name}")
+        return text
+
     try:
         yield
     except ConfigError as error:
-        raise ConfigError([replace(each, message=_by_name(each.message, urls)) for each in error.problems]) from None
-
-
-def _by_name(text: str, urls: Mapping[str, str]) -> str:
-    for name, url in urls.items():
-        text = text.replace(url.rpartition("/")[0], f"{SCHEME}{name}")
-    return text
+        problems = [replace(problem, message=by_name(problem.message)) for problem in error.problems]
+        raise ConfigError(problems) from None

@@ -83,15 +83,15 @@ def _column(values: Any, where: str) -> pa.Array | pa.ChunkedArray:
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return values
     try:
-        found = pa.array(values, from_pandas=True)
+        column = pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError) as error:
         kind = getattr(values, "dtype", type(values).__name__)
         raise DataError(
             f"{where}: values of type {kind} cannot be a column: {str(error).rstrip('.')}. {HINT}"
         ) from error
     # objects that are all missing; those of other partitions are texts
-    is_missing = pa.types.is_null(found.type) and getattr(getattr(values, "dtype", None), "kind", "") == "O"
-    return found.cast(pa.string()) if is_missing else found
+    is_missing = pa.types.is_null(column.type) and getattr(getattr(values, "dtype", None), "kind", "") == "O"
+    return column.cast(pa.string()) if is_missing else column
 
 
 def output_names(y: Any, where: str) -> dict[str, str]:

@@ -14,10 +14,10 @@ from singa_dask.data.codecs.labels import is_rounded
 from singa_dask.data.codecs.table_encoder import MAX_CATEGORIES
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.arrays import (
+    TEXTS,
     ArrayWriter,
     check_weight_type,
     feature_field,
-    is_text,
     output_field,
     texts_of,
 )
@@ -37,16 +37,11 @@ TAKEN = (
 
 def as_datasets(data: Any, client: Client | None = None) -> dict[str, Dataset]:
     """Make datasets of values by name, or one named ``train`` of a single value; see `as_dataset`."""
+    if data is None:
+        return {}
     # a dataset of xarray is a mapping, too
-    is_named = isinstance(data, Mapping) and not hasattr(data, "data_vars")
-    return (
-        {}
-        if data is None
-        else {
-            str(name): as_dataset(str(name), value, client)
-            for name, value in (data if is_named else {"train": data}).items()
-        }
-    )
+    named = data if isinstance(data, Mapping) and not hasattr(data, "data_vars") else {"train": data}
+    return {str(name): as_dataset(str(name), value, client) for name, value in named.items()}
 
 
 def as_dataset(name: str, value: Any, client: Client | None = None) -> Dataset:
@@ -131,7 +126,7 @@ def _of_arrays(name: str, x: Any, y: Any, weights: Any, client: Client | None) -
     classes: Sequence[str] = ()
     if y is not None and y.dtype.kind == "b":
         classes = BOOLEANS
-    elif y is not None and is_text(y.dtype):
+    elif y is not None and y.dtype.kind in TEXTS:
         classes = _classes(name, outputs, client)
     parts = _tuples(parts, outputs, of_weights)
     # targets without labels
@@ -150,12 +145,12 @@ def _check_lengths(where: str, x: Any, **others: Any) -> None:
 
 def _tuples(parts: Sequence[Any], *others: Sequence[Any]) -> list[Any]:
     """Return each partition with those of the others that are not empty."""
-    given = [each for each in others if each]
-    if not given:
+    columns = [each for each in others if each]
+    if not columns:
         return list(parts)
     if is_dask_collection(parts[0]):
-        return map_parts(_tuple, parts, *given)
-    return list(zip(parts, *given, strict=True))
+        return map_parts(_tuple, parts, *columns)
+    return list(zip(parts, *columns, strict=True))
 
 
 def _tuple(*values: Any) -> tuple[Any, ...]:
@@ -190,10 +185,10 @@ def _classes(name: str, outputs: Sequence[Any], client: Client | None) -> list[s
     places = [place_of(name, i, len(outputs)) for i in range(len(outputs))]
     if is_dask_collection(outputs[0]):
         tasks = [delayed(_names)(each, place) for each, place in zip(outputs, places, strict=True)]
-        found = client.gather(client.compute(tasks)) if client is not None else compute(*tasks)  # type: ignore[no-untyped-call]
+        texts = client.gather(client.compute(tasks)) if client is not None else compute(*tasks)  # type: ignore[no-untyped-call]
     else:
-        found = [_names(outputs[0], places[0])]
-    names = sorted(set[str]().union(*found))
+        texts = [_names(outputs[0], places[0])]
+    names = sorted(set[str]().union(*texts))
     if len(names) > MAX_CATEGORIES:
         raise DataError(f"dataset {name!r}, y: {len(names)} different texts, expected names of classes.")
     return names
@@ -266,7 +261,7 @@ def _outputs(where: str, frame: Any, name: str, y: Any, n_parts: int) -> list[An
         if len(frame) != len(y):
             raise DataError(f"{where}: the frame has {len(frame)} records, but {name} {verb} {len(y)}.")
         return [y]
-    found = parts_of(rows_together(y) if hasattr(y, "chunks") else y)
-    if len(found) != n_parts:
-        raise DataError(f"{where}: the frame has {n_parts} partitions, but {name} {verb} {len(found)}.")
-    return found
+    parts = parts_of(rows_together(y) if hasattr(y, "chunks") else y)
+    if len(parts) != n_parts:
+        raise DataError(f"{where}: the frame has {n_parts} partitions, but {name} {verb} {len(parts)}.")
+    return parts

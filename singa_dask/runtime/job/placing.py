@@ -10,18 +10,17 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from distributed import Client, Future, KilledWorker
+from distributed import Client, Future, KilledWorker, get_worker
 from distributed.client import FutureCancelledError
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.scaling import Scaling
-from singa_dask.errors import ClusterError, LostUnitError
+from singa_dask.errors import Aborted, ClusterError, LostUnitError
 from singa_dask.layers import StoreInput
 from singa_dask.layers.records import StoreConf
 from singa_dask.layers.standardise import GroupMoments, measure, scaling_of
-from singa_dask.runtime.inference.part import check_wanted
 from singa_dask.runtime.job.cluster import Patience, present_workers
 from singa_dask.runtime.job.events import WorkerFacts
 from singa_dask.runtime.job.locality import Locality, host_names_of, reads_remote_stores, survey
@@ -115,6 +114,23 @@ def _lost(why: str) -> LostUnitError:
 def _call(task: Callable[[], T], datasets: Sequence[Sequence[Any]]) -> T:
     with reading(datasets):
         return task()
+
+
+def check_wanted() -> None:
+    """Raise an error if Dask does not need the result of this task any more.
+
+    Raises
+    ------
+    Aborted
+        The task was cancelled.
+    """
+    try:
+        worker = get_worker()
+    except ValueError:
+        return
+    task = worker.state.tasks.get(worker.get_current_task())
+    if task is None or task.state != "executing":
+        raise Aborted("the task was cancelled")
 
 
 SURVEY_TIMEOUT_S = 30.0

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from singa_dask.conf import Phase
+from singa_dask.inference.job import classifier, inference_job, output_layer, with_data
 from singa_dask.layers import LAYERS
 from singa_dask.layers.input import TargetInput
 from singa_dask.layers.loss import EuclideanLoss, SoftmaxLoss
-from singa_dask.runtime.inference.job import classifier, inference_job, output_layer, with_data
 from singa_dask.training.pass_metrics import PassMetrics
 from tests.net.feed import Feed
 from tests.net.jobs import TEST, build, dense, job, layer, mlp

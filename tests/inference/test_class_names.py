@@ -14,11 +14,10 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data import fs, open_store
 from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError
+from singa_dask.inference.job import inference_job, with_data
+from singa_dask.inference.stored import write_records
+from singa_dask.inference.tasks import InferenceTask, inspect_net, plan_tasks
 from singa_dask.runtime.checkpoints import lookup
-from singa_dask.runtime.inference.job import inference_job, with_data
-from singa_dask.runtime.inference.part import Part
-from singa_dask.runtime.inference.plan import inspect_net, plan_parts
-from singa_dask.runtime.inference.results import write_records
 from singa_dask.runtime.job.checks import prepare
 from tests.contracts.foreign import example, frame, png
 from tests.data.stores.test_class_names import picture_folder
@@ -76,8 +75,8 @@ def job_of(train: str, test: str = "", **changes: Any) -> JobConf:
 
 def figures_of(job: JobConf, url: str) -> dict[str, float]:
     """Return the figures of a checkpoint."""
-    part = Part(inference_job(job, Phase.TEST, in_order=True).job.model_dump_json(), int(Phase.TEST), (url,))
-    done = [each() for each in plan_parts(part, inspect_net(part), 2, 1)]
+    part = InferenceTask(inference_job(job, Phase.TEST, in_order=True).job.model_dump_json(), int(Phase.TEST), (url,))
+    done = [each() for each in plan_tasks(part, inspect_net(part), 2, 1)]
     return {name: total / count for name, (total, count) in done[-1].metrics[-1].items()}
 
 
@@ -140,10 +139,10 @@ def test_predictions_know_the_names_and_need_none_of_the_data(tmp_path: Path, ru
     for classes in (FEW, {"unknown": 250}):
         data = picture_folder(tmp_path / f"new{len(classes)}", classes)
         new = with_data(inference_job(job, Phase.TEST, in_order=True, exposed=True).job, ["data"], data, "image-folder")
-        part = Part(new.model_dump_json(), int(Phase.TEST), (url,), ("loss",), labels=True, topk=1)
+        part = InferenceTask(new.model_dump_json(), int(Phase.TEST), (url,), ("loss",), labels=True, topk=1)
         facts = inspect_net(part)
         assert facts.class_names == (("ant", "bee", "cat"),)
-        done = [each() for each in plan_parts(part, facts, 0, 1)]
+        done = [each() for each in plan_tasks(part, facts, 0, 1)]
         count = write_records(done, 0, out := str(tmp_path / f"out{len(classes)}.arrow"), "arrow", *facts.class_names)
         with open_store(out) as store:
             assert (store.count, store.class_names) == (count, *facts.class_names)
@@ -180,8 +179,8 @@ def test_names_of_lists_and_tfrecords_are_compared_and_shown(tmp_path: Path, run
     # the names of the job's records are not those of new ones
     exposed = inference_job(job, Phase.TEST, in_order=True, exposed=True).job
     new = with_data(exposed, ["data"], str(tmp_path / "bee"), "image-folder")
-    part = Part(new.model_dump_json(), int(Phase.TEST), (outcome.url,), ("loss",), labels=False, topk=1)
+    part = InferenceTask(new.model_dump_json(), int(Phase.TEST), (outcome.url,), ("loss",), labels=False, topk=1)
     facts = inspect_net(part)
     assert facts.class_names == (("ant", "bee", "cat"),)
-    done = [each() for each in plan_parts(part, facts, 0, 1)]
+    done = [each() for each in plan_tasks(part, facts, 0, 1)]
     assert done[0].arrays[0]["data"][:, 0].tolist() == [1, 1]

@@ -4,36 +4,156 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from singa_dask import modules
+from singa_dask.api import REGISTRIES
 from singa_dask.arrays import Array
-from singa_dask.conf import Phase
-from singa_dask.data import Arrays
+from singa_dask.conf import JobFile, Phase, loads
+from singa_dask.data import Arrays, fs
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.errors import ConfigError, DataError
-from singa_dask.jobs.job import Job
-from singa_dask.jobs.model_labels import LabelReader
-from singa_dask.jobs.model_records import Given, as_records
-from singa_dask.jobs.model_source import ModelSource, find_source
+from singa_dask.errors import CheckpointError, ConfigError, DataError
+from singa_dask.inference.job import PhaseJob, has_classes, inference_job, label_layer, predicted_layer
+from singa_dask.inference.net import MetricSums, Trained, TrainedNet, load_modules
+from singa_dask.inference.records import LabelReader, MemoryRecords, as_records
+from singa_dask.inference.stored import labels_of
+from singa_dask.inference.tasks import merge_metrics
+from singa_dask.jobs.job import Job, load
 from singa_dask.jobs.pages import model_page
 from singa_dask.jobs.run import Run
 from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.records import StoreConf
+from singa_dask.observe.stored_run import StoredRun
 from singa_dask.redaction import redact
+from singa_dask.runtime.checkpoints import singa_checkpoint
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.inference.job import has_classes, label_layer, predicted_layer
-from singa_dask.runtime.inference.net import Measured, load_modules
-from singa_dask.runtime.inference.predictions import labels_of
-from singa_dask.runtime.inference.results import merge_metrics
-from singa_dask.runtime.inference.trained_net import Trained, TrainedNet
+from singa_dask.runtime.checkpoints.lookup import find_steps, find_values
 from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import build_net, find_ops
+
+ON_CPU = ("gpu=[]", "ops=auto")
+
+
+class CheckpointVersion(NamedTuple):
+    """Which values a checkpoint had: its step, and the checksum of its manifest."""
+
+    step: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """What a model is loaded from.
+
+    Attributes
+    ----------
+    url : str
+        As the user knows it, for messages.
+    job : str
+        Text of the job, with every default.
+    checkpoint : str
+        URL of a step, or of a file of SINGA's.
+    version : CheckpointVersion
+    sources : tuple of Source
+        The user's own modules.
+    """
+
+    url: str
+    job: str
+    checkpoint: str
+    version: CheckpointVersion
+    sources: tuple[modules.Source, ...] = ()
+
+    def job_file(self) -> JobFile:
+        """Return the job."""
+        return loads(self.job, f"{self.url}: job", registries=REGISTRIES, with_lines=False)
+
+    def check(self) -> None:
+        """Check that the checkpoint is there, and has the values that it had.
+
+        Raises
+        ------
+        CheckpointError
+        """
+        try:
+            version = _version_of(self.checkpoint)
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{error} A model that is sent to another process is loaded there from its URL. Every host has to be "
+                "able to read it."
+            ) from error
+        if version != self.version:
+            raise CheckpointError(
+                f"{self.checkpoint}: has other values now than when the model was loaded. Load it again."
+            )
+
+
+def find_source(
+    url: str,
+    step: int | None = None,
+    job: Job | str | os.PathLike[str] | None = None,
+    cpu: bool = False,
+    threads: int | None = None,
+) -> ModelSource:
+    """Find the job and the checkpoint of a model; see `load_model`."""
+    url = fs.absolute(url)
+    if job is None:
+        run = run_of(url)
+        resolved = fs.join(run, "resolved.yaml")
+        text = fs.read_bytes(resolved).decode()
+    else:
+        given_job = job if isinstance(job, Job) else load(job)
+        resolved, text = given_job.name, given_job.file.resolved()
+    sets = (*(ON_CPU if cpu else ()), *(() if threads is None else (f"threads={threads}",)))
+    read = loads(text, resolved, sets, registries=REGISTRIES, with_lines=False)
+    checkpoint = find_values(url if step is None else _of_step(url, step))
+    sources = tuple(modules.read(read.job.modules))
+    return ModelSource(url, read.resolved(), checkpoint, _version_of(checkpoint), sources)
+
+
+def run_of(url: str) -> str:
+    """Return the run directory that a URL is, or is in.
+
+    Raises
+    ------
+    ConfigError
+        There is none.
+    """
+    parent, _, name = url.rpartition("/")
+    if re.fullmatch(r"step-\d+", name):
+        url = parent.removesuffix("/checkpoint")
+    elif name == "checkpoint":
+        url = parent
+    try:
+        return StoredRun(url).url
+    except ConfigError as error:
+        raise ConfigError(f"{error} For a checkpoint without a run give its job: job=, or --job.") from None
+
+
+def _of_step(url: str, step: int) -> str:
+    steps = find_steps(url)
+    if step not in steps:
+        known = ", ".join(map(str, sorted(steps))) or "none"
+        raise CheckpointError(f"{url}: no checkpoint of step {step}. Steps: {known}.")
+    return steps[step]
+
+
+def _version_of(checkpoint: str) -> CheckpointVersion:
+    place = singa_checkpoint.parse(checkpoint)
+    if place and not fs.is_dir(checkpoint):
+        return CheckpointVersion(place[1], str(fs.size(checkpoint)))
+    stored = Checkpoint(checkpoint)
+    return CheckpointVersion(stored.step, str(stored.manifest.get("sha256", "")))
+
 
 # models that a process keeps which were sent to it, so that their values are read once
 MAX_RECEIVED = 2
@@ -57,7 +177,7 @@ class Model:
         self.url, self.step = source.url, source.version.step
         load_modules(source.sources)
         self._job = source.job_file()
-        self._exposed = source.phase_job(exposed=True)
+        self._exposed = self._phase_job(exposed=True)
         job = self._exposed.job
         ops = find_ops(job, device_of_part(job, 0))
         self._trained = Trained(InitialValues(job, (source.checkpoint,)), ops)
@@ -210,24 +330,24 @@ class Model:
         """
         return self.merge([self.measure(x, y, metrics)], metrics)
 
-    def merge(self, measured: Sequence[Measured], metrics: Sequence[str] | None = None) -> dict[str, Any]:
+    def merge(self, measured: Sequence[MetricSums], metrics: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the metrics of what `measure` has returned."""
         with self._lock:
             of_pass = self._net("").pass_metrics(metrics)
         return {**merge_metrics(measured, of_pass), **of_pass.matrices()}
 
-    def measure(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> Measured:
+    def measure(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> MetricSums:
         """Return what `test` measures of records, to `merge` it."""
         with self._lock:
             net = self._net("")
-            given = self._given(net, x, outputs=y is None, skips=True)
-            n = next(iter(given.values())).n
-            labels = LabelReader(net, [net.inputs[name] for name in given], n, y)
-            found, of_pass = [], net.pass_metrics(metrics)
+            records = self._records_of(net, x, outputs=y is None, skips=True)
+            n = next(iter(records.values())).n
+            labels = LabelReader(net, [net.inputs[name] for name in records], n, y)
+            totals, of_pass = [], net.pass_metrics(metrics)
             for first, stop in net.batches(n):
-                arrays = {name: each.read(first, stop) for name, each in given.items()}
-                found.append(net.compute(labels.arrays(arrays, first, stop), stop - first, first, of_pass)[1])
-            return Measured(found, of_pass.state())
+                arrays = {name: each.read(first, stop) for name, each in records.items()}
+                totals.append(net.compute(labels.arrays(arrays, first, stop), stop - first, first, of_pass)[1])
+            return MetricSums(totals, of_pass.state())
 
     # -- in two parts ----------------------------------------------------------------------------------------
 
@@ -237,8 +357,8 @@ class Model:
         ``x`` and errors are those of `predict`; ``name`` is what they call ``x``.
         """
         features = self._features(self._net(layer))
-        given = as_records(x, features.store_conf, self._facts_of(features), name=name)
-        return given.read(0, given.n)
+        records = as_records(x, features.store_conf, self._facts_of(features), name=name)
+        return records.read(0, records.n)
 
     def compute(self, arrays: Arrays, layer: str) -> Array:
         """Return the values of a layer for a batch of records of `encode`, (n, *shape) float32.
@@ -269,9 +389,11 @@ class Model:
     def _values(self, x: Any, layer: str) -> Array:
         with self._lock:
             net = self._net(layer)
-            return self._computed(net, layer, self._given(net, x))
+            return self._computed(net, layer, self._records_of(net, x))
 
-    def _given(self, net: TrainedNet, x: Any, outputs: bool = False, skips: bool = False) -> dict[str, Given]:
+    def _records_of(
+        self, net: TrainedNet, x: Any, outputs: bool = False, skips: bool = False
+    ) -> dict[str, MemoryRecords]:
         """Return the records of each input layer that reads features; see `as_records`."""
         inputs = {name: each for name, each in net.inputs.items() if not each.traits.reads_beside}
         if not isinstance(x, Mapping) or (len(inputs) == 1 and x.keys() != inputs.keys()):
@@ -283,23 +405,23 @@ class Model:
             }
         if x.keys() != inputs.keys():
             raise DataError(f"x: records of {', '.join(map(str, x)) or 'none'}. Expected those of {', '.join(inputs)}.")
-        given = {
+        records = {
             name: as_records(x[name], each.store_conf, self._facts_of(each), outputs=outputs, name=f"x[{name!r}]")
             for name, each in inputs.items()
         }
-        if len({each.n for each in given.values()}) > 1:
-            counts = ", ".join(f"{each.n} of {name}" for name, each in given.items())
+        if len({each.n for each in records.values()}) > 1:
+            counts = ", ".join(f"{each.n} of {name}" for name, each in records.items())
             raise DataError(f"x: records: {counts}. Expected as many of each.")
-        return given
+        return records
 
-    def _computed(self, net: TrainedNet, layer: str, given: Mapping[str, Given]) -> Array:
+    def _computed(self, net: TrainedNet, layer: str, records: Mapping[str, MemoryRecords]) -> Array:
         shape = self.layers[layer] or (1,)
-        n = next(iter(given.values())).n
+        n = next(iter(records.values())).n
         values = np.empty((n, *shape), np.float32)
         for first, stop in net.batches(n):
-            arrays = {name: each.read(first, stop) for name, each in given.items()}
-            found, _ = net.compute(arrays, stop - first, first)
-            values[first:stop] = found[layer]["data"]
+            arrays = {name: each.read(first, stop) for name, each in records.items()}
+            outputs, _ = net.compute(arrays, stop - first, first)
+            values[first:stop] = outputs[layer]["data"]
         return values
 
     def _net(self, layer: str) -> TrainedNet:
@@ -308,23 +430,28 @@ class Model:
             return self._nets[layer]
         with self._lock:
             if layer not in self._nets:
-                job = self._exposed if layer else self._source.phase_job(exposed=False)
+                job = self._exposed if layer else self._phase_job(exposed=False)
                 try:
                     self._nets[layer] = TrainedNet(job.job, job.phase, self._trained, (layer,) if layer else ())
                 except ConfigError as error:
                     raise self._job.locate(job.locate(error)) from None
             return self._nets[layer]
 
+    def _phase_job(self, exposed: bool) -> PhaseJob:
+        """Return the job with the layers of the test net; see `inference_job`."""
+        with self._job.located():
+            return inference_job(self._job.job, Phase.TEST, in_order=True, exposed=exposed)
+
     def _features(self, net: TrainedNet) -> StoreInput:
         """Return the input layer that reads the features."""
-        found = [each for each in net.inputs.values() if not each.traits.reads_beside]
-        if len(found) != 1:
-            names = ", ".join(each.conf_name for each in found) or "none"
+        readers = [each for each in net.inputs.values() if not each.traits.reads_beside]
+        if len(readers) != 1:
+            names = ", ".join(each.conf_name for each in readers) or "none"
             raise ConfigError(
                 f"{self.url}: the net has the input layers {names}. Expected one, to feed it with records; of several, "
                 "give predict, extract and test a dict of the records of each."
             )
-        return found[0]
+        return readers[0]
 
     def _facts_of(self, layer: StoreInput) -> TableFacts | None:
         return self._trained.class_names.table_of(layer.conf_name, learns=False)

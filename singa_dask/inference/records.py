@@ -1,4 +1,4 @@
-"""Records for a trained net from arrays, tables and pictures in memory, encoded as in training, batch by batch."""
+"""Records for a trained net from arrays, tables and pictures in memory, encoded as in training, and their labels."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from singa_dask.arrays import Array
 from singa_dask.data import Arrays, Field
 from singa_dask.data.codecs.image import decode_image, image_pixels
+from singa_dask.data.codecs.labels import find_wrong_label
 from singa_dask.data.codecs.table_columns import column_kind, missing_rows
 from singa_dask.data.codecs.table_encoder import TableEncoder
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
 from singa_dask.errors import DataError
+from singa_dask.inference.net import TrainedNet
+from singa_dask.layers import StoreInput
+from singa_dask.layers.input import LabelInput, TargetInput, WeightInput
 from singa_dask.layers.records import StoreConf, check_shape
 
 # rows of a frame that are looked through at a time
 CHUNK_ROWS = 1 << 16
 
 
-class Given(ABC):
+class MemoryRecords(ABC):
     """Records in memory.
 
     Attributes
@@ -46,15 +51,20 @@ class Given(ABC):
         """
 
 
+def is_of(data: Any, package: str, *names: str) -> bool:
+    """Return whether data is of a class of a package, which is not imported for it."""
+    module = sys.modules.get(package)
+    return module is not None and isinstance(data, tuple(getattr(module, name) for name in names))
+
+
 def is_pandas(x: Any) -> bool:
-    """Return whether data is a DataFrame of pandas, which is not imported for it."""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(x, pandas.DataFrame)
+    """Return whether data is a DataFrame of pandas."""
+    return is_of(x, "pandas", "DataFrame")
 
 
 def as_records(
     x: Any, conf: StoreConf, facts: TableFacts | None, *, outputs: bool = False, skips: bool = False, name: str = "x"
-) -> Given:
+) -> MemoryRecords:
     """Return the records that data consists of.
 
     Parameters
@@ -88,25 +98,40 @@ def as_records(
 
 def _as_table(x: Any, name: str) -> Any:
     """Return a dict of columns, or dicts of values by column, as a table; other data as they are."""
-    is_rows = isinstance(x, (list, tuple)) and len(x) > 0 and isinstance(x[0], Mapping)
-    if not is_rows and not isinstance(x, Mapping):
+    if isinstance(x, (list, tuple)) and len(x) and isinstance(x[0], Mapping):
+        x = _columns_of_rows(x, name)
+    elif not isinstance(x, Mapping):
         return x
+    columns = {}
+    for column, values in x.items():
+        try:
+            columns[str(column)] = pa.array(values)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            raise DataError(f"{name}, column {str(column)!r}: expected values of one type: {error}.") from None
     try:
-        if not is_rows:
-            return pa.table({str(column): pa.array(values) for column, values in x.items()})
-        # a name that is wrong must not become a missing value
-        row = next((i for i, each in enumerate(x) if each.keys() != x[0].keys()), None)
-        if row is not None:
-            raise DataError(f"{name}, row {row}: columns {', '.join(x[row])}, but {', '.join(x[0])} in the first one.")
-        return pa.Table.from_pylist(list(x))
-    except (pa.ArrowException, AttributeError, TypeError, ValueError) as error:
-        raise DataError(f"{name}: expected a list of values for each column: {error}.") from None
+        return pa.table(columns)
+    except (pa.ArrowException, ValueError) as error:
+        raise DataError(f"{name}: expected as many values in each column: {error}.") from None
+
+
+def _columns_of_rows(rows: Sequence[Any], name: str) -> dict[str, list[Any]]:
+    """Return the columns of records with a value for each column; a wrong name must not become a missing value."""
+    first = rows[0].keys()
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise DataError(f"{name}, row {number}: not an object, as the first one is.")
+        if row.keys() != first:
+            column = min(row.keys() ^ first, key=str)
+            what = "a key that the first object lacks" if column in row else "lacks this key of the first object"
+            where = f"{name}, row {number}, {str(column)[:40]!r}"
+            raise DataError(f"{where}: {what}. Say null, or None, for a missing value.")
+    return {column: [row[column] for row in rows] for column in first}
 
 
 # -- arrays --------------------------------------------------------------------------------------------------
 
 
-class _Rows(Given):
+class _Rows(MemoryRecords):
     """The rows of an array."""
 
     def __init__(self, x: Any, conf: StoreConf, facts: TableFacts | None, name: str) -> None:
@@ -150,12 +175,12 @@ class _Rows(Given):
         return {"data": data}
 
 
-def _one(values: npt.NDArray[Any], shape: tuple[int, ...]) -> str:
+def _one(values: Array, shape: tuple[int, ...]) -> str:
     """Return a hint about an array that is one record."""
     return " This is the shape of one record: give x[None]." if values.shape == shape else ""
 
 
-def _numbers_of(x: Any, name: str) -> npt.NDArray[Any]:
+def _numbers_of(x: Any, name: str) -> Array:
     """Return a frame of numbers as an array, for a net that was trained on records without names."""
     table = _table(x, name)
     for column in table.schema:
@@ -183,7 +208,7 @@ def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
     return TableSpec(facts.features, labels, target, missing, known, facts.encoding, weight)
 
 
-class _Frame(Given):
+class _Frame(MemoryRecords):
     """The rows of a frame, with the columns encoded."""
 
     def __init__(self, x: Any, spec: TableSpec, facts: TableFacts, name: str, skips: bool, is_wide: bool) -> None:
@@ -221,11 +246,11 @@ class _Frame(Given):
 
     def _present(self) -> npt.NDArray[np.int64]:
         """Return the rows without missing values."""
-        found = [
+        rows = [
             first + np.flatnonzero(~missing_rows(self._slice(first, min(first + CHUNK_ROWS, self.n)), self._columns))
             for first in range(0, self.n, CHUNK_ROWS)
         ]
-        return np.concatenate([np.empty(0, np.int64), *found])
+        return np.concatenate([np.empty(0, np.int64), *rows])
 
     def read(self, first: int, stop: int) -> Arrays:
         table = self._slice(first, stop)
@@ -266,7 +291,7 @@ def _is_pictures(x: Any) -> bool:
     return len(x) > 0 and (isinstance(x[0], (bytes, bytearray, memoryview)) or hasattr(x[0], "convert"))
 
 
-class _Pictures(Given):
+class _Pictures(MemoryRecords):
     """Pictures: encoded, e.g. as PNG, or of Pillow."""
 
     def __init__(self, pictures: Sequence[Any], conf: StoreConf, name: str) -> None:
@@ -286,3 +311,132 @@ class _Pictures(Given):
         if isinstance(picture, (bytes, bytearray, memoryview)):
             return decode_image(bytes(picture), where, self._resize, self._channels)
         return image_pixels(picture, where, self._resize, self._channels)
+
+
+MAX_SHOWN = 20
+
+
+class LabelReader:
+    """Gives each input layer of a net its part of the records.
+
+    Parameters
+    ----------
+    net : TrainedNet
+    features : sequence of StoreInput
+        Read the features; one of them labels too, if no other layer does.
+    n : int
+        Number of records.
+    y : array-like, mapping of str to array-like, or None
+        Labels or targets; None if the records have them. With it all records have weight 1.
+
+    Raises
+    ------
+    DataError
+        They do not fit the net.
+    """
+
+    def __init__(self, net: TrainedNet, features: Sequence[StoreInput], n: int, y: Any) -> None:
+        self._net, self._n = net, n
+        labelled = [layer for layer in features if any("labels" in each.consumed_as for each in layer.features)]
+        labels, targets, self._weights = (
+            [layer for layer in net.inputs.values() if isinstance(layer, kind)]
+            for kind in (LabelInput, TargetInput, WeightInput)
+        )
+        self._features = (labelled or features)[0]
+        own = [self._features] if labelled and not labels else []
+        self._fields = dict.fromkeys([*own, *labels], "label") | dict.fromkeys(targets, "target")
+        self._given = {layer: self._read(y, layer) for layer in self._fields} if y is not None else None
+
+    def arrays(self, features: Mapping[str, Arrays], first: int, stop: int) -> dict[str, Arrays]:
+        """Return the records of each input layer, given those of ``x`` by layer.
+
+        Raises
+        ------
+        DataError
+            The net needs labels or targets, and there are none.
+        """
+        records: dict[str, Arrays] = {name: {} for name in self._net.inputs}
+        for name, arrays in features.items():
+            records[name] = {key: arrays[key] for key in ("data", "pixel") if key in arrays}
+        arrays = features[self._features.conf_name]
+        for layer, field in self._fields.items():
+            values = arrays.get(field) if self._given is None else self._given[layer][first:stop]
+            if values is None:
+                what = "targets" if "target" in self._fields.values() else "labels"
+                raise DataError(f"y: the net needs {what}, for layer {layer.conf_name!r}. Give y.")
+            if self._given is None and isinstance(layer, LabelInput) and values.ndim > 1:
+                values = values[:, layer.store_conf.label_columns.index(layer.label_column)]
+            records[layer.conf_name][field] = values
+        for layer in self._weights:
+            weights = arrays.get("weight") if self._given is None else None
+            records[layer.conf_name]["weight"] = np.ones(stop - first, np.float32) if weights is None else weights
+        return records
+
+    # -- y ---------------------------------------------------------------------------------------------------
+
+    def _read(self, y: Any, layer: StoreInput) -> Array:
+        """Return what a layer reads of ``y``."""
+        columns = _columns(y)
+        if self._fields[layer] == "target":
+            names = layer.store_conf.target
+            return self._numbers(self._pick(columns, y, names), len(names))
+        names = [layer.label_column] if isinstance(layer, LabelInput) else layer.store_conf.label_columns[:1]
+        return self._numbered(self._pick(columns, y, names), layer)
+
+    def _pick(self, columns: Mapping[str, Any] | None, y: Any, names: list[str]) -> Array:
+        """Return the columns of these names, or ``y`` itself if that is all."""
+        if columns is None or (len(columns) == 1 and len(self._fields) == 1):
+            if len(self._fields) > 1:
+                wanted = ", ".join(layer.conf_name for layer in self._fields)
+                raise DataError(f"y: the net needs several, for {wanted}. Give a dict by column.")
+            values = np.asarray(y if columns is None else next(iter(columns.values())))
+        else:
+            unknown = [name for name in names if name not in columns]
+            if unknown or not names:
+                known = ", ".join(columns)
+                raise DataError(f"y: no column {unknown[0] if unknown else ''!r}. Columns: {known}.")
+            values = np.stack([np.asarray(columns[name]) for name in names], axis=-1)
+        if values.ndim == 0 or len(values) != self._n:
+            n = "one" if values.ndim == 0 else len(values)
+            raise DataError(f"y: {n} for {self._n} records. Expected one for each.")
+        return values
+
+    def _numbers(self, values: Array, n_targets: int) -> npt.NDArray[np.float32]:
+        if values.dtype.kind not in "biuf" or values.size != self._n * n_targets:
+            raise DataError(f"y: {values.dtype} {values.shape}, expected numbers {(self._n, n_targets)}.")
+        targets = values.reshape(self._n, n_targets).astype(np.float32)
+        if not np.isfinite(targets).all():
+            raise DataError(f"y, row {int((~np.isfinite(targets)).any(axis=1).argmax())}: a target is not finite.")
+        return targets
+
+    def _numbered(self, values: Array, layer: StoreInput) -> npt.NDArray[np.int32]:
+        """Return the numbers of classes."""
+        if values.size != self._n:
+            raise DataError(f"y: shape {values.shape}, expected {(self._n,)}: a label for each record.")
+        values = values.reshape(-1)
+        names = self._net.shapes.context.class_names.known_for(layer.conf_name)
+        if values.dtype.kind in "OUST" and names:
+            index = {name: i for i, name in enumerate(names)}
+            numbers = np.array([index.get(str(value), -1) for value in values], np.int64)
+            if (numbers < 0).any():
+                row = int((numbers < 0).argmax())
+                raise DataError(
+                    f"y, row {row}: unknown class {str(values[row])!r}. Classes: {', '.join(names[:MAX_SHOWN])}."
+                )
+            return numbers.astype(np.int32)
+        wrong = find_wrong_label(values)
+        if wrong is not None:
+            hint = " The classes of this net have no names." if values.dtype.kind in "OUST" else ""
+            raise DataError(f"y, row {wrong[0]}: {wrong[1]}.{hint}")
+        return values.astype(np.int32)
+
+
+def _columns(y: Any) -> Mapping[str, Any] | None:
+    """Return columns by name; None for an array."""
+    if isinstance(y, Mapping):
+        return y
+    if isinstance(y, (pa.Table, pa.RecordBatch)):
+        return {name: y.column(name).to_numpy(zero_copy_only=False) for name in y.schema.names}
+    if is_pandas(y):
+        return {str(name): y[name].to_numpy() for name in y.columns}
+    return None

@@ -13,11 +13,10 @@ from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.data import fs
 from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError, DataError
+from singa_dask.inference.job import inference_job, label_layer, with_data
+from singa_dask.inference.stored import Predicted, prediction_rows
+from singa_dask.inference.tasks import InferenceTask, inspect_net, plan_tasks
 from singa_dask.runtime.checkpoints import lookup
-from singa_dask.runtime.inference.job import inference_job, label_layer, with_data
-from singa_dask.runtime.inference.part import Part
-from singa_dask.runtime.inference.plan import inspect_net, plan_parts
-from singa_dask.runtime.inference.predictions import Predicted, prediction_rows
 from singa_dask.runtime.job.checks import prepare
 from singa_dask.runtime.planning.nets import build_nets
 from tests.runtime.harness import Outcome
@@ -74,8 +73,8 @@ def tables(tmp_path: Path) -> tuple[str, str]:
 
 def metrics_of(job: JobConf, url: str) -> dict[str, float]:
     """Return the metrics of a checkpoint."""
-    part = Part(inference_job(job, Phase.TEST, in_order=True).job.model_dump_json(), int(Phase.TEST), (url,))
-    done = [each() for each in plan_parts(part, inspect_net(part), 1, 1)]
+    part = InferenceTask(inference_job(job, Phase.TEST, in_order=True).job.model_dump_json(), int(Phase.TEST), (url,))
+    done = [each() for each in plan_tasks(part, inspect_net(part), 1, 1)]
     return {name: total / count for name, (total, count) in done[-1].metrics[-1].items()}
 
 
@@ -97,11 +96,13 @@ def test_training_learns_columns_and_tests_use_them(
     new = tmp_path / "new.csv"
     new.write_text("size,place\n,south\n1,west\n")
     changed = with_data(inference_job(job, Phase.TEST, in_order=True).job, ["data"], str(new), None)
-    part = Part(changed.model_dump_json(), int(Phase.TEST), (outcome.url,), layers=("fc",), labels=False, topk=1)
+    part = InferenceTask(
+        changed.model_dump_json(), int(Phase.TEST), (outcome.url,), layers=("fc",), labels=False, topk=1
+    )
     facts = inspect_net(part)
     assert (facts.n_records, facts.class_names) == (2, (("big", "small"),))
     with pytest.raises(Exception, match=r"new.csv, .*line 3, column 'place': unknown category 'west'"):
-        plan_parts(part, facts, 1, 1)[0]()
+        plan_tasks(part, facts, 1, 1)[0]()
 
 
 def test_a_test_set_must_mean_the_same(tables: tuple[str, str]) -> None:
@@ -180,10 +181,10 @@ def test_several_labels_feed_several_losses(tmp_path: Path, run_job: Callable[..
     labels = tuple(label_layer(job, Phase.TEST, layer) for layer in layers)
     assert labels == ("grade", "kind")
     kept: dict[str, Any] = {"layers": layers, "label_layers": labels, "labels": False, "topk": 1}
-    part = Part(changed.model_dump_json(), int(Phase.TEST), (outcome.url,), **kept)
+    part = InferenceTask(changed.model_dump_json(), int(Phase.TEST), (outcome.url,), **kept)
     facts = inspect_net(part)
     assert facts.class_names == (("A", "B"), ("big", "small"))
-    done = [each() for each in plan_parts(part, facts, 0, 1)]
+    done = [each() for each in plan_tasks(part, facts, 0, 1)]
     header, *rows = prediction_rows([Predicted(str(new), done)], 1, facts.class_names, layers)
     assert header[:5] == ["record", "loss-grade.class", "loss-grade.number", "loss-grade.probability", "fc-kind.class"]
     assert [(row[1], row[4]) for row in rows] == [("B", "big"), ("A", "small")]

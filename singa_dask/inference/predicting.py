@@ -10,28 +10,27 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from dask.base import compute
 from dask.delayed import delayed
 from distributed import Client
 
+from singa_dask.arrays import Array
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, DataError
+from singa_dask.inference.job import has_classes, predicted_layer
+from singa_dask.inference.model import Model, find_source, load_model
+from singa_dask.inference.records import is_of
+from singa_dask.inference.stored import PHASES, StoredNet, StoredRecords, labels_of, use_workers
 from singa_dask.jobs.clusters import check_client
-from singa_dask.jobs.inference import Records, use_workers
-from singa_dask.jobs.model import Model, load_model
-from singa_dask.jobs.model_source import find_source
+from singa_dask.jobs.datasets.partitions import parts_of, rows_together
 from singa_dask.jobs.run import Run
-from singa_dask.jobs.stored import PHASES, StoredNet
-from singa_dask.runtime.inference.job import has_classes, predicted_layer
-from singa_dask.runtime.inference.predictions import labels_of
 
 AnyPath = str | os.PathLike[str]
-Trained = Model | Run | AnyPath
+AnyModel = Model | Run | AnyPath
 
 
 def predict(
-    model: Trained,
+    model: AnyModel,
     data: Any,
     *,
     layer: str | None = None,
@@ -46,7 +45,7 @@ def predict(
     model : Model, Run, str or path
         A model; or a run, of which the newest checkpoint is loaded.
     data : ndarray, Table, DataFrame, sequence of pictures, dask.array or dask.dataframe; or str or path
-        Records; or the URL of stored ones, which need no labels: a store, a folder of pictures, or one picture.
+        StoredRecords; or the URL of stored ones, which need no labels: a store, a folder of pictures, or one picture.
     layer : str, optional
         See `Model.predict`.
     proba : bool
@@ -72,17 +71,17 @@ def predict(
     """
     if _is_path(data):
         stored, url = _stored(model, client, "sd.predict, model, data")
-        return _predict_stored(stored, url, Records(os.fspath(data), backend), layer, proba)
+        return _predict_stored(stored, url, StoredRecords(os.fspath(data), backend), layer, proba)
     _refuse_stored(backend=backend, client=client)
-    found = _model(model)
-    name = layer or found.output
+    trained = _model(model)
+    name = layer or trained.output
     if proba:
-        return _map(functools.partial(found.predict_proba, layer=name), data, found.class_names_of(name))
-    return _map(functools.partial(found.predict, layer=name), data, found.targets)
+        return _map(functools.partial(trained.predict_proba, layer=name), data, trained.class_names_of(name))
+    return _map(functools.partial(trained.predict, layer=name), data, trained.targets)
 
 
 def extract(
-    model: Trained,
+    model: AnyModel,
     data: Any,
     layer: str,
     *,
@@ -114,7 +113,7 @@ def extract(
     """
     if data is None or _is_path(data):
         stored, _ = _stored(model, client, "sd.extract, model, data, layer")
-        records = None if data is None else Records(os.fspath(data), backend)
+        records = None if data is None else StoredRecords(os.fspath(data), backend)
         if out is None:
             return stored.values([layer], [records] if records else []).array()
         [written] = stored.write(os.fspath(out), [layer], to=to, overwrite=overwrite, records=records)
@@ -124,7 +123,7 @@ def extract(
 
 
 def test(
-    model: Trained,
+    model: AnyModel,
     data: Any = None,
     y: Any = None,
     *,
@@ -162,23 +161,23 @@ def test(
         stored, _ = _stored(model, client, "sd.test, model")
         if phase not in ("test", "val"):
             raise ConfigError(f"phase: {phase!r}, expected 'test' or 'val'.")
-        records = None if data is None else Records(os.fspath(data), backend, outputs=True)
+        records = None if data is None else StoredRecords(os.fspath(data), backend, outputs=True)
         tested = stored.test(PHASES[phase], steps, records, metrics)
         return {**tested.metrics, **tested.matrices}
     _refuse_stored(backend=backend, client=client, steps=steps, phase=None if phase == "test" else phase)
-    found = _model(model)
+    trained = _model(model)
     if not _is_dask(data):
-        return found.test(data, y, metrics)
+        return trained.test(data, y, metrics)
     parts = _parts(data)
     labels = [None] * len(parts) if y is None else _parts(y) if _is_dask(y) else []
     if len(labels) != len(parts):
         raise DataError(f"y: {len(labels) or 'no'} partitions of Dask, expected {len(parts)}, as the data has.")
-    tasks = [delayed(found.measure, pure=False)(*part, metrics) for part in zip(parts, labels, strict=True)]
+    tasks = [delayed(trained.measure, pure=False)(*part, metrics) for part in zip(parts, labels, strict=True)]
     measured = compute(*tasks)  # type: ignore[no-untyped-call]
-    return found.merge(measured, metrics)
+    return trained.merge(measured, metrics)
 
 
-def _model(model: Trained) -> Model:
+def _model(model: AnyModel) -> Model:
     return model if isinstance(model, Model) else load_model(model)
 
 
@@ -186,7 +185,7 @@ def _is_path(data: Any) -> bool:
     return isinstance(data, (str, os.PathLike))
 
 
-def _stored(model: Trained, client: Client | str | None, call: str) -> tuple[StoredNet, str]:
+def _stored(model: AnyModel, client: Client | str | None, call: str) -> tuple[StoredNet, str]:
     """Return the net for stored records, and its URL; the values of a run are read only where records are computed."""
     if isinstance(model, Model):
         source = model.source
@@ -197,27 +196,27 @@ def _stored(model: Trained, client: Client | str | None, call: str) -> tuple[Sto
     return StoredNet(source.job_file(), (source.checkpoint,), workers, source.sources), source.url
 
 
-def _predict_stored(net: StoredNet, url: str, records: Records, layer: str | None, proba: bool) -> npt.NDArray[Any]:
+def _predict_stored(net: StoredNet, url: str, records: StoredRecords, layer: str | None, proba: bool) -> Array:
     layer = layer or predicted_layer(net.read.job, Phase.TEST)
     classes = has_classes(net.read.job, layer)
     if proba and not classes:
         raise ConfigError(f"{url}: layer {layer!r} has no probabilities of classes. Say predict or extract.")
-    found = net.values([layer], [records], topk=int(classes and not proba))
-    values = found.array()
+    outputs = net.values([layer], [records], topk=int(classes and not proba))
+    values = outputs.array()
     if not classes:
         return values.reshape(-1) if values.shape[1:] == (1,) else values
-    shaped = next(each for each in found.net.layers if each.conf_name == layer)
+    shaped = next(each for each in outputs.net.layers if each.conf_name == layer)
     steps = (shaped.site.n_steps,) if shaped.site.n_steps > 1 else ()
     n_classes = math.prod(shaped.features[0].shape[1:])
     if proba:
         return values.reshape(len(values), *steps, n_classes)
     numbers = values.reshape(len(values), *steps, 2)[..., 0].astype(np.int64)
-    return labels_of(numbers, found.class_names[0], n_classes)
+    return labels_of(numbers, outputs.class_names[0], n_classes)
 
 
-def _refuse_stored(**given: Any) -> None:
+def _refuse_stored(**arguments: Any) -> None:
     """Refuse arguments that are for stored records only."""
-    for name, value in given.items():
+    for name, value in arguments.items():
         if value is not None:
             raise ConfigError(f"{name}: only for stored records, given by their URL. Leave it out for these in memory.")
 
@@ -225,41 +224,35 @@ def _refuse_stored(**given: Any) -> None:
 # -- kinds of data ---------------------------------------------------------------------------------------------
 
 
-def _is_of(data: Any, package: str, *names: str) -> bool:
-    """Return whether data is of a class of a package, which is not imported for it."""
-    module = sys.modules.get(package)
-    return module is not None and isinstance(data, tuple(getattr(module, name) for name in names))
-
-
 def _is_dask(data: Any) -> bool:
-    return _is_of(data, "dask.array", "Array") or _is_of(data, "dask.dataframe", "DataFrame", "Series")
+    return is_of(data, "dask.array", "Array") or is_of(data, "dask.dataframe", "DataFrame", "Series")
 
 
-def _map(function: Callable[[Any], npt.NDArray[Any]], data: Any, names: tuple[str, ...] = ()) -> Any:
+def _map(function: Callable[[Any], Array], data: Any, names: tuple[str, ...] = ()) -> Any:
     """Return what a function of some records makes of all data."""
-    if _is_of(data, "dask.array", "Array"):
-        return _map_blocks(function, data)
-    if _is_of(data, "dask.dataframe", "DataFrame"):
+    if is_of(data, "dask.array", "Array"):
+        return map_blocks(function, data, function(np.empty((0, *data.shape[1:]), data.dtype)))
+    if is_of(data, "dask.dataframe", "DataFrame"):
         return data.map_partitions(
             functools.partial(_on_partition, function, names), meta=_on_frame(function, names, data._meta)
         )
-    return _on_frame(function, names, data) if _is_of(data, "pandas", "DataFrame") else function(data)
+    return _on_frame(function, names, data) if is_of(data, "pandas", "DataFrame") else function(data)
 
 
-def _map_blocks(function: Callable[[Any], npt.NDArray[Any]], data: Any) -> Any:
+def map_blocks(function: Callable[[Any], Array], data: Any, sample: Array) -> Any:
+    """Return lazily what a function of records makes of an array of Dask; ``sample`` is what it makes of some."""
     whole = data.rechunk(dict.fromkeys(range(1, data.ndim), -1))
-    one = function(np.empty((0, *whole.shape[1:]), whole.dtype))
     return whole.map_blocks(
         functools.partial(_on_block, function),
-        chunks=(whole.chunks[0], *((n,) for n in one.shape[1:])),
+        chunks=(whole.chunks[0], *((n,) for n in sample.shape[1:])),
         drop_axis=list(range(1, whole.ndim)),
-        new_axis=list(range(1, one.ndim)) or None,
-        dtype=one.dtype,
-        meta=np.empty((0,) * one.ndim, one.dtype),
+        new_axis=list(range(1, sample.ndim)) or None,
+        dtype=sample.dtype,
+        meta=np.empty((0,) * sample.ndim, sample.dtype),
     )
 
 
-def _on_block(function: Callable[[Any], npt.NDArray[Any]], block: Any, block_info: Any = None) -> npt.NDArray[Any]:
+def _on_block(function: Callable[[Any], Array], block: Any, block_info: Any = None) -> Array:
     try:
         return function(block)
     except DataError as error:
@@ -267,7 +260,7 @@ def _on_block(function: Callable[[Any], npt.NDArray[Any]], block: Any, block_inf
 
 
 def _on_partition(
-    function: Callable[[Any], npt.NDArray[Any]], names: tuple[str, ...], frame: Any, partition_info: Any = None
+    function: Callable[[Any], Array], names: tuple[str, ...], frame: Any, partition_info: Any = None
 ) -> Any:
     try:
         return _on_frame(function, names, frame)
@@ -275,7 +268,7 @@ def _on_partition(
         raise DataError(f"partition {partition_info['number']}: {error}") from error
 
 
-def _on_frame(function: Callable[[Any], npt.NDArray[Any]], names: tuple[str, ...], frame: Any) -> Any:
+def _on_frame(function: Callable[[Any], Array], names: tuple[str, ...], frame: Any) -> Any:
     """Return what a function makes of a frame of pandas, with its index."""
     pandas = sys.modules["pandas"]
     values = function(frame)
@@ -288,6 +281,4 @@ def _on_frame(function: Callable[[Any], npt.NDArray[Any]], names: tuple[str, ...
 
 def _parts(data: Any) -> list[Any]:
     """Return the partitions of a collection, each as a delayed value."""
-    if _is_of(data, "dask.array", "Array"):
-        return list(data.rechunk(dict.fromkeys(range(1, data.ndim), -1)).to_delayed().ravel())
-    return list(data.to_delayed())
+    return parts_of(rows_together(data) if is_of(data, "dask.array", "Array") else data)

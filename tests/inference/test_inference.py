@@ -15,14 +15,19 @@ from singa_dask import modules
 from singa_dask.conf import JobConf, LayerConf, ParamConf, Phase
 from singa_dask.data import open_store
 from singa_dask.errors import CheckpointError, ConfigError, DataError, LostUnitError, NumericError, UnitError
+from singa_dask.inference.job import PhaseJob, classifier, inference_job, with_data
+from singa_dask.inference.net import build
+from singa_dask.inference.tasks import (
+    InferenceTask,
+    NetFacts,
+    TaskResult,
+    inspect_net,
+    merge_metrics,
+    plan_tasks,
+)
 from singa_dask.layers.records import StoreConf
 from singa_dask.runtime import local_cluster, on_dask
 from singa_dask.runtime.checkpoints.lookup import load_values
-from singa_dask.runtime.inference.job import PhaseJob, classifier, inference_job, with_data
-from singa_dask.runtime.inference.net import build
-from singa_dask.runtime.inference.part import Part, PartResult
-from singa_dask.runtime.inference.plan import Facts, inspect_net, plan_parts
-from singa_dask.runtime.inference.results import merge_metrics
 from singa_dask.runtime.job import placing as tasks
 from singa_dask.runtime.job.cluster import present_workers
 from tests.runtime.harness import Outcome, mlp
@@ -50,15 +55,15 @@ def with_layer(job: JobConf, name: str, **changes: Any) -> JobConf:
     return with_layers(job, layers)
 
 
-def part_of(wanted: PhaseJob, url: str, **kept: Any) -> Part:
-    return Part(wanted.job.model_dump_json(), int(wanted.phase), (url,), **kept)
+def part_of(wanted: PhaseJob, url: str, **kept: Any) -> InferenceTask:
+    return InferenceTask(wanted.job.model_dump_json(), int(wanted.phase), (url,), **kept)
 
 
-def parts_of(part: Part, steps: int = 0, n_workers: int = 1) -> list[Part]:
-    return plan_parts(part, inspect_net(part), steps, n_workers)
+def parts_of(part: InferenceTask, steps: int = 0, n_workers: int = 1) -> list[InferenceTask]:
+    return plan_tasks(part, inspect_net(part), steps, n_workers)
 
 
-def every_record(job: JobConf, url: str, **kept: Any) -> Part:
+def every_record(job: JobConf, url: str, **kept: Any) -> InferenceTask:
     return part_of(inference_job(job, Phase.TEST, in_order=True, exposed=bool(kept)), url, **kept)
 
 
@@ -81,7 +86,7 @@ def test_a_job_that_follows_a_metric_computes_as_any_other() -> None:
 @pytest.mark.parametrize("n_records", [1, 9, 10, 11, 100, 1003])
 def test_parts_have_each_record_once_whatever_their_number(n_records: int, n_workers: int) -> None:
     part = every_record(small(), "x")
-    parts = plan_parts(part, Facts(n_records, 10, "", 4), 0, n_workers)
+    parts = plan_tasks(part, NetFacts(n_records, 10, "", 4), 0, n_workers)
     taken = [
         (first, part.batchsize)
         for part in parts
@@ -95,18 +100,18 @@ def test_parts_have_each_record_once_whatever_their_number(n_records: int, n_wor
 
 def test_a_part_is_bounded_in_memory() -> None:
     part = every_record(small(), "x")
-    parts = plan_parts(part, Facts(1000, 10, "", 1 << 20), 0, 1)
+    parts = plan_tasks(part, NetFacts(1000, 10, "", 1 << 20), 0, 1)
     assert [part.n_batches for part in parts] == [6] * 16 + [4]
 
 
 def test_a_net_that_must_see_all_batches_in_order_is_one_part() -> None:
     part = every_record(small(), "x")
-    (only,) = plan_parts(part, Facts(None, 10, "text", 4), 7, 3)
+    (only,) = plan_tasks(part, NetFacts(None, 10, "text", 4), 7, 3)
     assert (only.first, only.n_batches) == (0, 7)
     with pytest.raises(ConfigError, match="number of batches, steps"):
-        plan_parts(part, Facts(None, 10, "text", 4), 0, 3)
+        plan_tasks(part, NetFacts(None, 10, "text", 4), 0, 3)
     with pytest.raises(ConfigError, match="'out' takes batches of 10 only, and 25 records leave 5"):
-        plan_parts(part, Facts(25, 10, "out", 4), 0, 3)
+        plan_tasks(part, NetFacts(25, 10, "out", 4), 0, 3)
 
 
 def test_no_more_of_a_net_is_built_than_a_layer_needs() -> None:
@@ -123,8 +128,8 @@ def test_no_more_of_a_net_is_built_than_a_layer_needs() -> None:
 # -- any number of workers -------------------------------------------------------------------------------------
 
 
-def of_all(done: list[PartResult], layer: int = 0) -> dict[str, np.ndarray]:
-    ordered = sorted(done, key=lambda each: each.part.index)
+def of_all(done: list[TaskResult], layer: int = 0) -> dict[str, np.ndarray]:
+    ordered = sorted(done, key=lambda result: result.task.index)
     names = ordered[0].arrays[layer]
     return {name: np.concatenate([each.arrays[layer][name] for each in ordered]) for name in names}
 
@@ -151,7 +156,7 @@ def test_any_number_of_workers_gives_the_same(trained: str) -> None:
     for n in (1, 2, 3):
         with local_cluster(n, processes=False) as client:
             there = list(on_dask(client)(parts_of(features, n_workers=n)))
-            measured = sorted(on_dask(client)(parts_of(figures, n_workers=n)), key=lambda each: each.part.index)
+            measured = sorted(on_dask(client)(parts_of(figures, n_workers=n)), key=lambda result: result.task.index)
         for layer in (0, 1):
             for name, values in of_all(here, layer).items():
                 np.testing.assert_array_equal(of_all(there, layer)[name], values)
@@ -344,7 +349,7 @@ def test_lost_workers_are_done_without_as_long_as_there_is_one(
 ) -> None:
     part = every_record(small(), trained, layers=("fc1",))
     here = of_all([each() for each in parts_of(part)])
-    found: list[PartResult] = []
+    found: list[TaskResult] = []
     for done in on_dask(three)(parts_of(part, n_workers=3)):
         if not found:
             kill_workers(three, 2)

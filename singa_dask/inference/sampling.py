@@ -9,9 +9,11 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from singa_dask.arrays import Array
 from singa_dask.conf import ClusterConf, JobConf, LayerConf, NetConf, Phase
 from singa_dask.data.codecs.vocabulary import encode_text
 from singa_dask.errors import ConfigError
+from singa_dask.inference.net import fill
 from singa_dask.layers import LAYERS, Layer
 from singa_dask.layers.embedding import OneHot, OneHotConf, PositionalEmbedding
 from singa_dask.layers.text import (
@@ -24,9 +26,7 @@ from singa_dask.layers.text import (
     read_vocabulary,
 )
 from singa_dask.net import NeuralNet
-from singa_dask.ops.contract import Array
 from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.inference.net import fill
 from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
 from singa_dask.runtime.planning.nets import build_net, find_ops
 from singa_dask.runtime.planning.resources import limit_process, limit_thread
@@ -111,23 +111,23 @@ class _Writer:
         self.recent: deque[Array] = deque(maxlen=self.window // 2)
         self.n_read = 0
 
-    def read(self, given: Any = None) -> None:
+    def read(self, value: Any = None) -> None:
         """Read a character: the one that was written last, unless it is given."""
-        self._run(self.reading, given)
+        self._run(self.reading, value)
 
-    def write(self, given: Any = None) -> None:
+    def write(self, value: Any = None) -> None:
         """Read a character, and write the next one."""
-        self._run(self.net.layers, given)
+        self._run(self.net.layers, value)
 
-    def _run(self, layers: Sequence[Layer], given: Any) -> None:
+    def _run(self, layers: Sequence[Layer], value: Any) -> None:
         start = self.start
         if start is not None and self.n_read == self.window > 0:
             self.net.context.states.clear()
             self.n_read = 0
             for values in list(self.recent):
                 self.read(values)
-        if start is not None and given is not None:
-            start.feed(given)
+        if start is not None and value is not None:
+            start.feed(value)
         for layer in layers:
             self.net.forward(layer, Phase.TEST | Phase.FORWARD)
         if start is not None and self.window:

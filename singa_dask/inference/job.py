@@ -87,8 +87,8 @@ def inference_job(job: JobConf, phase: Phase, *, in_order: bool, exposed: bool =
         return {**reading, "batchsize": [sum(store.batchsize)] if store.batchsize else []}
 
     never = {"train_steps": 0, "test_freq": 0, "validate_freq": 0, "early_stopping": None, "keep_checkpoints": None}
-    made = with_stores(job.with_layers(layers), for_one).model_copy(update={"cluster": ClusterConf(), **never})
-    return PhaseJob(absolute_paths(made), Phase.TEST if phase == Phase.TRAIN else phase, tuple(indices))
+    derived = with_stores(job.with_layers(layers), for_one).model_copy(update={"cluster": ClusterConf(), **never})
+    return PhaseJob(absolute_paths(derived), Phase.TEST if phase == Phase.TRAIN else phase, tuple(indices))
 
 
 def with_data(job: JobConf, layers: Sequence[str], url: str, backend: str | None, outputs: bool = False) -> JobConf:
@@ -109,16 +109,17 @@ def with_data(job: JobConf, layers: Sequence[str], url: str, backend: str | None
     ConfigError
         A layer does not read a store, or they read several.
     """
-    readers = [each for each in job.neuralnet.layer if each.name in layers]
-    for each in readers:
-        if not issubclass(LAYERS.find(each.type), StoreInput):
-            raise ConfigError(f"layer {each.name!r}, a {each.type}, reads no store, so it cannot read {url}.")
-    paths = dict.fromkeys(each.block(StoreConf).path for each in readers)
+    readers = [layer for layer in job.neuralnet.layer if layer.name in layers]
+    for reader in readers:
+        if not issubclass(LAYERS.find(reader.type), StoreInput):
+            raise ConfigError(f"layer {reader.name!r}, a {reader.type}, reads no store, so it cannot read {url}.")
+    paths = dict.fromkeys(reader.block(StoreConf).path for reader in readers)
     if len(paths) > 1:
         raise ConfigError(f"the net reads {' and '.join(paths)}, expected one store, to read {url}.")
     kept = [each for each in job.neuralnet.layer if outputs or each in readers or not _traits(each).reads_beside]
-    made = [_reading(each, url, backend, outputs) if each in readers else each for each in _without_outputs(kept)]
-    return job.with_layers(made)
+    while len(fed := [each for each in kept if {other.name for other in kept}.issuperset(each.srclayers)]) < len(kept):
+        kept = fed
+    return job.with_layers([_reading(each, url, backend, outputs) if each in readers else each for each in kept])
 
 
 def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> LayerConf:
@@ -131,8 +132,8 @@ def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> 
         if conf.missing == "skip":
             # results would not be those of the records in their order
             changes["missing"] = "error"
-    found = STORES.find(backend) if backend else None
-    if found is not None and backend != "table" and not found.table_format:
+    store = STORES.find(backend) if backend else None
+    if store is not None and backend != "table" and not store.table_format:
         # records that were converted from a table are its features
         changes |= {"features": [], "label": [], "target": [], "weight": "", "missing": "error", "categories": {}}
     if backend and backend != conf.backend and backend in STORES.names():
@@ -140,21 +141,14 @@ def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> 
         known = STORES.find(backend).option_names()
         changes["user_conf"] = {name: value for name, value in conf.user_conf.items() if name in known}
     channels, *size = conf.shape if len(conf.shape) == 3 else [1, *conf.shape]
-    has_images = found is not None and found.holds == "images"
+    has_images = store is not None and store.holds == "images"
     if has_images and not conf.resize and len(size) == 2 and channels in (1, 3):
         changes |= {"resize": size, "channels": channels}
     if has_images:
         changes["layout"] = "NCHW"
-    is_text = found.holds == "text" if found else url.lower().endswith(STORES.find("csv").suffixes)
+    is_text = store.holds == "text" if store else url.lower().endswith(STORES.find("csv").suffixes)
     kind = {"type": "CSVInput" if is_text else "RecordInput"} if layer.type in ("CSVInput", "RecordInput") else {}
     return layer.with_block(conf.model_copy(update=changes)).model_copy(update=kind)
-
-
-def _without_outputs(layers: list[LayerConf]) -> list[LayerConf]:
-    """Return the layers whose sources are there."""
-    names = {each.name for each in layers}
-    kept = [each for each in layers if names.issuperset(each.srclayers)]
-    return kept if len(kept) == len(layers) else _without_outputs(kept)
 
 
 def _format(url: str, conf: StoreConf) -> str:
@@ -166,8 +160,8 @@ def _format(url: str, conf: StoreConf) -> str:
         # looks like any other text
         return conf.backend
     try:
-        found = detect(url, conf.storage_options)
-        return found or ("" if fs.is_dir(url, conf.storage_options) else conf.backend)
+        backend = detect(url, conf.storage_options)
+        return backend or ("" if fs.is_dir(url, conf.storage_options) else conf.backend)
     except DataError:
         # the file may exist only on the workers
         return ""
@@ -187,6 +181,17 @@ def is_class_loss(layer: LayerConf) -> bool:
     return predicts_classes(layer) and _traits(layer).is_loss
 
 
+def _layers_of(job: JobConf, phase: Phase) -> dict[str, LayerConf]:
+    """Return the layers of the net of a phase by name."""
+    return {layer.name: layer for layer in job.neuralnet.layer if layer.in_phase(phase)}
+
+
+def _only(names: Sequence[str], what: str) -> str:
+    if len(names) == 1:
+        return names[0]
+    raise ConfigError(f"expected one layer with {what}, found: {', '.join(names) or 'none'}. Say which layer.")
+
+
 def classifier(job: JobConf, phase: Phase) -> str:
     """Return the layer with the class probabilities in a phase: the only SoftmaxLoss, or the only Softmax.
 
@@ -195,13 +200,9 @@ def classifier(job: JobConf, phase: Phase) -> str:
     ConfigError
         There is none, or there are several.
     """
-    with_classes = [each for each in job.neuralnet.layer if each.in_phase(phase) and predicts_classes(each)]
-    for layers in (filter(is_class_loss, with_classes), with_classes):
-        names = [layer.name for layer in layers]
-        if len(names) == 1:
-            return names[0]
-    found = ", ".join(names) or "none"
-    raise ConfigError(f"expected one layer with the probabilities of classes, found: {found}. Say which layer.")
+    with_classes = [layer for layer in _layers_of(job, phase).values() if predicts_classes(layer)]
+    losses = [layer.name for layer in with_classes if is_class_loss(layer)]
+    return _only(losses if len(losses) == 1 else [layer.name for layer in with_classes], "the probabilities of classes")
 
 
 def output_layers(job: JobConf, phase: Phase) -> list[str]:
@@ -210,15 +211,15 @@ def output_layers(job: JobConf, phase: Phase) -> list[str]:
     They are the losses that compute probabilities, and what other losses compare; without a loss, the layers that no
     other one reads.
     """
-    layers = {each.name: each for each in job.neuralnet.layer if each.in_phase(phase)}
-    traits = {name: _traits(each) for name, each in layers.items()}
+    layers = _layers_of(job, phase)
+    traits = {name: _traits(layer) for name, layer in layers.items()}
     losses = sorted((each for name, each in layers.items() if traits[name].is_loss), key=_compares)
     if losses:
-        found = [
-            next((source for source in each.srclayers if _compares(each) and not traits[source].is_input), each.name)
-            for each in losses
-        ]
-        return list(dict.fromkeys(found))
+        compared = (
+            next((source for source in loss.srclayers if _compares(loss) and not traits[source].is_input), loss.name)
+            for loss in losses
+        )
+        return list(dict.fromkeys(compared))
     # those that sort scores, count and write files are for people
     ends = [name for name in layers if not (traits[name].is_input or traits[name].is_output)]
     return [name for name in ends if not any(name in layers[other].srclayers for other in ends)]
@@ -237,12 +238,7 @@ def output_layer(job: JobConf, phase: Phase) -> str:
     ConfigError
         There is none, or there are several `output_layers`.
     """
-    names = output_layers(job, phase)
-    if len(names) == 1:
-        return names[0]
-    raise ConfigError(
-        f"expected one layer with the values to predict, found: {', '.join(names) or 'none'}. Say which layer."
-    )
+    return _only(output_layers(job, phase), "the values to predict")
 
 
 def predicted_layer(job: JobConf, phase: Phase) -> str:
@@ -253,7 +249,7 @@ def predicted_layer(job: JobConf, phase: Phase) -> str:
     ConfigError
         There is none, or there are several.
     """
-    if any(predicts_classes(each) and each.in_phase(phase) for each in job.neuralnet.layer):
+    if any(map(predicts_classes, _layers_of(job, phase).values())):
         return classifier(job, phase)
     return output_layer(job, phase)
 
@@ -275,13 +271,13 @@ def has_values(job: JobConf, phase: Phase, layer: str) -> bool:
 
 def _compared_by(job: JobConf, phase: Phase, layer: str) -> str:
     """Return the first loss that compares the values of a layer with targets; empty if there is none."""
-    losses = (each for each in job.neuralnet.layer if each.in_phase(phase) and _traits(each).is_loss)
-    return next((each.name for each in losses if _compares(each) and layer in each.srclayers[:1]), "")
+    losses = (layer for layer in _layers_of(job, phase).values() if _traits(layer).is_loss)
+    return next((loss.name for loss in losses if _compares(loss) and layer in loss.srclayers[:1]), "")
 
 
 def target_names(job: JobConf, phase: Phase, layer: str) -> tuple[str, ...]:
     """Return the columns that a loss compares the values of a layer of a net with; empty if they have no names."""
-    layers = {each.name: each for each in job.neuralnet.layer if each.in_phase(phase)}
+    layers = _layers_of(job, phase)
     loss = layers.get(_compared_by(job, phase, layer) or layer)
     targets = layers.get(loss.srclayers[1]) if loss and len(loss.srclayers) > 1 else None
     store = targets.given_block(StoreConf) if targets else None
@@ -293,21 +289,16 @@ def label_layer(job: JobConf, phase: Phase, layer: str) -> str:
 
     ``layer`` is a SoftmaxLoss, or has the scores of one or their probabilities.
     """
-    layers = {each.name: each for each in job.neuralnet.layer if each.in_phase(phase)}
+    layers = _layers_of(job, phase)
     scores = {layer, *(layers[layer].srclayers[:1] if layer in layers and predicts_classes(layers[layer]) else ())}
     for loss in layers.values():
-        if (
-            not is_class_loss(loss)
-            or len(loss.srclayers) < 2
-            or (loss.name != layer and loss.srclayers[0] not in scores)
-        ):
-            continue
-        name = loss.srclayers[1]
-        for _ in layers:
-            # layers between pass labels on
-            sources = layers[name].srclayers if name in layers else []
-            name = sources[0] if sources else name
-        return name
+        if is_class_loss(loss) and len(loss.srclayers) > 1 and (loss.name == layer or loss.srclayers[0] in scores):
+            name = loss.srclayers[1]
+            for _ in layers:
+                # layers between pass labels on
+                sources = layers[name].srclayers if name in layers else []
+                name = sources[0] if sources else name
+            return name
     return ""
 
 

@@ -1,4 +1,4 @@
-"""SingaEstimator: what classifier and regressor share."""
+"""SingaClassifier and SingaRegressor: nets that are fitted to arrays, with the contract of scikit-learn."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import sys
 import tempfile
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
 from distributed import Client
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import train_test_split
 from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -25,14 +27,35 @@ from singa_dask.arrays import Array
 from singa_dask.data import fs
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError
-from singa_dask.estimators.checked import Records, checked_features, checked_records, drawn
-from singa_dask.estimators.estimator_job import DATA, HELD_OUT, default_job, given_job, record_shape, tested_job
-from singa_dask.estimators.fitted_net import FittedNet
-from singa_dask.estimators.local_fit import OTHER_NET, LocalFit, Stopping
-from singa_dask.estimators.parameters import PATIENCE, TOL, check_parameters, is_distributed
-from singa_dask.estimators.sparse_records import SparseRecords, is_sparse, scaling_of_sparse
+from singa_dask.estimators.checked import (
+    FitRecords,
+    SparseRecords,
+    checked_features,
+    checked_records,
+    classes_of,
+    drawn,
+    is_sparse,
+    labels_of,
+    scaling_of_sparse,
+)
+from singa_dask.estimators.local_fit import OTHER_NET, FittedNet, LocalFit, Stopping
+from singa_dask.estimators.parameters import (
+    DATA,
+    HELD_OUT,
+    PATIENCE,
+    TOL,
+    check_parameters,
+    default_job,
+    documented,
+    given_job,
+    is_distributed,
+    record_shape,
+    tested_job,
+)
 from singa_dask.exports.importing import import_into
+from singa_dask.inference.predicting import map_blocks
 from singa_dask.jobs import Job, train
+from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.lookup import find_steps
 
 E = TypeVar("E", bound="SingaEstimator")
@@ -75,30 +98,9 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         run_dir: str | None = None,
         verbose: bool = False,
     ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.job = job
-        self.solver = solver
-        self.momentum = momentum
-        self.updater = updater
-        self.learning_rate_init = learning_rate_init
-        self.alpha = alpha
-        self.weight_decay = weight_decay
-        self.batch_size = batch_size
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.handle_unknown = handle_unknown
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.init_from = init_from
-        self.cluster = cluster
-        self.client = client
-        self.run_dir = run_dir
-        self.verbose = verbose
+        # scikit-learn wants each parameter as an attribute of its name, as it was given
+        arguments = locals()
+        self.__dict__ |= {name: arguments[name] for name in SingaEstimator._get_param_names()}
 
     def fit(self: E, X: Any, y: Any, sample_weight: Any = None) -> E:
         """Train a net: a new one, or with ``warm_start`` the fitted one.
@@ -225,13 +227,13 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             steps = find_steps(run.url)
             best = max(sorted(scores.keys() & steps), key=scores.__getitem__, default=-1)
             self._net = FittedNet.of(job, steps.get(best, run.url), self._has_classes)
-        curve, stopping.scores = ([found[step] for step in sorted(found)] for found in (losses, scores))
+        curve, stopping.scores = ([values[step] for step in sorted(values)] for values in (losses, scores))
         stopping.best_loss, stopping.best_score = min(curve, default=np.inf), scores.get(best, -np.inf)
         if stopping.best_score < max(stopping.scores, default=-np.inf):
             warnings.warn(f"early_stopping: better values than those of step {best} were not kept.", stacklevel=4)
         return curve, len(scores) or math.ceil(job.conf.train_steps / job.conf.disp_freq)
 
-    def _split(self, records: Records, n_held_out: int) -> tuple[Any, Any]:
+    def _split(self, records: FitRecords, n_held_out: int) -> tuple[Any, Any]:
         """Return the records to train with, and those to hold out: row numbers, or which they are by arrays of Dask."""
         n = len(records.y)
         if not 2 <= n_held_out < n:
@@ -250,7 +252,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         )
         return np.sort(train_rows), np.sort(held_out)
 
-    def _scorer(self, fit: LocalFit, x: Any, records: Records, rows: Array) -> Callable[[], float]:
+    def _scorer(self, fit: LocalFit, x: Any, records: FitRecords, rows: Array) -> Callable[[], float]:
         """Return a function that computes the score of a fit on some records."""
         x, y = x[rows], records.y[rows]
         weights = None if records.weights is None else records.weights[rows]
@@ -289,10 +291,10 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         X, y, sample_weight
             As in `fit`; of Dask they are predicted a partition at a time.
         """
-        given = (y, self.predict(X), sample_weight)
-        return self._score(*(each.compute() if is_dask_collection(each) else each for each in given))
+        arguments = (y, self.predict(X), sample_weight)
+        return self._score(*(each.compute() if is_dask_collection(each) else each for each in arguments))
 
-    def _targets(self, records: Records, goes_on: bool, classes: Any) -> tuple[Any, int]:
+    def _targets(self, records: FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
         """Return what the net learns, labels (N,) int32 or targets (N, K) float32, and the number of its outputs."""
         raise NotImplementedError
 
@@ -336,16 +338,10 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         x = checked_features(self, x, several_axes=self.job is not None)
         if not is_dask_collection(x):
             return self._predicted(x, proba)
-        sample = self._predicted(np.zeros((1, *x.shape[1:])), proba)
-        if hasattr(x, "to_dask_array"):
-            x = x.to_dask_array()
-        x = x.rechunk(dict.fromkeys(range(1, x.ndim), -1))
-        shape: dict[str, Any] = {"drop_axis": list(range(1, x.ndim))}
-        if sample.ndim == 2:
-            shape = {"chunks": (x.chunks[0], sample.shape[1:]), "drop_axis": list(range(2, x.ndim))}
-        return x.map_blocks(self._predicted_block, proba, dtype=sample.dtype, meta=sample[:0], **shape)
+        x = x.to_dask_array() if hasattr(x, "to_dask_array") else x
+        return map_blocks(partial(self._predicted_block, proba), x, self._predicted(np.zeros((1, *x.shape[1:])), proba))
 
-    def _predicted_block(self, x: Array, proba: bool) -> Array:
+    def _predicted_block(self, proba: bool, x: Array) -> Array:
         assert_all_finite(x, input_name="X")
         return self._predicted(x, proba)
 
@@ -362,4 +358,185 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        return tags
+
+
+@documented
+class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
+    """Classifier: by default a multi-layer perceptron with a SoftmaxLoss, else the net of a job.
+
+    The default net reads features with mean 0 and variance 1: mean and standard deviation of each column of X in `fit`
+    are kept, and applied in `predict`; of sparse X the deviation only. The classes are the values in y, in sorted
+    order: numbers or strings. ``classes_`` has them after the fit.
+
+    If y has several columns, of 0 and 1, each of them is a label that a record has or has not: the default net has a
+    SigmoidCrossEntropyLoss, whose loss is the mean over labels; `predict` returns such columns, and `predict_proba` the
+    probability of each label.
+
+    Beside the parameters below it has ``class_weight``, a dict of weights by class, others being 1, or ``"balanced"``,
+    inversely proportional to the number of records of a class; they multiply ``sample_weight``.
+    """
+
+    classes_: Any
+    _is_multilabel = False
+    _checks: ClassVar[Mapping[str, bool]] = {"multi_output": True}
+
+    def __init__(
+        self,
+        hidden_layer_sizes: Sequence[int] | int = (100,),
+        activation: str = "relu",
+        *,
+        class_weight: Mapping[Any, float] | str | None = None,
+        **others: Any,
+    ) -> None:
+        super().__init__(hidden_layer_sizes, activation, **others)
+        self.class_weight = class_weight
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> SingaClassifier:
+        """Train for one epoch of these records, from the fitted values; see `fit`. The updater begins anew.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`. The default net goes on with mean and standard deviation of the first call.
+        classes : (classes,) array, optional
+            All classes that y of any call has. Needed in the first call, unless y has several columns.
+        """
+        goes_on = self.__sklearn_is_fitted__()
+        if classes is None and not goes_on and np.ndim(y) < 2:
+            raise ValueError("classes: none are given. Expected those of all calls in the first call of partial_fit.")
+        if goes_on and classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(f"classes: {_shown(classes)}. Expected those of the first fit: {_shown(self.classes_)}.")
+        if isinstance(self.class_weight, str):
+            raise ValueError("class_weight: 'balanced' needs all records at once. Expected a dict for partial_fit.")
+        return self._fit(X, y, sample_weight, 1, goes_on, classes, partial=True)
+
+    @property
+    def _loss(self) -> str:
+        return "SigmoidCrossEntropyLoss" if self._is_multilabel else "SoftmaxLoss"
+
+    def _targets(self, records: FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
+        y = records.y
+        is_multilabel = y.ndim == 2
+        if is_multilabel and not set(records.y_facts.distinct.tolist()) <= {0, 1}:
+            raise ValueError(
+                f"y has {y.shape[1]} columns with other values than 0 and 1. Expected one column of classes, or one of "
+                "0 and 1 for each label. sklearn.multioutput.MultiOutputClassifier fits several columns of classes."
+            )
+        found = np.arange(y.shape[1]) if is_multilabel else classes_of(records.y_facts)
+        known = self.classes_ if goes_on else found if classes is None else np.unique(classes)
+        if (goes_on and is_multilabel != self._is_multilabel) or (is_multilabel and len(known) != len(found)):
+            raise ValueError(f"y of shape {y.shape}. Expected as many columns as in the first fit.")
+        unknown = set(found.tolist()) - set(known.tolist())
+        if unknown:
+            raise ValueError(f"y has unknown classes: {_shown(unknown)}. Known: {_shown(known)}.")
+        self.classes_, self._is_multilabel = known, is_multilabel
+        return y.astype(np.float32) if is_multilabel else labels_of(y, known), len(known)
+
+    def _weights(self, weights: Any, targets: Any) -> Any:
+        if self.class_weight is None:
+            return weights
+        if self._is_multilabel:
+            raise ValueError(
+                "class_weight: y has several labels. Expected one class for each record, or sample_weight."
+            )
+        factors = np.ones(len(self.classes_))
+        if self.class_weight == "balanced":
+            counts: Any = da.bincount(da.asarray(targets), minlength=len(factors))  # type: ignore[no-untyped-call]
+            counts = counts.compute()
+            factors = counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))
+        elif isinstance(self.class_weight, Mapping):
+            known = {each: index for index, each in enumerate(self.classes_.tolist())}
+            for name, factor in self.class_weight.items():
+                if name not in known:
+                    raise ValueError(f"class_weight: no class {name!r} in y. {suggest(str(name), map(str, known))}")
+                if not 0 <= factor < np.inf:
+                    raise ValueError(f"class_weight: {factor} of class {name!r}. Expected a number from 0 on.")
+                factors[known[name]] = factor
+        else:
+            raise ValueError(
+                f"class_weight: {self.class_weight!r}. Expected 'balanced', or a dict of weights by class."
+            )
+        is_lazy = is_dask_collection(targets)
+        own = targets.map_blocks(factors.__getitem__, dtype=float) if is_lazy else factors[targets]
+        return own if weights is None else own * weights
+
+    def predict_proba(self, X: Any) -> Any:
+        """Predict the probability of each of ``classes_``, or of each label: (n, classes) float32; see `predict`."""
+        return self._predict(X, proba=True)
+
+    def _decoded(self, outputs: Array, proba: bool) -> Array:
+        # the net of a job may have more outputs than there are classes
+        probabilities = outputs[:, : len(self.classes_)]
+        if proba:
+            return probabilities
+        if self._is_multilabel:
+            return (probabilities > 0.5).astype(np.int64)
+        found: Array = self.classes_[np.argmax(probabilities, axis=1)]
+        return found
+
+    def _score(self, y: Any, found: Any, weights: Any) -> float:
+        return float(accuracy_score(y, found, sample_weight=weights))
+
+    score = SingaEstimator.score
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+def _shown(classes: Iterable[Any]) -> str:
+    return ", ".join(sorted(map(str, classes)))
+
+
+@documented
+class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
+    """Regressor: by default a multi-layer perceptron with a EuclideanLoss, else the net of a job.
+
+    The default net reads features and learns targets with mean 0 and variance 1: mean and standard deviation of each
+    column of X and y in `fit` are kept; of sparse X the deviation only. `predict` applies those of X, and undoes those
+    of y.
+    """
+
+    _checks: ClassVar[Mapping[str, bool]] = {"multi_output": True, "y_numeric": True}
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SingaRegressor:
+        """Train for one epoch of these records, from the fitted values; see `fit`. The updater begins anew.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`. The default net goes on with means and standard deviations of the first call.
+        """
+        return self._fit(X, y, sample_weight, 1, self.__sklearn_is_fitted__(), partial=True)
+
+    @property
+    def _loss(self) -> str:
+        return "EuclideanLoss"
+
+    def _targets(self, records: FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
+        y, moments = records.y, records.y_facts.moments
+        targets = y.reshape(len(y), -1)
+        if not goes_on:
+            self._n_targets = targets.shape[1] if y.ndim > 1 else 0
+            self._target_scaling = Scaling.of(moments) if self.job is None and moments is not None else None
+        n_targets = targets.shape[1]
+        if n_targets != max(self._n_targets, 1):
+            raise ValueError(f"y has {n_targets} targets. Expected {max(self._n_targets, 1)}, as in the first fit.")
+        scaled = self._target_scaling.scale(targets) if self._target_scaling else targets.astype(np.float32)
+        return scaled, n_targets
+
+    def _decoded(self, outputs: Array, proba: bool) -> Array:
+        found = outputs if self._target_scaling is None else self._target_scaling.undo(outputs)
+        return found if self._n_targets else found[:, 0]
+
+    def _score(self, y: Any, found: Any, weights: Any) -> float:
+        return float(r2_score(y, found, sample_weight=weights))
+
+    score = SingaEstimator.score
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
         return tags

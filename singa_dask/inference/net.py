@@ -1,0 +1,382 @@
+"""Nets of inference: built only as far as needed, with the values of checkpoints, computed batch by batch."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from singa_dask import modules
+from singa_dask.api import REGISTRIES
+from singa_dask.conf import JobConf, Phase
+from singa_dask.data import Arrays
+from singa_dask.data.stores.class_names import ClassNames
+from singa_dask.errors import ConfigError, SingaError, UnitError
+from singa_dask.layers import Layer, StoreInput
+from singa_dask.layers.metrics import Totals
+from singa_dask.layers.output import Writer
+from singa_dask.net import NeuralNet
+from singa_dask.ops.contract import Array, Ops
+from singa_dask.registry import suggest
+from singa_dask.runtime.checkpoints.initial_values import InitialValues
+from singa_dask.runtime.planning.devices import explain_memory_errors
+from singa_dask.runtime.planning.nets import build_net
+from singa_dask.runtime.planning.passes import is_sequential, with_batchsize
+from singa_dask.runtime.planning.resources import ThreadPools, n_threads
+from singa_dask.training import ALGORITHMS, Algorithm
+from singa_dask.training.pass_metrics import PassMetrics, State
+
+SharedValues = dict[str, tuple[Array, int]]
+"""Values and version of params, by name."""
+
+
+def build(
+    job: JobConf,
+    phase: Phase,
+    layers: Sequence[str] = (),
+    labels: bool = True,
+    topk: int = 0,
+    ops: Ops | None = None,
+) -> NeuralNet:
+    """Build the net of a phase, shapes only; if layers are named, only those that they need.
+
+    With ``labels`` all input layers stay. Layers that learn without a loss stay together. Each layer must have at least
+    ``topk`` values. ``ops`` are the kernels of the net, if it is to be computed.
+
+    Raises
+    ------
+    ConfigError
+        All errors in wiring and shapes; or a layer does not exist.
+    """
+    net = build_net(job, phase, ops)
+    known = {layer.conf_name: layer for layer in net.layers}
+    for name in layers:
+        if name not in known:
+            raise ConfigError(f"layer {name!r} is not in the net of this phase. {suggest(name, known)}")
+        if len(known[name].features) != 1:
+            raise ConfigError(f"layer {name!r} has {len(known[name].features)} outputs, expected one.")
+        if topk > known[name].features[0].size:
+            raise ConfigError(f"layer {name!r} has {known[name].features[0].size} classes, expected {topk} at least.")
+    if layers and not any(layer.traits.learns_without_loss for layer in net.layers):
+        home = {feature: layer for layer in net.layers for feature in layer.features}
+        waiting = [layer for layer in net.layers if layer.conf_name in layers]
+        needed = {layer for layer in net.layers if layer.traits.is_input and labels}
+        while waiting:
+            layer = waiting.pop()
+            if layer not in needed:
+                needed.add(layer)
+                waiting += [home[source] for source in layer.sources]
+        net.leave_out(layer for layer in net.layers if layer not in needed)
+    for layer in net.layers:
+        if layer.conf_name in layers:
+            layer.features[0].consumed_as.add("data")
+    return net
+
+
+def fill(net: NeuralNet, initial: InitialValues, shared: SharedValues | None = None) -> int:
+    """Set the params of a net to the values of checkpoints; return the highest version of a param.
+
+    ``shared`` are the values of params in other nets of the same checkpoints, which this net uses too.
+
+    Raises
+    ------
+    CheckpointError
+        Values of a param are missing, or have another shape.
+    """
+    known = {} if shared is None else shared
+    owners = {param.owner.name: param.owner for layer in net.layers for param in layer.params}
+    missing = {name: owner for name, owner in owners.items() if name not in known}
+    if missing:
+        initial.check(((name, owner.shape) for name, owner in missing.items()), complete=True)
+    for name, owner in missing.items():
+        values, version = initial.get(name, owner.shape)
+        data = net.ops.empty(owner.shape, owner.dtype)
+        net.ops.copy(np.ascontiguousarray(values, owner.dtype), out=data)
+        known[name] = data, version
+    for name, owner in owners.items():
+        owner.data = known[name][0]
+    return max((known[name][1] for name in owners), default=0)
+
+
+class ReadyNet:
+    """A net with memory and the values of checkpoints, which computes one batch of records after the other.
+
+    Its input layers read the records themselves, or are fed with them before each batch.
+
+    Parameters
+    ----------
+    net : NeuralNet
+        Of `build`.
+    job : JobConf
+    initial : InitialValues
+    shared : SharedValues, optional
+        See `fill`.
+
+    Raises
+    ------
+    CheckpointError
+        See `fill`.
+    NumericError
+        A param is not finite.
+    """
+
+    def __init__(
+        self, net: NeuralNet, job: JobConf, initial: InitialValues, shared: SharedValues | None = None
+    ) -> None:
+        self.net = net
+        net.allocate()
+        # the random numbers are those of a test at the step of the checkpoint
+        net.context.step = fill(net, initial, shared)
+        conf = job.train_one_batch
+        self._algorithm: Algorithm = ALGORITHMS.find(conf.alg)(net, _no_server, _no_server, conf)
+        self._algorithm.check_params()
+
+    def compute(self, phase: Phase, of_pass: PassMetrics | None, weight: float) -> Totals:
+        """Compute the next batch, and add it to the metrics of a pass; return its own, means times ``weight``."""
+        with locate_errors(lambda: f"layer {self._algorithm.layer.name if self._algorithm.layer else '?'}"):
+            self._algorithm.test_one_batch(phase)
+        if of_pass is not None:
+            of_pass.add(self.net)
+        return self.net.take_metrics(weight)
+
+
+def _no_server(*_: object) -> None:
+    """Take the place of the exchange with servers."""
+
+
+def keep_outputs(net: NeuralNet, name: str, labels: bool, topk: int, label_layer: str = "") -> Arrays:
+    """Copy the values of a layer for a batch, of shape (records, time steps, ...) if there are several steps.
+
+    Labels are those of ``label_layer``, or else of the first input layer that has some.
+    """
+    pieces = []
+    for layer in net.layers:
+        if layer.conf_name == name:
+            feature = layer.features[0]
+            values = np.asarray(layer.ops.to_host(feature.data), np.float32)
+            pieces.append(values.reshape(layer.site.n_steps, -1, *feature.shape[1:]))
+    steps = np.concatenate(pieces)
+    values = steps[0] if len(steps) == 1 else steps.swapaxes(0, 1)
+    if topk:
+        values = _top(values.reshape(len(values), len(steps), -1), topk)
+    arrays: Arrays = {"data": np.array(values.reshape(len(values), *(values.shape[1:] or (1,))), np.float32, order="C")}
+    inputs = [layer for layer in net.layers if layer.traits.is_input and labels]
+    candidates = [layer.features[0].labels for layer in sorted(inputs, key=lambda each: each.conf_name != label_layer)]
+    own_labels = next((each for each in candidates if each is not None and np.shape(each) == (len(values),)), None)
+    if own_labels is not None:
+        arrays["label"] = np.array(own_labels, np.int32)
+    return arrays
+
+
+def _top(scores: Any, n: int) -> Any:
+    """Return (index, value) of the ``n`` highest scores of each record; of equal ones the higher index first."""
+    indices = np.argsort(scores, axis=-1, kind="stable")[..., ::-1][..., :n]
+    pairs = np.stack([indices.astype(np.float32), np.take_along_axis(scores, indices, -1)], axis=-1)
+    return pairs.reshape(len(scores), -1)
+
+
+class MetricSums(NamedTuple):
+    """What some batches have measured: metrics of each batch, and the state of a `PassMetrics` of all of them."""
+
+    metrics: list[Totals]
+    state: State
+
+
+def load_modules(sources: Sequence[modules.Source]) -> None:
+    """Load the user's modules; if there are none, keep those that are loaded."""
+    if sources:
+        modules.load(sources, REGISTRIES.values())
+
+
+@contextlib.contextmanager
+def locate_errors(where: Callable[[], str]) -> Iterator[None]:
+    """Turn other exceptions into a `UnitError` that says where they happened, in the user's code if it was there."""
+    try:
+        yield
+    except Exception as error:
+        blamed = modules.blame(error)
+        if blamed is not None:
+            raise UnitError(f"{blamed.place}: {blamed.text} ({where()})\n{blamed.traceback.rstrip()}") from None
+        if isinstance(error, SingaError):
+            raise
+        trace = traceback.format_exc().rstrip()
+        raise UnitError(f"{where()}: {type(error).__name__}: {error}\n{trace}") from None
+
+
+# nets of other batch sizes than the job's: the last batch of an array, arrays of a few records
+MAX_SIZES = 8
+
+
+@dataclass
+class Trained:
+    """What all nets of a checkpoint share.
+
+    Attributes
+    ----------
+    initial : InitialValues
+    ops : Ops
+        Kernels that compute the nets.
+    shared : SharedValues
+        Filled by the nets.
+    """
+
+    initial: InitialValues
+    ops: Ops
+    shared: SharedValues = field(default_factory=dict)
+
+    @cached_property
+    def class_names(self) -> ClassNames:
+        """Class names and facts of tables in the checkpoint."""
+        return ClassNames(self.initial.learned())
+
+
+class TrainedNet:
+    """The net of a phase with the values of a checkpoint, computed on records in memory. Used by one thread at a time.
+
+    There is a net for each size of batch; the last few are kept. All of them share their values.
+
+    Parameters
+    ----------
+    job : JobConf
+        Of `inference_job`.
+    phase : Phase
+    trained : Trained
+    layers : sequence of str
+        Layers whose values are wanted: only those that they need are computed. If empty, all layers, for the metrics,
+        but those that write files.
+
+    Attributes
+    ----------
+    shapes : NeuralNet
+        Shapes only.
+    inputs : dict of str to StoreInput
+        Input layers by name, of ``shapes``.
+    batchsize : int
+        Of the job.
+    sequential : str
+        A layer that needs all batches in order; empty if there is none.
+
+    Raises
+    ------
+    ConfigError
+        The net cannot be built, or reads something other than records of stores.
+    """
+
+    def __init__(self, job: JobConf, phase: Phase, trained: Trained, layers: Sequence[str] = ()) -> None:
+        self._job, self._phase, self._trained, self._layers = job, phase, trained, tuple(layers)
+        self._sized: OrderedDict[int, ReadyNet] = OrderedDict()
+        self._pools, self._n_threads = ThreadPools(), n_threads(job, 1)
+        self.shapes = self._build(job)
+        self.shapes.context.class_names = trained.class_names
+        inputs = [layer for layer in self.shapes.layers if layer.traits.is_input]
+        self.inputs = {layer.conf_name: layer for layer in inputs if isinstance(layer, StoreInput)}
+        if len(self.inputs) < len(inputs):
+            others = [f"{each.conf_name!r}, a {each.conf.type}" for each in inputs if not isinstance(each, StoreInput)]
+            found = ", ".join(others) or "copies of an input layer"
+            raise ConfigError(f"the net reads {found}. Expected layers that read stores, to feed them with arrays.")
+        sizes = {layer.batch_size for layer in self.inputs.values()}
+        if len(sizes) != 1:
+            raise ConfigError(f"the input layers have batches of {sorted(sizes)} records. Expected one size.")
+        self.batchsize = sizes.pop()
+        self.sequential = next((layer.conf_name for layer in self.shapes.layers if is_sequential(layer)), "")
+
+    def layer(self, name: str) -> Layer:
+        """Return a layer, for its shapes; one of its copies in an unrolled net."""
+        return next(each for each in self.shapes.layers if each.conf_name == name)
+
+    def batches(self, n: int) -> Iterator[tuple[int, int]]:
+        """Yield first and last record, plus 1, of the batches that ``n`` records make: those of the command line.
+
+        Raises
+        ------
+        ConfigError
+            A layer needs whole batches, and there is a rest.
+        """
+        if self.sequential and n % self.batchsize:
+            raise ConfigError(
+                f"layer {self.sequential!r} takes batches of {self.batchsize} only, and there are {n} records."
+            )
+        return ((first, min(first + self.batchsize, n)) for first in range(0, n, self.batchsize))
+
+    def compute(
+        self, arrays: Mapping[str, Arrays], n: int, first: int, of_pass: PassMetrics | None = None
+    ) -> tuple[dict[str, Arrays], Totals]:
+        """Compute a batch.
+
+        Parameters
+        ----------
+        arrays : mapping of str to dict of ndarray
+            For each input layer the fields of the records.
+        n, first : int
+            Number of records, and index of the first one; 0 begins a new stream of records.
+        of_pass : PassMetrics, optional
+            To add the batch to.
+
+        Returns
+        -------
+        dict of str to dict of ndarray
+            ``data`` of each of the layers.
+        Totals
+        """
+        ready = self._net(n)
+        with self._computing(ready.net):
+            if not first:
+                ready.net.context.states.clear()
+            for layer in ready.net.layers:
+                if isinstance(layer, StoreInput):
+                    layer.feed(arrays[layer.conf_name], first)
+            metrics = ready.compute(self._phase, of_pass, n / self.batchsize)
+            return {name: keep_outputs(ready.net, name, False, 0) for name in self._layers}, metrics
+
+    def pass_metrics(self, names: Sequence[str] | None = None) -> PassMetrics:
+        """Return metrics by name, by default those of the job, to add batches to."""
+        return PassMetrics(self.shapes, self._job.metrics if names is None else names)
+
+    def close(self) -> None:
+        """Close all nets."""
+        for ready in self._sized.values():
+            ready.net.close()
+        self._sized.clear()
+
+    def _net(self, n: int) -> ReadyNet:
+        """Return the net for batches of ``n`` records."""
+        if n not in self._sized:
+            if len(self._sized) == MAX_SIZES:
+                _, oldest = self._sized.popitem(last=False)
+                oldest.net.close()
+            self._sized[n] = self._make(n)
+        self._sized.move_to_end(n)
+        return self._sized[n]
+
+    def _make(self, n: int) -> ReadyNet:
+        net = self._build(with_batchsize(self._job, n), self._trained.ops)
+        net.context.class_names = self._trained.class_names
+        with self._computing(net), locate_errors(lambda: "the net"):
+            for layer in net.layers:
+                if isinstance(layer, StoreInput):
+                    layer.read_statistics()
+            ready = ReadyNet(net, self._job, self._trained.initial, self._trained.shared)
+        self._trained.initial.release()
+        # a layer may have loaded others
+        self._pools = ThreadPools()
+        return ready
+
+    def _build(self, job: JobConf, ops: Ops | None = None) -> NeuralNet:
+        net = build(job, self._phase, self._layers, labels=not self._layers, ops=ops)
+        net.leave_out([layer for layer in net.layers if isinstance(layer, Writer)])
+        return net
+
+    @contextmanager
+    def _computing(self, net: NeuralNet) -> Iterator[None]:
+        with ExitStack() as stack:
+            stack.enter_context(self._pools.limit(self._n_threads))
+            stack.enter_context(explain_memory_errors(lambda: [net]))
+            stack.enter_context(self._trained.ops.activate())
+            yield

@@ -1,0 +1,720 @@
+"""Records in stores: test, predict and extract, by batches that are divided among any number of workers."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import functools
+import io
+import os
+import posixpath
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from distributed import Client
+
+from singa_dask import modules, runtime
+from singa_dask.conf import JobFile, Phase
+from singa_dask.data import STORES, Arrays, Store, fs, open_store
+from singa_dask.data.convert import backend_of
+from singa_dask.data.convert.tasks import report
+from singa_dask.data.stores.class_names import write_options
+from singa_dask.errors import ConfigError, DataError, Problem, SingaError
+from singa_dask.inference.job import (
+    classifier,
+    has_values,
+    inference_job,
+    is_class_loss,
+    label_layer,
+    predicted_layer,
+    target_names,
+    with_data,
+)
+from singa_dask.inference.net import build
+from singa_dask.inference.tasks import (
+    InferenceTask,
+    NetFacts,
+    TaskResult,
+    inspect_net,
+    merge_metrics,
+    plan_tasks,
+)
+from singa_dask.jobs.clusters import find_cluster
+from singa_dask.jobs.datasets.hosts import placed_job
+from singa_dask.net import NeuralNet
+from singa_dask.training.pass_metrics import PassMetrics
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The predictions of the records at one URL.
+
+    Attributes
+    ----------
+    url : str
+        As given by the user.
+    parts : sequence of TaskResult
+        In order. For each time step, records have pairs of class and probability, the most likely first.
+    """
+
+    url: str
+    parts: Sequence[TaskResult]
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return sum(len(done.arrays[0]["data"]) for done in self.parts)
+
+    @property
+    def files(self) -> list[str]:
+        """Path or URL of the file of each record, relative if ``url`` is; empty unless each record has its own file."""
+        files = [file for done in self.parts for file in done.files]
+        if "://" in self.url or os.path.isabs(self.url):
+            return files
+        return [file if "://" in file else os.path.relpath(file) for file in files]
+
+
+def prediction_rows(
+    predicted: Sequence[Predicted], topk: int, names: Sequence[Sequence[str]] = ((),), layers: Sequence[str] = ("",)
+) -> Iterator[list[str]]:
+    """Yield the names of the columns, then a row for each record, or for each time step of a record.
+
+    The columns: ``file``, if records have their own files or there are several URLs; ``record``, the index of the
+    record, unless all have their own files; ``step``, if there are several time steps; ``class``, ``number`` and
+    ``probability`` of the most likely class; ``class_2``, ``number_2``, ... of the next ones. Of several layers each
+    has such columns, after its name: ``species.class``.
+
+    Parameters
+    ----------
+    predicted : sequence of Predicted
+    topk : int
+        Number of classes for each record.
+    names : sequence of sequence of str
+        For each layer, names of its classes; a class without a name is shown as its number.
+    layers : sequence of str
+        Names of the layers.
+
+    Raises
+    ------
+    ConfigError
+        The layers differ in their time steps.
+    """
+    counts = {
+        arrays["data"][0].size // (2 * topk) for each in predicted for done in each.parts for arrays in done.arrays
+    }
+    if len(counts) > 1:
+        raise ConfigError(f"layers {', '.join(layers)} have different time steps. Predict them one by one.")
+    n_steps = counts.pop()
+    header = [*_place_names(predicted), *["step"] * (n_steps > 1)]
+    for layer in layers:
+        prefix = f"{layer}." if len(layers) > 1 else ""
+        for rank in range(1, topk + 1):
+            suffix = f"_{rank}" if rank > 1 else ""
+            header += [f"{prefix}{name}{suffix}" for name in ("class", "number", "probability")]
+    yield header
+    for place, arrays in _records(predicted):
+        best = [row.reshape(-1, topk, 2) for row in arrays]
+        for step in range(n_steps):
+            pairs = [(pair, known) for one, known in zip(best, names, strict=True) for pair in one[step]]
+            values = [text for (label, value), known in pairs for text in _shown(int(label), value, known)]
+            yield [*place, *([str(step)] if n_steps > 1 else []), *values]
+
+
+def label_rows(
+    predicted: Sequence[Predicted], names: Sequence[Sequence[str]], layers: Sequence[str]
+) -> Iterator[list[str]]:
+    """Yield the names of the columns, then a row for each record: the probability of each of its labels.
+
+    The columns: ``file`` and ``record`` as in `prediction_rows`; then one for each label, with its name or number. Of
+    several layers each has such columns, after its name: ``colour.red``.
+
+    Parameters
+    ----------
+    predicted : sequence of Predicted
+        All values of each record.
+    names : sequence of sequence of str
+        For each layer, names of its labels; empty if they have none.
+    layers : sequence of str
+        Names of the layers.
+    """
+    header = _place_names(predicted)
+    for layer, known, values in zip(layers, names, predicted[0].parts[0].arrays, strict=True):
+        prefix = f"{layer}." if len(layers) > 1 else ""
+        n = values["data"][0].size
+        header += [f"{prefix}{name}" for name in (known if len(known) == n else map(str, range(n)))]
+    yield header
+    for place, arrays in _records(predicted):
+        yield [*place, *(f"{value:.7g}" for row in arrays for value in row.reshape(-1))]
+
+
+def _place_names(predicted: Sequence[Predicted]) -> list[str]:
+    """Return the names of the columns that say which record a row is of."""
+    files = [each.files for each in predicted]
+    return ["file"] * (len(predicted) > 1 or any(files)) + ["record"] * (not all(files))
+
+
+def _records(predicted: Sequence[Predicted]) -> Iterator[tuple[list[str], list[npt.NDArray[Any]]]]:
+    """Yield each record: the columns that say which it is, and the values of each layer."""
+    names = _place_names(predicted)
+    for each in predicted:
+        own = each.files
+        arrays = (rows for done in each.parts for rows in zip(*(one["data"] for one in done.arrays), strict=True))
+        for number, rows in enumerate(arrays):
+            place = {"file": own[number] if own else each.url, "record": "" if own else str(number)}
+            yield [place[name] for name in names], list(rows)
+
+
+def _shown(label: int, probability: float, names: Sequence[str]) -> tuple[str, str, str]:
+    return names[label] if label < len(names) else str(label), str(label), f"{probability:.6g}"
+
+
+def labels_of(numbers: npt.NDArray[np.int64], names: Sequence[str], n_classes: int) -> npt.NDArray[Any]:
+    """Return the names of classes; numbers if they have none, and the number of one without a name."""
+    if not names:
+        return numbers
+    return np.array([*names[:n_classes], *map(str, range(len(names), n_classes))])[numbers]
+
+
+def csv_lines(rows: Iterable[Sequence[str]], delimiter: str = ",") -> Iterator[str]:
+    """Yield each row as a line of CSV (RFC 4180, but lines end with LF); values are quoted as needed."""
+    for row in rows:
+        line = io.StringIO()
+        csv.writer(line, delimiter=delimiter, lineterminator="\n").writerow(row)
+        yield line.getvalue()
+
+
+Computation = Callable[[Sequence[InferenceTask]], Iterator[TaskResult]]
+
+PHASES = {"train": Phase.TRAIN, "val": Phase.VALIDATION, "test": Phase.TEST}
+"""By the names that people give them."""
+
+
+class Workers(NamedTuple):
+    """A runner of tasks, how many run at the same time, how many of these on one host, and the client of a cluster.
+
+    Where there is a client, the datasets that are published on its cluster can be read.
+    """
+
+    run: runtime.Runner
+    n: int
+    n_beside: int
+    client: Client | None = None
+
+
+HERE = Workers(runtime.run_here, 1, 1)
+"""This thread."""
+
+
+def workers_of(client: Client, patience: runtime.Patience | None = None, published: bool = True) -> Workers:
+    """Return the workers of a cluster, on which datasets may be ``published``.
+
+    Raises
+    ------
+    ClusterError
+        It has none.
+    """
+    beside = (patience or runtime.Patience()).until(lambda: runtime.threads_by_host(client))
+    return Workers(runtime.on_dask(client), beside.total(), max(beside.values()), client if published else None)
+
+
+@contextlib.contextmanager
+def use_workers(client: Client | str | None) -> Iterator[Workers]:
+    """Provide the workers of a cluster, given by its client or the address of its scheduler; or this thread."""
+    if client is None:
+        yield HERE
+        return
+    with find_cluster(client) as cluster:
+        yield workers_of(cluster)
+
+
+class StoredRecords(NamedTuple):
+    """Records that a net reads in place of the job's own.
+
+    Attributes
+    ----------
+    url : str
+    backend : str or None
+        Their format; detected if None.
+    outputs : bool
+        Whether labels and targets are read, too.
+    named : str
+        What errors call the records; the URL if empty.
+    """
+
+    url: str
+    backend: str | None = None
+    outputs: bool = False
+    named: str = ""
+
+    def renamed(self, error: ConfigError | DataError, layers: Sequence[int]) -> SingaError | None:
+        """Return an error that names the records, None if it is about the job or a checkpoint.
+
+        ``layers`` are the indices of those that read the records.
+        """
+        if isinstance(error, DataError):
+            return DataError(self._named(str(error))) if fs.absolute(self.url) in str(error) else None
+        places = [("neuralnet", "layer", index, "store_conf") for index in layers]
+        if not error.problems or any(problem.path[:4] not in places for problem in error.problems):
+            return None
+        return ConfigError([Problem((), self._named(problem.message)) for problem in error.problems])
+
+    def _named(self, message: str) -> str:
+        what, hint, _ = message.partition(" Set missing:")
+        if hint and not self.outputs:
+            message = f"{what} Leave the record out, or set missing: in the job to what the value is to be."
+        named, rest = self.named or self.url, message.removeprefix(fs.absolute(self.url))
+        # a message of text files goes on with ", line 3: "
+        return f"{named}{rest}" if rest != message and rest[:1] in ":," else f"{named}: {message}"
+
+
+class Tested(NamedTuple):
+    """What a test has measured.
+
+    Attributes
+    ----------
+    metrics : dict of str to float
+        nan where one is undefined.
+    n_batches, n_records, bad_records : int
+    checkpoints : list of str
+    net : NeuralNet
+        Shapes only.
+    matrices : dict of str to ndarray
+        Confusion matrices by name, if they are among the metrics; see `PassMetrics`.
+    class_names : tuple of tuple of str
+        Of each SoftmaxLoss, where they are known.
+    """
+
+    metrics: dict[str, float]
+    n_batches: int
+    n_records: int
+    bad_records: int
+    checkpoints: list[str]
+    net: NeuralNet
+    matrices: dict[str, npt.NDArray[np.int64]]
+    class_names: tuple[tuple[str, ...], ...]
+
+
+class LayerValues(NamedTuple):
+    """What layers make of the records of some stores.
+
+    Attributes
+    ----------
+    layers : tuple of str
+    topk : int
+        Number of the highest values that were kept of each record; 0 for all.
+    stores : list of Predicted
+        What was computed for each store.
+    class_names : tuple of tuple of str
+        For each layer; empty where classes, or labels, have none.
+    net : NeuralNet
+        Shapes only.
+    """
+
+    layers: tuple[str, ...]
+    topk: int
+    stores: list[Predicted]
+    class_names: tuple[tuple[str, ...], ...]
+    net: NeuralNet
+
+    def rows(self) -> Iterator[list[str]]:
+        """Yield the predictions as a table; see `prediction_rows`, and `label_rows` for all values."""
+        if not self.topk:
+            return label_rows(self.stores, self.class_names, self.layers)
+        return prediction_rows(self.stores, self.topk, self.class_names, self.layers)
+
+    def array(self) -> npt.NDArray[np.float32]:
+        """Return the values of the first layer, (n, *shape), for the first store."""
+        return np.concatenate([done.arrays[0]["data"] for done in self.stores[0].parts])
+
+
+class Written(NamedTuple):
+    """A store that was written: its URL and number of records."""
+
+    url: str
+    n: int
+
+
+class _Inference:
+    """An inference on the job's own records of a phase, or on others.
+
+    Parameters
+    ----------
+    read : JobFile
+    init_from, sources
+        See `StoredNet`.
+    phase : Phase
+    records : StoredRecords, optional
+        They are read by the only input layer that the wanted values need; with labels and targets, by all.
+    in_order, exposed : bool
+        See `inference_job`.
+    **kept
+        Of `InferenceTask`: ``layers``, ``labels``, ``topk``, ``folder``, ...
+
+    Attributes
+    ----------
+    net : NeuralNet
+        Shapes only, of the job with its own records.
+    checkpoints : list of str
+        URLs of the checkpoints that the values come from.
+
+    Raises
+    ------
+    ConfigError
+        The net cannot be built; or it has several input layers, or none, or one that reads no store.
+    """
+
+    def __init__(
+        self,
+        read: JobFile,
+        init_from: Sequence[str],
+        sources: Sequence[modules.Source] | None,
+        phase: Phase,
+        records: StoredRecords | None = None,
+        *,
+        in_order: bool = True,
+        exposed: bool = True,
+        **kept: Any,
+    ) -> None:
+        self._read = read
+        self._records: StoredRecords | None = None
+        self._readers: tuple[int, ...] = ()
+        with read.located():
+            self._wanted = inference_job(read.job, phase, in_order=in_order, exposed=exposed)
+        initial = tuple(map(fs.absolute, init_from))
+        self.checkpoints = list(initial or self._wanted.job.checkpoint_path)
+        self._task = InferenceTask(
+            self._wanted.job.model_dump_json(),
+            int(self._wanted.phase),
+            initial,
+            sources=tuple(modules.read(read.job.modules) if sources is None else sources),
+            **kept,
+        )
+        with self._located():
+            task = self._task
+            self.net = build(self._wanted.job, self._wanted.phase, task.layers, task.labels, task.topk)
+        if records is not None:
+            self._read_from(records)
+
+    def _read_from(self, records: StoredRecords) -> None:
+        """Let the input layers read other records."""
+        inputs = [layer.conf_name for layer in self.net.layers if layer.traits.is_input]
+        if not inputs or (len(inputs) > 1 and not records.outputs):
+            known = ", ".join(inputs) or "none"
+            raise ConfigError(f"the net needs the input layers {known}, expected one, to read {records.url}.")
+        job = with_data(self._wanted.job, inputs, fs.absolute(records.url), records.backend, records.outputs)
+        names = [layer.name for layer in job.neuralnet.layer]
+        numbered = zip(self._wanted.indices, self._wanted.job.neuralnet.layer, strict=True)
+        indices = tuple(i for i, layer in numbered if layer.name in names)
+        self._records, self._readers = records, tuple(map(names.index, inputs))
+        self._wanted = replace(self._wanted, job=job, indices=indices)
+        self._task = replace(self._task, job=job.model_dump_json())
+
+    def compute(
+        self, workers: Workers, steps: int, show: Callable[[Computation], Computation]
+    ) -> tuple[NetFacts, list[TaskResult]]:
+        """Compute so many batches, or all records if ``steps`` is 0; return the results in the order of the records."""
+        with self._located(), self._with_datasets(workers) as (task, run):
+            (facts,) = run([functools.partial(inspect_net, task)])
+            n_threads = runtime.n_threads(self._wanted.job, workers.n_beside)
+            tasks = plan_tasks(replace(task, n_threads=n_threads), facts, steps, workers.n)
+
+            def compute(tasks: Sequence[InferenceTask]) -> Iterator[TaskResult]:
+                return run(tasks)
+
+            done = list(show(compute)(tasks))
+        return facts, sorted(done, key=lambda result: result.task.index)
+
+    @contextlib.contextmanager
+    def _with_datasets(self, workers: Workers) -> Iterator[tuple[InferenceTask, runtime.Runner]]:
+        """Place the datasets that the job reads, ``dask://NAME``, if it runs on a cluster where they may be."""
+        if workers.client is None:
+            yield self._task, workers.run
+            return
+        with placed_job(self._wanted.job, workers.client) as (job, messages):
+            yield replace(self._task, job=job.model_dump_json()), runtime.on_dask(workers.client, messages)
+
+    @contextlib.contextmanager
+    def _located(self) -> Iterator[None]:
+        """Locate errors in the job in its file, and those in given records by what they are called."""
+        try:
+            yield
+        except (ConfigError, DataError) as error:
+            if self._records is not None and (renamed := self._records.renamed(error, self._readers)) is not None:
+                raise renamed from None
+            if isinstance(error, DataError) or not any(problem.path for problem in error.problems):
+                raise
+            raise self._read.locate(self._wanted.locate(error)) from None
+
+
+@dataclass(frozen=True)
+class StoredNet:
+    """The net of a job with the values of checkpoints, for records in stores.
+
+    Attributes
+    ----------
+    read : JobFile
+    init_from : sequence of str
+        URLs of checkpoints; by default those of the job.
+    sources : sequence of Source or None
+        The user's own modules; by default those that the job names.
+    workers : callable
+        Returns a context with the workers, entered once all that can be checked before is right.
+    show : callable
+        Returns a computation that shows its progress.
+    show_written : callable
+        Returns a context in which so many records are written.
+    """
+
+    read: JobFile
+    init_from: Sequence[str]
+    workers: Callable[[], AbstractContextManager[Workers]]
+    sources: Sequence[modules.Source] | None = None
+    show: Callable[[Computation], Computation] = lambda compute: compute
+    show_written: Callable[[int], AbstractContextManager[Any]] = nullcontext
+
+    def test(
+        self,
+        phase: Phase = Phase.TEST,
+        steps: int | None = None,
+        records: StoredRecords | None = None,
+        metrics: Sequence[str] | None = None,
+    ) -> Tested:
+        """Measure the net on the job's records of a phase, or on others.
+
+        Parameters
+        ----------
+        phase : Phase
+        steps : int, optional
+            Number of batches, 0 for every record once. By default those of the job for its own records, 0 for others.
+        records : StoredRecords, optional
+        metrics : sequence of str, optional
+            Names of metrics, in the place of those of the job; see `PassMetrics`.
+
+        Raises
+        ------
+        SingaError
+        """
+        conf = self.read.job
+        names = tuple(conf.metrics if metrics is None else metrics)
+        if steps is None:
+            own = conf.test_steps if phase == Phase.TEST else conf.validate_steps
+            steps = 0 if records is not None else own or 0
+        losses = [layer.name for layer in conf.neuralnet.layer if layer.in_phase(phase) and is_class_loss(layer)]
+        labels = tuple(label_layer(conf, phase, loss) for loss in losses)
+        inference = self._inference(
+            phase, records, in_order=not steps, exposed=False, metric_names=names, label_layers=labels
+        )
+        merged = PassMetrics(inference.net, names)
+        with self.workers() as workers:
+            facts, results = inference.compute(workers, steps, self.show)
+        return Tested(
+            merge_metrics(results, merged),
+            sum(done.task.n_batches for done in results),
+            sum(done.task.n_records for done in results),
+            sum(done.bad_records for done in results),
+            inference.checkpoints,
+            inference.net,
+            merged.matrices(),
+            facts.class_names,
+        )
+
+    def values(
+        self,
+        layers: Sequence[str] = (),
+        stores: Sequence[StoredRecords] = (),
+        *,
+        topk: int = 0,
+        phase: Phase = Phase.TEST,
+        steps: int = 0,
+    ) -> LayerValues:
+        """Return what layers make of the records of stores, or the likeliest classes.
+
+        Parameters
+        ----------
+        layers : sequence of str
+            By default the only one with what the net predicts: probabilities of classes or labels, or values.
+        stores : sequence of StoredRecords
+            By default the job's own records of the phase.
+        topk : int
+            Number of classes; 0 for all values, as always of layers with labels or targets.
+        phase : Phase
+        steps : int
+            Number of batches, 0 for every record once.
+
+        Raises
+        ------
+        SingaError
+        """
+        layers = tuple(dict.fromkeys(layers)) or (predicted_layer(self.read.job, phase),)
+        are_values = topk > 0 and self._have_values(layers, topk, phase)
+        topk = 0 if are_values else topk
+        kept = self._kept(layers, phase)
+        sources: list[StoredRecords | None] = [*stores] or [None]
+        inferences = [
+            self._inference(phase, records, **kept, labels=False, topk=topk, files=bool(stores)) for records in sources
+        ]
+        predicted = []
+        with self.workers() as workers:
+            for records, inference in zip(sources, inferences, strict=True):
+                facts, results = inference.compute(workers, steps, self.show)
+                predicted.append(Predicted(records.url if records else "", results))
+        names = facts.class_names
+        if are_values:
+            names = tuple(target_names(self.read.job, phase, layer) for layer in layers)
+        return LayerValues(layers, topk, predicted, names, inferences[0].net)
+
+    def _have_values(self, layers: Sequence[str], topk: int, phase: Phase) -> bool:
+        """Return whether layers have values, or probabilities of labels, instead of classes."""
+        valued = [layer for layer in layers if has_values(self.read.job, phase, layer)]
+        if valued and len(valued) < len(layers):
+            raise ConfigError(
+                f"layers {', '.join(layers)}: some have classes, {valued[0]!r} labels or values. Predict them apart."
+            )
+        if valued and topk > 1:
+            raise ConfigError(
+                f"topk: {topk}, but layer {valued[0]!r} has labels or values, all of which are written. Leave it out."
+            )
+        return bool(valued)
+
+    def write(
+        self,
+        out: str,
+        layers: Sequence[str] = (),
+        *,
+        to: str | None = None,
+        overwrite: bool = False,
+        overwrite_by: str = "overwrite=True",
+        predictions: bool = False,
+        phase: Phase = Phase.TEST,
+        steps: int = 0,
+        records: StoredRecords | None = None,
+    ) -> Iterator[Written]:
+        """Write what layers make of records as stores; yield each when it is written.
+
+        Parameters
+        ----------
+        out : str
+            URL; ``{layer}`` in it stands for the name of a layer, which else, of several, is put before the suffix.
+        layers : sequence of str
+            By default the only one with the probabilities of classes.
+        to : str, optional
+            Format; by default told by the suffix.
+        overwrite : bool
+            Replace what is there.
+        overwrite_by : str
+            How the user says so, for errors.
+        predictions : bool
+            Write the likeliest class and its probability, not the values.
+        phase : Phase
+        steps : int
+            Number of batches, 0 for every record once.
+        records : StoredRecords, optional
+            By default those of the job.
+
+        Raises
+        ------
+        SingaError
+        """
+        backend = to or backend_of(out)
+        _check_writes(backend)
+        layers = tuple(layers) or (classifier(self.read.job, phase),)
+        out = fs.absolute(out)
+        urls = [_url_of_layer(out, layer, len(layers) > 1) for layer in layers]
+        for url in urls:
+            if fs.exists(url) and not overwrite:
+                raise ConfigError(f"{url}: exists already. Expected a new file. Give {overwrite_by} to replace it.")
+        with contextlib.ExitStack() as stack:
+            # a few values a record travel with the answers
+            folder = "" if predictions else stack.enter_context(_folder_beside(out))
+            kept = self._kept(layers, phase)
+            inference = self._inference(phase, records, **kept, topk=int(predictions), folder=folder)
+            with self.workers() as workers:
+                facts, results = inference.compute(workers, steps, self.show)
+            for i, url in enumerate(urls):
+                with self.show_written(sum(done.task.n_records for done in results)):
+                    n = write_records(results, i, url, backend, facts.class_names[i])
+                yield Written(url, n)
+
+    def _kept(self, layers: Sequence[str], phase: Phase) -> dict[str, Any]:
+        return {"layers": layers, "label_layers": tuple(label_layer(self.read.job, phase, each) for each in layers)}
+
+    def _inference(self, phase: Phase, records: StoredRecords | None = None, **options: Any) -> _Inference:
+        return _Inference(self.read, self.init_from, self.sources, phase, records, **options)
+
+
+# -- stores that are written -----------------------------------------------------------------------------------
+
+
+def _check_writes(backend: str) -> None:
+    """Check that records can be written in a format.
+
+    Raises
+    ------
+    ConfigError
+        They cannot be.
+    """
+    # a class that cannot write inherits the method of the base class
+    base = Store.write.__func__  # type: ignore[attr-defined]
+    if getattr(STORES.find(backend).write, "__func__", None) is base:
+        known = [name for name in STORES.names() if getattr(STORES.find(name).write, "__func__", None) is not base]
+        raise ConfigError(f"records cannot be written as {backend}. Known: {', '.join(known)}.")
+
+
+def _url_of_layer(url: str, layer: str, several: bool) -> str:
+    """Return the URL for the values of a layer: ``{layer}`` is replaced by its name, which else precedes the suffix."""
+    if "{layer}" in url or not several:
+        return url.replace("{layer}", layer)
+    stem, suffix = posixpath.splitext(url)
+    return f"{stem}-{layer}{suffix}"
+
+
+@contextlib.contextmanager
+def _folder_beside(url: str) -> Iterator[str]:
+    """Provide a directory for parts of the file at ``url``; it is removed when the context ends.
+
+    Directories that a killed process has left are removed too.
+    """
+    parent, name = posixpath.split(url)
+    fs.makedirs(parent)
+    for left in fs.ls(parent):
+        if left.startswith(f".{name}.parts-"):
+            fs.remove_tree(fs.join(parent, left))
+    # a random name, as a task of an earlier call may still be about to write
+    folder = fs.join(parent, f".{name}.parts-{secrets.token_hex(4)}")
+    try:
+        yield folder
+    finally:
+        fs.remove_tree(folder)
+
+
+def write_records(
+    parts: Sequence[TaskResult], layer: int, url: str, backend: str, class_names: Sequence[str] = ()
+) -> int:
+    """Write the outputs of a layer from all parts, in order, as one store; return the number of records."""
+    counts = []
+
+    def records() -> Iterator[Arrays]:
+        for done in parts:
+            for arrays in _arrays(done, layer):
+                counts.append(len(arrays["data"]))
+                yield arrays
+                report(counts[-1])
+
+    target = STORES.find(backend)
+    target.write(url, records(), **write_options(target, class_names))
+    return sum(counts)
+
+
+def _arrays(done: TaskResult, layer: int) -> Iterator[Arrays]:
+    """Yield the outputs of a layer that a part has kept."""
+    if done.arrays:
+        yield done.arrays[layer]
+        return
+    with open_store(done.task.url(done.task.layers[layer]), "arrow") as store:
+        for block in store.blocks:
+            yield store.read_block(block.id)

@@ -1,0 +1,299 @@
+"""Tasks of an inference: some whole batches of records, which any process can compute.
+
+The records of a batch do not depend on which process computes it, so metrics, features and predictions are the same for
+any number of workers. If each record is used once, batches have the size of the job, in file order; the remaining
+records are a smaller batch in a task of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from singa_dask import modules
+from singa_dask.api import REGISTRIES
+from singa_dask.conf import JobConf, Phase
+from singa_dask.data import STORES, Arrays, fs
+from singa_dask.data.convert.tasks import report
+from singa_dask.data.stores.class_names import ClassNames
+from singa_dask.errors import ConfigError, NumericError
+from singa_dask.inference.net import MetricSums, ReadyNet, build, keep_outputs, load_modules, locate_errors
+from singa_dask.layers import StoreInput
+from singa_dask.layers.metrics import Totals, add_totals
+from singa_dask.net import NeuralNet
+from singa_dask.runtime.checkpoints.initial_values import InitialValues
+from singa_dask.runtime.job.placing import check_wanted
+from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
+from singa_dask.runtime.planning.nets import find_ops
+from singa_dask.runtime.planning.passes import divide, is_sequential, with_batchsize
+from singa_dask.runtime.planning.resources import limit_process, limit_thread
+from singa_dask.training.pass_metrics import PassMetrics, State
+
+
+class TaskResult(NamedTuple):
+    """Result of a task.
+
+    Attributes
+    ----------
+    task : InferenceTask
+    metrics : list of dict
+        (sum, count) of each metric, for each batch; of means times ``weight`` of the task.
+    arrays : list of dict of str to ndarray
+        Outputs of each layer, if they are not written to a folder.
+    bad_records : int
+    files : list of str
+        URL of the file of each record, if the task keeps them and each record has its own file.
+    state : State
+        Of the `PassMetrics` of the task.
+    """
+
+    task: InferenceTask
+    metrics: list[Totals]
+    arrays: list[Arrays]
+    bad_records: int
+    files: list[str]
+    state: State
+
+
+@dataclass(frozen=True)
+class InferenceTask:
+    """Some batches to compute with a net; call it to compute them. Holds only text and numbers.
+
+    Attributes
+    ----------
+    job : str
+        As JSON, of `inference.job.inference_job`.
+    phase : int
+        Of the net.
+    init_from : tuple of str
+        URLs of checkpoints, instead of the job's ``checkpoint_path``; later ones win.
+    layers : tuple of str
+        Layers whose values are kept.
+    labels : bool
+        Keep the labels of the records too, if there are any.
+    label_layers : tuple of str
+        For each of ``layers``, or of others, the input layer that has its labels; empty if not known.
+    topk : int
+        Keep only this many of the highest values, as pairs of index and value; 0 keeps all.
+    files : bool
+        Keep the URLs of the records' files too.
+    folder : str
+        Directory to write outputs to; if empty they are returned.
+    sources : tuple of Source
+        The user's own modules.
+    n_threads : int
+    index, first, n_batches, batchsize : int
+        Index among the tasks; number of records before the first batch; number of batches, and records of each.
+    weight : float
+        Records of a batch by those of a whole one.
+    metric_names : tuple of str
+        See `PassMetrics`.
+    """
+
+    job: str
+    phase: int
+    init_from: tuple[str, ...]
+    layers: tuple[str, ...] = ()
+    labels: bool = True
+    label_layers: tuple[str, ...] = ()
+    topk: int = 0
+    files: bool = False
+    folder: str = ""
+    sources: tuple[modules.Source, ...] = ()
+    n_threads: int = 1
+    index: int = 0
+    first: int = 0
+    n_batches: int = 0
+    batchsize: int = 0
+    weight: float = 1.0
+    metric_names: tuple[str, ...] = ()
+
+    # name of the work, for progress and messages
+    step = "inference"
+
+    @property
+    def n_records(self) -> int:
+        """Number of records of all batches."""
+        return self.n_batches * self.batchsize
+
+    @property
+    def labels_of_layers(self) -> tuple[str, ...]:
+        """``label_layers``, if not empty."""
+        return self.label_layers or ("",) * len(self.layers)
+
+    def __call__(self) -> TaskResult:
+        """Compute the task.
+
+        Raises
+        ------
+        SingaError
+            For any error: an exception class of the user's code might not exist in the process that receives it.
+        """
+        with locate_errors(lambda: f"records from {self.first} on"), ExitStack() as stack:
+            stack.enter_context(limit_process(self.n_threads))
+            stack.enter_context(limit_thread(self.n_threads))
+            load_modules(self.sources)
+            job = JobConf.from_json(self.job, REGISTRIES)
+            ops = find_ops(job, device_of_part(job, self.index))
+            net = build(job, Phase(self.phase), self.layers, self.labels, ops=ops)
+            stack.enter_context(explain_memory_errors(lambda: [net]))
+            stack.enter_context(ops.activate())
+            stack.callback(net.close)
+            return _compute(self, job, net)
+
+    def url(self, layer: str) -> str:
+        """Return the URL that the outputs of a layer are written to."""
+        return fs.join(self.folder, f"{self.layers.index(layer)}-{self.index:05d}.arrow")
+
+
+def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
+    """Compute a task with a net that has no memory yet."""
+    initial = InitialValues(job, task.init_from)
+    net.context.class_names = ClassNames(initial.learned())
+    inputs = [layer for layer in net.layers if isinstance(layer, StoreInput)]
+    for layer in inputs:
+        layer.passed = task.first
+        layer.read_ahead()
+    ready = ReadyNet(net, job, initial)
+    of_pass = PassMetrics(net, task.metric_names)
+    metrics: list[Totals] = []
+    batches: list[list[Arrays]] = [[] for _ in task.layers]
+    for _ in range(task.n_batches):
+        check_wanted()
+        metrics.append(ready.compute(Phase(task.phase), of_pass, task.weight))
+        for name, label_layer, arrays in zip(task.layers, task.labels_of_layers, batches, strict=False):
+            arrays.append(keep_outputs(net, name, task.labels, task.topk, label_layer))
+        report(task.batchsize)
+    joined = [{key: np.concatenate([batch[key] for batch in arrays]) for key in arrays[0]} for arrays in batches]
+    bad = len(set().union(*(layer.bad_ids() for layer in inputs)))
+    files = inputs[0].record_files(task.first, task.first + task.n_records) if task.files else []
+    for name, values in zip(task.layers, joined, strict=True) if task.folder else ():
+        STORES.find("arrow").write(task.url(name), values)
+    return TaskResult(task, metrics, [] if task.folder else joined, bad, files, of_pass.state())
+
+
+TASK_BYTES = 64 << 20
+# several, to show progress and to balance the load
+TASKS_PER_WORKER = 4
+
+
+class NetFacts(NamedTuple):
+    """NetFacts of a net and its records that decide how to divide them into tasks.
+
+    Attributes
+    ----------
+    n_records : int or None
+        None if the net reads something other than stores.
+    batchsize : int
+    sequential : str
+        A layer that needs all batches in order in one process; empty if there is none.
+    record_bytes : int
+        Bytes of outputs for one record.
+    class_names : tuple of tuple of str
+        For each layer of the task: names of its classes by label; empty if the checkpoint has none.
+    """
+
+    n_records: int | None
+    batchsize: int
+    sequential: str
+    record_bytes: int
+    class_names: tuple[tuple[str, ...], ...] = ()
+
+
+def inspect_net(task: InferenceTask) -> NetFacts:
+    """Return the facts of the net of a task and of its records."""
+    with locate_errors(lambda: "the net"):
+        load_modules(task.sources)
+        job = JobConf.from_json(task.job, REGISTRIES)
+        find_ops(job, device_of_part(job, task.index))  # raises an error if they are not available
+        net = build(job, Phase(task.phase), task.layers, task.labels)
+        net.context.class_names = ClassNames(InitialValues(job, task.init_from).learned())
+        net.check_sources()
+        inputs = [layer for layer in net.layers if layer.traits.is_input]
+        stores = [layer for layer in inputs if isinstance(layer, StoreInput)]
+        counts = {layer.count() for layer in stores}
+        sizes = {layer.batch_size for layer in stores}
+        same = len(stores) == len(inputs) and len(counts) == len(sizes) == 1
+        # with batches of several sizes, the records of the n-th batch are not known in advance
+        sequential = [
+            layer.conf_name for layer in net.layers if is_sequential(layer) or (len(sizes) > 1 and layer in stores)
+        ]
+        n_bytes = sum(
+            4 * layer.features[0].size * layer.site.n_steps for layer in net.layers if layer.conf_name in task.layers
+        )
+        return NetFacts(
+            n_records=counts.pop() if same else None,
+            batchsize=sizes.pop() if same else max((layer.features[0].shape[0] for layer in inputs), default=1),
+            sequential=sequential[0] if sequential else "",
+            record_bytes=1 if task.topk else n_bytes,
+            class_names=tuple(map(net.context.class_names.known_for, task.labels_of_layers)),
+        )
+
+
+def plan_tasks(task: InferenceTask, facts: NetFacts, steps: int, n_workers: int) -> list[InferenceTask]:
+    """Divide batches into tasks.
+
+    Parameters
+    ----------
+    task : InferenceTask
+        With the fields that all tasks have in common.
+    facts : NetFacts
+    steps : int
+        Number of batches; 0 for all records, each once.
+    n_workers : int
+        Number of tasks that can be computed at the same time.
+
+    Raises
+    ------
+    ConfigError
+        The net cannot be divided like this.
+    """
+    size, n, rest = facts.batchsize, steps, 0
+    if not steps:
+        if facts.n_records is None:
+            raise ConfigError(
+                "the number of records that the net reads is not known. Give the number of batches, steps."
+            )
+        n, rest = divide(facts.n_records, size)
+    if rest and facts.sequential:
+        raise ConfigError(
+            f"layer {facts.sequential!r} takes batches of {size} only, and {facts.n_records} records leave {rest}. "
+            "Give the number of batches, steps."
+        )
+    most = max(1, TASK_BYTES // max(1, facts.record_bytes * size))
+    each = n if facts.sequential else min(most, math.ceil(n / (TASKS_PER_WORKER * n_workers)))
+    cuts = [(first, min(each, n - first)) for first in range(0, n, max(each, 1))]
+    tasks = [
+        replace(task, index=i, first=first * size, n_batches=n_batches, batchsize=size)
+        for i, (first, n_batches) in enumerate(cuts)
+    ]
+    if rest:
+        job = with_batchsize(JobConf.from_json(task.job, REGISTRIES), rest).model_dump_json()
+        last = replace(task, job=job, index=len(tasks), first=n * size, n_batches=1, batchsize=rest, weight=rest / size)
+        tasks.append(last)
+    return tasks
+
+
+def merge_metrics(tasks: Sequence[TaskResult | MetricSums], of_pass: PassMetrics | None = None) -> dict[str, float]:
+    """Return the mean of each metric over the batches of all tasks, and those of the pass.
+
+    Raises
+    ------
+    NumericError
+        A mean is not finite.
+    """
+    totals = add_totals(each for done in tasks for each in done.metrics)
+    means = {name: total / count for name, (total, count) in totals.items() if count}
+    for name, mean in means.items():
+        if not math.isfinite(mean):
+            raise NumericError(f"{name} is not finite. Check the checkpoint and the data.")
+    if of_pass:
+        for done in tasks:
+            of_pass.merge(done.state)
+        means |= of_pass.values()
+    return means
