@@ -283,7 +283,7 @@ class Layer:
     metrics: Metrics
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Let a verb be called by SINGA's name too, and take away traits that the code of the class could make wrong.
+        """Define verbs by SINGA's names too, and take away traits that the code of the class could make wrong.
 
         Raises
         ------
@@ -351,7 +351,7 @@ class Layer:
         """
 
     def attach(self) -> None:
-        """Let outputs use other memory than their own, once that is allocated."""
+        """Make outputs use other memory than their own, once that is allocated."""
 
     # -- declarations, for setup ----------------------------------------------------------------------
 
@@ -693,7 +693,7 @@ def memory_of(layer: Layer) -> Iterator[Allocation]:
 
 
 def allocate(layer: Layer) -> None:
-    """Allocate `memory_of` a layer, once for the life of the net."""
+    """Allocate `memory_of` a layer, once for each net."""
     for memory in memory_of(layer):
         memory.allocate()
     layer.attach()

@@ -306,7 +306,7 @@ class Feature:
         return self.grad
 
     def share_grad(self, other: Feature) -> None:
-        """Let the gradient be that of another feature, in its memory, if the layer that owns this feature permits it.
+        """Use the gradient of another feature, in its memory, if the layer that owns this feature permits it.
 
         For the `Layer.setup` of its consumer, which then has nothing to write where both are the same array.
         """
@@ -535,7 +535,7 @@ class Param:
             raise TypeError("grad = ... is never sent. Write into its memory: grad[...] = ...")
 
     def swap_grad(self, values: Array) -> Array:
-        """Let the gradient lie in other memory; return what it lay in."""
+        """Move the gradient to other memory; return the memory it was in."""
         before, self._grad = self.grad, values
         return before
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
@@ -18,10 +18,9 @@ import numpy as np
 
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Field, Size
-from singa_dask.data import Arrays, BadPolicy, Loader, Sampler, Store, Survey, fs, random_skip
+from singa_dask.data import Arrays, BadPolicy, Loader, Sampler, Store, Survey, fs, open_store, random_skip
 from singa_dask.data.codecs.labels import find_wrong_label, find_wrong_weight
 from singa_dask.data.codecs.scaling import Scaling
-from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.loading.loader import Batch
 from singa_dask.data.order.sampler import advanced
 from singa_dask.data.order.shuffle import GroupRecords
@@ -35,9 +34,9 @@ from singa_dask.layers.records import (
     in_layout,
     open_named,
     open_records,
-    open_text,
     options_of,
     read_statistic,
+    stored_shape,
     with_column_shape,
 )
 from singa_dask.ops.contract import Array
@@ -139,7 +138,7 @@ class StoreReader(InputLayer):
 
     @contextmanager
     def _waiting(self, what: str = "") -> Iterator[None]:
-        """Let the gate say what the thread waits for."""
+        """Tell the gate what the thread waits for."""
         self.context.gate.waiting_for = (f"records of layer {self.conf_name}{what}", time.monotonic())
         yield
         self.context.gate.waiting_for = None
@@ -304,7 +303,6 @@ class StoreInput(StoreReader):
     default_backend: ClassVar[str | None] = None
     label_column = ""
     """Name of the label to read, if records have several."""
-    open_plain: ClassVar[Callable[..., Store]] = staticmethod(open_records)
     n_records: int | None = None
     """Records of the store, once `check_source` or `count` has opened it."""
     passed = 0
@@ -404,17 +402,18 @@ class StoreInput(StoreReader):
 
     # -- the store -------------------------------------------------------------------------------
 
-    def open_store(self, url: str, backend: str | None) -> Store:
-        """Open a store as this type of layer reads it, with named columns in the order of the training data."""
-        conf, options = self.store_conf, options_of(self.store_conf)
+    def open_store(self) -> Store:
+        """Open the store as this type of layer reads it, with named columns in the order of the training data."""
+        conf, backend = self.store_conf, self.store_conf.backend or self.default_backend
+        # what the training net has learned of the columns of a table; None if this layer learns it
+        facts = self.context.class_names.table_of(self.conf_name, self.context.phase == Phase.TRAIN)
         if conf.is_table:
-            return open_records(conf, url, backend, options, self._table_facts)
-        plain = partial(self.open_plain, conf, url, backend, options)
-        return open_named(conf, url, backend, options, self._table_facts(), plain)
+            return open_records(conf, backend, facts)
+        return open_named(conf, backend, facts, partial(self.open_plain, backend))
 
-    def _table_facts(self) -> TableFacts | None:
-        """Return what the training net has learned of the columns of a table; None if this layer learns it."""
-        return self.context.class_names.table_of(self.conf_name, self.context.phase == Phase.TRAIN)
+    def open_plain(self, backend: str | None) -> Store:
+        """Open records that are no table with named columns."""
+        return open_records(self.store_conf, backend)
 
     def check_source(self) -> None:
         """Compare the stores with what the job says about them, before anything runs.
@@ -426,8 +425,7 @@ class StoreInput(StoreReader):
         """
         problems = []
         try:
-            with self.open_checked() as store:
-                self.n_records = store.count
+            self.count()
         except DataError as error:
             problems.append(Problem(("store_conf", "path"), str(error)))
         for key in ("mean_file", "std_file"):
@@ -440,16 +438,16 @@ class StoreInput(StoreReader):
 
     def open_checked(self) -> Store:
         """Open the store, compared with the job and the training data; errors are those of `survey`."""
-        conf = self.store_conf
-        store = self.open_store(conf.path, conf.backend or self.default_backend)
+        store, known, learns = self.open_store(), self.context.class_names, self.context.phase == Phase.TRAIN
         try:
-            self._labels = self._match_labels(store)
-            self.context.class_names.match_table(self.conf_name, store, self.context.phase == Phase.TRAIN)
+            required = self.store_conf.needs_label
+            self._labels = known.match(self.conf_name, store, learns, required, self.label_column)
+            known.match_table(self.conf_name, store, learns)
             self._check_records(store)
         except DataError:
             store.close()
             raise
-        if conf.standardise:
+        if self.store_conf.standardise:
             store.widen()
         return store
 
@@ -465,14 +463,9 @@ class StoreInput(StoreReader):
 
     def read_class_names(self) -> tuple[str, ...]:
         """Open the store, and return the names of its classes."""
-        with self.open_store(self.store_conf.path, self.store_conf.backend or self.default_backend) as store:
+        with self.open_store() as store:
             self.context.class_names.match_table(self.conf_name, store, learns=True)
             return find_label(store, self.label_column)[1]
-
-    def _match_labels(self, store: Store) -> LabelMatch:
-        known, name = self.context.class_names, self.conf_name
-        learns, required = self.context.phase == Phase.TRAIN, self.store_conf.needs_label
-        return known.match(name, store, learns, required, self.label_column)
 
     def _check_labels(self, store: Store) -> None:
         """Check that the net reads one label of each record, and that the class numbers of a job are for one label."""
@@ -597,7 +590,19 @@ class CSVInput(StoreInput):
     """
 
     default_backend = "csv"
-    open_plain = staticmethod(open_text)
+
+    def open_plain(self, backend: str | None) -> Store:
+        conf = self.store_conf
+        return open_store(
+            conf.path,
+            backend,
+            options_of(conf),
+            truncated=conf.on_error != "raise",
+            separator=conf.separator,
+            has_label=conf.has_label,
+            shape=stored_shape(conf),
+            header=conf.header,
+        )
 
 
 class _TableInput(StoreInput):

@@ -208,39 +208,32 @@ def options_of(conf: StoreConf) -> fs.Options:
     return options
 
 
-def open_records(
-    conf: StoreConf,
-    url: str,
-    backend: str | None,
-    storage_options: fs.Options,
-    facts: Callable[[], TableFacts | None] = lambda: None,
-) -> Store:
-    """Open a store with the options that ``store_conf`` has for its format.
+def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None = None) -> Store:
+    """Open records with the options that ``store_conf`` has for their format.
 
-    ``facts`` is only called for a table with named columns: it returns what is known of the training data.
+    ``facts`` is what is known of the training data, of a table with named columns.
 
     Raises
     ------
     DataError
-        It cannot be opened, or does not take one of the options.
+        They cannot be opened, or the format does not take one of the options.
     """
     options = {
         key: _single(key, getattr(conf, key))
         for key in FORMAT_KEYS
         if getattr(conf, key) != StoreConf.model_fields[key].default
     }
-    if not backend and (options or conf.user_conf) and not is_pattern(url):
-        backend = detect(url, conf.storage_options)
+    if not backend and (options or conf.user_conf) and not is_pattern(conf.path):
+        backend = detect(conf.path, conf.storage_options)
     cls = STORES.find(backend) if backend else None
     if cls is TableStore or (conf.is_table and (cls is None or cls.table_format)):
-        return _open_table(conf, url, cls, storage_options, facts())
+        return _open_table(conf, cls, facts)
     for key in [] if cls is None else sorted(options.keys() - cls.option_names()):
         takers = [name for name in STORES.names() if key in (STORES.get(name) or Store).option_names()]
         hint = " Convert with --resize, or give one of these as backend." if key in ImageOptions.model_fields else ""
-        raise DataError(f"{url}: {key} is for {', '.join(takers)}, not for {backend}.{hint}")
-    return open_store(
-        url, backend, storage_options, truncated=conf.on_error != "raise", **{**options, **conf.user_conf}
-    )
+        raise DataError(f"{conf.path}: {key} is for {', '.join(takers)}, not for {backend}.{hint}")
+    options |= {"truncated": conf.on_error != "raise", **conf.user_conf}
+    return open_store(conf.path, backend, options_of(conf), **options)
 
 
 def _single(key: str, value: Any) -> Any:
@@ -248,9 +241,7 @@ def _single(key: str, value: Any) -> Any:
     return value[0] if key in ("features", "label") and isinstance(value, list) and len(value) == 1 else value
 
 
-def _open_table(
-    conf: StoreConf, url: str, cls: type[Store] | None, storage_options: fs.Options, facts: TableFacts | None
-) -> Store:
+def _open_table(conf: StoreConf, cls: type[Store] | None, facts: TableFacts | None) -> Store:
     if facts is not None and not conf.features:
         # without others that this table may have, in the order of the training data
         conf = conf.model_copy(update={"features": list(facts.features)})
@@ -260,7 +251,7 @@ def _open_table(
         "facts": facts.to_dict() if facts else None,
         "tolerant": conf.on_error != "raise",
     }
-    return TableStore(url, storage_options, **{**options, **conf.user_conf})
+    return TableStore(conf.path, options_of(conf), **{**options, **conf.user_conf})
 
 
 def with_column_shape(conf: StoreConf) -> StoreConf:
@@ -269,26 +260,6 @@ def with_column_shape(conf: StoreConf) -> StoreConf:
     if conf.shape or not conf.features or has_pattern or conf.categories.keys() & set(conf.features):
         return conf
     return conf.model_copy(update={"shape": [len(conf.features)]})
-
-
-def open_text(conf: StoreConf, url: str, backend: str | None, storage_options: fs.Options) -> Store:
-    """Open records of text lines without named columns as ``store_conf`` describes them.
-
-    Raises
-    ------
-    DataError
-        It cannot be opened.
-    """
-    return open_store(
-        url,
-        backend,
-        storage_options,
-        truncated=conf.on_error != "raise",
-        separator=conf.separator,
-        has_label=conf.has_label,
-        shape=stored_shape(conf),
-        header=conf.header,
-    )
 
 
 # -- shapes ------------------------------------------------------------------------------------------
@@ -396,14 +367,7 @@ def _squeezed(shape: Sequence[int]) -> tuple[int, ...]:
 logger = logging.getLogger(__name__)
 
 
-def open_named(
-    conf: StoreConf,
-    url: str,
-    backend: str | None,
-    storage_options: fs.Options,
-    facts: TableFacts | None,
-    plain: Callable[[], Store],
-) -> Store:
+def open_named(conf: StoreConf, backend: str | None, facts: TableFacts | None, plain: Callable[[], Store]) -> Store:
     """Open records as ``plain`` does, or if they have named columns in another order, by the names of ``facts``.
 
     Columns that the net does not read are passed over. Records without names are taken by position.
@@ -415,16 +379,14 @@ def open_named(
     """
     if facts is None:
         return plain()
-    store, failure = None, DataError(url)
+    store, failure = None, DataError(conf.path)
     try:
         store = plain()
     except DataError as error:
         failure = error
     if store is not None and store.table_facts is not None and store.table_facts.names == facts.names:
         return store
-    with contextlib.suppress(DataError):
-        backend = backend or detect(url, storage_options)
-    named = _open_by_name(conf, url, backend or "", storage_options, facts, store)
+    named = _open_by_name(conf, backend, facts, store)
     if store is None:
         if named is None:
             raise failure
@@ -432,7 +394,7 @@ def open_named(
     if named is not None:
         store.close()
     elif store.table_facts is None and "data" in store.schema:
-        _warn_once(url)
+        _warn_once(conf.path)
     return named or store
 
 
@@ -441,33 +403,28 @@ def _warn_once(url: str) -> None:
     logger.warning("%s: no names of columns, so they are taken in the order of the training data", url)
 
 
-def _open_by_name(
-    conf: StoreConf, url: str, backend: str, storage_options: fs.Options, facts: TableFacts, plain: Store | None
-) -> Store | None:
+def _open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain: Store | None) -> Store | None:
     """Open the columns of ``facts``; None if the records have no names, or the format reads no columns by name.
 
     ``plain`` are the records by position, None if they cannot be opened so.
     """
-    if backend == "jsonl" and "features" not in conf.user_conf and (plain is None or plain.table_facts is not None):
-        return JsonLinesStore(url, storage_options, features=facts.features, **conf.user_conf)
-    kind = STORES.find(backend).table_format if backend in STORES.names() else ""
-    names: tuple[str, ...] = ()
-    if kind == "csv" and conf.header is not False:
-        names = _header(url, storage_options, conf.separator)
-    if not names and (kind != "parquet" or plain is not None):
-        return None
-    labels = list(facts.labels) or [name for name in names[:1] if name not in facts.features]
-    columns = {"features": list(facts.features), "label": labels if conf.has_label else []}
-    return open_records(conf.model_copy(update=columns), url, kind, storage_options, lambda: facts)
-
-
-def _header(url: str, storage_options: fs.Options, separator: str) -> tuple[str, ...]:
-    """Return the names in the first line of a CSV file; empty if it has none."""
+    options = options_of(conf)
     with contextlib.suppress(DataError):
-        part = CsvPart(table_files(url, storage_options)[0].url, storage_options, separator, BLOCK_BYTES, False)
-        part.source.close()
-        return tuple(part.names)
-    return ()
+        backend = backend or detect(conf.path, options)
+    if backend == "jsonl" and "features" not in conf.user_conf and (plain is None or plain.table_facts is not None):
+        return JsonLinesStore(conf.path, options, features=facts.features, **conf.user_conf)
+    kind = STORES.find(backend).table_format if backend and backend in STORES.names() else ""
+    header: list[str] = []
+    if kind == "csv" and conf.header is not False:
+        with contextlib.suppress(DataError):
+            part = CsvPart(table_files(conf.path, options)[0].url, options, conf.separator, BLOCK_BYTES, False)
+            part.source.close()
+            header = list(part.names)
+    if not header and (kind != "parquet" or plain is not None):
+        return None
+    labels = list(facts.labels) or [name for name in header[:1] if name not in facts.features]
+    columns = {"features": list(facts.features), "label": labels if conf.has_label else []}
+    return open_records(conf.model_copy(update=columns), kind, facts)
 
 
 def read_statistic(conf: StoreConf, key: str, shape: Sequence[int], dtype: DType) -> Array | float | None:

@@ -120,7 +120,7 @@ class CharRNN(InputLayer):
             self._offset = 0
 
     def _open(self) -> Array:
-        text = self._read_text(self._read_vocabulary())
+        text = self._read_text()
         feature, context, window = self.features[0], self.context, self.text_conf.unroll_len
         self._length = self._segment(len(text))
         self._identity = {"length": self._length, "crc": zlib.crc32(text)}
@@ -134,14 +134,10 @@ class CharRNN(InputLayer):
         self._n_ahead = 0
         return windows
 
-    def _read_vocabulary(self) -> str | None:
-        path = self.text_conf.vocab_path
-        return decode_text(path) if path else None
-
-    def _read_text(self, vocabulary: str | None) -> Array:
+    def _read_text(self) -> Array:
         """Return the places of the text's characters, in a vocabulary or among the characters that it has."""
-        text = decode_text(self.text_conf.path)
-        return encode_text(text, vocabulary_of(text) if vocabulary is None else vocabulary, self.text_conf.path)
+        conf, text = self.text_conf, decode_text(self.text_conf.path)
+        return encode_text(text, decode_text(conf.vocab_path) if conf.vocab_path else vocabulary_of(text), conf.path)
 
     def _segment(self, n_characters: int) -> int:
         """Return the length of a segment."""
@@ -163,11 +159,11 @@ class CharRNN(InputLayer):
         ConfigError
             They do not, with a path relative to the layer.
         """
-        key = "vocab_path"
+        key = "vocab_path" if self.text_conf.vocab_path else "path"
         try:
-            vocabulary = self._read_vocabulary()
+            read_vocabulary(self.text_conf)
             key = "path"
-            self._segment(len(self._read_text(vocabulary)))
+            self._segment(len(self._read_text()))
         except DataError as error:
             raise ConfigError(Problem(("char_rnn_conf", key), str(error))) from error
 
@@ -183,7 +179,7 @@ class CharRNN(InputLayer):
         return n_read / n_windows
 
     def steps_per_epoch(self, batch_size: int = 0) -> Fraction:
-        length = self._segment(len(self._read_text(self._read_vocabulary())))
+        length = self._segment(len(self._read_text()))
         return Fraction(-(-length // self.text_conf.unroll_len))
 
     def cursor(self) -> dict[str, Any] | None:

@@ -92,7 +92,7 @@ class Copies:
                 layer.ops.multiply(param.grad, 1 / n_copies, out=param.grad)
 
     def _add_own_gradients(self, layer: Layer, phase: Phase) -> None:
-        """Let a layer compute the gradients of its params in memory of its own, then add them."""
+        """Compute the gradients of a layer's params in memory of their own, then add them."""
         params = [param for param in layer.params if param.has_grad]
         sums = [param.swap_grad(self._own_grads[param]) for param in params]
         try:
@@ -449,7 +449,7 @@ def _show_param(param: Param) -> str:
 
 
 def pass_on_reads(layers: Sequence[Layer]) -> None:
-    """Let layers that forward their source consume what their own consumers do; data if they cannot forward it."""
+    """Make layers that forward their source consume what their consumers do; data if they cannot forward it."""
     for layer in reversed(layers):
         # an output that nothing reads is computed, but of several pieces only those that are read
         unread: Consumed = "nothing" if any(feature.consumed_as for feature in layer.features) else "data"

@@ -20,7 +20,7 @@ AXES = {0: "records", 1: "features"}
 FILLS = ("#a6cee3", "#fdbf6f", "#b2df8a", "#fb9a99", "#cab2d6", "#ffff99", "#e0c8a0", "#9fdfd2")
 PAPERS = ("#eff6fa", "#fff7ec", "#f2faec", "#fff0f0", "#f6f2f9", "#fffff0", "#f9f4ec", "#edf9f7")
 LINES = ("#1f78b4", "#d96f00", "#2c8a24", "#d01a1c", "#6a3d9a", "#8f8a00", "#8a5a2b", "#0f8a78")
-"""Of the workers of a group, who take their turns: boxes, what is around them, and what they send."""
+"""Colours of the workers of a group, in turn: of boxes, of frames around them, and of what they send."""
 
 GRAPH = 'labelloc=t, fontname="Helvetica,Arial,sans-serif", newrank=true, ranksep=0.3, nodesep=0.15'
 NODES = (

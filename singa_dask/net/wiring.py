@@ -177,7 +177,7 @@ class Params:
                     self._assign(param, owner)
 
     def _assign(self, param: Param, owner: Param) -> None:
-        """Let a param of this worker use what is kept here of its owner."""
+        """Make a param of this worker use what is kept here of its owner."""
         key = param.key_of(owner.name)
         kept = next((owned for owned in self.owners if owned.key == key), None)
         if kept is None:

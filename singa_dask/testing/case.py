@@ -1,6 +1,6 @@
 """Case: a layer with made-up sources, as the exam runs it.
 
-And how an exam goes: all of its checks are made, and what they say is told at once.
+An exam makes all of its checks, and then reports all mistakes at once.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ class Algorithm:
         """
 
     def capture_steps(self) -> None:
-        """Let a GPU replay what is the same in each step, if possible; gradients are then ready at its end only."""
+        """Replay on a GPU what is the same in each step, if possible; gradients are then ready at its end only."""
 
     def train_one_batch(self, step: int) -> None:
         """Run forward and backward over the next batch of a training net."""

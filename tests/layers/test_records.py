@@ -197,7 +197,7 @@ def test_label_names_the_label_of_every_format(tmp_path: Path) -> None:
     np.savez(path, images=np.zeros((3, 2), np.uint8), kind=np.arange(3), y=np.zeros(3, int), label=np.zeros(3, int))
     for more in ({}, {"backend": "npz"}):
         conf = StoreConf.model_validate({"path": path, "label": "kind", **more})
-        with open_records(conf, path, conf.backend, None) as store:
+        with open_records(conf, conf.backend) as store:
             assert store.read_block(0)["label"].tolist() == [0, 1, 2]
     with pytest.raises(DataError, match=r"y and label could each be the label. Set user_conf: {label: NAME}"):
-        open_records(StoreConf(path=path), path, "npz", None)
+        open_records(StoreConf(path=path), "npz")
