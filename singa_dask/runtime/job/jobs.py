@@ -47,6 +47,15 @@ class Jobs(SchedulerPlugin):
     """Owns the jobs on a cluster: starts their units, watches their Dask workers, and starts them again.
 
     One instance serves all jobs, and stays on the scheduler.
+
+    Attributes
+    ----------
+    records : dict of str to JobRecord
+        The jobs that run, by id.
+    history : History
+    waiting : Waiting
+    drivers : Drivers
+    sites : Sites
     """
 
     name = JOBS
@@ -333,6 +342,7 @@ class Jobs(SchedulerPlugin):
     # -- actions -------------------------------------------------------------------------------------------------------
 
     def handle(self, job_id: str, event: Any, seen: Mapping[str, ev.WorkerFacts] | None = None) -> None:
+        """Hand an event to a job, and do what it decides; ``seen``: what is known of the Dask workers, if that is."""
         record = self.records.get(job_id)
         if record is None:
             return

@@ -97,7 +97,7 @@ class Hosting:
     Attributes
     ----------
     host : UnitHost
-        Set by `start`.
+        Set by `build`.
     key : tuple of str and int
         The job and the process.
     reports : dict of str to dict
