@@ -1,9 +1,9 @@
 """RangeStore: a store whose blocks are ranges of files. It reads the bytes; a format only decodes them.
 
-Manifest: a file ``<folder>/_singa/<name>.json`` that describes a store: its blocks with their CRC32C, the files with the
-CRC32C of what is in none of their blocks, and information that saves a scan of the data at opening. A manifest of a file
-of another length, or with other blocks, is ignored with a warning; any other difference is an error. KeptIndex: what a
-scan has found, without a manifest.
+Manifest: a file ``<folder>/_singa/<name>.json`` that describes a store: its blocks with their CRC32C, the files with
+the CRC32C of what is in none of their blocks, and information that saves a scan of the data at opening. A manifest of a
+file of another length, or with other blocks, is ignored with a warning; any other difference is an error. KeptIndex:
+what a scan has found, without a manifest.
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ class RangeStore(Store):
     url : str
     storage_options : mapping, optional
     options
-        Options of the format. A format with options has an ``__init__`` that lists them and passes them on.
+        Options of the format, which it declares as ``block``.
 
     Attributes
     ----------
