@@ -16,7 +16,7 @@ from pathlib import Path
 import hdfs_native
 import numpy as np
 
-from singa_dask.data import STORES, Loader, Sampler, open_store, with_cache
+from singa_dask.data import STORES, Loader, Sampler, fs, open_store
 from tests.hdfs.cluster import MiniHdfs
 
 SHAPE = (28, 28)
@@ -56,7 +56,7 @@ def batches(root: str, url: str, backend: str) -> int:
 def epochs(url: str, backend: str, folder: Path) -> list[int]:
     """Read two epochs of batches through a new cache: the first from HDFS, the second from the disk."""
     speeds = []
-    with open_store(url, backend, with_cache(None, {"dir": str(folder)})) as store:
+    with open_store(url, backend, {fs.CACHE: {"dir": str(folder)}}) as store:
         order = Sampler([block.n for block in store.blocks], BATCH, "none", seed=0)
         for _ in range(2):
             with Loader(store, order) as loader:

@@ -62,7 +62,7 @@ CONFINED = {
     "cupy_backends": GPU_FILES,
     "dask": {"comm", "runtime", "observe", "jobs", "inference", "estimators", "cli"},
     "distributed": {"comm", "runtime", "observe", "jobs", "inference", "estimators", "cli"},
-    "fsspec": {"data/fs/files.py", "data/fs/hdfs.py", "data/fs/host_files.py"},
+    "fsspec": {"data/fs/__init__.py", "data/fs/hdfs.py", "data/fs/host_files.py"},
     "prometheus_client": {"runtime/dashboard/pages.py"},
     "pydantic": {"conf"},
     "rich": {"observe", "cli"},

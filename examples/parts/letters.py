@@ -6,19 +6,31 @@ import gzip
 
 import numpy as np
 
-from singa_dask import Block, DataError, Field, Store, register
+from singa_dask import Block, Conf, DataError, Field, Store, register
+
+
+class LettersConf(Conf):
+    """Options of texts."""
+
+    window: int = 16
+    """Bytes of a record."""
+    block_records: int = 4096
+    """Records of a block."""
 
 
 @register("letters")
 class Letters(Store):
     """A record for each place in a text: the ``window`` bytes before it, and whether a letter comes next.
 
-    Label 0 is a blank, 1 a small letter, 2 a capital, 3 anything else. The job's ``user_conf`` comes as keywords.
+    Label 0 is a blank, 1 a small letter, 2 a capital, 3 anything else.
     """
 
-    def __init__(self, url, storage_options=None, window=16, block_records=4096):
-        super().__init__(url, storage_options, window=window, block_records=block_records)
-        self.window = window
+    block = LettersConf
+
+    def __init__(self, url, storage_options=None, **options):
+        super().__init__(url, storage_options, **options)
+        self.window = window = self.options["window"]
+        block_records = self.options["block_records"]
         try:
             with open(url, "rb") as file:
                 text = file.read()

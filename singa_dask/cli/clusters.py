@@ -42,10 +42,12 @@ def hidden_from_children() -> Iterator[None]:
 class Signals:
     """Handles `STOPS` while a job runs: it calls a function with the name of each signal.
 
-    Before there is one a signal ends the program. With SIGHUP ignored, as ``nohup`` has it, it stays so.
+    Before there is one a signal ends the program, after cleaning up, and says that it was ``stopped``. With SIGHUP
+    ignored, as ``nohup`` has it, it stays so.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stopped: str = "stopped before the job had started") -> None:
+        self._stopped = stopped
         self._act: Callable[[str], object] | None = None
         self._before: dict[int, Any] = {}
         self._received = 0
@@ -61,7 +63,7 @@ class Signals:
             signal.signal(number, handler)
 
     def hand_to(self, act: Callable[[str], object]) -> None:
-        """Let a function act on signals from now on; it is called in a signal handler."""
+        """Call a function with each signal from now on, in a signal handler."""
         self._act = act
         # what the handler raises is lost where a destructor or a callback of C runs
         if self._received:
@@ -73,7 +75,7 @@ class Signals:
             self._act(name)
             return
         if not self._received:
-            click.echo(f"{name}: stopped before the job had started.", err=True)
+            click.echo(f"{name}: {self._stopped}.", err=True)
         self._received = number
         raise SystemExit(128 + number)
 

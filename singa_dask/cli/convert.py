@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
 from singa_dask import runtime
 from singa_dask.cli.clusters import chosen_cluster
-from singa_dask.cli.opening import by_columns
 from singa_dask.cli.options import Reading, reading_options, scheduler_options
 from singa_dask.cli.output import echo
-from singa_dask.cli.tasks import shown
-from singa_dask.data import fs
-from singa_dask.data.convert import Run, parse_split, run_here
-from singa_dask.data.convert import convert as convert_records
 from singa_dask.errors import ConfigError
 
 
@@ -58,17 +51,12 @@ from singa_dask.errors import ConfigError
 @click.pass_context
 def convert(
     ctx: click.Context,
+    /,
     kind: str,
     sources: tuple[str, ...],
     destination: str,
-    to: str | None,
-    shuffle: int | None,
     split: str | None,
-    limit: int | None,
-    shards: int,
-    mean: str | None,
     overwrite: bool,
-    verify: bool,
     reading: Reading,
     vocabulary: str | None,
     window: int | None,
@@ -79,6 +67,7 @@ def convert(
     scheduler_file: str | None,
     wait: float,
     quiet: bool,
+    **options: Any,
 ) -> None:
     """Make a store of records.
 
@@ -93,32 +82,32 @@ def convert(
     .NAME.convert beside it, and the same command, after it was stopped or killed, goes on from there. A DST that exists
     is replaced only after a question, or with --overwrite.
     """
+    from singa_dask.cli.opening import by_columns
+    from singa_dask.cli.tasks import shown
+    from singa_dask.data.convert import convert as convert_records
+    from singa_dask.data.convert import parse_split, run_here
+
     if kind == "conf":
         _convert_job(sources, destination, _replacing(overwrite))
         return
     kind, named = by_columns(kind, reading.options)
-    options: dict[str, Any] = {
-        **named,
-        "shape": list(reading.shape) or None,
-        "vocabulary": vocabulary,
-        "window": window,
-        "class_size": class_size,
-    }
+    keys = {"vocabulary": vocabulary, "window": window, "class_size": class_size, "shape": list(reading.shape) or None}
+    named = {key: value for key, value in {**named, **keys}.items() if value is not None}
     try:
-        with _cluster(workers, scheduler, scheduler_file, wait, quiet) as (run, everywhere):
+        with chosen_cluster(workers, scheduler, scheduler_file, wait, quiet) as cluster:
+            run, everywhere = run_here, lambda call: call()
+            if cluster is not None:
+                client, patience = cluster
+                patience.until(lambda: runtime.threads_by_host(client))
+                run, everywhere = runtime.on_dask(client), runtime.on_each_worker(client)
             written = convert_records(
                 kind,
                 sources,
                 destination,
-                to=to,
-                shuffle=shuffle,
+                **options,
                 split=parse_split(split) if split else None,
-                limit=limit,
-                shards=shards,
-                mean=mean,
-                verify=verify,
                 storage_options=reading.storage_options,
-                reading={name: value for name, value in options.items() if value is not None},
+                reading=named,
                 writing={"compression": compression} if compression else None,
                 run=shown(run, int, quiet),
                 log=(lambda text: None) if quiet else (lambda text: echo(text, err=True)),
@@ -138,38 +127,22 @@ def _replacing(overwrite: bool) -> Callable[[Sequence[str]], None]:
     def ask(urls: Sequence[str]) -> None:
         if overwrite:
             return
-        told = f"{urls[0]} and {len(urls) - 1} more: exist" if urls[1:] else f"{urls[0]}: exists"
+        existing = f"{urls[0]} and {len(urls) - 1} more: exist" if urls[1:] else f"{urls[0]}: exists"
         if not sys.stdin.isatty():
-            raise ConfigError(f"{told} already. Expected a new DST. Give --overwrite to replace it.")
-        click.confirm(f"{told} already. Replace?", abort=True, err=True)
+            raise ConfigError(f"{existing} already. Expected a new DST. Give --overwrite to replace it.")
+        click.confirm(f"{existing} already. Replace?", abort=True, err=True)
 
     return ask
 
 
 def _convert_job(sources: tuple[str, ...], destination: str, before_replacing: Callable[[Sequence[str]], None]) -> None:
     """Write a job file as YAML."""
+    from singa_dask.cli import job
+    from singa_dask.data import fs
+
     if len(sources) > 1:
         raise click.UsageError("conf: expected one job file and the name of another, DST.")
-    # as `main` loads verbs, when asked for: to convert records takes none of it
-    job = importlib.import_module("singa_dask.cli.job")
     text = job.read(sources[0], (), None).given()
     if fs.exists(fs.absolute(destination)):
         before_replacing([destination])
     fs.write_atomic(fs.absolute(destination), text.encode())
-
-
-@contextlib.contextmanager
-def _cluster(
-    workers: int | None, scheduler: str | None, scheduler_file: str | None, wait: float, quiet: bool
-) -> Iterator[tuple[Run, Callable[[Callable[[], None]], None]]]:
-    """Choose where tasks run: in this process, in processes of this machine, or on an existing cluster.
-
-    Yields a function that runs tasks, and one that calls a function in each process that does.
-    """
-    with chosen_cluster(workers, scheduler, scheduler_file, wait, quiet) as found:
-        if found is None:
-            yield run_here, lambda call: call()
-            return
-        client, patience = found
-        patience.until(lambda: runtime.threads_by_host(client))
-        yield runtime.on_dask(client), runtime.on_each_worker(client)

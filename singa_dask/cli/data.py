@@ -78,7 +78,7 @@ def head(url: str, n: int, reading: Reading) -> None:
             for i in range(min(block.n, n - shown)):
                 label = f"label {arrays['label'][i]}  " if "label" in arrays else ""
                 values = arrays[_values_of(store)][i]
-                click.echo(f"{shown + i}: {label}{_text(values) if 'line' in arrays else _row(values)}")
+                click.echo(f"{shown + i}: {label}{_show(values, 'line' in arrays)}")
             shown += block.n
             if shown >= n:
                 break
@@ -174,14 +174,12 @@ def _values_of(store: Store) -> str:
     return next(name for name in known if name in store.schema)
 
 
-def _row(values: Any) -> str:
+def _show(values: Any, is_text: bool) -> str:
     import numpy as np
 
+    if is_text:
+        return bytes(values).rstrip(b"\0").decode(errors="replace")
     return np.array2string(values.reshape(-1), threshold=12, edgeitems=6, max_line_width=200, precision=4)
-
-
-def _text(values: Any) -> str:
-    return bytes(values).rstrip(b"\0").decode(errors="replace")
 
 
 def _rate(value: float, record_bytes: int) -> str:
@@ -228,18 +226,30 @@ def measure(store: Store, batch_size: int = 256, shuffle: Shuffle = "none", roun
     import numpy as np
 
     from singa_dask.data import Loader, Sampler
+    from singa_dask.ops import get_ops
 
-    field = store.schema[_values_of(store)]
+    name = _values_of(store)
+    field = store.schema[name]
     if store.count < batch_size:
         raise DataError(f"{store.url}: {store.count} records are less than a batch of {batch_size}.")
     if store.count * field.size_bytes > MAX_BYTES:
         raise DataError(f"{store.url}: more than 1 GiB. Measure a part of it, e.g. one that convert --limit makes.")
-    name = _values_of(store)
     records = np.concatenate([store.read_block(block.id)[name] for block in store.blocks])
     order = Sampler([block.n for block in store.blocks], batch_size, shuffle, fingerprint=store.fingerprint)
+    copies = np.zeros((batch_size, *records.shape[1:]), records.dtype)
+    scaled, ops = np.zeros(copies.shape, np.float32), get_ops("numpy")
+
+    def copy(values: np.ndarray) -> None:
+        # the loader marks what it has not copied
+        if not values.flags.writeable:
+            np.copyto(copies, values)
+
+    def scale(values: np.ndarray) -> None:
+        ops.normalize(values, None, SCALE, out=scaled)
+
     rates = []
     with Loader(store, order, name="bench") as loader:
-        for kind, use in (_copier(records, batch_size), _scaler(records, batch_size)):
+        for kind, use in ((str(records.dtype), copy), ("float32 scaled", scale)):
             # pages are read, tables are filled
             _run_loader(loader, name, use)
             loops = [(_run_memory(records, batch_size, use), _run_loader(loader, name, use)) for _ in range(rounds)]
@@ -249,33 +259,7 @@ def measure(store: Store, batch_size: int = 256, shuffle: Shuffle = "none", roun
     return rates
 
 
-Use = Callable[["np.ndarray"], None]
-
-
-def _copier(records: np.ndarray, batch_size: int) -> tuple[str, Use]:
-    import numpy as np
-
-    buffer = np.zeros((batch_size, *records.shape[1:]), records.dtype)
-
-    def copy(values: np.ndarray) -> None:
-        # the loader marks what it has not copied
-        if not values.flags.writeable:
-            np.copyto(buffer, values)
-
-    return str(records.dtype), copy
-
-
-def _scaler(records: np.ndarray, batch_size: int) -> tuple[str, Use]:
-    import numpy as np
-
-    from singa_dask.ops import get_ops
-
-    buffer = np.zeros((batch_size, *records.shape[1:]), np.float32)
-    ops = get_ops("numpy")
-    return "float32 scaled", lambda values: ops.normalize(values, None, SCALE, out=buffer)
-
-
-def _run_memory(records: np.ndarray, batch_size: int, use: Use) -> float:
+def _run_memory(records: np.ndarray, batch_size: int, use: Callable[[np.ndarray], None]) -> float:
     records.flags.writeable = False
     steps = len(records) // batch_size
     started = time.perf_counter()
@@ -285,7 +269,7 @@ def _run_memory(records: np.ndarray, batch_size: int, use: Use) -> float:
     return EPOCHS * steps * batch_size / (time.perf_counter() - started)
 
 
-def _run_loader(loader: Loader, name: str, use: Use) -> float:
+def _run_loader(loader: Loader, name: str, use: Callable[[np.ndarray], None]) -> float:
     batch_size = loader.sampler.batch_size
     steps = EPOCHS * loader.store.count // batch_size
     started = time.perf_counter()

@@ -1,21 +1,22 @@
-"""The verbs that use a trained net: ``extract``, ``predict``, ``sample``, ``test``."""
+"""The verbs that use a trained net, or make one of weights: ``predict``, ``test``, ``serve``, ``export`` and others."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import ipaddress
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from singa_dask import observe
-from singa_dask.cli.clusters import chosen_cluster
-from singa_dask.cli.options import job_options, json_option, scheduler_options, with_options
+from singa_dask import observe, serving
+from singa_dask.cli.clusters import Signals, chosen_cluster
+from singa_dask.cli.options import init_from_option, job_options, json_option, scheduler_options, with_options
 from singa_dask.cli.output import echo
 from singa_dask.errors import ConfigError
 
@@ -30,13 +31,7 @@ def _inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--quiet", is_flag=True, help="Say nothing but errors."),
         scheduler_options("Use the Dask cluster of this scheduler; its workers must see all files at the same place."),
         click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Use N processes of this machine."),
-        click.option(
-            "--init-from",
-            metavar="URL",
-            multiple=True,
-            help="Take the values of this checkpoint, by name of param, instead of the job's checkpoint_path: a run "
-            "directory, a step of it, or a file or workspace of SINGA's. Repeatable; later ones win.",
-        ),
+        init_from_option("Take"),
     )
 
 
@@ -76,7 +71,7 @@ def extract(
     phase: str,
     steps: int | None,
     quiet: bool,
-    **given: Any,
+    **source: Any,
 ) -> None:
     """Write what layers of a trained net make of records.
 
@@ -89,8 +84,8 @@ def extract(
 
     if (predictions and len(layers) > 1) or not (predictions or layers):
         raise click.UsageError("Give --layer NAME, once or more, or --predictions with one --layer at most.")
-    net = _stored_net(quiet=quiet, **given)
-    with _ends_at_once():
+    net = _stored_net(quiet=quiet, **source)
+    with Signals("stopped"):
         for url, n in net.write(
             out,
             layers,
@@ -135,7 +130,7 @@ def predict(
     out: str | None,
     topk: int,
     quiet: bool,
-    **given: Any,
+    **source: Any,
 ) -> None:
     """Predict the classes, labels or targets of new records.
 
@@ -148,9 +143,9 @@ def predict(
     from singa_dask.data import fs
     from singa_dask.inference.stored import StoredRecords, csv_lines
 
-    net = _stored_net(quiet=quiet, **given)
+    net = _stored_net(quiet=quiet, **source)
     records = [StoredRecords(url, backend, named=f"--data {url}") for url in urls]
-    with _ends_at_once():
+    with Signals("stopped"):
         values = net.values(layers, records, topk=topk)
     delimiter = "\t" if out and out.lower().endswith(".tsv") else ","
     lines = csv_lines(values.rows(), delimiter)
@@ -191,7 +186,7 @@ def test(
     confusion: str | None,
     as_json: bool,
     quiet: bool,
-    **given: Any,
+    **source: Any,
 ) -> None:
     """Measure the performance of a checkpoint.
 
@@ -207,10 +202,10 @@ def test(
     started = time.perf_counter()
     if confusion and not confusion.lower().endswith((".csv", ".svg", ".png")):
         raise click.UsageError(f"--confusion {confusion}: expected a file that ends in .csv, .svg or .png.")
-    net = _stored_net(quiet=quiet, **given)
+    net = _stored_net(quiet=quiet, **source)
     name = {"test": "test", "val": "validation"}[phase]
     names = net.read.job.metrics if metrics is None else [each.strip() for each in metrics.split(",") if each.strip()]
-    with _ends_at_once():
+    with Signals("stopped"):
         tested = net.test(PHASES[phase], steps, metrics=[*names, *([CONFUSION] if confusion else [])])
     if confusion:
         if len(tested.matrices) > 1:
@@ -248,13 +243,7 @@ LENGTH = 1000
 
 @click.command()
 @job_options
-@click.option(
-    "--init-from",
-    metavar="URL",
-    multiple=True,
-    help="Take the values of this checkpoint instead of the job's checkpoint_path: a run directory, a step of it, or a "
-    "file or workspace of SINGA's. Repeatable; later ones win.",
-)
+@init_from_option("Take")
 @click.option(
     "--length",
     metavar="N",
@@ -282,7 +271,7 @@ def sample(
     seed: int | None,
     out: str | None,
 ) -> None:
-    """Let a trained net write text, a character at a time.
+    """Write text with a trained net, a character at a time.
 
     JOB is the one that trained it, from CharRNN to SoftmaxLoss; or one whose net writes, from RNNDummy to
     CharRNNOutput, as SINGA's sample.conf. Every character is read back as the next one, and recurrent layers go on
@@ -357,17 +346,212 @@ def _stored_net(
     return StoredNet(read, init_from, chosen_workers, show=show, show_written=partial(reported, "written", quiet=quiet))
 
 
-@contextlib.contextmanager
-def _ends_at_once() -> Iterator[None]:
-    """End the program at SIGINT or SIGTERM, after cleaning up."""
+POSITIVE = click.FloatRange(min=0, min_open=True)
 
-    def end(number: int, frame: FrameType | None) -> None:
-        echo(f"{signal.Signals(number).name}: stopped.", err=True)
-        raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.option("--host", metavar="HOST", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option(
+    "--port",
+    metavar="N",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="Port to listen at; 0 for any that is free.",
+)
+@click.option("--step", metavar="N", type=click.IntRange(min=0), help="Step of the checkpoint; the newest by default.")
+@click.option("--job", "job_file", metavar="JOB.yaml", help="Take the net of this job file, not the one of the run.")
+@click.option("--layer", metavar="NAME", help="Layer to predict from, of requests that name none.")
+@click.option("--cpu", is_flag=True, help="Compute on the CPU whatever the job says; for one with gpu or cuDNN.")
+@click.option(
+    "--threads",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="Threads that compute a layer, 0 for one a core; as the job says by default. For a small net 1 is fastest.",
+)
+@click.option(
+    "--max-batch",
+    metavar="N",
+    type=click.IntRange(1, 65536),
+    default=64,
+    show_default=True,
+    help="Records of requests that are computed together.",
+)
+@click.option(
+    "--max-wait-ms",
+    metavar="MS",
+    type=click.FloatRange(0, 10_000),
+    default=0.0,
+    show_default=True,
+    help="How long a batch that is not full waits for more records.",
+)
+@click.option(
+    "--max-queue",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    help="Requests that are answered at a time; others get status 429.",
+)
+@click.option(
+    "--max-connections",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=512,
+    show_default=True,
+    help="Connections that are open at a time, idle ones too; others get status 503.",
+)
+@click.option(
+    "--max-records",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=10_000,
+    show_default=True,
+    help="Records of a request.",
+)
+@click.option(
+    "--max-mb",
+    metavar="MB",
+    type=POSITIVE,
+    default=64.0,
+    show_default=True,
+    help="Size of the body of a request, and of the values of an answer.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    metavar="SECONDS",
+    type=POSITIVE,
+    default=30.0,
+    show_default=True,
+    help="Time for a request; those that are late get status 408 or 503.",
+)
+def serve(
+    run: str,
+    host: str,
+    port: int,
+    step: int | None,
+    job_file: str | None,
+    layer: str | None,
+    cpu: bool,
+    threads: int | None,
+    max_wait_ms: float,
+    max_mb: float,
+    **limits: Any,
+) -> None:
+    """Answer requests for predictions over HTTP.
+
+    RUN is a run directory or a step of it; with --job any checkpoint, also of SINGA. POST /predict takes records as
+    JSON, as an array of NumPy or as a picture; GET /health and GET /model describe the server. SIGTERM or Ctrl-C ends
+    it once the requests that have arrived are answered, a second one at once. There is no authentication. Needs pip
+    install 'singa-dask[serve]'.
+    """
+    from singa_dask.inference import load_model
+
+    # the package that it needs is looked for before the net is read
+    server_type = serving.ModelServer
+    model = load_model(run, step, job=job_file, cpu=cpu, threads=threads)
+    limits |= {"max_wait_s": max_wait_ms / 1000, "max_bytes": int(max_mb * (1 << 20))}
+    server = server_type(model, serving.Limits(**limits), host, port, layer)
+    if not is_loopback(host):
+        echo(f"warning: {host} may be reached by others, and there is no authentication.", err=True)
+    is_ending = False
+
+    def end(signal_name: str) -> None:
+        """Stop the server at the first signal, and the process at the second."""
+        nonlocal is_ending
+        if is_ending:
+            os._exit(128 + signal.Signals[signal_name])
+        is_ending = True
+        echo(f"{signal_name}: ending.", err=True)
+        server.stop()
+
+    with Signals() as signals:
+        signals.hand_to(end)
+        with server:
+            echo(f"{model.name}, step {model.step}: {server.url}")
+            server.wait()
+    counts = server.app.counts()
+    echo(
+        f"{counts['requests']} requests, {counts['errors']} of them errors; {counts['records']} records in "
+        f"{counts['batches']} batches",
+        err=True,
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
     try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.option("-o", "--out", metavar="URL", required=True, help="File to write: .onnx, .py, .safetensors, .npz.")
+@click.option("--format", metavar="FORMAT", help="onnx, torch, safetensors or npz, if the suffix does not say it.")
+@click.option(
+    "--layer",
+    "layers",
+    metavar="NAME",
+    multiple=True,
+    help="Output of the model, instead of what the losses compare with labels or targets. Repeatable.",
+)
+@click.option("--job", "job_file", metavar="JOB.yaml", help="Take the net of this job file, not the one of the run.")
+@click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Change a value of the job. Repeatable.")
+@click.option("--quiet", is_flag=True, help="Say nothing but errors.")
+def export(
+    run: str,
+    out: str,
+    format: str | None,
+    layers: tuple[str, ...],
+    job_file: str | None,
+    sets: tuple[str, ...],
+    quiet: bool,
+) -> None:
+    """Write a trained net as a file for other programs.
+
+    RUN is a run directory or a step of it; with --job any checkpoint, also of SINGA. ONNX has the net as it computes in
+    a test, from records as the store has them to the probabilities of a SoftmaxLoss, with batches of any size.
+    model.py is the same net as a module of PyTorch, with model.weights.safetensors beside it. safetensors and npz
+    have all params by name. The file takes its place when all is done.
+    """
+    from singa_dask.cli import job
+    from singa_dask.exports.exporting import export_job, job_of_run
+
+    conf = job.read(job_file, sets, None).job if job_file else job_of_run(run, sets)
+    done = export_job(conf, run, out, format, layers)
+    if quiet:
+        return
+    for note in done.notes:
+        echo(f"note: {note}", err=True)
+    for url in done.urls:
+        echo(url)
+
+
+@click.command("import")
+@click.argument("weights", metavar="WEIGHTS")
+@click.option("--job", "job_file", metavar="JOB.yaml", required=True, help="The job whose params they become.")
+@click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Change a value of the job. Repeatable.")
+@click.option(
+    "--map",
+    "map_file",
+    metavar="MAP.yaml",
+    help="Which array becomes which param: a line 'array: param' for each. Without it their names are equal.",
+)
+@click.option("--partial", is_flag=True, help="Accept that params are missing; they keep the job's initial values.")
+@click.option("-o", "--out", metavar="URL", required=True, help="Directory for the checkpoint, for --init-from.")
+def import_(weights: str, job_file: str, sets: tuple[str, ...], map_file: str | None, partial: bool, out: str) -> None:
+    """Make a checkpoint of weights from another program.
+
+    WEIGHTS is a file of safetensors or npz, or a .pt of PyTorch where that is installed. What is missing, unused or of
+    another shape is told at once, and nothing is written. Without --map the error has a map to begin with.
+    """
+    from singa_dask.cli import job
+    from singa_dask.exports.importing import import_into, read_map
+    from singa_dask.exports.weights import read_weights
+
+    conf = job.read(job_file, sets, None).job
+    echo(import_into(conf, weights, read_weights(weights), out, read_map(map_file), partial))

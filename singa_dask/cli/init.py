@@ -6,18 +6,17 @@ import dataclasses
 import posixpath
 import shlex
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from singa_dask.cli.init_data import survey
-from singa_dask.cli.init_job import NETS, commands, default_net, hidden_of, training_of, write_job
-from singa_dask.cli.init_records import InitOptions, OutputSurvey, RecordSurvey, TextSurvey, UnsureError, listed
-from singa_dask.cli.init_tables import show_value
 from singa_dask.cli.output import echo
-from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError
 
+if TYPE_CHECKING:
+    from singa_dask.cli.init_records import InitOptions, OutputSurvey, RecordSurvey, TextSurvey, UnsureError
+
+NETS = ("mlp", "convnet", "char-rnn")
 # features and classes that are named
 MAX_FEATURES, MAX_CLASSES = 6, 20
 
@@ -66,7 +65,7 @@ def _names(context: click.Context, option: click.Parameter, value: Any) -> tuple
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the job, and of the records to test on.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE, and the files of a split, if they exist.")
-def init(data: str, out: str, overwrite: bool, **given: Any) -> None:
+def init(data: str, out: str, overwrite: bool, **others: Any) -> None:
     """Write a job file for data.
 
     DATA is a store of records with labels in any format that is read, a table of CSV, Parquet, JSON or Excel, a folder
@@ -80,27 +79,34 @@ def init(data: str, out: str, overwrite: bool, **given: Any) -> None:
     you are asked. The other columns of numbers are features, and so are those of strings that are categories. Others,
     such as dates, ids and constants, are left out. What will be written is printed before.
     """
+    from singa_dask.cli.init_job import commands, default_net, write_job
+    from singa_dask.cli.init_records import InitOptions, RecordSurvey
+    from singa_dask.data import fs
+
     place, folder = fs.absolute(out), f"{posixpath.splitext(out)[0]}-data"
     if fs.exists(place) and not overwrite:
         raise ConfigError(f"{out}: exists already. Expected a new file. Give --overwrite to replace it.")
-    found, options = _surveyed(data, InitOptions(**given), folder)
-    net = options.net or default_net(found)
-    _check_fits(found, net)
-    _tell(found, net)
-    if options != InitOptions(**given) and not click.confirm(f"Write {out}?", default=True, err=True):
+    surveyed, options = _surveyed(data, InitOptions(**others), folder)
+    net = options.net or default_net(surveyed)
+    _check_fits(surveyed, net)
+    _tell(surveyed, net)
+    if options != InitOptions(**others) and not click.confirm(f"Write {out}?", default=True, err=True):
         return
-    if isinstance(found, RecordSurvey) and found.write:
+    if isinstance(surveyed, RecordSurvey) and surveyed.write:
         if fs.exists(fs.absolute(folder)) and not overwrite:
             raise ConfigError(f"{folder}: exists already. Expected none. Give --overwrite to replace its files.")
-        found.write(fs.absolute(folder))
+        surveyed.write(fs.absolute(folder))
     command = shlex.join(["singa-dask", "init", data, *_arguments(options)])
-    fs.write_atomic(place, write_job(found, net, out, command).encode())
-    run, then = commands(found, net, out)
+    fs.write_atomic(place, write_job(surveyed, net, out, command).encode())
+    run, then = commands(surveyed, net, out)
     echo(f"{out}: a job with net {net}. Next:\n  {run}\n  {then}", err=True)
 
 
 def _surveyed(data: str, options: InitOptions, folder: str) -> tuple[RecordSurvey | TextSurvey, InitOptions]:
     """Look at data; ask what is not clear, on a terminal; return options with the answers."""
+    from singa_dask.cli.init_data import survey
+    from singa_dask.cli.init_records import UnsureError
+
     while True:
         try:
             return survey(data, options, folder), options
@@ -125,60 +131,70 @@ def _ask(error: UnsureError) -> dict[str, Any]:
 
 def _arguments(options: InitOptions) -> list[str]:
     """Return options as they are written on a command line, without those that have their defaults."""
-    found = list[str]()
+    from singa_dask.cli.init_records import InitOptions
+
+    words = list[str]()
     for name, value in vars(options).items():
         option = f"--{name.replace('_', '-')}"
         if value == getattr(InitOptions(), name):
             continue
         if name in ("label", "target"):
-            found += [f"{option}={each}" for each in value]
+            words += [f"{option}={each}" for each in value]
         elif isinstance(value, bool):
-            found.append(option if value else f"--no-{name}")
+            words.append(option if value else f"--no-{name}")
         else:
-            found.append(f"{option}={','.join(value) if isinstance(value, tuple) else value}")
-    return found
+            words.append(f"{option}={','.join(value) if isinstance(value, tuple) else value}")
+    return words
 
 
-def _check_fits(found: RecordSurvey | TextSurvey, net: str) -> None:
-    said = ""
-    if isinstance(found, TextSurvey) and net != "char-rnn":
-        said = f"a text. Expected records with labels for --net {net}; a text takes char-rnn."
-    elif isinstance(found, RecordSurvey) and net == "convnet" and not found.is_image:
-        shape = " x ".join(map(str, found.shape))
-        said = f"records of {shape} values. Expected images for --net convnet. Try --net mlp."
-    if said:
-        raise ConfigError(f"{found.source}: {said}")
+def _check_fits(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
+    from singa_dask.cli.init_records import RecordSurvey, TextSurvey
+
+    fault = ""
+    if isinstance(surveyed, TextSurvey) and net != "char-rnn":
+        fault = f"a text. Expected records with labels for --net {net}; a text takes char-rnn."
+    elif isinstance(surveyed, RecordSurvey) and net == "convnet" and not surveyed.is_image:
+        shape = " x ".join(map(str, surveyed.shape))
+        fault = f"records of {shape} values. Expected images for --net convnet. Try --net mlp."
+    if fault:
+        raise ConfigError(f"{surveyed.source}: {fault}")
 
 
-def _tell(found: RecordSurvey | TextSurvey, net: str) -> None:
+def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     """Print what was found, and what will be written."""
-    if isinstance(found, TextSurvey):
-        echo(f"{found.source}: {found.n_characters} characters, {found.n_distinct} different ones", err=True)
+    from singa_dask.cli.init_job import hidden_of, training_of
+    from singa_dask.cli.init_records import TextSurvey, listed
+
+    if isinstance(surveyed, TextSurvey):
+        echo(f"{surveyed.source}: {surveyed.n_characters} characters, {surveyed.n_distinct} different ones", err=True)
         return
-    n = found.n_records + (found.n_test if found.split else 0)
-    echo(f"{found.source}: {n} {found.form} records {found.describe()}", err=True)
-    lines = [_show(each) for each in found.outputs]
-    if found.features:
-        texts = sum(name in found.reading.get("categories", ()) for name in found.features)
-        kinds = f"{len(found.features) - texts} of numbers, {texts} of categories"
-        lines.append(f"features: {kinds}: {listed(found.features, MAX_FEATURES)}")
-    if found.left_out:
-        lines.append(f"columns left out: {found.left_out}")
-    lines += [f"warning: {text}." for text in found.trouble]
-    if found.split:
-        lines.append(f"{found.test_url}: {found.split}; the others in {found.url}")
+    n = surveyed.n_records + (surveyed.n_test if surveyed.split else 0)
+    echo(f"{surveyed.source}: {n} {surveyed.form} records {surveyed.describe()}", err=True)
+    lines = [_show(each) for each in surveyed.outputs]
+    if surveyed.features:
+        texts = sum(name in surveyed.reading.get("categories", ()) for name in surveyed.features)
+        kinds = f"{len(surveyed.features) - texts} of numbers, {texts} of categories"
+        lines.append(f"features: {kinds}: {listed(surveyed.features, MAX_FEATURES)}")
+    if surveyed.left_out:
+        lines.append(f"columns left out: {surveyed.left_out}")
+    lines += [f"warning: {text}." for text in surveyed.trouble]
+    if surveyed.split:
+        lines.append(f"{surveyed.test_url}: {surveyed.split}; the others in {surveyed.url}")
     else:
-        tested = f"{found.n_test} records to test on"
-        lines.append(f"{found.test_url}: {tested}" if found.test_url else "no test set is beside it")
-    lines += [line for each in found.outputs if (line := _baseline(each))]
-    batch, steps = training_of(found, net)
-    sizes = f" of {' and '.join(map(str, hidden_of(found)))} hidden units" if net == "mlp" else ""
+        tested = f"{surveyed.n_test} records to test on"
+        lines.append(f"{surveyed.test_url}: {tested}" if surveyed.test_url else "no test set is beside it")
+    lines += [line for each in surveyed.outputs if (line := _baseline(each))]
+    batch, steps = training_of(surveyed, net)
+    sizes = f" of {' and '.join(map(str, hidden_of(surveyed)))} hidden units" if net == "mlp" else ""
     lines.append(f"net: {net}{sizes}, {steps} steps of {batch} records")
     for line in lines:
         echo(line, err=True)
 
 
 def _show(output: OutputSurvey) -> str:
+    from singa_dask.cli.init_records import listed
+    from singa_dask.cli.init_tables import show_value
+
     if not output.is_label:
         return f"target: {output.name}, {output.why}. Mean {output.mean:.6g}, deviation {output.std:.6g}"
     names = output.names or tuple(map(str, range(len(output.counts))))

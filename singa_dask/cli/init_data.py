@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.cli.findings import MAX_SPARSE, FieldStatistics, Ids, label_findings
 from singa_dask.cli.init_records import (
     MIN_BYTE_RANGE,
     InitOptions,
@@ -23,6 +22,7 @@ from singa_dask.cli.init_records import (
     split_store,
 )
 from singa_dask.cli.init_tables import count_test, head_lines, separator_of, survey_table
+from singa_dask.cli.inspection import MAX_SPARSE, FieldStatistics, Ids, label_findings
 from singa_dask.data import STORES, Store, detect, fs, open_store
 from singa_dask.data.codecs.image import IMAGE_SUFFIXES, image_size
 from singa_dask.data.codecs.labels import LABEL_NAMES, is_point, labels_among
@@ -43,7 +43,7 @@ MAX_IMAGES = 64
 MAX_BLOCKS = 256
 
 
-def survey_arrays(url: str, test_url: str, backend: str, given: InitOptions, folder: str) -> RecordSurvey:
+def survey_arrays(url: str, test_url: str, backend: str, options: InitOptions, folder: str) -> RecordSurvey:
     """Look at records of a store that has no named columns.
 
     Raises
@@ -53,18 +53,18 @@ def survey_arrays(url: str, test_url: str, backend: str, given: InitOptions, fol
     DataError
         They cannot be read, or have no labels to learn.
     """
-    label = given.label[0] if given.label else ""
-    if extra := given.of_tables():
+    label = options.label[0] if options.label else ""
+    if extra := options.of_tables():
         raise DataError(f"{url}: --{extra} is for tables with named columns, in CSV, Parquet, JSON or Excel.")
-    if len(given.label) > 1:
-        raise DataError(f"{url}: --label {' and '.join(given.label)}. Expected one label; tables may have several.")
+    if len(options.label) > 1:
+        raise DataError(f"{url}: --label {' and '.join(options.label)}. Expected one label; tables may have several.")
     backend, reading = _reading_of(url, backend, label)
-    options: dict[str, Any] = {
+    keys: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in {**reading, **reading.get("user_conf", {})}.items()
         if name != "user_conf"
     }
-    with open_store(url, backend, **options) as store:
+    with open_store(url, backend, **keys) as store:
         if "label" not in store.schema or has_several_labels(store):
             raise _no_label(url, backend, store)
         values = store.schema.get("data") or store.schema["pixel"]
@@ -79,17 +79,17 @@ def survey_arrays(url: str, test_url: str, backend: str, given: InitOptions, fol
         trouble.append(f"{like_ids}: {said}")
     n_classes = max(len(names), max(labels, default=0) + 1, 2)
     counts = tuple(labels[i] for i in range(n_classes))
-    found = RecordSurvey(
+    records = RecordSurvey(
         source=url,
         url=url,
         backend=backend,
         shape=shape,
         outputs=(OutputSurvey(label or "label", "given" if label else "that of the format", counts, names),),
         n_records=n_records,
-        seed=given.seed,
+        seed=options.seed,
         values=kind,
         test_url=test_url,
-        n_test=count_test(test_url, backend, options, facts, url) if test_url else 0,
+        n_test=count_test(test_url, backend, keys, facts, url) if test_url else 0,
         is_image=is_image,
         mean=mean,
         std=std,
@@ -97,7 +97,7 @@ def survey_arrays(url: str, test_url: str, backend: str, given: InitOptions, fol
         trouble=trouble,
         form=backend,
     )
-    return found if test_url or not given.test_split else split_store(found, store, given, folder)
+    return records if test_url or not options.test_split else split_store(records, store, options, folder)
 
 
 def _check_labels(url: str, labels: Counter[int], names: Sequence[str]) -> None:
@@ -117,8 +117,8 @@ def _no_label(url: str, backend: str, store: Store) -> DataError:
         return DataError(f"{url}: one array has no labels. Write both: numpy.savez('train.npz', images=x, labels=y).")
     if store.other_fields:
         return _unknown_label(url, store.other_fields)
-    found = "several" if "label" in store.schema else "no"
-    return DataError(f"{url}: the records have {found} labels. Expected one of each: a net of init learns classes.")
+    many = "several" if "label" in store.schema else "no"
+    return DataError(f"{url}: the records have {many} labels. Expected one of each: a net of init learns classes.")
 
 
 def _shape(stored: tuple[int, ...], reading: dict[str, Any]) -> tuple[tuple[int, ...], bool]:
@@ -143,7 +143,7 @@ def _scan(store: Store, url: str, is_image: bool, ids: Ids) -> tuple[Counter[int
         for block in blocks:
             labels.update(store.read_labels(block).tolist())
         return labels, "bytes", 0.0, 1.0
-    found, is_whole = FieldStatistics(store.schema["data"]), True
+    statistics, is_whole = FieldStatistics(store.schema["data"]), True
     for block in blocks:
         arrays = store.read_block(block)
         labels.update(arrays["label"].tolist())
@@ -151,15 +151,15 @@ def _scan(store: Store, url: str, is_image: bool, ids: Ids) -> tuple[Counter[int
         if not np.isfinite(values).all():
             raise DataError(f"{url}: nan or inf in block {block}. Expected numbers: leave out or fill in such values.")
         ids.add(values)
-        found.add(values)
+        statistics.add(values)
         is_whole = is_whole and bool((values == values.round()).all())
-    low, high, kind = found.low.min(), found.high.max(), "any" if is_image else "columns"
+    low, high, kind = statistics.low.min(), statistics.high.max(), "any" if is_image else "columns"
     if is_whole and low >= 0 and MIN_BYTE_RANGE <= high <= 255:
         kind = "bytes"
     elif low >= -1 and high <= 1:
         kind = "small"
-    variance = found.variance.mean() + found.mean.var()
-    return labels, kind, float(found.mean.mean()), float(np.sqrt(variance)) or 1.0
+    variance = statistics.variance.mean() + statistics.mean.var()
+    return labels, kind, float(statistics.mean.mean()), float(np.sqrt(variance)) or 1.0
 
 
 # -- how they are read ----------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def _unknown_label(place: str, names: Sequence[str]) -> UnsureError:
     return UnsureError(place, "which field is the label?", [(name, {"label": (name,)}) for name in names], advice)
 
 
-def _choose_label(place: str, names: Sequence[str], given: str) -> str:
+def _choose_label(place: str, names: Sequence[str], label: str) -> str:
     """Return the given label, or the only one of some names that says that it is a label.
 
     Raises
@@ -179,12 +179,12 @@ def _choose_label(place: str, names: Sequence[str], given: str) -> str:
     DataError
         There is no such field, or it is not clear which one it is.
     """
-    found = [given] if given else labels_among(names)
-    if len(found) != 1 or (not given and is_point(names)):
-        raise _unknown_label(place, found if len(found) > 1 else names)
-    if found[0] not in names:
-        raise DataError(f"{place}: no {given!r} for the label. Expected one of {show_names(names)}.")
-    return found[0]
+    candidates = [label] if label else labels_among(names)
+    if len(candidates) != 1 or (not label and is_point(names)):
+        raise _unknown_label(place, candidates if len(candidates) > 1 else names)
+    if candidates[0] not in names:
+        raise DataError(f"{place}: no {label!r} for the label. Expected one of {show_names(names)}.")
+    return candidates[0]
 
 
 def is_table(place: str) -> bool:
@@ -230,43 +230,43 @@ def _named(backend: str, label: str) -> dict[str, Any]:
     return {"user_conf": {"label": label}} if label else {}
 
 
-def _pictures_of_tar(place: str, given: str) -> dict[str, Any]:
+def _pictures_of_tar(place: str, label: str) -> dict[str, Any]:
     """Choose where a tar has its labels, in .cls or in .json files, and a size if its pictures have several."""
-    found = []
+    keys = []
     with open_store(place, "webdataset") as store:
-        has_label = "label" in store.schema and not given
-    for name in () if has_label else [given] if given else LABEL_NAMES:
+        has_label = "label" in store.schema and not label
+    for name in () if has_label else [label] if label else LABEL_NAMES:
         fault = _fault(place, "webdataset", label=f"json.{name}")
         if not fault:
-            found.append(name)
+            keys.append(name)
         elif "has no key" not in fault:
             raise DataError(
                 f"{fault} Expected whole numbers from 0 on. For text write a job file with user_conf: "
                 f"{{label: json.{name}, classes: [names of the classes]}}."
             )
-    if len(found) > 1:
-        raise _unknown_label(place, found)
-    options = {"label": f"json.{found[0]}"} if found else {}
+    if len(keys) > 1:
+        raise _unknown_label(place, keys)
+    options = {"label": f"json.{keys[0]}"} if keys else {}
     reading: dict[str, Any] = {"user_conf": options} if options else {}
     if "expected" in _fault(place, "webdataset", MAX_BLOCKS, **options):
         reading |= {"resize": [SIDE, SIDE], "channels": 3}
     return reading
 
 
-def _keys_of_lines(place: str, file: str, given: str) -> dict[str, Any]:
+def _keys_of_lines(place: str, file: str, named: str) -> dict[str, Any]:
     """Choose the keys of JSON lines that do not have the usual names: numbers are features."""
-    with contextlib.suppress(DataError), open_store(place, "jsonl", label=given) as store:
+    with contextlib.suppress(DataError), open_store(place, "jsonl", label=named) as store:
         if "label" in store.schema:
-            return {"user_conf": {"label": given}} if given else {}
+            return {"user_conf": {"label": named}} if named else {}
     try:
         first = json.loads(head_lines(file)[0])
     except (IndexError, ValueError):
         return {}
     if not isinstance(first, dict) or len(first) < 2:
         return {}
-    label = _choose_label(place, list(first), given)
-    numbers = [key for key, value in first.items() if key != label and isinstance(value, (int, float))]
-    return {"user_conf": {"features": numbers, "label": label}} if numbers else {}
+    chosen = _choose_label(place, list(first), named)
+    numbers = [key for key, value in first.items() if key != chosen and isinstance(value, (int, float))]
+    return {"user_conf": {"features": numbers, "label": chosen}} if numbers else {}
 
 
 def _size_of_images(place: str, backend: str) -> dict[str, Any]:
@@ -274,9 +274,9 @@ def _size_of_images(place: str, backend: str) -> dict[str, Any]:
     with open_store(place, backend, resize=(SIDE, SIDE)) as store:
         numbers = np.linspace(0, store.count - 1, min(store.count, MAX_IMAGES)).astype(int)
         files = [store.record_files(int(i), int(i) + 1)[0] for i in numbers]
-    found = {image_size(fs.read_bytes(file), file) for file in files}
-    channels = 1 if all(size[0] == 1 for size in found) else 3
-    sizes = {size[1:] for size in found}
+    shapes = {image_size(fs.read_bytes(file), file) for file in files}
+    channels = 1 if all(size[0] == 1 for size in shapes) else 3
+    sizes = {size[1:] for size in shapes}
     (side,) = sizes if len(sizes) == 1 else {(SIDE, SIDE)}
     return {"resize": list(side) if max(side) <= MAX_SIDE else [SIDE, SIDE], "channels": channels}
 

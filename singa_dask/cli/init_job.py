@@ -11,8 +11,6 @@ import shlex
 from singa_dask.cli.init_records import RecordSurvey, TextSurvey, listed
 from singa_dask.data.stores.store import backends_holding
 
-NETS = ("mlp", "convnet", "char-rnn")
-
 # of few records, and of more than MANY
 BATCH, LARGE_BATCH, MANY, TEST_BATCH = 32, 64, 5000, 100
 # times that each record is read, at least and at most, within these numbers of steps
@@ -64,7 +62,7 @@ def write_job(data: RecordSurvey | TextSurvey, net: str, out: str, command: str)
     ----------
     data : RecordSurvey or TextSurvey
     net : str
-        One of NETS, that fits the data.
+        One of those of ``--net``, that fits the data.
     out : str
         The job file, for the commands in it.
     command : str
@@ -189,14 +187,14 @@ def _input(data: RecordSurvey, url: str, batch: int, phase: str = "") -> str:
     include = [f"include: [{phase}]"] if phase else []
     first = ["# The training net reads this one, the test net the next.", *include] if phase else []
     conf = ["store_conf:" if has_one_label else f"store_conf: &{anchor}", *(f"  {line}" for line in lines)]
-    found = _layer("data", kind, "", *first, *conf)
+    layers = _layer("data", kind, "", *first, *conf)
     if has_one_label:
-        return found
+        return layers
     include.append(f"store_conf: *{anchor}")
     if not data.has_classes:
-        return found + _layer("target", "TargetInput", "", *include)
+        return layers + _layer("target", "TargetInput", "", *include)
     columns = [f"label_conf: {{column: {json.dumps(each.name, ensure_ascii=False)}}}" for each in data.outputs]
-    return found + "".join(_layer(f"label{i}", "LabelInput", "", *include, c) for i, c in enumerate(columns, 1))
+    return layers + "".join(_layer(f"label{i}", "LabelInput", "", *include, c) for i, c in enumerate(columns, 1))
 
 
 def _reading(data: RecordSurvey) -> list[str]:
@@ -271,17 +269,17 @@ def _heads(data: RecordSurvey, source: str) -> str:
     several = len(data.outputs) > 1
     if not data.has_classes:
         return _predictions(data, source)
-    found = ""
+    layers = ""
     for i, each in enumerate(data.outputs, 1):
         number, label = (str(i), f"label{i}") if several else ("", "data")
-        found += _scores(f"scores{number}", source, len(each.counts), said="A score for each class.")
+        layers += _scores(f"scores{number}", source, len(each.counts), said="A score for each class.")
         said = "Cross-entropy of the softmax, and accuracy."
-        found += _layer(f"loss{number}", "SoftmaxLoss", f"scores{number}, {label}", said=said)
-    return found
+        layers += _layer(f"loss{number}", "SoftmaxLoss", f"scores{number}, {label}", said=said)
+    return layers
 
 
 def _predictions(data: RecordSurvey, source: str) -> str:
-    found, several = "", len(data.outputs) > 1
+    layers, several = "", len(data.outputs) > 1
     names = [f"prediction_{i}" if several else "prediction" for i in range(1, len(data.outputs) + 1)]
     for name, each in zip(names, data.outputs, strict=True):
         start, scale, decay = f"{each.mean:.6g}", f"{each.std:.6g}", f"{1 / each.std:.6g}"
@@ -290,12 +288,12 @@ def _predictions(data: RecordSurvey, source: str) -> str:
         params = ["param:", f"  - {{name: {name}_w, {weight}}}", f"  - {{name: {name}_b, {bias}}}"]
         said = "it starts at the mean, and the learning rate is scaled to the standard deviation."
         column, before = " ".join(each.name.split()), source + name.removeprefix("prediction")
-        found += _scores(name, before, 1, *params, said=f"{column}: {said}")
+        layers += _scores(name, before, 1, *params, said=f"{column}: {said}")
     if several:
-        found += _layer("prediction", "Concate", ", ".join(names), "concate_conf: {concate_dim: 1}")
+        layers += _layer("prediction", "Concate", ", ".join(names), "concate_conf: {concate_dim: 1}")
     guess = sum(each.std**2 for each in data.outputs)
     said = f"Mean of the squared difference. Always predicting the mean has {guess:.6g}."
-    return found + _layer("loss", "EuclideanLoss", "prediction, target", said=said)
+    return layers + _layer("loss", "EuclideanLoss", "prediction, target", said=said)
 
 
 # -- texts ----------------------------------------------------------------------------------------------

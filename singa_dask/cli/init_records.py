@@ -198,7 +198,7 @@ def stratify(labels: npt.NDArray[Any], options: InitOptions) -> Split:
 
 
 def with_split(
-    found: RecordSurvey, folder: str, suffix: str, split: Split, write: Callable[[str, Rows], None]
+    records: RecordSurvey, folder: str, suffix: str, split: Split, write: Callable[[str, Rows], None]
 ) -> RecordSurvey:
     """Return what was found with a test set; ``write`` writes some records to a URL."""
     (train, test, how), names = split, (f"train{suffix}", f"test{suffix}")
@@ -209,26 +209,26 @@ def with_split(
             write(fs.join(place, name), rows)
 
     url, test_url = (fs.join(folder, name) for name in names)
-    found = replace(found, url=url, test_url=test_url, n_records=len(train), n_test=len(test))
-    return replace(found, split=how, write=write_both)
+    records = replace(records, url=url, test_url=test_url, n_records=len(train), n_test=len(test))
+    return replace(records, split=how, write=write_both)
 
 
-def split_store(found: RecordSurvey, closed: Store, given: InitOptions, folder: str) -> RecordSurvey:
+def split_store(survey: RecordSurvey, closed: Store, options: InitOptions, folder: str) -> RecordSurvey:
     """Return what was found with a test set, but if records are too few, or too large to copy."""
     with copy.copy(closed) as store:
-        if found.values == "columns" and len(found.shape) == 1:
+        if survey.values == "columns" and len(survey.shape) == 1:
             # as `standardise` reads them
             store.widen()
         # pictures, which stay where they are
         files, n_bytes = store.record_files(0, store.count), store.count * store.record_bytes
         if store.count < MIN_SPLIT or (not files and n_bytes > MAX_COPIED):
-            return found
+            return survey
         blocks = [{"label": store.read_labels(i)} if files else store.read_block(i) for i in range(len(store.blocks))]
         records = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
-    train, test, how = stratify(records["label"], given)
+    train, test, how = stratify(records["label"], options)
     if not len(test):
-        return found
-    classes, reading = closed.class_names, dict(found.reading)
+        return survey
+    classes, reading = closed.class_names, dict(survey.reading)
     if files:
         names = [classes[i] if classes else i for i in records["label"]]
         lines = [f"{fs.absolute(file)}\t{name}\n" for file, name in zip(files, names, strict=True)]
@@ -245,8 +245,8 @@ def split_store(found: RecordSurvey, closed: Store, given: InitOptions, folder: 
             fs.write_atomic(url, "".join(lines[row] for row in rows).encode())
             return
         facts = closed.table_facts.to_dict() if closed.table_facts else None
-        options = write_options(ArrowStore, classes, facts)
-        ArrowStore.write(url, {name: values[rows] for name, values in records.items()}, **options)
+        keys = write_options(ArrowStore, classes, facts)
+        ArrowStore.write(url, {name: values[rows] for name, values in records.items()}, **keys)
 
-    found = replace(found, backend=backend, reading={key: value for key, value in reading.items() if value})
-    return with_split(found, folder, suffix, (train, test, how), write)
+    survey = replace(survey, backend=backend, reading={key: value for key, value in reading.items() if value})
+    return with_split(survey, folder, suffix, (train, test, how), write)

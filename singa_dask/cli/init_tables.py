@@ -71,8 +71,8 @@ class ColumnSurvey:
     @cached_property
     def distinct(self) -> pa.Array:
         """Different values, sorted."""
-        found = pc.unique(self.present)
-        return found.take(pc.sort_indices(found))
+        values = pc.unique(self.present)
+        return values.take(pc.sort_indices(values))
 
     @cached_property
     def numbers(self) -> npt.NDArray[np.float64]:
@@ -129,17 +129,17 @@ class TableSurvey:
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Return the different values of a column as they are written, sorted, those of numbers by value."""
-        found = set[str]()
+        different = set[str]()
         for file, run in self.runs:
             texts = as_texts(whole(_decoded(self.reader, file, run, {name: "string"}).column(name)))
-            found.update(pc.unique(texts.filter(pa.array(~missing_of(texts)))).to_pylist())
+            different.update(pc.unique(texts.filter(pa.array(~missing_of(texts)))).to_pylist())
         try:
-            return tuple(sorted(sorted(found), key=float))
+            return tuple(sorted(sorted(different), key=float))
         except ValueError:
-            return tuple(sorted(found))
+            return tuple(sorted(different))
 
     def write(self, url: str, rows: Rows) -> None:
-        """Write rows to a file of the same form, CSV record by record as they are; other tables to Parquet."""
+        """Write rows to a file of the same form, CSV record by record as they are; other whole tables to Parquet."""
         fs.write_atomic(url, self._rows(rows))
 
     @property
@@ -151,12 +151,9 @@ class TableSurvey:
         if self.format == "csv":
             return b"".join(self._lines(np.sort(rows)))
         sink = pa.BufferOutputStream()
-        pq.write_table(self._decoded().take(pa.array(np.sort(rows))), sink)
+        read = pa.table({each.name: each.values for each in self.columns if each.name in self.kinds})
+        pq.write_table(read.take(pa.array(np.sort(rows))), sink)
         return bytes(sink.getvalue())
-
-    def _decoded(self) -> pa.Table:
-        tables = [_decoded(self.reader, file, run, self.kinds) for file, run in self.runs]
-        return pa.concat_tables(tables, promote_options="permissive")
 
     def _lines(self, rows: Rows) -> Iterator[bytes]:
         first = self.reader.parts(0)
@@ -169,39 +166,6 @@ class TableSurvey:
                 record = text[starts[row] : starts[row + 1]]
                 yield record if record.endswith(b"\n") else record + b"\n"
             at += run.n
-
-
-class LaggedTable(TableSurvey):
-    """A table with more columns than its file, so that `write` writes all of them to Parquet."""
-
-    def _decoded(self) -> pa.Table:
-        return pa.table({each.name: each.values for each in self.columns if each.name in self.kinds})
-
-
-def with_lags(table: TableSurvey, names: Sequence[str], n: int) -> TableSurvey:
-    """Return a table whose records also have the last values of some columns, ``NAME_lag1`` to ``NAME_lagN``.
-
-    It begins with the first record that has ``n`` records before it.
-
-    Raises
-    ------
-    DataError
-        It is too short, or too large to be looked at as a whole, or has columns of these names.
-    """
-    said = "" if table.is_whole else f"expected a table of at most {MAX_BYTES >> 20} MiB"
-    said = said or (f"it has {table.n} records. Expected more" if table.n <= n else "")
-    if said:
-        raise DataError(f"{table.url}: --lags {n}: {said}.")
-    columns, kinds = [replace(each, values=each.values[n:]) for each in table.columns], dict(table.kinds)
-    for name in names:
-        of = table.named[name]
-        for k in range(1, n + 1):
-            lag = ColumnSurvey(f"{name}_lag{k}", len(columns) + 1, of.kind, of.values[n - k : len(of.values) - k])
-            if lag.name in kinds:
-                raise DataError(f"{table.url}: --lags {n}: it has a column {lag.name!r} already.")
-            kinds[lag.name] = of.kind
-            columns.append(lag)
-    return LaggedTable(table.url, "parquet", {}, columns, table.n - n, table.reader, kinds, table.runs)
 
 
 def read_table(place: str, options: InitOptions) -> TableSurvey:
@@ -279,20 +243,20 @@ def head_lines(place: str, charset: str = "utf-8") -> list[str]:
 def _sniff(place: str, options: InitOptions) -> dict[str, Any]:
     """Return separator, encoding and whether there is a header, as far as they are not the usual ones."""
     lines = head_lines(place, options.encoding or "utf-8")
-    found: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     separator = options.separator or separator_of(lines)
     if len(separator) != 1:
         raise DataError(f"{place}: --separator {separator!r}. Expected one character.")
     if separator != ",":
-        found["separator"] = separator
+        keys["separator"] = separator
     if options.encoding:
-        found["charset"] = options.encoding
+        keys["charset"] = options.encoding
     rows = [row for row in csv.reader(lines, delimiter=separator) if row and not row[0].startswith("sep=")]
     if options.header is not None:
-        found["header"] = options.header
+        keys["header"] = options.header
     elif rows and not _has_header(place, rows[0], rows[1:]):
-        found["header"] = False
-    return found
+        keys["header"] = False
+    return keys
 
 
 def separator_of(lines: Sequence[str]) -> str:
@@ -368,7 +332,7 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         trouble.append(f"{said} are left out")
     is_packed = url.lower().endswith(".gz") and not split
     read_as = "table" if table.format == "whole" or is_packed else backend
-    found = RecordSurvey(
+    records = RecordSurvey(
         source=url,
         url=url,
         backend=read_as,
@@ -385,28 +349,50 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         left_out=_show_reasons(left_out),
     )
     if split:
-        found = replace(found, backend=table.suffix[1:])
-        return with_split(found, folder, table.suffix, (train, test, split), table.write)
-    return replace(found, n_test=_compare(found)) if test_url else found
+        records = replace(records, backend=table.suffix[1:])
+        return with_split(records, folder, table.suffix, (train, test, split), table.write)
+    if not test_url:
+        return records
+    with open_store(url, "table", **reading) as store:
+        facts = store.table_facts
+    more = {"facts": facts.to_dict()} if facts is not None else {}
+    return replace(records, n_test=count_test(test_url, "table", {**reading, **more}, facts, url))
 
 
 def _with_lags(table: TableSurvey, options: InitOptions) -> TableSurvey:
-    """Return the table of a time series with the last values of what is predicted."""
+    """Return a time series whose records also have the last values of what is predicted, NAME_lag1 to NAME_lagN.
+
+    It begins with the first record that has N records before it.
+
+    Raises
+    ------
+    DataError
+        Nothing says what is predicted, or the table is not in the order of time, too short, or too large to be
+        looked at as a whole, or has columns of these names.
+    """
     names = [*_resolved(table, options.label, "--label"), *_resolved(table, options.target, "--target")]
-    if not names:
-        raise DataError(f"{table.url}: --lags {options.lags}: expected --target NAME, or --label NAME.")
     dates = [each for each in table.columns if each.kind in ("date", "timestamp")]
-    if dates and not any(_is_sorted(each) for each in dates):
-        raise DataError(f"{table.url}: --lags: its records are not in the order of {dates[0].name}. Sort them by it.")
-    return with_lags(table, names, options.lags)
-
-
-def _compare(found: RecordSurvey) -> int:
-    """Return the number of records of a test set, which has to have the columns of the training set."""
-    with open_store(found.source, "table", **found.reading) as store:
-        facts = store.table_facts
-    more = {"facts": facts.to_dict()} if facts is not None else {}
-    return count_test(found.test_url, "table", {**found.reading, **more}, facts, found.source)
+    fault, n = "", options.lags
+    if not names:
+        fault = f" {n}: expected --target NAME, or --label NAME"
+    elif dates and not any(_is_sorted(each) for each in dates):
+        fault = f": its records are not in the order of {dates[0].name}. Sort them by it"
+    elif not table.is_whole:
+        fault = f" {n}: expected a table of at most {MAX_BYTES >> 20} MiB"
+    elif table.n <= n:
+        fault = f" {n}: it has {table.n} records. Expected more"
+    if fault:
+        raise DataError(f"{table.url}: --lags{fault}.")
+    columns, kinds = [replace(each, values=each.values[n:]) for each in table.columns], dict(table.kinds)
+    for name in names:
+        of = table.named[name]
+        for k in range(1, n + 1):
+            lag = ColumnSurvey(f"{name}_lag{k}", len(columns) + 1, of.kind, of.values[n - k : len(of.values) - k])
+            if lag.name in kinds:
+                raise DataError(f"{table.url}: --lags {n}: it has a column {lag.name!r} already.")
+            kinds[lag.name] = of.kind
+            columns.append(lag)
+    return TableSurvey(table.url, "parquet", {}, columns, table.n - n, table.reader, kinds, table.runs)
 
 
 def count_test(test_url: str, backend: str, reading: Mapping[str, Any], facts: TableFacts | None, url: str) -> int:
@@ -429,14 +415,14 @@ def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey
     labels, targets = _resolved(table, options.label, "--label"), _resolved(table, options.target, "--target")
     if labels and targets:
         raise DataError(f"{table.url}: --label and --target. Expected one of both: classes, or numbers to predict.")
-    given = [*labels, *targets]
-    dropped = {name for name in _resolved(table, options.drop, "--drop") if name not in given}
+    named = [*labels, *targets]
+    dropped = {name for name in _resolved(table, options.drop, "--drop") if name not in named}
     chosen = _resolved(table, options.features, "--features")
     is_wide = len(table.columns) > MAX_LISTED
-    left_out = {each.name: _unfit(each, table.n, is_wide) for each in table.columns if each.name not in given}
+    left_out = {each.name: _unfit(each, table.n, is_wide) for each in table.columns if each.name not in named}
     left_out |= dict.fromkeys(dropped, "dropped")
-    outputs = [_output(table, table.named[name], "given", "label" if labels else "target", options) for name in given]
-    if not given:
+    outputs = [_output(table, table.named[name], "given", "label" if labels else "target", options) for name in named]
+    if not named:
         column, why = _telling(table, [name for name, reason in left_out.items() if not reason])
         outputs = [_output(table, column, why, "", options)]
     if len({each.is_label for each in outputs}) > 1:
@@ -467,16 +453,16 @@ def _show_reasons(left_out: dict[str, str]) -> str:
     return listed(shown, MAX_NAMED)
 
 
-def _resolved(table: TableSurvey, given: Sequence[str], option: str) -> list[str]:
+def _resolved(table: TableSurvey, wanted: Sequence[str], option: str) -> list[str]:
     """Return the columns that an option gives by names, patterns, positions from 1 on, or as first and last."""
-    names, found = list(table.named), list[str]()
-    for each in given:
+    names, columns = list(table.named), list[str]()
+    for each in wanted:
         at = {"first": 0, "last": len(names) - 1}.get(each, int(each) - 1 if each.isdecimal() else -1)
         chosen = [name for name in names if name == each] or fnmatch.filter(filter(None, names), each)
         if not chosen and not 0 <= at < len(names):
             raise DataError(f"{table.url}: no column {each!r} for {option}. {suggest(each, filter(None, names))}")
-        found += chosen or [names[at]]
-    return found
+        columns += chosen or [names[at]]
+    return columns
 
 
 def _are_pixels(features: Sequence[ColumnSurvey]) -> bool:
@@ -564,13 +550,13 @@ def _reading(
 def _telling(table: TableSurvey, usable: Sequence[str]) -> tuple[ColumnSurvey, str]:
     """Return the column whose name says that it is the label, and why it is that one."""
     names = [name for name in table.named if name]
-    found = labels_among(names) if table.text.get("header", True) else []
+    labels = labels_among(names) if table.text.get("header", True) else []
     ends = [usable[0], usable[-1]] if usable else []
     # "class" may be a feature, such as that of a passenger
-    sure = len(found) == 1 and (found[0].lower() not in ("y", "class") or found[0] in ends)
+    sure = len(labels) == 1 and (labels[0].lower() not in ("y", "class") or labels[0] in ends)
     if sure and not is_point(names):
-        return table.named[found[0]], "by its name"
-    candidates = found if len(found) > 1 else usable or names
+        return table.named[labels[0]], "by its name"
+    candidates = labels if len(labels) > 1 else usable or names
     raise _unknown(table, [table.named[name] for name in candidates])
 
 

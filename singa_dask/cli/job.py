@@ -25,26 +25,26 @@ from singa_dask.runtime.checkpoints.lookup import find_unverified
 
 def read(path: str, sets: Iterable[str], cluster_file: str | None) -> JobFile:
     """Read a job file; every mistake in it is raised at once, with its place."""
-    given = tuple(each if each != CPU else "gpu=[]" for each in sets)
-    found = load(path, sets=given, cluster_file=cluster_file, registries=REGISTRIES)
-    if CPU in sets and found.job.ops == "cupy":
-        return load(path, sets=(*given, "ops=auto"), cluster_file=cluster_file, registries=REGISTRIES)
-    return found
+    changes = tuple(each if each != CPU else "gpu=[]" for each in sets)
+    job_file = load(path, sets=changes, cluster_file=cluster_file, registries=REGISTRIES)
+    if CPU in sets and job_file.job.ops == "cupy":
+        return load(path, sets=(*changes, "ops=auto"), cluster_file=cluster_file, registries=REGISTRIES)
+    return job_file
 
 
 def outputs(nets: Iterable[NeuralNet]) -> dict[str, list[str]]:
     """Return the URLs that layers have written and this process can see, by layer."""
     writers = {layer.conf_name: layer for net in nets for layer in net.all_layers if isinstance(layer, Writer)}
-    found: dict[str, list[str]] = {}
+    written: dict[str, list[str]] = {}
     for name, writer in writers.items():
         urls = [fs.absolute(url) for url in writer.urls() if fs.exists(url, writer.store.storage_options)]
-        found |= {name: urls} if urls else {}
-    return found
+        written |= {name: urls} if urls else {}
+    return written
 
 
-def show_outputs(found: Mapping[str, Sequence[str]]) -> None:
+def show_outputs(written: Mapping[str, Sequence[str]]) -> None:
     """Print where each output layer has written."""
-    for name, urls in found.items():
+    for name, urls in written.items():
         echo(f"layer {name}: wrote {', '.join(urls)}", err=True)
 
 
@@ -108,9 +108,9 @@ def how_to_go_on(ctx: click.Context, url: str, fails_again: bool = False) -> str
 
     ``fails_again``: it ended by an error of its own, and would do so again.
     """
-    found = find_unverified(url)
-    step = Checkpoint(found).step if found else 0
+    checkpoint = find_unverified(url)
+    step = Checkpoint(checkpoint).step if checkpoint else 0
     here = os.path.relpath(url) if "://" not in url else url
     where = ["--run-dir", url if here.startswith("..") else here, "--resume"]
-    given = command_line(ctx, without=("resume", "run_dir", "init_from", "overwrite"))
-    return f"{'once that is mended, ' if fails_again else ''}to go on from step {step}: {shlex.join([*given, *where])}"
+    words = command_line(ctx, without=("resume", "run_dir", "init_from", "overwrite"))
+    return f"{'once that is mended, ' if fails_again else ''}to go on from step {step}: {shlex.join([*words, *where])}"

@@ -42,12 +42,12 @@ def attach(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: 
 @click.command()
 @job_argument
 def checkpoint(job: str, scheduler: str | None, scheduler_file: str | None) -> None:
-    """Have a job on a cluster write a checkpoint now.
+    """Write a checkpoint of a job on a cluster now.
 
     JOB is its id, at least 4 characters of its beginning or end, or its name. Prints the URL of the checkpoint once it
     is complete.
     """
-    found: dict[str, Any] = {}
+    answer: dict[str, Any] = {}
     with jobs_of(scheduler, scheduler_file) as jobs:
         row = find_running(jobs, job, with_units=True)
         if row is None:
@@ -55,17 +55,17 @@ def checkpoint(job: str, scheduler: str | None, scheduler_file: str | None) -> N
         first = jobs.checkpoint(row["id"])
 
         def look(event: dict[str, Any]) -> None:
-            if event["event"] in ("checkpoint", "log") and event.get("step", -1) >= first and not found:
+            if event["event"] in ("checkpoint", "log") and event.get("step", -1) >= first and not answer:
                 if "url" in event or "error" in event:
-                    found.update(event)
+                    answer.update(event)
                     follower.leave()
 
         follower = runtime.Follower(jobs.client, row["id"], look, after=row["n_events"] - 1)
         over = follower.follow()
-    if "url" not in found:
-        why = found.get("error") or (over or {}).get("failure") or "the job ended before it was written."
+    if "url" not in answer:
+        why = answer.get("error") or (over or {}).get("failure") or "the job ended before it was written."
         raise CheckpointError(f"{row['id']}: {why['reason'] if isinstance(why, dict) else why}")
-    echo(found["url"])
+    echo(answer["url"])
 
 
 @click.command()
@@ -130,18 +130,18 @@ def stack(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: s
     """
     with jobs_of(scheduler, scheduler_file) as jobs:
         row = find_running(jobs, job, with_units=True)
-        found = jobs.stacks(row["id"], unit) if row else {}
-        if row and not found:
+        stacks = jobs.stacks(row["id"], unit) if row else {}
+        if row and not stacks:
             units = jobs.stacks(row["id"])
             raise ConfigError(f"--unit {unit}: {row['id']} has no such unit. Known: {', '.join(units)}.")
-    for name, facts in found.items():
+    for name, facts in stacks.items():
         what, seconds = facts.get("wait") or ("", 0.0)
         waits = f", waits for {what} ({seconds:.0f} s)" if what else ""
         echo(f"{name} on {facts['address']}{waits}")
         for line in facts.get("stack", [f"  no stack: {facts.get('error')}"]):
             echo(line)
         echo()
-    ctx.exit(0 if any("stack" in facts for facts in found.values()) else 1)
+    ctx.exit(0 if any("stack" in facts for facts in stacks.values()) else 1)
 
 
 @click.command()
@@ -164,11 +164,11 @@ def view(job: str, scheduler: str | None, scheduler_file: str | None, as_json: b
     JOB is its id, at least 4 characters of its beginning or end, or its name.
     """
     with jobs_of(scheduler, scheduler_file) as jobs:
-        found = jobs.view(jobs.find(job)["id"])
+        facts = jobs.view(jobs.find(job)["id"])
     if as_json:
-        echo(observe.to_json(found))
+        echo(observe.to_json(facts))
         return
-    for line in describe(found, terminal_width(), time.time()):
+    for line in describe(facts, terminal_width(), time.time()):
         echo(line)
 
 

@@ -34,7 +34,7 @@ Shell completion: eval "$(_SINGA_DASK_COMPLETE=bash_source singa-dask)"
 VERBS = {
     "attach": "Follow a job on a cluster, as run shows it.",
     "check": "Examine a layer, updater or store of your own.",
-    "checkpoint": "Have a job on a cluster write a checkpoint now.",
+    "checkpoint": "Write a checkpoint of a job on a cluster now.",
     "ckpt": "List and check the params of a checkpoint, or compare two.",
     "compare": "Run one job under several topologies, and report.",
     "convert": "Make a store of records.",
@@ -53,7 +53,7 @@ VERBS = {
     "plot": "Draw the curves of runs: metrics, learning rate, speed, waits.",
     "predict": "Predict the classes, labels or targets of new records.",
     "run": "Train a net as a job file says.",
-    "sample": "Let a trained net write text, a character at a time.",
+    "sample": "Write text with a trained net, a character at a time.",
     "schema": "Print the JSON schema of a job file.",
     "serve": "Answer requests for predictions over HTTP.",
     "show": "Describe a run: job, result, metrics, time, checkpoints.",
@@ -67,44 +67,34 @@ VERBS = {
 MODULES = {
     **dict.fromkeys(("attach", "checkpoint", "kill", "list", "logs", "stack", "stop", "view"), "job_verbs"),
     **dict.fromkeys(("check", "layers", "schema"), "parts"),
-    **dict.fromkeys(("diff", "plot", "show"), "runs"),
-    **dict.fromkeys(("export", "import"), "exports"),
-    **dict.fromkeys(("extract", "predict", "sample", "test"), "inference"),
-    "find-rate": "find_rate",
+    **dict.fromkeys(("ckpt", "diff", "plot", "show"), "runs"),
+    **dict.fromkeys(("export", "extract", "import", "predict", "sample", "serve", "test"), "inference"),
+    "find-rate": "run",
     **dict.fromkeys(("graph", "validate"), "nets"),
 }
 """Modules of verbs that share one; others have a module with their own name."""
 
 HABITS = {
-    "cancel": "stop",
-    "curves": "plot",
-    "deploy": "serve",
-    "describe": "show",
-    "draw": "graph",
-    "eval": "test",
-    "evaluate": "test",
-    "fit": "run",
-    "follow": "attach",
-    "generate": "sample",
-    "infer": "predict",
-    "info": "show",
-    "jobs": "list",
-    "log": "logs",
-    "lr-find": "find-rate",
-    "ls": "list",
-    "ps": "list",
-    "py-spy": "stack",
-    "queue": "list",
-    "resume": "run --resume",
-    "save": "checkpoint",
-    "start": "run",
-    "status": "view",
-    "tail": "logs",
-    "terminate": "kill",
-    "train": "run",
-    "watch": "attach",
+    "attach": "follow watch",
+    "checkpoint": "save",
+    "find-rate": "lr-find",
+    "kill": "terminate",
+    "list": "jobs ls ps queue",
+    "logs": "log tail",
+    "plot": "curves",
+    "graph": "draw",
+    "predict": "infer",
+    "run": "fit start train",
+    "run --resume": "resume",
+    "sample": "generate",
+    "serve": "deploy",
+    "show": "describe info",
+    "stack": "py-spy",
+    "stop": "cancel",
+    "test": "eval evaluate",
+    "view": "status",
 }
-"""Verbs of other programs, and ours."""
+"""Verbs of ours, and what other programs call them."""
 STOPPED = "SIGINT: stopped."
 PLACES = {"CHECKPOINT", "DST", "FILE", "JOB.yaml", "RUN", "RUN...", "SRC...", "URL", "[CHECKPOINT]", "[URL]"}
 """What the help calls arguments and options that are paths or URLs."""
@@ -132,8 +122,9 @@ class Verbs(click.Group):
         name = args[0]
         if name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name):
             return super().resolve_command(ctx, args)
-        close = difflib.get_close_matches(name.lower(), [*VERBS, *HABITS], n=1)
-        hint = f"Did you mean {HABITS.get(close[0], close[0])!r}? " if close else ""
+        ours = {theirs: verb for verb, habits in HABITS.items() for theirs in habits.split()}
+        close = difflib.get_close_matches(name.lower(), [*VERBS, *ours], n=1)
+        hint = f"Did you mean {ours.get(close[0], close[0])!r}? " if close else ""
         raise click.UsageError(f"No such command {name!r}. {hint}Known: {', '.join(VERBS)}.", ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

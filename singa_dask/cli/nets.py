@@ -68,7 +68,7 @@ def graph(
         update={"cluster": read.job.cluster.model_copy(update={"nworkers_per_group": n_workers})}
     )
     try:
-        nets = {each.name.lower(): net for each, net in build_nets(conf).items()}
+        nets = {str(each.name).lower(): net for each, net in build_nets(conf).items()}
         if PHASES[phase] not in nets:
             raise ConfigError(f"this job has no {phase} net. Set {FREQUENCIES[phase]}.")
     except ConfigError as error:

@@ -118,8 +118,8 @@ def _several(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _table_format(kind: str | None) -> str:
-    found = STORES.get(kind or "")
-    return found.table_format if found else ""
+    store_type = STORES.get(kind or "")
+    return store_type.table_format if store_type else ""
 
 
 def _detected(url: str, reading: Reading) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,8 +33,8 @@ def job_options(command: Command) -> Command:
     """Give a command the job file, the options that change what it says, and ``--strict``."""
 
     @functools.wraps(command)
-    def with_cpu(*, sets: tuple[str, ...], cpu: bool, **given: Any) -> Any:
-        return command(sets=(*sets, CPU) if cpu else sets, **given)
+    def with_cpu(*, sets: tuple[str, ...], cpu: bool, **others: Any) -> Any:
+        return command(sets=(*sets, CPU) if cpu else sets, **others)
 
     return with_options(
         with_cpu,
@@ -62,31 +61,14 @@ def job_options(command: Command) -> Command:
     )
 
 
-def observer_options(command: Command) -> Command:
-    """Give a command with `job_options` those that set the keys of observers."""
-
-    @functools.wraps(command)
-    def with_observers(*, sets: tuple[str, ...], tensorboard: bool, mlflow: str | None, **given: Any) -> Any:
-        if tensorboard:
-            sets = (*sets, "tensorboard=true")
-        if mlflow is not None:
-            sets = (*sets, f"mlflow={json.dumps(mlflow)}")
-        return command(sets=sets, **given)
-
-    return with_options(
-        with_observers,
-        click.option(
-            "--mlflow",
-            metavar="URI",
-            help="Send params, metrics and files of the run to this MLflow server, as mlflow: URI in the job does. "
-            "Needs pip install 'singa-dask[mlflow]'.",
-        ),
-        click.option(
-            "--tensorboard",
-            is_flag=True,
-            help="Write event files of TensorBoard to tensorboard/ in the run directory, as tensorboard: true in the "
-            "job does. Needs pip install 'singa-dask[tensorboard]'.",
-        ),
+def init_from_option(use: str) -> Callable[[Command], Command]:
+    """Add ``--init-from``; ``use`` says what becomes of the values."""
+    return click.option(
+        "--init-from",
+        metavar="URL",
+        multiple=True,
+        help=f"{use} the values of this checkpoint, by name of param, instead of the job's checkpoint_path: a run "
+        "directory, a step of it, or a file or workspace of SINGA's. Repeatable; later ones win.",
     )
 
 
@@ -173,7 +155,7 @@ def reading_options(command: Command) -> Command:
         options: tuple[str, ...],
         storage_options: tuple[str, ...],
         backend: str | None = None,
-        **given: Any,
+        **others: Any,
     ) -> Any:
         known = {
             "resize": numbers("--resize", resize, "x", "32x32"),
@@ -191,7 +173,7 @@ def reading_options(command: Command) -> Command:
             {**named, **_pairs("--option", options)},
             _pairs("--storage-option", storage_options),
         )
-        return command(reading=reading, **given)
+        return command(reading=reading, **others)
 
     return with_options(
         with_reading,
@@ -234,14 +216,14 @@ def reading_options(command: Command) -> Command:
 def numbers(option: str, text: str | None, separator: str, example: str) -> list[int] | None:
     """Read ``3,32,32`` or ``32x32``."""
     try:
-        found = None if text is None else [int(part) for part in text.split(separator)]
+        sizes = None if text is None else [int(part) for part in text.split(separator)]
     except ValueError:
-        found = []
-    if found and min(found) < 1:
+        sizes = []
+    if sizes and min(sizes) < 1:
         raise click.UsageError(f"{option} {text!r}: expected numbers from 1 on, e.g. {example}.")
-    if found is not None and (len(found) != 2 if separator == "x" else not found):
+    if sizes is not None and (len(sizes) != 2 if separator == "x" else not sizes):
         raise click.UsageError(f"{option} {text!r}: expected numbers, e.g. {example}.")
-    return found
+    return sizes
 
 
 def _pairs(option: str, texts: Sequence[str]) -> dict[str, Any]:

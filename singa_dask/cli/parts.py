@@ -17,7 +17,7 @@ from singa_dask.cli.output import echo
 from singa_dask.errors import ConfigError
 
 if TYPE_CHECKING:
-    from singa_dask.conf.describe import Part
+    from singa_dask.conf.describe import RegisteredPart
     from singa_dask.layers import Layer
 
 
@@ -126,7 +126,7 @@ INDENT = "  "
 MAX_COLUMNS = 120
 
 
-def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, Part]]:
+def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, RegisteredPart]]:
     """Return the parts of a name with their kinds; rarely there are several.
 
     Raises
@@ -135,25 +135,25 @@ def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, Part]]:
         There is none.
     """
     from singa_dask.api import REGISTRIES
-    from singa_dask.conf.describe import Part, parts_of
+    from singa_dask.conf.describe import RegisteredPart, parts_of
     from singa_dask.conf.explain import suggest_part
 
     if "." in name:  # module.Class; the last kind refuses what is of none
         for kind in kinds[:-1]:
             with contextlib.suppress(ConfigError):
-                return [(kind, Part(name, [], REGISTRIES[kind].find(name)))]
-        return [(kinds[-1], Part(name, [], REGISTRIES[kinds[-1]].find(name)))]
+                return [(kind, RegisteredPart(name, [], REGISTRIES[kind].find(name)))]
+        return [(kinds[-1], RegisteredPart(name, [], REGISTRIES[kinds[-1]].find(name)))]
     plain = name[1:] if name[:1] == "k" and name[1:2].isupper() else name
     parts = [(kind, part) for kind in kinds for part in parts_of(REGISTRIES[kind])]
-    found = [(kind, part) for kind, part in parts if plain in (part.name, *part.others)]
-    if not found:
+    matches = [(kind, part) for kind, part in parts if plain in (part.name, *part.others)]
+    if not matches:
         known = [each for _, part in parts for each in (part.name, *part.others)]
         what, habits = (REGISTRIES[kinds[0]].kind, kinds[0]) if len(kinds) == 1 else ("part", "")
         raise ConfigError(f"unknown {what} {name!r}. {suggest_part(habits, plain, known)}")
-    return found
+    return matches
 
 
-def _described(kind: str, part: Part) -> dict[str, Any]:
+def _described(kind: str, part: RegisteredPart) -> dict[str, Any]:
     """Return all that is known of a part."""
     from singa_dask.conf.describe import docs_of, keys_of
     from singa_dask.layers import Layer
@@ -259,10 +259,10 @@ def _layer_options(
 ) -> dict[str, Any]:
     """Return the options of `check_layer`; what is not given follows from the traits."""
     try:
-        made = [tuple(int(n) for n in shape.split("x")) for shape in shapes]
+        sizes = [tuple(int(n) for n in shape.split("x")) for shape in shapes]
     except ValueError:
         raise ConfigError(f"--shape: expected sizes like 4x6, got {', '.join(shapes)}.") from None
-    made = made or [(4 * n_steps, 6)] * cls.traits.n_sources[0]
-    labelled = ["labels" in cls.traits.consumed(k) for k in range(len(made))]
-    labels = [i % (classes or made[0][-1]) for i in range(made[0][0])] if any(labelled) else None
-    return {"shapes": made, "labels": labels, "fixed": sum(labelled) if fixed is None else fixed, "n_steps": n_steps}
+    sizes = sizes or [(4 * n_steps, 6)] * cls.traits.n_sources[0]
+    labelled = ["labels" in cls.traits.consumed(k) for k in range(len(sizes))]
+    labels = [i % (classes or sizes[0][-1]) for i in range(sizes[0][0])] if any(labelled) else None
+    return {"shapes": sizes, "labels": labels, "fixed": sum(labelled) if fixed is None else fixed, "n_steps": n_steps}

@@ -1,23 +1,20 @@
-"""``run``: read a job, find or start a cluster, train there, write down what happens."""
+"""``run``: train a net on a cluster that is there or started for it; and ``find-rate``, a short run for a rate."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shlex
-from typing import TYPE_CHECKING
+from pathlib import PurePosixPath
 
 import click
 
 from singa_dask import observe, runtime
 from singa_dask.cli.clusters import Signals, hidden_from_children, patience_of
-from singa_dask.cli.options import LATEST, job_options, observer_options, scheduler_options
+from singa_dask.cli.options import LATEST, init_from_option, job_options, json_option, scheduler_options
 from singa_dask.cli.output import echo
 from singa_dask.errors import ConfigError, NumericError
-
-if TYPE_CHECKING:
-    from singa_dask.conf import JobConf
-    from singa_dask.jobs.preparing import RunPlace
 
 
 @click.command()
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--listen",
     metavar="INTERFACE[:PORTS]",
-    help="Let the processes of the job take connections from each other here, e.g. eth1:9000-9100, eth1 or "
+    help="Where the processes of the job take connections from each other, e.g. eth1:9000-9100, eth1 or "
     ":9000-9100; same as cluster.listen.interface and cluster.listen.ports.",
 )
 @click.option(
@@ -45,13 +42,7 @@ if TYPE_CHECKING:
     "this job. A run that ended before its first checkpoint starts over. Write it after JOB.yaml.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the run that is in --run-dir: its files are deleted.")
-@click.option(
-    "--init-from",
-    metavar="URL",
-    multiple=True,
-    help="Start with the values of this checkpoint, by name of param, instead of the job's checkpoint_path: a run "
-    "directory, a step of it, or a file or workspace of SINGA's. Repeatable; later ones win.",
-)
+@init_from_option("Start with")
 @click.option(
     "--detach",
     is_flag=True,
@@ -77,7 +68,18 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Record what each unit does in a few steps, as trace.json in the run directory, and the time of each layer.",
 )
-@observer_options
+@click.option(
+    "--tensorboard",
+    is_flag=True,
+    help="Write event files of TensorBoard to tensorboard/ in the run directory, as tensorboard: true in the "
+    "job does. Needs pip install 'singa-dask[tensorboard]'.",
+)
+@click.option(
+    "--mlflow",
+    metavar="URI",
+    help="Send params, metrics and files of the run to this MLflow server, as mlflow: URI in the job does. "
+    "Needs pip install 'singa-dask[mlflow]'.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as the last line of stdout.")
 @click.option("--quiet", is_flag=True, help="Say nothing but errors.")
 @click.pass_context
@@ -99,6 +101,8 @@ def run(
     queue: bool,
     priority: int,
     profile: bool,
+    tensorboard: bool,
+    mlflow: str | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -111,10 +115,15 @@ def run(
     from singa_dask.jobs.clusters import cluster_of
     from singa_dask.jobs.datasets.hosts import placed
     from singa_dask.jobs.preparing import changes_of, prepare_run
+    from singa_dask.runtime.checkpoints.lookup import find_values
 
     if resume and init_from:
         raise click.UsageError("--resume takes all from one checkpoint, and --init-from only values. Give one of them.")
     sets = (*sets, *sets_of_listen(listen))
+    if tensorboard:
+        sets = (*sets, "tensorboard=true")
+    if mlflow is not None:
+        sets = (*sets, f"mlflow={json.dumps(mlflow)}")
     read = job.read(job_file, sets, cluster_file)
     if profile and read.job.profile is None:  # else the job says which steps
         read = job.read(job_file, (*sets, "profile=true"), cluster_file)
@@ -154,7 +163,9 @@ def run(
         )
         job_run = stack.enter_context(placed(job_run, client))
         if not quiet:
-            tell_start(conf, place)
+            echo(f"run directory: {observe.short_url(place.url)}", err=True)
+            for url in () if place.checkpoint else place.init_from or conf.checkpoint_path:
+                echo(f"initial values from {find_values(url)}", err=True)
         progress = stack.enter_context(
             observe.start_progress(conf.cluster.nworker_groups, conf.train_steps, quiet, run_url=place.url)
         )
@@ -178,21 +189,12 @@ def sets_of_listen(listen: str | None) -> tuple[str, ...]:
     """Return the values of ``--listen`` as those of ``--set``."""
     if listen is None:
         return ()
-    found = re.fullmatch(r"(?:\[(.+)\]|([^:]*))(?::([^:]*))?", listen)
-    if found is None:
+    match = re.fullmatch(r"(?:\[(.+)\]|([^:]*))(?::([^:]*))?", listen)
+    if match is None:
         message = f"--listen: expected INTERFACE[:PORTS], with an IPv6 address in brackets, got {listen!r}."
         raise click.UsageError(message)
-    values = {"interface": found[1] or found[2], "ports": found[3]}
+    values = {"interface": match[1] or match[2], "ports": match[3]}
     return tuple(f"cluster.listen.{key}='{value}'" for key, value in values.items() if value)
-
-
-def tell_start(conf: JobConf, place: RunPlace) -> None:
-    """Print where the run is written, and where its initial values come from."""
-    from singa_dask.runtime.checkpoints.lookup import find_values
-
-    echo(f"run directory: {observe.short_url(place.url)}", err=True)
-    for url in () if place.checkpoint else place.init_from or conf.checkpoint_path:
-        echo(f"initial values from {find_values(url)}", err=True)
 
 
 def tell_end(result: runtime.Result, url: str, quiet: bool) -> None:
@@ -235,26 +237,67 @@ def detach_run(
             message += f"on other hosts: {', '.join(hosts)}. If it is not the same disk there, give a URL by --run-dir."
             echo(message, err=True)
         with placed(run, client, leave=True) as run:
-            found = runtime.detach(client, run)
-    failure = found.get("failure")
+            answer = runtime.detach(client, run)
+    failure = answer.get("failure")
     if failure:
         for text in (failure["reason"], failure["error"].rstrip()):
             if text:
                 echo(text, err=True)
         raise SystemExit(failure["exit_code"])
     if not quiet:
-        if found["state"] == "queued":
-            why = f": {found['reason']}" if found["reason"] else ""
-            echo(f"in line, place {found['place']}{why}", err=True)
-        tell(run)
+        if answer["state"] == "queued":
+            why = f": {answer['reason']}" if answer["reason"] else ""
+            echo(f"in line, place {answer['place']}{why}", err=True)
+        echo(f"run directory: {observe.short_url(run.run_url)}", err=True)
+        echo(f"progress: singa-dask attach {run.job_id}", err=True)
+        echo(f"to end it with a checkpoint: singa-dask stop {run.job_id}", err=True)
     echo(observe.to_json({"id": run.job_id, "run_url": run.run_url}) if as_json else run.job_id)
 
 
-def tell(run: runtime.JobRun) -> None:
-    """Print how to come back."""
-    for line in (
-        f"run directory: {observe.short_url(run.run_url)}",
-        f"progress: singa-dask attach {run.job_id}",
-        f"to end it with a checkpoint: singa-dask stop {run.job_id}",
-    ):
-        echo(line, err=True)
+@click.command("find-rate")
+@job_options
+@click.option("--low", type=float, default=1e-6, show_default=True, help="First rate.")
+@click.option("--high", type=float, default=10.0, show_default=True, help="Last rate.")
+@click.option("--steps", type=int, default=100, show_default=True, help="Steps from the first to the last rate.")
+@click.option("-o", "--output", metavar="FILE", help="Draw the curve in a file that ends in .png or .svg.")
+@json_option
+def find_rate(
+    job_file: str,
+    sets: tuple[str, ...],
+    cluster_file: str | None,
+    strict: bool,
+    low: float,
+    high: float,
+    steps: int,
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Propose a learning rate, from a short run in which it rises.
+
+    One worker trains in this process, whatever the cluster of the job. The proposal is a quarter of the rate at which
+    the smoothed loss is least (the range test of Smith, 2017). The same job gives the same proposal.
+    """
+    from singa_dask.cli import job
+    from singa_dask.data import fs
+    from singa_dask.jobs.job import Job
+    from singa_dask.jobs.rates import find_rate as find
+    from singa_dask.observe.figure import draw
+
+    suffix = PurePosixPath(output).suffix if output else ""
+    if output and suffix not in (".png", ".svg"):
+        raise click.UsageError(f"-o {output}: the name must end in .png, .svg.")
+    read = job.read(job_file, sets, cluster_file)
+    job.warn(read, strict=strict)
+    echo(f"training {steps} steps while the rate rises from {low:g} to {high:g} ...", err=True)
+    curve = find(Job.of(read), low=low, high=high, steps=steps)
+    name = f"base_lr = {curve.rate:g}"
+    if output:
+        fs.write_atomic(fs.absolute(output), draw(curve.panels(), [name], "rate", suffix))
+    if as_json:
+        points = {key: getattr(curve, key).tolist() for key in ("rates", "losses", "smoothed")}
+        echo(observe.to_json({"rate": curve.rate, **points}))
+        return
+    least = int(curve.smoothed.argmin())
+    falls = f"from {curve.losses[0]:.4g} to {curve.smoothed[least]:.4g}"
+    echo(f"the smoothed loss falls {falls}, at a rate of {curve.rates[least]:.2g}\nproposed: {name}")
+    echo(f"to train with it: set it in {shlex.quote(job_file)}, as the highest rate of its schedule", err=True)

@@ -1,13 +1,14 @@
-"""The verbs for run directories: ``diff``, ``plot``, ``show``."""
+"""The verbs for run directories and what lies in them: ``ckpt``, ``diff``, ``plot``, ``show``."""
 
 from __future__ import annotations
 
 import csv
-import io
+import math
 import os
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,14 @@ import click
 
 from singa_dask import observe
 from singa_dask.cli.output import columns, echo
-from singa_dask.errors import ConfigError
+from singa_dask.errors import CheckpointError, ConfigError, DataError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from singa_dask.observe.curves import Panel
     from singa_dask.observe.stored_run import StoredRun
+    from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 
 
 @click.command()
@@ -42,8 +46,8 @@ def diff(first: str, second: str, as_json: bool) -> None:
         return
     names = short_names(runs) if runs[0].url != runs[1].url else [first, second]
     sections = []
-    for title, found in (("job", jobs), ("result", results)):
-        rows = [(f"  {key}", *shown_pair(*pair)) for key, pair in found.items()]
+    for title, pairs in (("job", jobs), ("result", results)):
+        rows = [(f"  {key}", *shown_pair(*pair)) for key, pair in pairs.items()]
         sections.append("\n".join(columns([(title, *names), *rows])) if rows else f"{title}: no difference")
     echo("\n\n".join(sections))
 
@@ -81,13 +85,13 @@ def plot(runs: tuple[str, ...], output: str | None, axis: str, terminal: bool) -
         raise click.UsageError(f"-o {output}: the name must end in {', '.join(SUFFIXES)}.")
     if output and terminal:
         raise click.UsageError("-o writes a file, and --terminal draws in the terminal. Give one of them.")
-    found = [StoredRun(url) for url in dict.fromkeys(runs)]
-    names = short_names(found)
-    panels = panels_of(found, axis)
+    stored = [StoredRun(url) for url in dict.fromkeys(runs)]
+    names = short_names(stored)
+    panels = panels_of(stored, axis)
     if not panels:
         raise ConfigError(f"{runs[0]}: no metrics yet. They are written every disp_freq and test_freq steps.")
     if output:
-        _write(output, suffix, found, names, panels, axis)
+        _write(output, suffix, stored, names, panels, axis)
     elif terminal or not sys.stdout.isatty() or not show_window(panels, names, axis):
         width = min(max(shutil.get_terminal_size().columns, WIDTHS[0]), WIDTHS[1])
         colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
@@ -111,7 +115,8 @@ def show(url: str, as_json: bool, as_csv: bool) -> None:
         raise click.UsageError("--json describes the run, and --csv prints its metrics. Give one of them.")
     run = StoredRun(url)
     if as_csv:
-        sys.stdout.write(_table(run))
+        names, rows = run.metrics_table()
+        csv.writer(sys.stdout, lineterminator="\n").writerows([names, *rows])
         return
     facts = {**facts_of(run), "checkpoints": find_steps(url)}
     echo(observe.to_json(facts, indent=2) if as_json else "\n".join(_lines(facts)))
@@ -123,11 +128,10 @@ def _result(run: StoredRun) -> dict[str, Any]:
     from singa_dask.observe.stored_run import flatten
 
     phases = {phase: run.summary.get(phase) or {} for phase in ("train", "validation", "test")}
-    found = flatten({**result_of(run), **phases})
-    best = best_metric(run)
-    if best:
-        found |= {f"best {best['metric']}": best["value"], f"best {best['metric']} at step": best["step"]}
-    return {key: value for key, value in found.items() if value != {}}
+    result = flatten({**result_of(run), **phases})
+    if best := best_metric(run):
+        result |= {f"best {best['metric']}": best["value"], f"best {best['metric']} at step": best["step"]}
+    return {key: value for key, value in result.items() if value != {}}
 
 
 SUFFIXES = (".png", ".svg", ".html")
@@ -164,15 +168,6 @@ WORDS = {"compute": "computing, tests, checkpoints", "data": "waiting for data",
 MAX_DEVICES = 8
 
 
-def _table(run: StoredRun) -> str:
-    """Return the metrics as CSV."""
-    names, rows = run.metrics_table()
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerows([names, *rows])
-    return out.getvalue()
-
-
 def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the description."""
     why = ": it has no summary, so it was killed, or runs on another machine" if facts["state"] == "unknown" else ""
@@ -184,8 +179,12 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from columns([(name, text) for name, text in _rows(facts) if text])
     if facts["metrics"]:
+        names = list(dict.fromkeys(name for each in facts["metrics"].values() for name in each if name != "step"))
+        rows = [("last metrics", "step", *names)]
+        for phase, each in facts["metrics"].items():
+            rows.append((f"  {phase}", str(each["step"]), *(_number(each.get(name)) for name in names)))
         yield ""
-        yield from _metrics(facts["metrics"])
+        yield from columns(rows, range(1, len(names) + 2))
     if facts["time"]:
         yield ""
         yield "time of training"
@@ -196,8 +195,12 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
         parts = facts["step_parts"].items()
         yield from columns([(name.removesuffix("_ms"), _number(value)) for name, value in parts], (1,), "  ")
     if facts["layers"]:
+        names = list(dict.fromkeys(name for each in facts["layers"].values() for name in each))
+        rows = [("layer", *(name.replace("_ms", " (ms)") for name in names))]
+        for layer, each in facts["layers"].items():
+            rows.append((f"  {layer}", *(_number(each.get(name)) for name in names)))
         yield ""
-        yield from _layers(facts["layers"])
+        yield from columns(rows, range(1, len(names) + 1))
 
 
 def _rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -209,7 +212,8 @@ def _rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "command", facts["command"]
     yield "version", facts["version"]
     yield "topology", describe_topology(facts["topology"])
-    yield "devices", _devices(facts["devices"])
+    devices = Counter(facts["devices"].values())
+    yield "devices", ", ".join(f"{n} × {name}" for name, n in list(devices.items())[:MAX_DEVICES])
     ahead = f" of {facts['train_steps']}" if facts["state"] != "done" and facts["train_steps"] else ""
     yield "steps", f"{facts['steps']}{ahead} in {facts['seconds']:.1f} s"
     speed = f"{facts['samples_per_s']:.0f} samples/s" if "samples_per_s" in facts else ""
@@ -244,35 +248,164 @@ def describe_topology(topology: Mapping[str, Any]) -> str:
     return f"{', '.join(parts)}{in_processes}"
 
 
-def _devices(devices: Mapping[str, str]) -> str:
-    names = dict.fromkeys(devices.values())
-    counts = {name: list(devices.values()).count(name) for name in names}
-    return ", ".join(f"{n} × {name}" for name, n in list(counts.items())[:MAX_DEVICES])
-
-
-def _checkpoints(found: Mapping[int, str]) -> str:
+def _checkpoints(urls: Mapping[int, str]) -> str:
     """Return the steps of the checkpoints, of many the first and the last ones."""
-    steps = [str(step) for step in sorted(found)]
+    steps = [str(step) for step in sorted(urls)]
     shown = steps if len(steps) <= 8 else [*steps[:2], "...", *steps[-4:]]
     return f"steps {', '.join(shown)}" if len(steps) != 1 else f"step {steps[0]}"
 
 
-def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a table of the last metrics."""
-    names = list(dict.fromkeys(name for each in metrics.values() for name in each if name != "step"))
-    rows = [("last metrics", "step", *names)]
-    for phase, each in metrics.items():
-        rows.append((f"  {phase}", str(each["step"]), *(_number(each.get(name)) for name in names)))
-    yield from columns(rows, range(1, len(names) + 2))
-
-
-def _layers(layers: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
-    """Yield a table of the time of each layer."""
-    names = list(dict.fromkeys(name for each in layers.values() for name in each))
-    rows = [("layer", *(name.replace("_ms", " (ms)") for name in names))]
-    rows += [(f"  {layer}", *(_number(each.get(name)) for name in names)) for layer, each in layers.items()]
-    yield from columns(rows, range(1, len(names) + 1))
-
-
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
+
+
+@click.command()
+@click.argument("url", metavar="CHECKPOINT")
+@click.argument("other", metavar="[CHECKPOINT]", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
+@click.pass_context
+def ckpt(ctx: click.Context, url: str, other: str | None, as_json: bool) -> None:
+    """List and check the params of a checkpoint, or compare two.
+
+    CHECKPOINT is a run directory, a step of it, or a file or workspace of SINGA's. Of a run all checkpoints are
+    checked, and the params of the newest good one are listed. With a second checkpoint, the largest absolute difference
+    of each param.
+
+    Exit codes: 0 all is well, 1 something is damaged, missing or not finite.
+    """
+    facts = _compare(url, other) if other else _describe(url)
+    if as_json:
+        echo(observe.to_json(facts, indent=2))
+    else:
+        echo("\n".join(_difference_lines(facts) if other else _checkpoint_lines(facts)))
+        for problem in facts["problems"]:
+            echo(problem, err=True)
+    ctx.exit(1 if facts["problems"] else 0)
+
+
+# -- one checkpoint --------------------------------------------------------------------------------------------------
+
+
+def _describe(url: str) -> dict[str, Any]:
+    """Return what is in the newest good checkpoint at a URL, and what is wrong with it and the others."""
+    from singa_dask.data import fs
+    from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+    from singa_dask.runtime.checkpoints.lookup import find_steps
+
+    steps = find_steps(url)
+    if not steps and not fs.exists(fs.join(url, "manifest.json")):  # which a step has, complete or not
+        return _describe_values(url)
+    problems: list[str] = []
+    good: Checkpoint | None = None
+    states = {}
+    for step_url in [steps[step] for step in sorted(steps, reverse=True)] or [url]:
+        try:
+            checkpoint = Checkpoint(step_url)
+            checkpoint.verify()
+        except (CheckpointError, DataError) as error:
+            problems.append(str(error))
+            states[step_url] = "damaged"
+            continue
+        states[step_url] = "good"
+        good = good or checkpoint
+    if good is None:
+        return {"url": url, "checkpoints": states, "params": {}, "problems": problems}
+    params = {name: _facts(good.values(name), good.version(name)) for name in good.params()}
+    facts = {
+        "url": good.url,
+        "job": str(good.manifest.get("job", "")),
+        "step": good.step,
+        "groups": {group: facts["step"] for group, facts in good.groups.items()},
+        "files": [file["file"] for key in ("parts", "states") for file in good.manifest.get(key, ())],
+    }
+    return {**facts, "checkpoints": states, "params": params, "problems": problems + _not_finite(good.url, params)}
+
+
+def _describe_values(url: str) -> dict[str, Any]:
+    """Return what is in a file or workspace of SINGA's, which has no checksums."""
+    from singa_dask.runtime.checkpoints.lookup import find_values, load_values
+    from singa_dask.runtime.checkpoints.singa_checkpoint import parse
+
+    place = find_values(url)
+    params = {name: _facts(stored.values, stored.version) for name, stored in load_values(place).items()}
+    singa = parse(place)
+    facts = {"url": place, "step": singa[1] if singa else None}
+    return {**facts, "checkpoints": {}, "params": params, "problems": _not_finite(place, params)}
+
+
+def _facts(values: np.ndarray, version: int) -> dict[str, Any]:
+    """Return shape, dtype, version, and statistics of the finite values of a param."""
+    import numpy as np
+
+    finite = values[np.isfinite(values)].astype(np.float64)
+    facts: dict[str, Any] = {"shape": list(values.shape), "dtype": str(values.dtype), "version": version}
+    facts["norm"] = float(np.linalg.norm(finite))
+    facts["min"], facts["max"] = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    return {**facts, "not_finite": int(values.size - finite.size)}
+
+
+def _not_finite(url: str, params: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    wrong = {name: each["not_finite"] for name, each in params.items() if each["not_finite"]}
+    return [f"{url}: param {name!r}: {n} values are not finite." for name, n in wrong.items()]
+
+
+def _checkpoint_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    states = facts["checkpoints"]
+    for url, state in sorted(states.items()) if len(states) > 1 else ():
+        yield f"{url}: {state}"
+    if not facts["params"]:
+        yield f"{facts['url']}: no checkpoint here is good"
+        return
+    step = "" if facts["step"] is None else f": step {facts['step']}"
+    job = f" of {facts['job']}" if facts.get("job") else ""
+    checked = ", all checksums match" if states else ", without checksums"
+    yield f"{facts['url']}{step}{job}{checked}"
+    if len(facts.get("groups", ())) > 1:
+        yield f"steps of worker groups: {', '.join(f'{group}: {step}' for group, step in facts['groups'].items())}"
+    rows = [("param", "shape", "dtype", "version", "norm", "min", "max")]
+    for name, each in facts["params"].items():
+        numbers = (f"{each[key]:.5g}" for key in ("norm", "min", "max"))
+        rows.append((name, _shape(each["shape"]), each["dtype"], str(each["version"]), *numbers))
+    yield from columns(rows, range(3, 7))
+    n_values = sum(math.prod(each["shape"]) for each in facts["params"].values())
+    yield f"{len(facts['params'])} params, {n_values:,} values"
+
+
+def _shape(shape: list[int]) -> str:
+    return "×".join(map(str, shape)) or "scalar"
+
+
+# -- two checkpoints -------------------------------------------------------------------------------------------------
+
+
+def _compare(url: str, other: str) -> dict[str, Any]:
+    """Return the largest absolute difference of each param of two checkpoints, and their params that do not match."""
+    import numpy as np
+
+    from singa_dask.runtime.checkpoints.lookup import find_values, load_values
+
+    places = [find_values(each) for each in (url, other)]
+    first, second = (load_values(place) for place in places)
+    params: dict[str, dict[str, Any]] = {}
+    problems = []
+    for name in dict.fromkeys([*first, *second]):
+        if name not in first or name not in second:
+            problems.append(f"{places[name in first]}: no param {name!r}.")
+            continue
+        ours, theirs = first[name].values, second[name].values
+        if ours.shape != theirs.shape:
+            problems.append(f"{places[1]}: param {name!r} has shape {theirs.shape}. Expected {ours.shape}.")
+            continue
+        difference = np.abs(ours.astype(np.float64) - theirs.astype(np.float64))
+        largest = float(difference.max()) if difference.size else 0.0
+        params[name] = {"max_difference": largest, "max": float(np.abs(ours).max()) if ours.size else 0.0}
+    return {"urls": places, "params": params, "problems": problems}
+
+
+def _difference_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{facts['urls'][0]}\n{facts['urls'][1]}"
+    rows = [("param", "largest difference", "largest value")]
+    rows += [(name, f"{each['max_difference']:.5g}", f"{each['max']:.5g}") for name, each in facts["params"].items()]
+    yield from columns(rows, (1, 2))
+    largest = max((each["max_difference"] for each in facts["params"].values()), default=0.0)
+    yield "all values are equal" if largest == 0 else f"largest difference: {largest:.5g}"

@@ -30,10 +30,10 @@ from singa_dask.jobs.datasets.binding import readers
 from singa_dask.jobs.datasets.hosts import placed
 from singa_dask.jobs.preparing import Prepared, prepare_run
 from singa_dask.net import NeuralNet
-from singa_dask.observe import BarProgress, Progress, first_command, new_job_id, read_summary
+from singa_dask.observe import Progress, first_command, new_job_id, read_summary
 from singa_dask.observe.comparison import Target, add_statistics, measure, rows, why_not
 from singa_dask.observe.observers import Observers
-from singa_dask.observe.progress import layer_metrics
+from singa_dask.observe.progress import BarProgress, layer_metrics
 from singa_dask.redaction import redact
 from singa_dask.runtime import (
     Driver,
@@ -103,7 +103,7 @@ class Topology:
 # -- what is asked for ---------------------------------------------------------------------------------
 
 
-def cluster_files(given: Sequence[str]) -> list[str]:
+def cluster_files(named: Sequence[str]) -> list[str]:
     """Return the cluster files, or names of built-in ones, each with a name of its own.
 
     Raises
@@ -113,7 +113,7 @@ def cluster_files(given: Sequence[str]) -> list[str]:
     ConfigError
         There is neither a file nor a built-in cluster of a name.
     """
-    files = list(given or BUILT_IN)
+    files = list(named or BUILT_IN)
     for file in files:
         if cluster_text(file) is None and not Path(file).is_file():
             raise click.UsageError(f"--clusters {file}: no such file. Write JOB.yaml first, then --clusters.")
@@ -269,7 +269,7 @@ class Stops:
             self._driver.stop(signal_name)
 
     def follow(self, driver: Driver) -> None:
-        """Let a driver act on signals from now on."""
+        """Pass signals on to a driver from now on."""
         self._driver = driver
         if self.signal_name:
             driver.stop(self.signal_name)
@@ -412,13 +412,12 @@ def outcome(topology: Topology, trial: Trial, ends: Ends, reason: str) -> str:
     """Describe in a line how a run has ended."""
     if reason:
         return reason.partition(". ")[0]  # all of it is shown at the end
-    found = measure(trial.url, topology.batch, ends.target)
-    if found["state"] != "done":
-        return f"{found['state']}: {found['reason']}"
-    metrics = {name: value for name, value in found["final"].items() if value is not None}
-    shown = ", ".join(f"{name} {value:.4g}" for name, value in list(metrics.items())[:2])
-    missed = f"; {ends.target} not reached" if ends.target and not found["target"] else ""
-    return f"{found['seconds']:.1f} s, {shown}{missed}"
+    run = measure(trial.url, topology.batch, ends.target)
+    if run["state"] != "done":
+        return f"{run['state']}: {run['reason']}"
+    metrics = [f"{name} {value:.4g}" for name, value in run["final"].items() if value is not None]
+    missed = f"; {ends.target} not reached" if ends.target and not run["target"] else ""
+    return f"{run['seconds']:.1f} s, {', '.join(metrics[:2])}{missed}"
 
 
 # -- what it comes to ----------------------------------------------------------------------------------

@@ -157,13 +157,13 @@ def complete_nodes(local: Collection[int], n_workers: int) -> dict[int, int]:
     for node in range(leaf(0, n_workers) - 1, 0, -1):
         if {2 * node, 2 * node + 1} <= nodes:
             nodes.add(node)
-    found = {}
+    tops = {}
     for worker in local:
         node = leaf(worker, n_workers)
         while node > 1 and node >> 1 in nodes:
             node >>= 1
-        found[worker] = node
-    return found
+        tops[worker] = node
+    return tops
 
 
 @lru_cache(1024)
@@ -463,7 +463,9 @@ class Stub:
         for user in users:
             if user.grad.size:
                 learning[user.worker.id].append(user.grad)
-        tops = complete_nodes(self._local_workers(group), self._n_workers)
+        units = [unit for unit, process in self.process_of.items() if process == self.process]
+        local = {unit.id for unit in units if unit.kind == "worker" and unit.group == group}
+        tops = complete_nodes(local, self._n_workers)
         if len(users) == self.n_sharers[param]:  # workers of other processes do not have it
             tops = dict.fromkeys(learning, 1)
         sums = []
@@ -476,10 +478,6 @@ class Stub:
             sums.append(_PartialSum(top, pairs, slices, sum(map(len, below.values()))))
         sums[0].n += len(users) - sum(each.n for each in sums)
         return sums
-
-    def _local_workers(self, group: int) -> set[int]:
-        local = [unit for unit, process in self.process_of.items() if process == self.process]
-        return {unit.id for unit in local if unit.kind == "worker" and unit.group == group}
 
     def _on_flush(self, message: Message) -> list[Message]:
         """Send the gradients that wait for more of them: the worker group has no more for now."""

@@ -93,17 +93,12 @@ class Endpoint:
         host = host.strip("[]")
         if not interface:
             return cls(scheme, host, _ip_of(host), ports)
-        bind_host = _ip_of_interface(interface) or _ip_of(interface)
+        try:
+            bind_host = str(get_ip_interface(interface))
+        except ValueError:  # no interface of this name has an IPv4 address
+            bind_host = _ip_of(interface)
         is_any = ipaddress.ip_address(bind_host).is_unspecified
         return cls(scheme, host if is_any else bind_host, bind_host, ports)
-
-
-def _ip_of_interface(name: str) -> str:
-    """Return the IPv4 address of a network interface; empty if there is none of this name that has one."""
-    try:
-        return str(get_ip_interface(name))
-    except ValueError:
-        return ""
 
 
 def _ip_of(host: str) -> str:

@@ -151,7 +151,7 @@ FOR_PYTHON = {"Parameters", "Attributes", "Returns", "Raises", "Yields"}
 BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 
 
-class Part(NamedTuple):
+class RegisteredPart(NamedTuple):
     """A registered class with all its names.
 
     Attributes
@@ -181,7 +181,7 @@ class Key(NamedTuple):
     meaning: str
 
 
-def parts_of(registry: Registry[Any]) -> list[Part]:
+def parts_of(registry: Registry[Any]) -> list[RegisteredPart]:
     """Return the classes of a registry, each once, sorted by name."""
     names: dict[type, list[str]] = {}
     found = []
@@ -189,10 +189,10 @@ def parts_of(registry: Registry[Any]) -> list[Part]:
         try:
             names.setdefault(registry.find(name), []).append(name)
         except ConfigError as error:
-            found.append(Part(name, [], None, str(error)))
+            found.append(RegisteredPart(name, [], None, str(error)))
     for cls, known in names.items():
         own = cls.__name__ if cls.__name__ in known else known[0]
-        found.append(Part(own, [name for name in known if name != own], cls))
+        found.append(RegisteredPart(own, [name for name in known if name != own], cls))
     return sorted(found)
 
 

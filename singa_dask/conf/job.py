@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic import Field
 
 from singa_dask.conf.cluster import ClusterConf
 from singa_dask.conf.layer import LayerConf
@@ -19,6 +17,7 @@ from singa_dask.conf.model import (
     NonNegative,
     Positive,
     RegisteredName,
+    Shorthand,
     Size,
     as_list,
     raw_value,
@@ -85,21 +84,14 @@ class ProfileConf(Conf):
         return range(start, min(start + self.steps, train_steps))
 
 
-class _OrBool:
-    """Lets true stand for the default steps, and false for none."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(_as_mapping, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"type": "boolean"}, *handler(schema)["anyOf"]]}
-
-
-def _as_mapping(value: object) -> object:
+def _as_profile(value: object) -> object:
     return ({} if value else None) if isinstance(value, bool) else value
 
 
-Profile: TypeAlias = Annotated[ProfileConf | None, _OrBool()]
+# True stands for the default steps, and false for none.
+Profile: TypeAlias = Annotated[
+    ProfileConf | None, Shorthand(_as_profile, lambda either: [{"type": "boolean"}, *either["anyOf"]])
+]
 
 
 class AlgConf(PartConf):

@@ -20,9 +20,9 @@ from singa_dask.conf import singa_job, yaml_text
 from singa_dask.conf.explain import MISPLACED_KEY
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.model import as_list
-from singa_dask.conf.own_types import list_known_once, merge_own_types
+from singa_dask.conf.singa_job import list_known_once, merge_own_types
 from singa_dask.conf.singa_text import is_singa_text
-from singa_dask.conf.tree import Block, Entry, Items, Scalar, Tree, locate, named, plain, show
+from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, locate, named, plain, show
 from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.paths import expand
 from singa_dask.registry import Registry, suggest
@@ -38,7 +38,7 @@ FREE = ("user_conf", "storage_options")
 def expand_paths(node: Tree, path: tuple[str | int, ...] = ()) -> list[Problem]:
     """Expand all paths in a job's tree, in place, and return the problems. ``path`` is that of the node."""
     inner: list[tuple[str | int, Tree]] = []
-    if isinstance(node, Block):
+    if isinstance(node, TreeMap):
         inner = [(name, entry.node) for name, entry in node.entries.items() if name not in FREE]
     elif isinstance(node, Items):
         inner = list(enumerate(node.items))
@@ -79,7 +79,7 @@ class _NoPlace(Exception):
     """A path does not exist. Arguments: the part of it that exists, and the message."""
 
 
-def apply_set(root: Block, text: str) -> list[Problem]:
+def apply_set(root: TreeMap, text: str) -> list[Problem]:
     """Change one value: ``updater.momentum=0.9``, ``neuralnet.layer[fc1].innerproduct_conf.num_output=20``.
 
     An item of a list is given by name or by index; where several have the name, all are changed. Values are
@@ -116,14 +116,14 @@ def _put(node: Tree | None, tokens: Sequence[tuple[bool, str]], value: Tree, sho
     if is_item:
         return _put_item(node, name, rest, value, shown)
     if node is None or (isinstance(node, Scalar) and node.value is None):
-        node = Block(value.place, {})
-    if not isinstance(node, Block):
+        node = TreeMap(value.place, {})
+    if not isinstance(node, TreeMap):
         what = "a list; say which item, as in [0]" if isinstance(node, Items) else "a value without keys"
         raise _NoPlace(shown, f"this is {what}.")
     inner = f"{shown}.{name}" if shown else name
     old = node.entries.get(name)
     made = _put(old.node if old else None, rest, value, inner)
-    node.entries[name] = Entry(old.place if old else value.place, made)
+    node.entries[name] = TreeEntry(old.place if old else value.place, made)
     return node
 
 
@@ -143,7 +143,7 @@ def _put_item(node: Tree | None, name: str, rest: Sequence[tuple[bool, str]], va
     return node
 
 
-def replace_cluster(root: Block, text: str, file: str) -> list[Problem]:
+def replace_cluster(root: TreeMap, text: str, file: str) -> list[Problem]:
     """Replace the job's cluster by that of a cluster file, with or without ``cluster:`` above it.
 
     Raises
@@ -152,12 +152,12 @@ def replace_cluster(root: Block, text: str, file: str) -> list[Problem]:
         The file is not YAML, or no mapping.
     """
     node, problems = yaml_text.parse(text, file)
-    if not isinstance(node, Block):
+    if not isinstance(node, TreeMap):
         raise ConfigError(Problem((), "expected the keys of a cluster, such as nworker_groups.", Mark(file, 1, 1)))
     own = node.entries.pop("cluster", None)
     if own is None:
         problems = [Problem(("cluster", *p.path), p.message, p.mark) for p in problems]
-        own = Entry(node.place, node)
+        own = TreeEntry(node.place, node)
     else:
         problems += [
             Problem((key,), "a cluster file holds nothing beside cluster.", entry.place)
@@ -187,7 +187,7 @@ class JobFile:
 
     job: JobConf
     text: str
-    _root: Block = field(repr=False)
+    _root: TreeMap = field(repr=False)
     is_singa: bool = False
 
     def locate(self, error: ConfigError) -> ConfigError:
@@ -270,8 +270,13 @@ def loads(
     ConfigError
         With every mistake, in the order of the text.
     """
-    root, problems = _parse(text, file, registries, with_lines)
-    if not isinstance(root, Block):
+    is_singa = file.endswith(".conf") or is_singa_text(text)
+    root: Tree | None
+    if is_singa:
+        root, problems = singa_job.read_job(text, file, registries or {})
+    else:
+        root, problems = yaml_text.parse(text, file, with_lines)
+    if not isinstance(root, TreeMap):
         what = "it is empty" if root is None else "a list or a single value stands at its top"
         raise ConfigError(Problem((), f"expected the keys of a job, such as neuralnet; {what}.", Mark(file, 1, 1)))
     if cluster_file is not None:
@@ -291,11 +296,15 @@ def loads(
     try:
         job = JobConf.model_validate(values, context={"registries": registries})
     except ValidationError as error:
-        problems += merge_own_types(root, [_problem(root, found) for found in error.errors(include_url=False)])
+        mistakes = [
+            Problem(found["loc"], found["msg"], locate(root, found["loc"], at_key=found["type"] == MISPLACED_KEY))
+            for found in error.errors(include_url=False)
+        ]
+        problems += merge_own_types(root, mistakes)
     if problems:
         located = [_locate(root, problem) for problem in problems]
         raise ConfigError(list_known_once(sorted(located, key=lambda problem: _order(problem, file))))
-    return JobFile(job, text, root, _is_singa(text, file))
+    return JobFile(job, text, root, is_singa)
 
 
 def _load_modules(values: Mapping[str, Any], registries: Mapping[str, Registry[Any]]) -> list[Problem]:
@@ -319,19 +328,6 @@ def _brief(value: Any, key: str = "") -> Any:
     return value
 
 
-def _parse(
-    text: str, file: str, registries: Mapping[str, Registry[Any]] | None, with_lines: bool
-) -> tuple[Tree | None, list[Problem]]:
-    """Read either format."""
-    if _is_singa(text, file):
-        return singa_job.read_job(text, file, registries or {})
-    return yaml_text.parse(text, file, with_lines)
-
-
-def _is_singa(text: str, file: str) -> bool:
-    return file.endswith(".conf") or is_singa_text(text)
-
-
 def _read(file: str) -> str:
     """Return a file's text."""
     try:
@@ -346,11 +342,6 @@ def _read(file: str) -> str:
         head = raw[: error.start]
         place = Mark(file, head.count(b"\n") + 1, len(head) - head.rfind(b"\n"))
         raise ConfigError(Problem((), "expected UTF-8 text; this byte is not.", place)) from None
-
-
-def _problem(root: Tree, found: Mapping[str, Any]) -> Problem:
-    path = found["loc"]
-    return Problem(path, found["msg"], locate(root, path, at_key=found["type"] == MISPLACED_KEY))
 
 
 def _locate(root: Tree, problem: Problem) -> Problem:

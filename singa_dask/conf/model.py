@@ -6,7 +6,7 @@ together, which look at the raw values and therefore work even beside a mistake.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
@@ -39,9 +39,11 @@ __all__ = [
     "NonNegative",
     "Positive",
     "RegisteredName",
+    "Shorthand",
     "Size",
     "as_list",
     "choice",
+    "class_of",
     "explained",
     "phase_name",
     "plain_name",
@@ -60,18 +62,26 @@ Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 
 
-class _Repeated:
-    """Marks a list for which one value may stand alone, as protobuf's repeated fields do."""
+@dataclass(frozen=True)
+class Shorthand:
+    """Lets a short form stand for a value.
+
+    Attributes
+    ----------
+    expand : callable
+        Returns the value for what a job says.
+    forms : callable
+        The JSON schema of the value -> those of all forms that a job may say.
+    """
+
+    expand: Callable[[object], object]
+    forms: Callable[[JsonSchemaValue], list[Any]]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(as_list, handler(source))
+        return core_schema.no_info_before_validator_function(self.expand, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        array = handler(schema)
-        return {"anyOf": [array["items"], array]}
-
-
-Many: TypeAlias = Annotated[list[T], _Repeated()]
+        return {"anyOf": self.forms(handler(schema))}
 
 
 def as_list(value: object) -> list[Any]:
@@ -79,6 +89,10 @@ def as_list(value: object) -> list[Any]:
     if isinstance(value, (list, tuple)):
         return list(value)
     return [] if value is None else [value]
+
+
+# A list for which one value may stand alone, as protobuf's repeated fields do.
+Many: TypeAlias = Annotated[list[T], Shorthand(as_list, lambda array: [array["items"], array])]
 
 
 def plain_name(name: str, drop: str = "") -> str:

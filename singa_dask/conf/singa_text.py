@@ -33,28 +33,28 @@ class Word(str):
 
 
 @dataclass
-class Message:
+class TextMessage:
     """The content of a pair of braces.
 
     Attributes
     ----------
-    fields : dict of str to list of Field
+    fields : dict of str to list of TextField
         Values of each key in their order; the key of an extension has its brackets.
     """
 
     place: Mark
-    fields: dict[str, list[Field]]
+    fields: dict[str, list[TextField]]
 
 
 @dataclass
-class Field:
+class TextField:
     """A key's place, and one value; the values of a list in brackets are fields of the same place."""
 
     place: Mark
     value: Value
 
 
-Value: TypeAlias = Scalar | Message
+Value: TypeAlias = Scalar | TextMessage
 
 
 @dataclass
@@ -74,7 +74,7 @@ def is_singa_text(text: str) -> bool:
     return BLOCK.search(text) is not None
 
 
-def parse(text: str, file: str) -> Message:
+def parse(text: str, file: str) -> TextMessage:
     """Read protobuf's text format.
 
     Parameters
@@ -151,14 +151,14 @@ class _Parser:
         if not self.skip(text):
             _fail(self.next.place, f"expected {text!r} {what}, got {self.next}.")
 
-    def whole(self) -> Message:
+    def whole(self) -> TextMessage:
         """Read the file."""
-        message = Message(Mark(self.file, 1, 1), {})
+        message = TextMessage(Mark(self.file, 1, 1), {})
         while self.next.kind != "end":
             self.field(message)
         return message
 
-    def field(self, message: Message) -> None:
+    def field(self, message: TextMessage) -> None:
         """Read one key and what belongs to it."""
         place = self.next.place
         key = self.key()
@@ -169,7 +169,7 @@ class _Parser:
             values = [self.scalar()]
         else:
             _fail(self.next.place, f"expected ':' or '{{' after {key}, got {self.next}.")
-        message.fields.setdefault(key, []).extend(Field(place, value) for value in values)
+        message.fields.setdefault(key, []).extend(TextField(place, value) for value in values)
         self.skip(";", ",")
 
     def key(self) -> str:
@@ -201,11 +201,11 @@ class _Parser:
             found.append(self.message() if block else self.scalar())
         return found
 
-    def message(self) -> Message:
+    def message(self) -> TextMessage:
         """Read a message, its braces included."""
         opened = self.take()
         closing = CLOSING[opened.text]
-        message = Message(opened.place, {})
+        message = TextMessage(opened.place, {})
         while not self.skip(closing):
             if self.next.kind == "end":
                 _fail(opened.place, f"this {opened.text!r} has no {closing!r}: expected one before the file ends.")

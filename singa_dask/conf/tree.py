@@ -31,7 +31,7 @@ class Items:
 
 
 @dataclass
-class Entry:
+class TreeEntry:
     """A key's place, and its value."""
 
     place: Mark
@@ -39,19 +39,19 @@ class Entry:
 
 
 @dataclass
-class Block:
+class TreeMap:
     """A mapping."""
 
     place: Mark
-    entries: dict[str, Entry]
+    entries: dict[str, TreeEntry]
 
 
-Tree: TypeAlias = Scalar | Items | Block
+Tree: TypeAlias = Scalar | Items | TreeMap
 
 
 def plain(node: Tree) -> Any:
     """Return the values as dicts, lists and scalars, without places."""
-    if isinstance(node, Block):
+    if isinstance(node, TreeMap):
         return {key: plain(entry.node) for key, entry in node.entries.items()}
     if isinstance(node, Items):
         return [plain(item) for item in node.items]
@@ -60,14 +60,14 @@ def plain(node: Tree) -> Any:
 
 def named(node: Tree) -> str:
     """Return the text of a mapping's ``name``, empty where there is none."""
-    entry = node.entries.get("name") if isinstance(node, Block) else None
+    entry = node.entries.get("name") if isinstance(node, TreeMap) else None
     value = entry.node.value if entry and isinstance(entry.node, Scalar) else None
     return value if isinstance(value, str) else ""
 
 
 def step(node: Tree | None, key: str | int) -> Tree | None:
     """Return the child under a key; item 0 of a node that is no list is the node itself, as in `Many`."""
-    if isinstance(node, Block) and isinstance(key, str):
+    if isinstance(node, TreeMap) and isinstance(key, str):
         entry = node.entries.get(key)
         return entry.node if entry else None
     if isinstance(node, Items) and isinstance(key, int):
@@ -88,7 +88,7 @@ def locate(root: Tree, path: Path, at_key: bool = False) -> Mark:
     node = root
     place = node.place
     for key in path:
-        entry = node.entries.get(key) if isinstance(node, Block) and isinstance(key, str) else None
+        entry = node.entries.get(key) if isinstance(node, TreeMap) and isinstance(key, str) else None
         after = step(node, key)
         if after is None:
             return node.place

@@ -6,11 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
-
-from singa_dask.conf.model import Conf, Count, Finding, NonNegative, Size, as_list, raw_value
+from singa_dask.conf.model import Conf, Count, Finding, NonNegative, Shorthand, Size, as_list, raw_value
 from singa_dask.registry import suggest
 
 Mode: TypeAlias = Literal["auto", "min", "max"]
@@ -97,21 +93,12 @@ class EarlyStoppingConf(Conf):
         return _check(data)
 
 
-class _OrNumber:
-    """Lets a number stand for ``{last: number}``."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(_as_mapping, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"type": "integer", "minimum": 1}, handler(schema)]}
-
-
-def _as_mapping(value: object) -> object:
+def _as_keep(value: object) -> object:
     return {"last": value} if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-Keep: TypeAlias = Annotated[KeepConf, _OrNumber()]
+# A number stands for {last: number}.
+Keep: TypeAlias = Annotated[KeepConf, Shorthand(_as_keep, lambda block: [{"type": "integer", "minimum": 1}, block])]
 
 
 def check_metrics(names: object) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 from singa_dask.conf.model import Finding, as_list, phase_name, plain_name, raw_value
 from singa_dask.registry import suggest
@@ -134,22 +135,25 @@ def _unique(present: Sequence[LayerWiring]) -> Iterator[Finding]:
 
 
 def _cycles(present: Sequence[LayerWiring]) -> Iterator[Finding]:
-    """Yield each cycle: remove layers without open sources until none is left; the rest contains the cycles."""
+    """Yield each cycle, and go on without its layers."""
     by_name = {node.name: node for node in present}
     waits = {
         name: [s for s in _at_once(node) if s in by_name and s != name and not _mutual(node, by_name[s])]
         for name, node in by_name.items()
     }
-    while ready := [name for name, sources in waits.items() if not sources]:
-        for name in ready:
-            del waits[name]
-        waits = {name: [s for s in sources if s in waits] for name, sources in waits.items()}
-    while waits:
-        loop = _loop(waits)
-        node = by_name[loop[0]]
-        place = node.sources.index(loop[1])
-        yield (node.index, "srclayers", place), f"these layers wait for each other: {' <- '.join(loop)}."
-        waits = _without(waits, set(loop))
+    while True:
+        try:
+            TopologicalSorter(waits).prepare()
+            return
+        except CycleError as error:
+            # it has the first layer at both ends, and each before the one that waits for it
+            loop: list[str] = error.args[1][:0:-1]
+        start = min(range(len(loop)), key=lambda i: by_name[loop[i]].index)
+        first, after = loop[start], loop[(start + 1) % len(loop)]
+        words = " <- ".join([*loop[start:], *loop[:start], first])
+        path = (by_name[first].index, "srclayers", by_name[first].sources.index(after))
+        yield path, f"these layers wait for each other: {words}."
+        waits = {name: [s for s in sources if s not in loop] for name, sources in waits.items() if name not in loop}
 
 
 def _at_once(node: LayerWiring) -> list[str]:
@@ -160,23 +164,3 @@ def _at_once(node: LayerWiring) -> list[str]:
 def _mutual(node: LayerWiring, source: LayerWiring) -> bool:
     """Tell whether this is the edge from the hidden back to the visible layer of an RBM."""
     return node.type == "RBMVis" and source.type == "RBMHid" and node.name in source.sources
-
-
-def _loop(waits: dict[str, list[str]]) -> list[str]:
-    """Follow first sources until a layer repeats; the cycle starts at its first layer in the list."""
-    order = list(waits)
-    seen = [order[0]]
-    while (after := waits[seen[-1]][0]) not in seen:
-        seen.append(after)
-    loop = seen[seen.index(after) :]
-    start = min(range(len(loop)), key=lambda i: order.index(loop[i]))
-    loop = loop[start:] + loop[:start]
-    return [*loop, loop[0]]
-
-
-def _without(waits: dict[str, list[str]], gone: set[str]) -> dict[str, list[str]]:
-    """Remove layers, and then all that have no open sources left."""
-    rest = {name: [s for s in sources if s not in gone] for name, sources in waits.items() if name not in gone}
-    while ready := {name for name, sources in rest.items() if not sources}:
-        rest = {n: [s for s in sources if s not in ready] for n, sources in rest.items() if n not in ready}
-    return rest

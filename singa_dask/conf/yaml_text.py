@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from singa_dask.conf.tree import Block, Entry, Items, Scalar, Tree, plain
+from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, plain
 from singa_dask.errors import ConfigError, Mark, Problem
 from singa_dask.redaction import HIDDEN, is_open, redact
 
@@ -102,8 +102,8 @@ class _Reader:
             return Items(place, [self.read(item, (*path, i), above) for i, item in enumerate(node.value)])
         return Scalar(place, self.scalar(node, path))
 
-    def block(self, node: Any, place: Mark, path: tuple[str | int, ...], above: tuple[int, ...]) -> Block:
-        block = Block(place, {})
+    def block(self, node: Any, place: Mark, path: tuple[str | int, ...], above: tuple[int, ...]) -> TreeMap:
+        block = TreeMap(place, {})
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 self.complain(path, "expected a word as key, got a list or a mapping.", key.start_mark)
@@ -113,7 +113,7 @@ class _Reader:
                 first = f" The first is at line {before.place.line}." if before.place.line else ""
                 self.complain(inner, f"this key is here twice.{first}", key.start_mark)
                 continue
-            block.entries[key.value] = Entry(self.mark(key.start_mark), self.read(value, inner, above))
+            block.entries[key.value] = TreeEntry(self.mark(key.start_mark), self.read(value, inner, above))
         return block
 
     def scalar(self, node: Any, path: tuple[str | int, ...]) -> bool | int | float | str | None:

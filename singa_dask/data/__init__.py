@@ -14,7 +14,6 @@ from singa_dask.lazy import lazy_names
 if TYPE_CHECKING:
     from singa_dask.data.codecs.record import encode_record
     from singa_dask.data.convert import parse_split
-    from singa_dask.data.fs.range_reader import with_cache
     from singa_dask.data.loading import (
         BadPolicy,
         Batch,
@@ -53,7 +52,6 @@ __all__ = [
     "permutation",
     "random_skip",
     "same_host",
-    "with_cache",
     "write_manifest",
 ]
 
@@ -62,7 +60,6 @@ __getattr__ = lazy_names(
     {
         "codecs.record": ["encode_record"],
         "convert": ["parse_split"],
-        "fs.range_reader": ["with_cache"],
         "loading": ["BadPolicy", "Batch", "HostSpan", "Loader", "Survey", "assign_by_host", "host_names", "same_host"],
         "order": ["Sampler", "permutation", "random_skip"],
         "stores": ["STORES", "Store", "detect", "open_store", "write_manifest"],

@@ -26,10 +26,10 @@ from singa_dask.conf.model import (
     raw_value,
 )
 from singa_dask.conf.part import read_options
-from singa_dask.data import STORES, Store, detect, fs, open_store, with_cache
+from singa_dask.data import STORES, Store, detect, fs, open_store
 from singa_dask.data.codecs.image import ImageOptions
 from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.fs.decompression import DEFAULT_LIMIT_MB, with_limit
+from singa_dask.data.fs.decompression import DEFAULT_LIMIT_MB
 from singa_dask.data.stores.block_sizes import BLOCK_BYTES
 from singa_dask.data.stores.class_names import show_names
 from singa_dask.data.stores.jsonl import JsonLinesStore
@@ -200,8 +200,12 @@ def _has(data: Mapping[str, Any], key: str) -> bool:
 
 def options_of(conf: StoreConf) -> fs.Options:
     """Return the options of the filesystem, with those of the cache and the limit of decompression."""
-    cached = with_cache(conf.storage_options, None if conf.cache is None else conf.cache.model_dump())
-    return with_limit(cached, conf.max_decompressed_mb)
+    options = dict(conf.storage_options or {})
+    if conf.cache is not None:
+        options[fs.CACHE] = conf.cache.model_dump()
+    if conf.max_decompressed_mb != DEFAULT_LIMIT_MB:
+        options[fs.MAX_DECOMPRESSED] = conf.max_decompressed_mb
+    return options
 
 
 def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None = None) -> Store:

@@ -14,11 +14,8 @@ from singa_dask.lazy import lazy_names
 if TYPE_CHECKING:
     from singa_dask.observe.json_text import to_json
     from singa_dask.observe.progress import (
-        BarProgress,
-        LinesProgress,
         Progress,
         join_if_fits,
-        metrics_line,
         show_metrics,
         start_progress,
     )
@@ -33,14 +30,11 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "BarProgress",
-    "LinesProgress",
     "Progress",
     "RunDirectory",
     "first_command",
     "join_if_fits",
     "log_line",
-    "metrics_line",
     "new_job_id",
     "newest_run",
     "read_summary",
@@ -55,11 +49,8 @@ __getattr__ = lazy_names(
     {
         "json_text": ["to_json"],
         "progress": [
-            "BarProgress",
-            "LinesProgress",
             "Progress",
             "join_if_fits",
-            "metrics_line",
             "show_metrics",
             "start_progress",
         ],

@@ -137,7 +137,7 @@ def measure(url: str, batch: int, target: Target | None) -> dict[str, Any]:
     reached = target and next((point for point in curves.get(target.metric, ()) if target.is_reached(point[2])), None)
     seconds = max((points[-1][0] for points in curves.values()), default=0.0)
     whole = {}
-    if restarts := summary.get("restarts", 0):  # the units of the last life know of their own samples and time only
+    if restarts := summary.get("restarts", 0):  # the units know of samples and time since the last one only
         samples = max(map(clock.samples, events), default=0)
         whole = {"samples": samples, "samples_per_s": round(samples / seconds, 1) if seconds else None}
     n_steps = max(summary.get("samples", 0) / batch, 1)
@@ -340,8 +340,8 @@ def _curves(comparison: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _curves_of(topology: Mapping[str, Any], metric: str) -> list[np.ndarray]:
-    found = [run["curves"].get(metric, []) for run in topology["runs"] if run["state"] == "done"]
-    return [np.asarray(points, float) for points in found if len(points) > 1]
+    curves = [run["curves"].get(metric, []) for run in topology["runs"] if run["state"] == "done"]
+    return [np.asarray(points, float) for points in curves if len(points) > 1]
 
 
 def _shown_metrics(comparison: Mapping[str, Any]) -> list[str]:

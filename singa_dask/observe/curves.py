@@ -87,15 +87,15 @@ def panels_of(runs: Sequence[StoredRun], axis: str = "step") -> list[Panel]:
     ----------
     runs : sequence of StoredRun
     axis : str
-        One of `AXES`; times count from the start of a run, without the times between its lives.
+        One of `AXES`; times count from the start of a run, without the times between its stops and resumes.
     """
-    found = [_records(run, axis) for run in runs]
-    names = {name: None for records in found for _, _, values in records for name in values}
+    recorded = [_records(run, axis) for run in runs]
+    names = {name: None for records in recorded for _, _, values in records for name in values}
     metrics = sorted(names.keys() - set(OTHERS), key=lambda name: (not name.endswith(LOSSES), name))
 
     def panel(label: str, keys: Mapping[str, str], from_zero: bool = False, total: bool = False) -> Panel:
         curves = []
-        for i, records in enumerate(found):
+        for i, records in enumerate(recorded):
             for kind, key in keys.items():
                 phase = kind if kind in PHASES else "train"
                 points = [(place, event, values[key]) for place, event, values in records
@@ -106,11 +106,11 @@ def panels_of(runs: Sequence[StoredRun], axis: str = "step") -> list[Panel]:
         values = {float(value) for curve in curves for value in curve.y}
         return Panel(label, curves, from_zero or (len(values) == 1 and min(values) > 0))
 
-    made = [panel(name, dict.fromkeys(PHASES, name)) for name in metrics]
-    made.append(panel("learning rate", {"": "lr"}))
-    made.append(panel("speed (samples/s)", {"": "samples_per_s"}, from_zero=True, total=True))
-    made.append(panel("wait per step (ms)", {kind: key for key, kind in WAITS.items()}, from_zero=True))
-    return [each for each in made if each.curves]
+    panels = [panel(name, dict.fromkeys(PHASES, name)) for name in metrics]
+    panels.append(panel("learning rate", {"": "lr"}))
+    panels.append(panel("speed (samples/s)", {"": "samples_per_s"}, from_zero=True, total=True))
+    panels.append(panel("wait per step (ms)", {kind: key for key, kind in WAITS.items()}, from_zero=True))
+    return [each for each in panels if each.curves]
 
 
 def _records(run: StoredRun, axis: str) -> list[tuple[float, Mapping[str, Any], dict[str, float]]]:
@@ -138,15 +138,15 @@ def _places(run: StoredRun, axis: str) -> list[float]:
     return places
 
 
-def _curves(run: int, kind: str, found: list[tuple[float, Any, Any]], total: bool) -> list[PlottedCurve]:
+def _curves(run: int, kind: str, recorded: list[tuple[float, Any, Any]], total: bool) -> list[PlottedCurve]:
     """Return a curve for the run, and one for each group if there are several: it is their mean, or their sum."""
     groups: dict[int, list[tuple[float, float]]] = {}
-    for place, event, value in found:
+    for place, event, value in recorded:
         groups.setdefault(int(event.get("group", 0)), []).append((place, float(value)))
     if len(groups) < 2:
         return [_curve(run, kind, points) for points in groups.values()]
     by_step: dict[int, list[tuple[float, float]]] = {}
-    for place, event, value in found:
+    for place, event, value in recorded:
         by_step.setdefault(int(event["step"]), []).append((place, float(value)))
     scale = len(groups) if total else 1
     whole = [tuple(np.mean(points, axis=0)) for _, points in sorted(by_step.items())]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import functools
 import io
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -167,15 +166,15 @@ def figure_of(panels: Sequence[Panel], names: Sequence[str], axis: str) -> Any:
     figures = require("matplotlib.figure", "plot", "a figure")
     with matplotlib.rc_context(STYLE):
         figure = _fill(figures.Figure(figsize=_size(panels), layout="constrained"), panels, names, axis)
+
+    def png() -> bytes:
+        out = io.BytesIO()
+        figure.savefig(out, format="png")
+        return out.getvalue()
+
     # without pyplot IPython knows no picture of a figure
-    figure._repr_png_ = functools.partial(_png, figure)
+    figure._repr_png_ = png
     return figure
-
-
-def _png(figure: Any) -> bytes:
-    out = io.BytesIO()
-    figure.savefig(out, format="png")
-    return out.getvalue()
 
 
 def show_window(panels: Sequence[Panel], names: Sequence[str], axis: str) -> bool:
@@ -188,7 +187,9 @@ def show_window(panels: Sequence[Panel], names: Sequence[str], axis: str) -> boo
     with matplotlib.rc_context(STYLE):
         # matplotlib chooses the back end now: one without windows where there is no display
         figure = pyplot.figure(figsize=_size(panels), layout="constrained")
-        shown = pyplot.get_backend().lower() in {each.lower() for each in _windows(matplotlib)}
+        backends = require("matplotlib.backends", "plot", "a window")
+        windows = backends.backend_registry.list_builtin(backends.BackendFilter.INTERACTIVE)
+        shown = pyplot.get_backend().lower() in {name.lower() for name in windows if name != "nbagg"}
         if shown:
             _fill(figure, panels, names, axis)
             pyplot.show()
@@ -198,12 +199,6 @@ def show_window(panels: Sequence[Panel], names: Sequence[str], axis: str) -> boo
 
 def _matplotlib(what: str) -> Any:
     return require("matplotlib", "plot", what, INSTEAD)
-
-
-def _windows(matplotlib: Any) -> list[str]:
-    backends = require("matplotlib.backends", "plot", "a window")
-    found: list[str] = backends.backend_registry.list_builtin(backends.BackendFilter.INTERACTIVE)
-    return [name for name in found if name != "nbagg"]
 
 
 def _shape(n_panels: int) -> tuple[int, int]:
@@ -290,7 +285,7 @@ def _add_legend(figure: Any, panels: Sequence[Panel], names: Sequence[str]) -> N
     """Add a legend above the panels: colours of runs, if there are several, and styles of phases."""
     lines = require("matplotlib.lines", "plot", "a picture")
     alone = len(names) == 1
-    found = {curve.kind for panel in panels for curve in panel.curves if curve.kind in STYLES}
+    kinds = {curve.kind for panel in panels for curve in panel.curves if curve.kind in STYLES}
     handles = []
     if not alone:
         handles = [
@@ -298,7 +293,7 @@ def _add_legend(figure: Any, panels: Sequence[Panel], names: Sequence[str]) -> N
             for i, name in enumerate(names)
         ]
     for kind in ("train", "validation", "test"):
-        if kind in found:
+        if kind in kinds:
             curve = PlottedCurve(0, kind, np.empty(0), np.empty(0))
             style = _style(curve, alone) | ({} if alone else {"color": "#444444"})
             marker = {"test": "o", "validation": "s"}.get(kind)

@@ -96,7 +96,7 @@ class Journal:
         if self._path is not None and not self._path.exists():
             return  # somebody has removed it
         lines = self._lines if self._path is None else self._path.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if (found := _parsed(line)) is not None and wanted(found)]
+        kept = [line for line in lines if (entry := _parsed(line)) is not None and wanted(entry)]
         if kept == lines:
             return
         if self._file is not None and self._path is not None:
@@ -188,7 +188,7 @@ def _append_to(url: str, path: Path, drops_part: bool = False) -> FileIO:
 
 def _parsed(line: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None

@@ -26,7 +26,7 @@ BROKEN = {
     "dead": ("the units of layer {!r} are 0 for all records", [f"a lower {RATE}", "LeakyReLU", STANDARDISE]),
 }
 """Layers that cannot learn, in words, and what to try."""
-Found = tuple[str, list[str]]
+Fault = tuple[str, list[str]]
 
 
 def sentences(
@@ -52,25 +52,29 @@ def sentences(
     base = {
         name: each for name, each in facts["baselines"].get(phase, {}).items() if results[phase].get(name) is not None
     }
-    said: list[str] = []
-    found: list[Found] = []
+    beside: list[str] = []
+    faults: list[Fault] = []
     for prefix in dict.fromkeys(name[: name.rfind(".") + 1] for name in base):
-        beside, warnings = _beside(phase, prefix, results[phase], base, train)
-        said.append(beside)
-        found += warnings
+        sentence, warnings = _beside(phase, prefix, results[phase], base, train)
+        beside.append(sentence)
+        faults += warnings
     if summary["steps"] < MIN_STEPS:
-        return said
+        return beside
     causes = [(text.format(names[0]), tries) for kind, (text, tries) in BROKEN.items()
               if (names := facts["broken"].get(kind))][:1]  # fmt: skip
-    causes = causes or [*_changes(facts["changes"], is_fresh, bool(found))]
-    found += _course(curves, is_fresh and bool(found or causes or not said))
-    tries = dict.fromkeys(each for _, tries in causes or found for each in tries)
-    return [*said, *(f"warning: {text}" for text, _ in (*found, *causes)), *([f"try {'; '.join(tries)}"] * bool(tries))]
+    causes = causes or [*_changes(facts["changes"], is_fresh, bool(faults))]
+    faults += _course(curves, is_fresh and bool(faults or causes or not beside))
+    tries = dict.fromkeys(each for _, tries in causes or faults for each in tries)
+    return [
+        *beside,
+        *(f"warning: {text}" for text, _ in (*faults, *causes)),
+        *([f"try {'; '.join(tries)}"] * bool(tries)),
+    ]
 
 
 def _beside(
     phase: str, prefix: str, result: Mapping[str, Any], base: Mapping[str, Any], train: Mapping[str, float]
-) -> tuple[str, list[Found]]:
+) -> tuple[str, list[Fault]]:
     """Return the result of a loss layer beside that of the best constant answer to the same records, and warnings."""
     main = next(name for name in ("accuracy", "binary_accuracy", "loss") if prefix + name in base)
     name, is_loss = prefix + main, main == "loss"
@@ -85,7 +89,7 @@ def _beside(
     before = train.get(name) if phase != "train" else None
     scale = 2 * (whole or 1.0) if is_loss else -1.0
     gap = before is not None and (value - before) / scale > GAP + 1 / math.sqrt(n)
-    warnings: list[Found] = []
+    warnings: list[Fault] = []
     if learns_nothing:
         warnings.append((f"no better than {answer}", [LABELS] if gap else [f"another {RATE}", STANDARDISE, LABELS]))
     if gap:
@@ -96,20 +100,20 @@ def _beside(
 
 def _curves(events: Iterable[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     """Return the metrics of training over the reports, of the first worker group."""
-    found: dict[str, list[float]] = {}
+    points: dict[str, list[float]] = {}
     for event in events:
         if event.get("phase") == "train" and event.get("group", 0) == 0:
             for name, value in layer_metrics(event).items():
                 if name.endswith(("loss", "error", "accuracy")):
-                    found.setdefault(name, []).append(math.nan if value is None else value)
-    return {name: np.array(values, np.float64) for name, values in found.items()}
+                    points.setdefault(name, []).append(math.nan if value is None else value)
+    return {name: np.array(values, np.float64) for name, values in points.items()}
 
 
 def _last(y: np.ndarray) -> float:
     return float(y[-max(len(y) // 4, 1) :].mean())
 
 
-def _course(curves: Mapping[str, np.ndarray], has_to_fall: bool) -> Iterator[Found]:
+def _course(curves: Mapping[str, np.ndarray], has_to_fall: bool) -> Iterator[Fault]:
     """Yield what is wrong with the losses over the time of training."""
     for name, y in curves.items():
         if not name.endswith(("loss", "error")) or len(y) < MIN_POINTS:
@@ -122,7 +126,7 @@ def _course(curves: Mapping[str, np.ndarray], has_to_fall: bool) -> Iterator[Fou
             yield f"the training {name} has not fallen: {first:.4g} at first, {last:.4g} at last", [f"another {RATE}"]
 
 
-def _changes(changes: Mapping[str, float], is_fresh: bool, has_failed: bool) -> Iterator[Found]:
+def _changes(changes: Mapping[str, float], is_fresh: bool, has_failed: bool) -> Iterator[Fault]:
     """Yield which params have changed too little."""
     still = [name for name, change in changes.items() if change < STILL]
     if still and len(still) == len(changes) and is_fresh:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import math
@@ -16,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from singa_dask.data import fs
 from singa_dask.errors import ConfigError, Problem
@@ -249,7 +248,9 @@ class MlflowRun:
         """Begin again at the next attempt: it is not known what the server has got."""
         if not (self._is_failing or self._closing.is_set()):
             message = "MLflow at %s: %s. The job goes on; it is tried again."
-            logger.warning(message, redact(self.uri), _brief(error))
+            # the first line, as the rest may be long
+            line = next(iter(str(error).splitlines()), type(error).__name__)
+            logger.warning(message, redact(self.uri), redact(line)[:200].rstrip("."))
         self._is_failing = True
         self._run_id = ""
 
@@ -289,27 +290,25 @@ class MlflowRun:
         experiment_id = experiment.experiment_id if experiment else client.create_experiment(name)
         began = first_command(self.run_url).get("time", "")
         tag = hashlib.sha256(f"{self.run_url} {began}".encode()).hexdigest()[:16]
-        found = client.search_runs([experiment_id], f"tags.`{TAG}` = '{tag}'")
-        if found:
-            run_id = found[0].info.run_id
+        known: Mapping[str, Any] = {}
+        if runs := client.search_runs([experiment_id], f"tags.`{TAG}` = '{tag}'"):
+            run_id, known = runs[0].info.run_id, runs[0].data.params
             client.update_run(run_id, status="RUNNING")
-            keys = found[0].data.metrics
+            keys = runs[0].data.metrics
             self._newest = {key: max(each.step for each in client.get_metric_history(run_id, key)) for key in keys}
         else:
             tags = {TAG: tag, "singa_dask.run_directory": redact(self.run_url)}
             run_id = client.create_run(experiment_id, tags=tags, run_name=posixpath.basename(self.run_url)).info.run_id
             self._newest = {}
-        for batch in _batches(self._params(run.job, found), BATCHES["params"]):
+        params = [
+            self._entities.Param(_plain(path), str(value))
+            for path, value in flatten(run.job).items()
+            # a server accepts no others for params that it has
+            if value not in (None, "", [], {}) and _plain(path) not in known and path != "mlflow"
+        ]
+        for batch in _batches(params, BATCHES["params"]):
             client.log_batch(run_id, params=batch)
         self._run_id = run_id
-
-    def _params(self, job: Mapping[str, Any], found: list[Any]) -> Iterator[Any]:
-        """Yield the values of the job; a server accepts no others for params that it has."""
-        known = found[0].data.params if found else {}
-        for path, value in flatten(job).items():
-            key = _plain(path)
-            if value not in (None, "", [], {}) and key not in known and key != "mlflow":
-                yield self._entities.Param(key, str(value))
 
     def _finish(self) -> None:
         """Send the files, and say how the run has ended."""
@@ -318,7 +317,9 @@ class MlflowRun:
         for name in names:
             url = fs.join(self.run_url, name)
             if fs.exists(url) and fs.size(url) <= MAX_FILE_BYTES:
-                with _as_local_file(url) as path:
+                with tempfile.TemporaryDirectory(prefix="singa-dask-mlflow-") as folder:
+                    path = Path(folder) / posixpath.basename(url)
+                    path.write_bytes(fs.read_bytes(url))
                     self._client.log_artifact(self._run_id, str(path), posixpath.dirname(name) or None)
         state = StoredRun(self.run_url).summary.get("state")
         self._client.set_terminated(self._run_id, STATUS.get(str(state), "FAILED"))
@@ -336,34 +337,11 @@ def _batches(values: Iterable[Any], size: int) -> Iterator[list[Any]]:
         yield batch
 
 
-@contextlib.contextmanager
-def _as_local_file(url: str) -> Iterator[Path]:
-    """Give the path of a local copy of a file, which has its name."""
-    with tempfile.TemporaryDirectory(prefix="singa-dask-mlflow-") as folder:
-        path = Path(folder) / posixpath.basename(url)
-        path.write_bytes(fs.read_bytes(url))
-        yield path
+Observer = TensorboardFiles | MlflowRun
+"""Takes the events of a run after its `RunDirectory` has recorded them, and may take them twice.
 
-
-def _brief(error: Exception) -> str:
-    """Return the first line of an error, which may be long."""
-    lines = str(error).splitlines() or [type(error).__name__]
-    return redact(lines[0])[:200].rstrip(".")
-
-
-class Observer(Protocol):
-    """Takes the events of a run after its `RunDirectory` has recorded them.
-
-    It reads from the run directory what it has missed, so that it may begin at any event, and passes nothing on twice.
-    """
-
-    name: str
-
-    def on_event(self, event: Mapping[str, Any]) -> None:
-        """Take an event; it may have been taken before."""
-
-    def close(self) -> None:
-        """End after the last event; the run directory has everything now."""
+It reads from the run directory what it has missed, so that it may begin at any event, and passes nothing on twice.
+"""
 
 
 class Observers:

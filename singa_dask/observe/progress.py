@@ -51,22 +51,18 @@ class _Column(NamedTuple):
         return max(map(cell_len, (self.name, *self.cells)))
 
 
-class Epoch(NamedTuple):
-    """Passes over the records so far, and seconds until this one ends; None if unknown."""
+def epoch_of(row: progress.Task, event: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the passes of a row over the records so far, and the seconds until this one ends; None if unknown.
 
-    now: float | None
-    ends_s: float | None
-
-    @classmethod
-    def of(cls, row: progress.Task, event: Mapping[str, Any]) -> Epoch:
-        """Return the epoch of a row, from its last metrics and the steps since then."""
-        epoch = event.get("epoch")
-        if not epoch:
-            return cls(epoch, None)
-        a_step = epoch / (event["step"] + 1)
-        now = epoch + a_step * max(row.completed - event["step"] - 1, 0)
-        steps = min((math.floor(now) + 1 - now) / a_step, row.remaining or 0)
-        return cls(now, steps / row.speed if row.speed else None)
+    They follow from its last metrics, and the steps since then.
+    """
+    epoch = event.get("epoch")
+    if not epoch:
+        return epoch, None
+    a_step = epoch / (event["step"] + 1)
+    now = epoch + a_step * max(row.completed - event["step"] - 1, 0)
+    steps = min((math.floor(now) + 1 - now) / a_step, row.remaining or 0)
+    return now, steps / row.speed if row.speed else None
 
 
 class GroupBars(progress.Progress):
@@ -80,15 +76,10 @@ class GroupBars(progress.Progress):
         A terminal.
     n_groups, n_steps : int
         Number of worker groups, and of training steps of each.
-    metrics : callable
-        Returns the metrics of an event, by name, in the order of their columns.
     """
 
-    def __init__(
-        self, console: Console, n_groups: int, n_steps: int, metrics: Callable[[Mapping[str, Any]], Mapping[str, float]]
-    ) -> None:
+    def __init__(self, console: Console, n_groups: int, n_steps: int) -> None:
         self._terminal = console
-        self._metrics = metrics
         self._n_groups = n_groups
         self._merged = n_groups > MAX_ROWS
         self._steps = dict.fromkeys(range(n_groups), 0)
@@ -129,8 +120,8 @@ class GroupBars(progress.Progress):
         def values(name: str, rank: int, key: str, form: str) -> _Column:
             return _Column(name, rank, [number(event.get(key), form) for event in events])
 
-        metrics = [self._metrics(event) for event in events]
-        epochs = [Epoch.of(row, event) for row, event in zip(rows, events, strict=True)]
+        metrics = [layer_metrics(event) for event in events]
+        epochs = [epoch_of(row, event) for row, event in zip(rows, events, strict=True)]
         names = dict.fromkeys(name for each in metrics for name in each)
         columns = [
             _Column("group", 0, [row.description for row in rows]),
@@ -138,8 +129,8 @@ class GroupBars(progress.Progress):
             _Column(BAR, 2, []),
             _Column("time", 7, [duration(row.elapsed) for row in rows]),
             _Column("eta", 1, [duration(row.time_remaining) for row in rows]),
-            _Column("epoch", 4, [number(each.now, ".1f") for each in epochs]),
-            _Column("ends", 5, [duration(each.ends_s) for each in epochs]),
+            _Column("epoch", 4, [number(now, ".1f") for now, _ in epochs]),
+            _Column("ends", 5, [duration(ends) for _, ends in epochs]),
             values("lr", 6, "lr", ".3g"),
             values("samples/s", 3, "samples_per_s", ".0f"),
             *(
@@ -203,8 +194,8 @@ NOT_METRICS = frozenset(
 
 def layer_metrics(event: Mapping[str, Any]) -> dict[str, float]:
     """Return the metrics of layers, losses first."""
-    found = {name: value for name, value in event.items() if name not in NOT_METRICS}
-    return dict(sorted(found.items(), key=lambda item: (not item[0].endswith("loss"), item[0])))
+    metrics = {name: value for name, value in event.items() if name not in NOT_METRICS}
+    return dict(sorted(metrics.items(), key=lambda item: (not item[0].endswith("loss"), item[0])))
 
 
 def show_metrics(event: Mapping[str, Any]) -> str:
@@ -339,7 +330,7 @@ class BarProgress(LinesProgress):
     def __init__(self, console: Console, n_groups: int, n_steps: int, run_url: str = "") -> None:
         super().__init__(console, n_groups)
         self._run_url = run_url
-        self.bars = GroupBars(console, n_groups, n_steps, layer_metrics)
+        self.bars = GroupBars(console, n_groups, n_steps)
 
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Show steps and training metrics in the table; print everything else."""

@@ -235,8 +235,8 @@ class RunDirectory:
     def _drop_later_checkpoints(self, directory: str) -> None:
         """Delete the checkpoints after the step at which the run continues, as it may diverge from there."""
         for name in fs.ls(directory) if fs.exists(directory) else ():
-            found = re.fullmatch(r"step-(\d+)", name)
-            if found and int(found[1]) > self._steps[0]:
+            step = re.fullmatch(r"step-(\d+)", name)
+            if step and int(step[1]) > self._steps[0]:
                 # the manifest first: without it the rest is no checkpoint
                 fs.remove_tree(fs.join(directory, name, "manifest.json"))
                 fs.remove_tree(fs.join(directory, name))
@@ -324,10 +324,10 @@ def read_summary(url: str) -> dict[str, Any]:
     """Return the content of ``summary.json`` of a run; empty if it is missing or cannot be read."""
     file = fs.join(url, "summary.json")
     try:
-        found = json.loads(fs.read_bytes(file)) if fs.exists(file) else {}
+        summary = json.loads(fs.read_bytes(file)) if fs.exists(file) else {}
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return summary if isinstance(summary, dict) else {}
 
 
 def first_command(url: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ RESULT = (
     "recomputed_steps", "lost_s", "resumes", "peak_memory", "bad_records", "bytes", "updates",
     "staleness_mean", "step_parts",
 )  # fmt: skip
-METRICS = ("accuracy", "loss")
+BEST_BY = ("accuracy", "loss")
 """What the best step is chosen by, unless the job says it; the first that is measured."""
 
 
@@ -48,10 +48,10 @@ def facts_of(run: StoredRun) -> dict[str, Any]:
 
 def result_of(run: StoredRun) -> dict[str, Any]:
     """Return how a run ended, or where it is now."""
-    found = {key: run.summary[key] for key in RESULT if key in run.summary}
+    result = {key: run.summary[key] for key in RESULT if key in run.summary}
     last = max((int(event["step"]) for event in run.metrics), default=-1)
     defaults = {"steps": last + 1, "seconds": _seconds(run), "resumes": max(len(run.commands) - 1, 0)}
-    return {"state": run.state, **defaults, **found}
+    return {"state": run.state, **defaults, **result}
 
 
 def _seconds(run: StoredRun) -> float:
@@ -74,8 +74,8 @@ def best_metric(run: StoredRun) -> dict[str, Any]:
     By the metric that the job names, else by its accuracy or loss in validations, or in tests.
     """
     for phase, name, is_less in _candidates(run.job):
-        found = [(event, layer_metrics(event).get(name)) for event in run.metrics if event["phase"] == phase]
-        values = [(float(value), int(event["step"])) for event, value in found if value is not None]
+        measured = [(event, layer_metrics(event).get(name)) for event in run.metrics if event["phase"] == phase]
+        values = [(float(value), int(event["step"])) for event, value in measured if value is not None]
         if values:
             value, step = min(values) if is_less else max(values, key=lambda each: (each[0], -each[1]))
             return {"metric": f"{phase}.{name}", "value": value, "step": step}
@@ -84,14 +84,14 @@ def best_metric(run: StoredRun) -> dict[str, Any]:
 
 def _candidates(job: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
     """Return phase and name of metrics, and whether less is better."""
-    found = []
+    named = []
     for key in ("early_stopping", "keep_checkpoints"):
         block = job.get(key) or {}
         metric = str(block.get("metric") or "")
         if split_metric(metric)[0]:
-            found.append((*split_metric(metric), bool(is_less_better(metric, block.get("mode", "auto")))))
-    others = [(phase, name, name == "loss") for phase in ("validation", "test") for name in METRICS]
-    return [*found, *others]
+            named.append((*split_metric(metric), bool(is_less_better(metric, block.get("mode", "auto")))))
+    others = [(phase, name, name == "loss") for phase in ("validation", "test") for name in BEST_BY]
+    return [*named, *others]
 
 
 def _last_metrics(run: StoredRun) -> dict[str, dict[str, Any]]:

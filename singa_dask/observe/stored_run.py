@@ -50,8 +50,8 @@ class StoredRun:
     def job(self) -> dict[str, Any]:
         """The job with every default."""
         url = fs.join(self.url, "resolved.yaml")
-        found = read_plain(fs.read_bytes(url).decode(errors="replace"), url)
-        return found if isinstance(found, dict) else {}
+        job = read_plain(fs.read_bytes(url).decode(errors="replace"), url)
+        return job if isinstance(job, dict) else {}
 
     @functools.cached_property
     def events(self) -> list[dict[str, Any]]:
@@ -65,10 +65,10 @@ class StoredRun:
 
     def metrics_table(self) -> tuple[list[str], list[list[Any]]]:
         """Return the names of the columns, and a row for each event with metrics; None where it says nothing."""
-        found = [(event, layer_metrics(event)) for event in self.metrics]
+        measured = [(event, layer_metrics(event)) for event in self.metrics]
         # columns of ours come first, should a metric have the name of one
-        names = list(dict.fromkeys(name for _, metrics in found for name in metrics))
-        rows = [[*map(event.get, COLUMNS), *map(metrics.get, names)] for event, metrics in found]
+        names = list(dict.fromkeys(name for _, metrics in measured for name in metrics))
+        rows = [[*map(event.get, COLUMNS), *map(metrics.get, names)] for event, metrics in measured]
         return [*COLUMNS, *names], rows
 
     @functools.cached_property
@@ -79,9 +79,9 @@ class StoredRun:
     @functools.cached_property
     def summary(self) -> dict[str, Any]:
         """The content of ``summary.json``; empty while the run goes on, and if it was killed."""
-        found = read_summary(self.url)
-        # that of an earlier life says nothing of a run that was resumed
-        return found if found.get("resumes", len(self.commands) - 1) == len(self.commands) - 1 else {}
+        summary = read_summary(self.url)
+        # one from before the run was resumed says nothing of it now
+        return summary if summary.get("resumes", len(self.commands) - 1) == len(self.commands) - 1 else {}
 
     @functools.cached_property
     def state(self) -> str:
@@ -125,13 +125,13 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
             for key, each in flatten(inner, f"{path}.{name}" if path else str(name)).items()
         }
     if isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         seen: dict[str, int] = {}
         for i, each in enumerate(value):
             name = str(each.get("name") or i) if isinstance(each, Mapping) else str(i)
             seen[name] = seen.get(name, 0) + 1
-            found |= flatten(each, f"{path}[{name}{f'#{seen[name]}' if seen[name] > 1 else ''}]")
-        return found
+            values |= flatten(each, f"{path}[{name}{f'#{seen[name]}' if seen[name] > 1 else ''}]")
+        return values
     return {path: value}
 
 
@@ -194,45 +194,26 @@ def _row_of(run: StoredRun) -> dict[str, Any]:
     # parsing all of it would take 10 ms a run
     text = fs.read_bytes(fs.join(run.url, "resolved.yaml")).decode(errors="replace")
     name, steps = NAME.search(text), STEPS.search(text)
-    summary, first = run.summary, run.commands[0] if run.commands else {}
-    row = {
+    summary, last = run.summary, run.commands[-1] if run.commands else {}
+    # without a summary, the last metrics say how far it is
+    events = [] if summary else newest_objects(fs.join(run.url, METRICS))
+    event: dict[str, Any] = next((each for each in reversed(events) if each.get("phase") == "train"), {})
+    ended = None if run.state == "running" else event.get("time", float(last.get("time", 0)))
+    if summary:
+        ended = float(last.get("time", 0)) + float(summary.get("seconds", 0)) - float(last.get("seconds_before", 0))
+    metrics = summary.get("train", {}) if summary else layer_metrics(event)
+    return {
         "id": summary.get("id", run.name),
         "name": name[1] if name else "",
-        "owner": first.get("owner", ""),
+        "owner": run.commands[0].get("owner", "") if run.commands else "",
         "run_url": redact(fs.absolute(run.url)),
         "state": run.state if summary or run.state == "running" else "lost",
         "train_steps": int(steps[1]) if steps else 0,
-        "began": first.get("time"),
+        "began": run.commands[0].get("time") if run.commands else None,
         "reason": summary.get("reason", ""),
         "exit_code": summary.get("exit_code"),
+        "step": summary.get("steps", 0) if summary else event.get("step", -1) + 1,
+        "loss": next((metrics[name] for name in sorted(metrics) if name.endswith("loss")), None),
+        "samples_per_s": (summary or event).get("samples_per_s"),
+        "ended": ended,
     }
-    return {**row, **(_end_of(run) if summary else _newest_of(run))}
-
-
-def _end_of(run: StoredRun) -> dict[str, Any]:
-    """Return what the summary of a run says."""
-    summary, last = run.summary, run.commands[-1] if run.commands else {}
-    seconds = float(summary.get("seconds", 0)) - float(last.get("seconds_before", 0))
-    return {
-        "step": summary.get("steps", 0),
-        "loss": _loss_of(summary.get("train", {})),
-        "samples_per_s": summary.get("samples_per_s"),
-        "ended": float(last.get("time", 0)) + seconds,
-    }
-
-
-def _newest_of(run: StoredRun) -> dict[str, Any]:
-    """Return what the last metrics of a run without a summary say."""
-    events = newest_objects(fs.join(run.url, METRICS))
-    event: dict[str, Any] = next((each for each in reversed(events) if each.get("phase") == "train"), {})
-    at = event.get("time", run.commands[-1]["time"] if run.commands else 0.0)
-    return {
-        "step": event.get("step", -1) + 1,
-        "loss": _loss_of(layer_metrics(event)),
-        "samples_per_s": event.get("samples_per_s"),
-        "ended": None if run.state == "running" else at,
-    }
-
-
-def _loss_of(metrics: dict[str, Any]) -> float | None:
-    return next((metrics[name] for name in sorted(metrics) if name.endswith("loss")), None)

@@ -90,8 +90,8 @@ class _Process:
 
 
 def _decoded(spans: str) -> list[list[Any]]:
-    found: list[list[Any]] = json.loads(zlib.decompress(base64.b64decode(spans)))
-    return found
+    decoded: list[list[Any]] = json.loads(zlib.decompress(base64.b64decode(spans)))
+    return decoded
 
 
 def _flow_id(message: str) -> str:
@@ -124,10 +124,10 @@ class TraceFile:
             with contextlib.suppress(KeyError, TypeError, ValueError):  # somebody has changed it: it is written anew
                 self._load(json.loads(fs.read_bytes(url)))
 
-    def _load(self, found: Mapping[str, Any]) -> None:
-        self._began = found["otherData"]["began"]
-        self._processes = {facts["index"]: _Process(**facts) for facts in found["otherData"]["processes"]}
-        for event in found["traceEvents"]:
+    def _load(self, trace: Mapping[str, Any]) -> None:
+        self._began = trace["otherData"]["began"]
+        self._processes = {facts["index"]: _Process(**facts) for facts in trace["otherData"]["processes"]}
+        for event in trace["traceEvents"]:
             if event["ph"] != "M":
                 self._processes[event["pid"]].put(event)
 

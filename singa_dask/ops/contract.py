@@ -7,7 +7,7 @@ shapes and dtypes, and what may share memory. The other backends extend it, and 
 from __future__ import annotations
 
 from singa_dask.arrays import Array, DType
-from singa_dask.ops.numpy.ops import NumpyOps as Ops
+from singa_dask.ops.numpy import NumpyOps as Ops
 from singa_dask.ops.types import (
     ArrayList,
     Arrays,

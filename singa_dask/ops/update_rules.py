@@ -1,4 +1,4 @@
-"""The formulas of the update rules, each in one place: kernels for the CPU and for GPUs are made from them.
+"""UpdateRule: the formula of an update rule, from which the kernels for the CPU and for GPUs are made.
 
 A formula is lines that are Python and, but for the types of local names, C++: assignments of ``+ - * /``, ``sqrt``,
 ``fabs`` and ``larger`` to the values ``w``, to arrays of the state, and to local names. ``g`` is the prepared gradient.
@@ -111,35 +111,3 @@ class _Calls:
 
 
 SHIFT = UpdateRule("shift", "divisor", "", "w -= g / divisor")
-SGD = UpdateRule("sgd", "lr", "", "w -= lr * g")
-MOMENTUM = UpdateRule("sgd_momentum", "lr mu", "v", "v = mu * v - lr * g; w += v")
-NESTEROV = UpdateRule("nesterov", "lr mu ahead", "v", "last = mu * v; v = last + lr * g; w -= ahead * v - last")
-ADAGRAD = UpdateRule("adagrad", "lr delta", "h", "h += g * g; w -= lr * g / sqrt(h + delta)")
-RMSPROP = UpdateRule("rmsprop", "lr rho rest delta", "h", "h = rho * h + rest * (g * g); w -= lr * g / sqrt(h + delta)")
-ADADELTA = UpdateRule(
-    "adadelta",
-    "lr rho rest delta",
-    "h u",
-    """
-    h = rho * h + rest * (g * g);
-    d = g * sqrt(u + delta) / sqrt(h + delta);
-    u = rho * u + rest * (d * d);
-    w -= lr * d
-    """,
-)
-MEANS = "m = beta1 * m + rest1 * g; v = beta2 * v + rest2 * (g * g)"
-ADAM_NUMBERS = "lr beta1 rest1 beta2 rest2 delta"
-ADAM = UpdateRule("adam", f"{ADAM_NUMBERS} correction", "m v", f"{MEANS}; w -= lr * m / (sqrt(correction * v) + delta)")
-ADAM_OF_SINGA = UpdateRule("adam_of_singa", ADAM_NUMBERS, "m v", f"{MEANS}; w -= lr * m / sqrt(v + delta)")
-ADAMAX = UpdateRule(
-    "adamax",
-    "lr beta1 rest1 beta2 delta kept",
-    "m u",
-    """
-    m = beta1 * m + rest1 * g;
-    largest = larger(beta2 * u, fabs(g));
-    u = largest + kept;
-    w -= lr * m / (largest + delta)
-    """,
-)
-RULES = (SHIFT, SGD, MOMENTUM, NESTEROV, ADAGRAD, RMSPROP, ADADELTA, ADAM, ADAM_OF_SINGA, ADAMAX)

@@ -1,12 +1,12 @@
 """Update rules of the servers, each with its block of the job file: value and gradient of a slice in, new value out.
 
-After SINGA's src/utils/updater.cc. The mathematics of each is a kernel of `ops`, or an `Updater.rule`; both work value
-by value, so that cutting a param into slices never changes a bit.
+After SINGA's src/utils/updater.cc. The mathematics of each is a formula, of which `ops` makes kernels, or an
+`Updater.rule`; both work value by value, so that cutting a param into slices never changes a bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from singa_dask.conf import Conf, UpdaterConf
 from singa_dask.conf.job import DecayRate
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import Array, Arrays, Ops, Preparation
+from singa_dask.ops.update_rules import UpdateRule
 from singa_dask.registry import Registry
 from singa_dask.training.schedules import SCHEDULES
 
@@ -138,14 +139,17 @@ UPDATERS.base = Updater
 
 
 class KernelUpdater(Updater):
-    """A rule that is one kernel of ops, which prepares the gradient too.
+    """A rule that is a formula, of which ops makes a kernel, which prepares the gradient too.
 
     Attributes
     ----------
+    formula : UpdateRule
+        It changes ``w``, and the first arrays of `state_names`.
     fused : bool
         The kernel is all of it: not so in a subclass with a `rule` of its own around it.
     """
 
+    formula: UpdateRule
     fused: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -153,15 +157,24 @@ class KernelUpdater(Updater):
         if "rule" in vars(cls):
             cls.fused = False
 
+    def numbers(self, lr: float, t: int) -> Sequence[float]:
+        """Return the numbers of the formula for a learning rate, and an update counted from 1."""
+        raise TypeError(f"{type(self).__name__} does not say how to update: it has no numbers()")
+
     def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
-        """Change values in place, of a slice, of a piece of one, or of several slices, by a kernel of `ops` alone."""
-        raise TypeError(f"{type(self).__name__} does not say how to update: it has no kernel()")
+        """Change values in place, of a slice, of a piece of one, or of several slices, by the kernel alone."""
+        names = self.state_names[: len(self.formula.arrays) - 1]
+        self.ops.update(self.formula, prep, self.numbers(lr, t), g, w, *(state[name] for name in names))
 
     def rule(self, w: Array, g: Array, lr: float, t: int, state: Mapping[str, Array], tmp: Array, tmp2: Array) -> None:
         self.kernel(w, g, lr, t, state, Preparation())
 
     def _apply(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
         (self.kernel if self.fused else super()._apply)(w, g, lr, t, state, prep)
+
+
+PLAIN = UpdateRule("sgd", "lr", "", "w -= lr * g")
+MOMENTUM = UpdateRule("sgd_momentum", "lr mu", "v", "v = mu * v - lr * g; w += v")
 
 
 @UPDATERS.register()
@@ -173,9 +186,10 @@ class SGD(KernelUpdater):
     def __init__(self, conf: UpdaterConf) -> None:
         super().__init__(conf)
         self.state_names = ("momentum",) if conf.momentum > 0 else ()
+        self.formula = MOMENTUM if conf.momentum > 0 else PLAIN
 
-    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
-        self.ops.sgd(w, g, state.get("momentum"), lr, self.conf.momentum, prep)
+    def numbers(self, lr: float, t: int) -> Sequence[float]:
+        return (lr, self.conf.momentum) if self.formula is MOMENTUM else (lr,)
 
 
 @UPDATERS.register()
@@ -184,9 +198,10 @@ class Nesterov(KernelUpdater):
 
     reads = ("momentum",)
     state_names = ("momentum",)
+    formula = UpdateRule("nesterov", "lr mu ahead", "v", "last = mu * v; v = last + lr * g; w -= ahead * v - last")
 
-    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
-        self.ops.nesterov(w, g, state["momentum"], lr, self.conf.momentum, prep)
+    def numbers(self, lr: float, t: int) -> Sequence[float]:
+        return lr, self.conf.momentum, 1 + self.conf.momentum
 
 
 @UPDATERS.register()
@@ -195,9 +210,10 @@ class AdaGrad(KernelUpdater):
 
     reads = ("delta",)
     state_names = ("square",)
+    formula = UpdateRule("adagrad", "lr delta", "h", "h += g * g; w -= lr * g / sqrt(h + delta)")
 
-    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
-        self.ops.adagrad(w, g, state["square"], lr, self.conf.delta, prep)
+    def numbers(self, lr: float, t: int) -> Sequence[float]:
+        return lr, self.conf.delta
 
 
 class RMSPropConf(Conf):
@@ -214,9 +230,13 @@ class RMSProp(KernelUpdater):
     block = RMSPropConf
     reads = ("delta",)
     state_names = ("square",)
+    formula = UpdateRule(
+        "rmsprop", "lr rho rest delta", "h", "h = rho * h + rest * (g * g); w -= lr * g / sqrt(h + delta)"
+    )
 
-    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
-        self.ops.rmsprop(w, g, state["square"], lr, self.conf.block(RMSPropConf).rho, self.conf.delta, prep)
+    def numbers(self, lr: float, t: int) -> Sequence[float]:
+        rho = self.conf.block(RMSPropConf).rho
+        return lr, rho, 1 - rho, self.conf.delta
 
 
 class AdaDeltaConf(Conf):
@@ -233,10 +253,21 @@ class AdaDelta(KernelUpdater):
     block = AdaDeltaConf
     reads = ("delta",)
     state_names = ("square", "step_square")
+    formula = UpdateRule(
+        "adadelta",
+        "lr rho rest delta",
+        "h u",
+        """
+        h = rho * h + rest * (g * g);
+        d = g * sqrt(u + delta) / sqrt(h + delta);
+        u = rho * u + rest * (d * d);
+        w -= lr * d
+        """,
+    )
 
-    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
-        rho, delta = self.conf.block(AdaDeltaConf).rho, self.conf.delta
-        self.ops.adadelta(w, g, state["square"], state["step_square"], lr, rho, delta, prep)
+    def numbers(self, lr: float, t: int) -> Sequence[float]:
+        rho = self.conf.block(AdaDeltaConf).rho
+        return lr, rho, 1 - rho, self.conf.delta
 
 
 class AdamConf(Conf):
@@ -254,6 +285,12 @@ class AdamMaxConf(AdamConf):
     """``adammax_conf``."""
 
 
+_MEANS = "m = beta1 * m + rest1 * g; v = beta2 * v + rest2 * (g * g)"
+_NUMBERS = "lr beta1 rest1 beta2 rest2 delta"
+ADAM = UpdateRule("adam", f"{_NUMBERS} correction", "m v", f"{_MEANS}; w -= lr * m / (sqrt(correction * v) + delta)")
+ADAM_OF_SINGA = UpdateRule("adam_of_singa", _NUMBERS, "m v", f"{_MEANS}; w -= lr * m / sqrt(v + delta)")
+
+
 @UPDATERS.register()
 class Adam(KernelUpdater):
     """m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2, w -= lr m' / (sqrt(v') + delta).
@@ -266,12 +303,16 @@ class Adam(KernelUpdater):
     reads = ("delta",)
     state_names = ("mean", "square")
 
-    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
-        conf, correction = self.conf.block(AdamConf), None
+    def __init__(self, conf: UpdaterConf) -> None:
+        super().__init__(conf)
+        self.formula = ADAM if conf.block(AdamConf).bias_correction else ADAM_OF_SINGA
+
+    def numbers(self, lr: float, t: int) -> Sequence[float]:
+        conf, delta = self.conf.block(AdamConf), self.conf.delta
+        rates = (conf.beta1, 1 - conf.beta1, conf.beta2, 1 - conf.beta2)
         if conf.bias_correction:
-            lr, correction = lr / (1 - conf.beta1**t), 1 / (1 - conf.beta2**t)
-        numbers = (lr, conf.beta1, conf.beta2, self.conf.delta, correction)
-        self.ops.adam(w, g, state["mean"], state["square"], *numbers, prep)
+            return lr / (1 - conf.beta1**t), *rates, delta, 1 / (1 - conf.beta2**t)
+        return lr, *rates, delta
 
 
 @UPDATERS.register()
@@ -292,13 +333,23 @@ class AdamMax(KernelUpdater):
     block = AdamMaxConf
     reads = ("delta",)
     state_names = ("mean", "largest")
+    formula = UpdateRule(
+        "adamax",
+        "lr beta1 rest1 beta2 delta kept",
+        "m u",
+        """
+        m = beta1 * m + rest1 * g;
+        largest = larger(beta2 * u, fabs(g));
+        u = largest + kept;
+        w -= lr * m / (largest + delta)
+        """,
+    )
 
-    def kernel(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
-        conf = self.conf.block(AdamMaxConf)
+    def numbers(self, lr: float, t: int) -> Sequence[float]:
+        conf, delta = self.conf.block(AdamMaxConf), self.conf.delta
         if conf.bias_correction:
-            lr /= 1 - conf.beta1**t
-        numbers = (lr, conf.beta1, conf.beta2, self.conf.delta, not conf.bias_correction)
-        self.ops.adamax(w, g, state["mean"], state["largest"], *numbers, prep)
+            return lr / (1 - conf.beta1**t), conf.beta1, 1 - conf.beta1, conf.beta2, delta, 0.0
+        return lr, conf.beta1, 1 - conf.beta1, conf.beta2, delta, delta
 
 
 class LionConf(Conf):

@@ -94,9 +94,6 @@ def test_version(call: Call) -> None:
     assert call("--version").stdout == f"singa-dask, version {__version__}\n"
 
 
-LIGHT = [verb for verb in VERBS if verb not in ("convert", "init")]
-
-
 @pytest.mark.parametrize(
     ("verb", "heavy"),
     [("convert", "pydantic"), ("data", "pydantic"), ("parts", "distributed"), ("nets", "dask")],
@@ -107,7 +104,7 @@ def test_a_verb_loads_only_what_it_needs(verb: str, heavy: str) -> None:
     assert done.stdout == "set()\n"
 
 
-@pytest.mark.parametrize("verb", [[], *([verb] for verb in LIGHT)], ids=" ".join)
+@pytest.mark.parametrize("verb", [[], *([verb] for verb in VERBS)], ids=" ".join)
 def test_help_and_dask_pay_little_for_our_commands(verb: list[str]) -> None:
     code = (
         f"import sys; from singa_dask.cli import main; main({[*verb, '-h']}, standalone_mode=False);"

@@ -132,6 +132,6 @@ def test_ctrl_c(call: Call, source: str, tmp_path: Path, monkeypatch: pytest.Mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("singa_dask.cli.convert.convert_records", interrupted)
+        patch.setattr("singa_dask.data.convert.convert", interrupted)
         result = call("convert", "arrow", source, tmp_path / "x.arrow")
     assert (result.exit_code, result.stderr) == (130, "SIGINT: stopped. The same command goes on.\n")

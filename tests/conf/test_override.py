@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from singa_dask.conf.jobfile import apply_set, replace_cluster
-from singa_dask.conf.tree import Block, plain
+from singa_dask.conf.tree import TreeMap, plain
 from singa_dask.conf.yaml_text import parse
 from singa_dask.errors import ConfigError
 
@@ -23,9 +23,9 @@ cluster: {nworker_groups: 3}
 """
 
 
-def tree() -> Block:
+def tree() -> TreeMap:
     node, problems = parse(TEXT, "job.yaml")
-    assert isinstance(node, Block) and not problems
+    assert isinstance(node, TreeMap) and not problems
     return node
 
 

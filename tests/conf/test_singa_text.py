@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask import conf
-from singa_dask.conf.singa_text import Message, Word, is_singa_text, parse
+from singa_dask.conf.singa_text import TextMessage, Word, is_singa_text, parse
 from singa_dask.conf.tree import Scalar
 from singa_dask.errors import ConfigError
 from singa_dask.layers.cells import GRUConf
@@ -34,7 +34,7 @@ GOOD = [*sorted(HERE.glob("*.conf")), *sorted((GOLD / "confs").glob("*.conf"))]
 def read(text: str) -> dict[str, list[Any]]:
     """Return the values of a message, messages in it as dicts."""
 
-    def values(message: Message) -> dict[str, list[Any]]:
+    def values(message: TextMessage) -> dict[str, list[Any]]:
         return {
             key: [field.value.value if isinstance(field.value, Scalar) else values(field.value) for field in fields]
             for key, fields in message.fields.items()

@@ -10,7 +10,9 @@ import pytest
 
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import ArrayList
-from singa_dask.ops.numpy.updates import Preparation
+from singa_dask.ops.types import Preparation
+from singa_dask.ops.update_rules import UpdateRule
+from singa_dask.training import updaters
 from tests.contracts.arrays import close, draw, get, put
 
 Array = np.ndarray[Any, Any]
@@ -77,6 +79,26 @@ RULES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
 ]
 
 
+def arguments(name: str, lr: float, *given: Any) -> tuple[UpdateRule, tuple[float, ...]]:
+    """Return a rule and its numbers, for the numbers of a formula above."""
+    if name == "sgd":
+        return updaters.MOMENTUM, (lr, *given)
+    if name == "nesterov":
+        return updaters.Nesterov.formula, (lr, given[0], 1 + given[0])
+    if name == "adagrad":
+        return updaters.AdaGrad.formula, (lr, *given)
+    first, *rest = given
+    numbers = (lr, first, 1 - first)
+    if name in ("rmsprop", "adadelta"):
+        return (updaters.RMSProp if name == "rmsprop" else updaters.AdaDelta).formula, (*numbers, *rest)
+    if name == "adamax":
+        beta2, delta, keep_delta = rest
+        return updaters.AdamMax.formula, (*numbers, beta2, delta, delta if keep_delta else 0.0)
+    beta2, delta, correction = rest
+    numbers = (*numbers, beta2, 1 - beta2, delta)
+    return (updaters.ADAM_OF_SINGA, numbers) if correction is None else (updaters.ADAM, (*numbers, correction))
+
+
 def prepared(prep: Preparation, w: Array, g: Array) -> Array:
     g = prep.scale * g
     if prep.high > prep.low:
@@ -95,7 +117,8 @@ def test_update(ops: NumpyOps, dtype: Any, random: Any, rule: Any, numbers: Any,
     arrays = [put(ops, x.copy()) for x in (w, g, *state)]
     wanted = [x.astype(np.float64) for x in (w, *state)]
     for _ in range(2):
-        getattr(ops, rule.__name__)(*arrays, LR, *numbers, prep)
+        formula, rates = arguments(rule.__name__, LR, *numbers)
+        ops.update(formula, prep, rates, arrays[1], arrays[0], *arrays[2:])
         gradient = prepared(prep, wanted[0], g.astype(np.float64))
         wanted = list(rule(prep.value_factor * wanted[0], gradient, *wanted[1:], *numbers))
     value, grad, *states = (get(ops, x) for x in arrays)
@@ -108,7 +131,7 @@ def test_sgd_without_velocity(ops: NumpyOps, dtype: Any, random: Any) -> None:
     w, g = (draw(random, (1000,), dtype) for _ in range(2))
     value, grad = (put(ops, x.copy()) for x in (w, g))
     prep = PREPARATIONS["all"]
-    ops.sgd(value, grad, None, LR, 0.0, prep)
+    ops.update(updaters.PLAIN, prep, (LR,), grad, value)
     wide = [x.astype(np.float64) for x in (w, g)]
     close(get(ops, value), wide[0] - LR * prepared(prep, *wide))
 
@@ -117,7 +140,7 @@ def test_a_slice_may_be_empty_and_what_is_no_number_stays_none(ops: NumpyOps, dt
     for size in (0, 3):
         w, v = (ops.zeros((size,), dtype) for _ in range(2))
         g = put(ops, np.full(size, np.nan, dtype))
-        ops.sgd(w, g, v, LR, 0.9, Preparation(low=-1.0, high=1.0))
+        ops.update(updaters.MOMENTUM, Preparation(low=-1.0, high=1.0), (LR, 0.9), g, w, v)
         assert np.isnan(get(ops, w)).all()
 
 
@@ -140,13 +163,11 @@ SIZES = (5, 0, 4096, 1, 9000, 3)
 
 
 @pytest.mark.parametrize("prep", PREPARATIONS.values(), ids=PREPARATIONS)
-@pytest.mark.parametrize(("rule", "numbers"), [*RULES, (None, (0.0,))], ids=lambda x: getattr(x, "__name__", None))
+@pytest.mark.parametrize(("rule", "numbers"), [*RULES, (None, ())], ids=lambda x: getattr(x, "__name__", None))
 def test_a_list_of_slices_has_the_bits_of_each_alone(
     ops: NumpyOps, dtype: Any, random: Any, rule: Any, numbers: Any, prep: Preparation
 ) -> None:
     n_state = 0 if rule is None else rule.__code__.co_argcount - 2 - len(numbers)
-    kernel = getattr(ops, "sgd" if rule is None else rule.__name__)
-    none = [None] if rule is None else []
     columns = [[np.abs(draw(random, (size,), dtype)) for size in SIZES] for _ in range(2 + n_state)]
     # slices that begin anywhere in memory
     whole = [put(ops, np.concatenate([column[0], *column])) for column in columns]
@@ -154,9 +175,9 @@ def test_a_list_of_slices_has_the_bits_of_each_alone(
     lists = [ArrayList(x[a : a + n] for a, n in zip(starts[:-1], SIZES, strict=True)) for x in whole]
     alone = [[put(ops, x.copy()) for x in column] for column in columns]
     for lr in (LR, LR / 2):
-        kernel(*lists, *none, lr, *numbers, prep)
-        for slices in zip(*alone, strict=True):
-            kernel(*slices, *none, lr, *numbers, prep)
+        formula, rates = (updaters.PLAIN, (lr,)) if rule is None else arguments(rule.__name__, lr, *numbers)
+        for w, g, *state in (lists, *zip(*alone, strict=True)):
+            ops.update(formula, prep, rates, g, w, *state)
     for column, wanted in zip(lists, alone, strict=True):
         for actual, x in zip(column, wanted, strict=True):
             np.testing.assert_array_equal(get(ops, actual), get(ops, x))

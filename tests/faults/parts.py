@@ -39,9 +39,9 @@ def dask_setup(worker: object) -> None:
         init(self, *arguments, **given)
         job, checkpoint_url = arguments[1], arguments[5]
         for name in ("train", "test"):
-            real = getattr(self._trainer, name)
+            real = getattr(self.trainer, name)
             held = Path(checkpoint_url).with_name(HELD)
-            setattr(self._trainer, name, partial(_call_unless_held, real, held, job.train_steps - 1))
+            setattr(self.trainer, name, partial(_call_unless_held, real, held, job.train_steps - 1))
 
     setattr(Worker, "__init__", init_and_wait)  # noqa: B010
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from singa_dask.ops import BFLOAT16
-from singa_dask.ops.cupy.cudnn import FORWARD, GRAD_INPUT, GRAD_WEIGHT, Convolution, plans
+from singa_dask.ops.cupy.cudnn import FORWARD, GRAD_INPUT, GRAD_WEIGHT, CudnnConvolution, plans
 
 __all__ = ["DRIVER", "RUNTIME", "convolutions", "main"]
 
@@ -90,7 +90,7 @@ NETS = [(100, CIFAR), (1024, CIFAR), (256, ALEXNET), (64, LENET), (3, ODD)]
 TYPES = [(np.dtype(np.float32), False), (np.dtype(np.float32), True), (BFLOAT16, False)]
 
 
-def convolutions() -> Iterator[Convolution]:
+def convolutions() -> Iterator[CudnnConvolution]:
     for n, layers in NETS:
         for (channels, height, width), filters, kernel, stride, pad in layers:
             sizes = [(size + 2 * pad - kernel) // stride + 1 for size in (height, width)]
@@ -98,9 +98,9 @@ def convolutions() -> Iterator[Convolution]:
             for dtype, tf32 in TYPES:
                 around = (stride, stride), (pad, pad), dtype
                 for biased, relu in ((False, False), (False, True), (True, False), (True, True)):
-                    yield Convolution(FORWARD, *shapes, *around, biased, relu, tf32=tf32)
+                    yield CudnnConvolution(FORWARD, *shapes, *around, biased, relu, tf32=tf32)
                 for kind in (GRAD_INPUT, GRAD_WEIGHT):
-                    yield Convolution(kind, *shapes, *around, tf32=tf32)
+                    yield CudnnConvolution(kind, *shapes, *around, tf32=tf32)
 
 
 def main() -> None:

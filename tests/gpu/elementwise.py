@@ -37,16 +37,21 @@ def kernels() -> Iterator[Any]:
     import cupy
 
     import singa_dask.ops.cupy as room
+    from singa_dask.ops.cupy.arrays import ValueKernel
     from singa_dask.ops.cupy.elementwise import normalizer
-    from singa_dask.ops.cupy.values import ValueKernel
+    from singa_dask.ops.cupy.updates import kernel_of
+    from singa_dask.ops.update_rules import SHIFT
+    from singa_dask.training import UPDATERS, updaters
 
     kinds = ("none", "number", "array")
     of_values = {normalizer(*pair) for pair in itertools.product(kinds, kinds)}
+    formulas = [updaters.PLAIN, updaters.MOMENTUM, updaters.ADAM, updaters.ADAM_OF_SINGA, SHIFT]
+    formulas += [cls.formula for cls in UPDATERS.classes() if hasattr(cls, "formula")]
+    yield from map(kernel_of, formulas)
     for found in pkgutil.iter_modules(room.__path__):
         module = importlib.import_module(f"{room.__name__}.{found.name}")
         holders = [vars(module), *(vars(each) for each in vars(module).values() if isinstance(each, type))]
-        tables = [each for each in vars(module).values() if isinstance(each, dict)]
-        for value in (value for holder in (*holders, *tables) for value in holder.values()):
+        for value in (value for holder in holders for value in holder.values()):
             if isinstance(value, cupy.ElementwiseKernel):
                 yield value
             elif isinstance(value, ValueKernel):

@@ -14,7 +14,7 @@ import pytest
 
 from singa_dask.errors import DeviceMemoryError
 from singa_dask.ops import BFLOAT16, NumpyOps
-from singa_dask.ops.cupy import conv, engines
+from singa_dask.ops.cupy import conv
 from singa_dask.ops.cupy import cudnn as cupy_cudnn
 from singa_dask.ops.cupy.conv import WITHIN
 from singa_dask.ops.cupy.cudnn import IMAGES, OUTPUTS, WEIGHTS
@@ -62,7 +62,7 @@ def front_end(monkeypatch: pytest.MonkeyPatch) -> FrontEnd:
 @pytest.fixture(autouse=True)
 def another_process() -> Iterator[None]:
     yield
-    engines.choices_in.cache_clear()
+    conv.choices_in.cache_clear()
 
 
 def engine_run(front_end: FrontEnd) -> str:
@@ -72,7 +72,7 @@ def engine_run(front_end: FrontEnd) -> str:
 
 def new_process() -> NumpyOps:
     """Return kernels that know no choice but those in files."""
-    engines.choices_in.cache_clear()
+    conv.choices_in.cache_clear()
     return backend("cuda:0").for_thread()
 
 
@@ -86,7 +86,7 @@ def chosen(times: dict[str, Any]) -> str | None:
         taken: float = times[way]
         return taken
 
-    return engines.fastest(times, seconds)
+    return conv.fastest(times, seconds)
 
 
 def test_the_first_is_preferred_by_a_margin() -> None:
@@ -107,17 +107,17 @@ def test_a_slow_way_is_known_by_one_run() -> None:
         limits.append(limit)
         return way
 
-    assert engines.fastest([4.0, 2.0, 8.0], seconds) == 2.0
+    assert conv.fastest([4.0, 2.0, 8.0], seconds) == 2.0
     assert limits == [math.inf, 12.0, 6.0, math.inf], "the first once more at the end"
 
 
 def test_the_first_is_timed_again_as_the_clock_rises() -> None:
     first = iter([10.0, 5.0])
-    assert engines.fastest(["first", "second"], lambda way, _: 5.0 if way == "second" else next(first)) == "first"
+    assert conv.fastest(["first", "second"], lambda way, _: 5.0 if way == "second" else next(first)) == "first"
 
 
 def test_no_more_ways_are_timed_when_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "MAX_SECONDS", -1.0)
+    monkeypatch.setattr(conv, "MAX_SECONDS", -1.0)
     assert chosen({"first": 9.0, "second": 6.0, "third": 1.0}) == "second"
 
 
@@ -173,10 +173,10 @@ def test_matrix_products(front_end: FrontEnd, times: Times, monkeypatch: pytest.
         front_end.engines = ["broken", "broken 2"]
     if how == "all fail":
         monkeypatch.setattr(conv.CupyConv, "_seconds", fail)
-    engines.choices_in.cache_clear()
+    conv.choices_in.cache_clear()
     for _ in range(2):
         convolve_as_numpy_does(np.float32)
-        engines.choices_in.cache_clear()
+        conv.choices_in.cache_clear()
 
 
 def test_engines_whose_results_are_wrong(front_end: FrontEnd, times: Times, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +278,7 @@ def test_a_directory_that_cannot_be_written(front_end: FrontEnd, times: Times, t
 
 
 def test_the_choice_of_the_first_process_holds(tmp_path: Path) -> None:
-    one, other = engines.Choices(tmp_path), engines.Choices(tmp_path)
+    one, other = conv.Choices(tmp_path), conv.Choices(tmp_path)
     assert one.find("key") is None and other.find("key") is None
     assert one.keep("key", "first") == "first"
     assert other.keep("key", "second") == "first" == other.find("key")

@@ -21,8 +21,12 @@ import pytest
 
 from singa_dask.ops.cupy import updates
 from singa_dask.ops.cupy.device import SOURCES, STANDARD, source
+from singa_dask.ops.update_rules import SHIFT
+from singa_dask.training import UPDATERS, updaters
 
 ROOT = Path(__file__).parents[2]
+FORMULAS = [updaters.PLAIN, updaters.MOMENTUM, updaters.ADAM, updaters.ADAM_OF_SINGA]
+RULES = [SHIFT, *FORMULAS, *(cls.formula for cls in UPDATERS.classes() if hasattr(cls, "formula"))]
 # Volta, Turing, Ampere, Hopper, Blackwell; the newest NVRTC knows Volta no more.
 ARCHITECTURES = ["sm_70", "sm_75", "sm_80", "sm_90", "sm_100"]
 # For each kernel the compiler tells the registers that are kept in memory for want of room.
@@ -140,8 +144,8 @@ def test_a_source_compiles(nvrtc: Nvrtc, architecture: str, name: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_rules_for_lists_compile(nvrtc: Nvrtc, architecture: str) -> None:
-    for rule, dtype in itertools.product(updates.KERNELS.values(), (np.float32, np.float64)):
-        code = updates.source_for_lists(rule, np.dtype(dtype))
+    for rule, dtype in itertools.product(RULES, (np.float32, np.float64)):
+        code = updates.source_for_lists(updates.kernel_of(rule), np.dtype(dtype))
         status, said = nvrtc.compile(code, [STANDARD, *CUPYS_OPTIONS, f"-arch={architecture}"])
         assert status == 0 and not said.strip(), f"{rule.name}\n{said}"
 

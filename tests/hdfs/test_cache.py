@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from singa_dask.data import STORES, fs, open_store, with_cache, write_manifest
+from singa_dask.data import STORES, fs, open_store, write_manifest
 from singa_dask.data.fs.cache import open_cache
 from singa_dask.data.fs.range_reader import version
 from tests.contracts.records import assert_same, pixels, read_all, written
@@ -20,7 +20,7 @@ def test_blocks_are_read_from_hdfs_once(backend: str, folder: str, tmp_path: Pat
     assert write_manifest(url) == [fs.join(folder, "_singa", f"records.{backend}.json")]
     settings = {"dir": str(tmp_path / "cache"), "limit_gb": 0.1}
     for _ in range(2):
-        with open_store(url, backend, with_cache(None, settings)) as store:
+        with open_store(url, backend, {fs.CACHE: settings}) as store:
             assert None not in [block.crc for block in store.blocks]
             assert_same(read_all(store), records)
     cache = open_cache(settings)

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 from rich.progress import Task
 
-from singa_dask.observe import BarProgress, LinesProgress, Progress, join_if_fits, metrics_line, start_progress
-from singa_dask.observe.progress import Epoch
+from singa_dask.observe import Progress, join_if_fits, start_progress
+from singa_dask.observe.progress import BarProgress, LinesProgress, epoch_of, metrics_line
 
 
 def metrics(**given: Any) -> dict[str, Any]:
@@ -165,9 +165,8 @@ def test_an_epoch_ends_when_its_records_are_done(
     completed: int, speed: float | None, expected: tuple[float, float | None]
 ) -> None:
     row = SimpleNamespace(completed=completed, remaining=2500 - completed, speed=speed)
-    found = Epoch.of(cast(Task, row), STEP_1250)
-    assert tuple(found) == pytest.approx(expected)
-    assert Epoch.of(cast(Task, row), {"step": 3}) == (None, None)
+    assert epoch_of(cast(Task, row), STEP_1250) == pytest.approx(expected)
+    assert epoch_of(cast(Task, row), {"step": 3}) == (None, None)
 
 
 @pytest.mark.parametrize("width", [60, 80])

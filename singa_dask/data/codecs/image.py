@@ -67,7 +67,7 @@ def image_size(data: bytes, where: str) -> tuple[int, int, int]:
     DataError
         The image is damaged, or Pillow is not installed.
     """
-    with _opened(data, where) as image:
+    with _named_errors(where), Image.open(io.BytesIO(data), formats=FORMATS) as image:
         size = (image.height, image.width) if _orientation(image) < TURNED else image.size
         return 1 if image.mode in GREY_MODES else 3, *size
 
@@ -78,14 +78,13 @@ def _orientation(image: Image.Image) -> int:
 
 
 @contextlib.contextmanager
-def _opened(data: bytes | memoryview, where: str) -> Iterator[Image.Image]:
-    """Open an encoded image; converts errors of Pillow to `DataError`s."""
+def _named_errors(where: str) -> Iterator[None]:
+    """Convert errors of Pillow to `DataError`s, also that it is not installed."""
     if Image is None:
         message = f"{where}: Pillow is needed to decode images. Install it: pip install 'singa-dask[images]'."
         raise MissingPackageError(message)
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as file:
-            yield file
+        yield
     except UnidentifiedImageError as error:
         raise DataError(f"{where}: not an image, or a damaged one. Expected one of {', '.join(FORMATS)}.") from error
     except DataError:
@@ -119,30 +118,21 @@ def decode_image(
     DataError
         The image is damaged, has values of 32 bits, or Pillow is not installed.
     """
-    _check_channels(where, channels)
-    with _opened(data, where) as file:
-        return _pixels(file, where, resize, channels)
+    with _named_errors(where), Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        return _pixels(image, where, resize, channels)
 
 
 def image_pixels(
     image: Image.Image, where: str, resize: Sequence[int] | None = None, channels: int = 3
 ) -> npt.NDArray[np.uint8]:
     """Return the pixels of an image of Pillow; see `decode_image`."""
-    _check_channels(where, channels)
-    try:
+    with _named_errors(where):
         return _pixels(image, where, resize, channels)
-    except DataError:
-        raise
-    except DAMAGE as error:
-        raise DataError(f"{where}: a damaged image: {error}.") from error
-
-
-def _check_channels(where: str, channels: int) -> None:
-    if Image is not None and channels not in MODES:
-        raise DataError(f"{where}: {channels} channels, expected 3 (colour) or 1 (grey).")
 
 
 def _pixels(image: Image.Image, where: str, resize: Sequence[int] | None, channels: int) -> npt.NDArray[np.uint8]:
+    if channels not in MODES:
+        raise DataError(f"{where}: {channels} channels, expected 3 (colour) or 1 (grey).")
     if _orientation(image) != 1:
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PNG"):

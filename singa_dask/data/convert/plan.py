@@ -481,14 +481,13 @@ def make_plan(
 
 def _check_labels(request: ConvertRequest, source: Store) -> None:
     """Raise a `DataError` if records have targets, weights or several labels, which the format to write cannot keep."""
-    named = "table_facts" in STORES.find(request.backend).write_options
-    if "target" in source.schema and not named:
-        text = f"{request.destination}: {request.backend} has no targets, and the records of {source.url} have."
-        raise DataError(f"{text} Write arrow or parquet, or leave the target out.")
-    if "weight" in source.schema and not named:
-        text = f"{request.destination}: {request.backend} has no weights, and the records of {source.url} have."
-        raise DataError(f"{text} Write arrow or parquet, or leave the weight out.")
-    if has_several_labels(source) and not named:
+    if "table_facts" in STORES.find(request.backend).write_options:
+        return
+    for field, texts in {"target": "targets", "weight": "weights"}.items():
+        if field in source.schema:
+            text = f"{request.destination}: {request.backend} has no {texts}, and the records of {source.url} have."
+            raise DataError(f"{text} Write arrow or parquet, or leave the {field} out.")
+    if has_several_labels(source):
         raise DataError(
             f"{request.destination}: {request.backend} has one label for each record, and {source.url} several. Write "
             "arrow or parquet, or choose one label."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from singa_dask.data.fs import files
+from singa_dask.data import fs
 from singa_dask.data.fs.decompression import gunzip, limit_of
 from singa_dask.data.fs.io_threads import MAX_READS, io_threads, map_ahead
 from singa_dask.data.fs.range_reader import RangeReader
@@ -112,7 +112,7 @@ class ReadAhead:
         self._chunk = memoryview(b"")
 
 
-def open_bytes(url: str, storage_options: files.Options = None) -> Bytes:
+def open_bytes(url: str, storage_options: fs.Options = None) -> Bytes:
     """Open a file; a gzipped one is decompressed, see `decompression.gunzip`.
 
     Raises

@@ -381,11 +381,11 @@ class Cache:
 
     def _progress(self, prefix: str) -> list[tuple[str, int]]:
         """Return names and times of the last write of files that are being written, by the first byte of their keys."""
-        found = []
+        written = []
         for path in (self.folder / "tmp").glob(f"{prefix}*"):
             with contextlib.suppress(FileNotFoundError):
-                found.append((path.name, path.stat().st_mtime_ns))
-        return found
+                written.append((path.name, path.stat().st_mtime_ns))
+        return written
 
     @contextlib.contextmanager
     def _usage(self) -> Iterator[IO[bytes] | None]:

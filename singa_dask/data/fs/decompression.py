@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Protocol
 
-from singa_dask.data.fs import files
+from singa_dask.data import fs
 from singa_dask.data.fs.mapped_file import map_file
 from singa_dask.data.fs.range_file import RangeFile
 from singa_dask.errors import DataError
@@ -48,16 +48,9 @@ _HELD: weakref.WeakValueDictionary[int, _Held] = weakref.WeakValueDictionary()
 _ADDING = threading.Lock()
 
 
-def with_limit(storage_options: files.Options, max_decompressed_mb: float) -> files.Options:
-    """Return storage options with another limit, in 10**6 bytes; unchanged if it is the default."""
-    if max_decompressed_mb == DEFAULT_LIMIT_MB:
-        return storage_options
-    return {**(storage_options or {}), files.MAX_DECOMPRESSED: max_decompressed_mb}
-
-
-def limit_of(storage_options: files.Options) -> int:
+def limit_of(storage_options: fs.Options) -> int:
     """Return the maximum number of bytes that a file, or a block of it, may decompress to."""
-    return int((storage_options or {}).get(files.MAX_DECOMPRESSED, DEFAULT_LIMIT_MB) * 1_000_000)
+    return int((storage_options or {}).get(fs.MAX_DECOMPRESSED, DEFAULT_LIMIT_MB) * 1_000_000)
 
 
 def check_decompressed(where: str, n_bytes: int, limit: int) -> None:

@@ -199,7 +199,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
-            return [cls._strip_protocol(each) for each in path]
+            return [cls._strip_protocol(member) for member in path]
         match = re.fullmatch(r"(?:hdfs|viewfs)://[^/]*(/.*)?", str(path), re.DOTALL)
         return ((match[1] if match else str(path)) or "/").rstrip("/") or "/"
 
@@ -326,7 +326,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         )
 
     def get_block_locations(self, path: str, start: int = 0, length: int | None = None) -> list[dict[str, Any]]:
-        """Return which hosts hold which bytes of a file; see `files.get_block_locations`."""
+        """Return which hosts hold which bytes of a file; see `fs.get_block_locations`."""
         cluster = self._connection
         addresses = [self._http] if self._http else web_addresses(cluster.netloc, cluster.settings)
         path = self._strip_protocol(path)
@@ -428,7 +428,7 @@ def _is_web(filesystem: Any) -> bool:
 
 
 def set_timeout(filesystem: Any) -> None:
-    """Let requests of a filesystem on WebHDFS end after `TIMEOUT_S`; others are left as they are."""
+    """Limit requests of a filesystem on WebHDFS to `TIMEOUT_S`; leave others as they are."""
     if _is_web(filesystem) and not isinstance(filesystem.session.request, functools.partial):
         filesystem.session.request = functools.partial(filesystem.session.request, timeout=TIMEOUT_S)
 

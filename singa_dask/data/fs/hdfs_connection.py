@@ -188,7 +188,7 @@ class HdfsConnection:
             return self._clients[key]
 
     def _use_other_namenode(self, order: tuple[str, ...]) -> None:
-        """Let the next calls begin with another NameNode, unless another thread has changed ``order`` already."""
+        """Begin the next calls with another NameNode, unless another thread has changed ``order`` already."""
         with _LOCK:
             if order == self._namenodes:
                 self._namenodes = (*order[1:], *order[:1])
@@ -367,8 +367,8 @@ def hadoop_settings(config_dir: str | None = None) -> dict[str, str]:
     for name in ("core-site.xml", "hdfs-site.xml"):
         path = Path(directory) / name
         if path.exists():
-            for each in ElementTree.parse(path).iter("property"):
-                settings[each.findtext("name", "").strip()] = each.findtext("value", "").strip()
+            for element in ElementTree.parse(path).iter("property"):
+                settings[element.findtext("name", "").strip()] = element.findtext("value", "").strip()
     return settings
 
 
@@ -398,10 +398,10 @@ def web_addresses(netloc: str, settings: Mapping[str, str]) -> list[str]:
     key = f"dfs.namenode.{scheme}-address"
     names = ha_namenodes(netloc, settings)
     known = [settings.get(f"{key}.{netloc}.{name}") for name in names] or [settings.get(key)]
-    found = [f"{scheme}://{address}" for address in known if address]
+    configured = [f"{scheme}://{address}" for address in known if address]
     host = urllib.parse.urlsplit(f"//{netloc}").hostname
     guessed = [f"http://{host}:{port}" for port in WEB_PORTS] if host and not names else []
-    return found or guessed
+    return configured or guessed
 
 
 def block_locations(addresses: Iterable[str], path: str, start: int, length: int, user: str) -> list[dict[str, Any]]:

@@ -277,13 +277,13 @@ class PartFolders:
         ValueError
             Token or name is no plain name, which may lead to another directory.
         """
-        for each in (token, name):
-            if not SAFE.fullmatch(each) or each == self._holders.name:
-                raise ValueError(f"{each!r} is no name of a part file")
+        for part in (token, name):
+            if not SAFE.fullmatch(part) or part == self._holders.name:
+                raise ValueError(f"{part!r} is no name of a part file")
         return self.root / token / name
 
     def write(self, token: str, name: str, write: Callable[[Path], T]) -> tuple[Path, T]:
-        """Let ``write`` write a file, or none, which then gets its name; return its path, and what ``write`` returned.
+        """Call ``write`` to write a file, or none, and give the file its name; return its path, and what that returned.
 
         Raises
         ------
@@ -335,7 +335,7 @@ class PartFolders:
     def sweep(self, live: Collection[str] = ()) -> list[str]:
         """Delete the files of tokens that no living process holds, but for some; return these tokens."""
         held = self._living()
-        left = [each.name for each in self.root.iterdir() if each.is_dir() and each.name != self._holders.name]
+        left = [path.name for path in self.root.iterdir() if path.is_dir() and path.name != self._holders.name]
         dead = sorted(set(left) - held - set(live))
         for token in dead:
             shutil.rmtree(self.root / token, ignore_errors=True)

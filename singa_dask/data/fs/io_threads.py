@@ -56,7 +56,8 @@ class DaemonThreads:
         self._running = self._idle = 0
 
     def submit(self, call: Callable[[], object], first: bool = False) -> None:
-        """Run a call, which must not raise, as soon as a thread is free; before others if ``first``."""
+        """Run a call, which must not raise, in a copy of the caller's context; before others if ``first``."""
+        call = partial(copy_context().run, call)
         with self._changed:
             (self._calls.appendleft if first else self._calls.append)(call)
             if len(self._calls) > self._idle and self._running < self.n:
@@ -66,9 +67,9 @@ class DaemonThreads:
                 self._changed.notify()
 
     def future(self, function: Callable[[], R]) -> Future[R]:
-        """Return the future result of a function, which runs in a copy of the caller's context."""
+        """Return the future result of a function."""
         future: Future[R] = Future()
-        self.submit(partial(copy_context().run, _answer, future, function))
+        self.submit(partial(_answer, future, function))
         return future
 
     def _work(self) -> None:
@@ -97,7 +98,6 @@ class IoThreads(DaemonThreads):
         self._reads = self._repeats = 0
 
     def submit(self, call: Callable[[], object], first: bool = False) -> None:
-        """Run a call, which must not raise, as soon as a thread is free; before others if ``first``."""
         with self._lock:
             self._reads += 1
         super().submit(call, first)
@@ -129,23 +129,26 @@ class IoThreads(DaemonThreads):
 _OPEN: dict[tuple[int, str, int], IoThreads] = {}
 
 
+def _shared(use: str, n: int, name: str) -> IoThreads:
+    # a forked child has none of the threads of its parent
+    return _OPEN.setdefault((os.getpid(), use, n), IoThreads(n, name))
+
+
 def io_threads(url: str, n: int = MAX_READS) -> IoThreads:
     """Return the threads of this process for the filesystem of a URL: one set per filesystem and number."""
     parts = urllib.parse.urlsplit(url)
-    # a forked child has none of the threads of its parent
-    key = (os.getpid(), f"{parts.scheme}://{parts.netloc}", n)
-    return _OPEN.setdefault(key, IoThreads(n, f"io-{parts.scheme}"))
+    return _shared(f"{parts.scheme}://{parts.netloc}", n, f"io-{parts.scheme}")
 
 
 def decode_threads() -> IoThreads:
     """Return the threads of this process that decode blocks: as many as it has cores, at most `MAX_DECODING`."""
     n_cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return _OPEN.setdefault((os.getpid(), "decode", 0), IoThreads(min(n_cores, MAX_DECODING), "decode"))
+    return _shared("decode", min(n_cores, MAX_DECODING), "decode")
 
 
 def open_threads() -> IoThreads:
     """Return the threads of this process that open the files of stores."""
-    return _OPEN.setdefault((os.getpid(), "open", 0), IoThreads(MAX_OPENING, "open"))
+    return _shared("open", MAX_OPENING, "open")
 
 
 def map_ahead(

@@ -66,8 +66,8 @@ def wait_for_lock(file: IO[Any], wait_s: float, progress: Callable[[], object] =
     seen, until = progress(), time.monotonic() + wait_s
     while not try_lock(file):
         now = time.monotonic()
-        if (found := progress()) != seen:
-            seen, until = found, now + wait_s
+        if (latest := progress()) != seen:
+            seen, until = latest, now + wait_s
         if now > until:
             return False
         # such locks have no timeout, and no event for their release
@@ -75,22 +75,18 @@ def wait_for_lock(file: IO[Any], wait_s: float, progress: Callable[[], object] =
     return True
 
 
-def network_filesystem(path: Path, mounts: str | None = None) -> str:
+def network_filesystem(path: Path) -> str:
     """Return the type of the file system of a directory if it is shared by several hosts; empty if local or unknown.
 
-    Parameters
-    ----------
-    mounts : str, optional
-        Text of ``/proc/self/mounts``, which is read if not given. Systems without it know no network file systems.
+    Systems without ``/proc/self/mounts`` know no network file systems.
     """
-    if mounts is None:
-        mounts = MOUNTS.read_text(errors="replace") if MOUNTS.exists() else ""
+    mounts = MOUNTS.read_text(errors="replace") if MOUNTS.exists() else ""
     target, longest, kind = path.resolve(), -1, ""
     for line in mounts.splitlines():
-        _, place, found = line.split()[:3]
+        _, place, kind_there = line.split()[:3]
         # blanks in names are octal escapes
         mount = Path(place.encode().decode("unicode_escape"))
         # of several mounts at one place the last one counts
         if target.is_relative_to(mount) and len(mount.parts) >= longest:
-            longest, kind = len(mount.parts), found
+            longest, kind = len(mount.parts), kind_there
     return kind if kind in NETWORK_FILESYSTEMS else ""

@@ -6,10 +6,9 @@ import os
 import posixpath
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-from singa_dask.data.fs import files
+from singa_dask.data import fs
 from singa_dask.data.fs.cache import Cache, key_of, open_cache
 from singa_dask.data.fs.host_files import cache_of
 from singa_dask.data.fs.mapped_file import map_file, note_read, read_ahead
@@ -35,22 +34,17 @@ VERSIONS = (
 )
 
 
-def version(url: str, storage_options: files.Options = None) -> str:
+def version(url: str, storage_options: fs.Options = None) -> str:
     """Return a string that changes if a file is overwritten; empty if the filesystem reports nothing but the length."""
-    filesystem, path = files.resolve(url, storage_options)
-    with files.errors_name(url):
+    filesystem, path = fs.resolve(url, storage_options)
+    with fs.errors_name(url):
         return version_of(filesystem.info(path))
 
 
 def version_of(info: Mapping[str, Any]) -> str:
     """Return the `version` of a file, of which a filesystem gave this ``info``."""
-    found = {name: str(info[name]) for name in VERSIONS if info.get(name) is not None}
-    return repr((info["size"], found)) if found else ""
-
-
-def with_cache(storage_options: files.Options, cache: Mapping[str, Any] | None) -> files.Options:
-    """Return storage options that enable a cache for remote reads; unchanged if ``cache`` is None."""
-    return storage_options if cache is None else {**(storage_options or {}), files.CACHE: dict(cache)}
+    values = {name: str(info[name]) for name in VERSIONS if info.get(name) is not None}
+    return repr((info["size"], values)) if values else ""
 
 
 class RangeReader:
@@ -63,7 +57,7 @@ class RangeReader:
     ----------
     url : str
     storage_options : mapping, optional
-        The key `files.CACHE` holds the settings of a `Cache` for remote reads; part files of a dataset have one
+        The key `fs.CACHE` holds the settings of a `Cache` for remote reads; part files of a dataset have one
         without.
 
     Attributes
@@ -77,38 +71,35 @@ class RangeReader:
         Changes if the file is overwritten, see `version`.
     """
 
-    def __init__(self, url: str, storage_options: files.Options = None) -> None:
+    def __init__(self, url: str, storage_options: fs.Options = None) -> None:
         self.url = url
         self.cache: Cache | None = None
         self.version = ""
-        local = files.local_path(url)
-        settings = (storage_options or {}).get(files.CACHE) or cache_of(url)
+        local = fs.local_path(url)
+        settings = (storage_options or {}).get(fs.CACHE) or cache_of(url)
         self.is_local = local is not None
         if settings is not None and local is None:
             self.cache = open_cache(settings)
-        self._filesystem, self._path = files.resolve(url, storage_options)
+        self._filesystem, self._path = fs.resolve(url, storage_options)
         self._check_at = time.monotonic() + (ASK_S if local is None else LOOK_S)
         self._local = local
         self._view: memoryview | None = None
         self._reader: Any = None
         if local is not None:
-            self._open_map(local)
+            with fs.errors_name(url), local.open("rb") as file:
+                self._opened = os.fstat(file.fileno())
+                self.size: int = self._opened.st_size
+                # an empty file cannot be mapped
+                self._view = map_file(file) if self.size else memoryview(b"")
         elif hasattr(self._filesystem, "reader"):
             # one request to the NameNode, not one per read
-            with files.errors_name(url):
+            with fs.errors_name(url):
                 self._reader = self._filesystem.reader(self._path)
-            self.size: int = self._reader.size
+            self.size = self._reader.size
             self.version = version_of(self._info()) if self.cache else ""
         else:
             info = self._info()
             self.size, self.version = int(info["size"]), version_of(info)
-
-    def _open_map(self, path: Path) -> None:
-        with files.errors_name(self.url), path.open("rb") as file:
-            self._opened = os.fstat(file.fileno())
-            self.size = self._opened.st_size
-            # an empty file cannot be mapped
-            self._view = map_file(file) if self.size else memoryview(b"")
 
     def read(self, offset: int, length: int) -> memoryview:
         """Return ``length`` bytes from ``offset`` on. Long reads go through the cache, if there is one.
@@ -120,22 +111,23 @@ class RangeReader:
         Aborted
             The job that this thread works for has ended.
         """
-        if self.cache is None or not self._can_cache(length):
+        cached = self._cached(offset, length)
+        if cached is None:
             return self.scan(offset, length)
-        return self.cache.read(self._key(offset, length), length, lambda: self.scan(offset, length))
+        cache, key = cached
+        return cache.read(key, length, lambda: self.scan(offset, length))
 
     def is_cached(self, offset: int, length: int) -> bool:
         """Return whether `read` takes no request: the file is mapped, or the cache holds the range."""
-        if self.cache is None or not self._can_cache(length):
-            return self.is_local
-        return self.cache.holds(self._key(offset, length))
+        cached = self._cached(offset, length)
+        return self.is_local if cached is None else cached[0].holds(cached[1])
 
-    def _can_cache(self, length: int) -> bool:
+    def _cached(self, offset: int, length: int) -> tuple[Cache, str] | None:
+        """Return the cache and the key of a range there; None if the range does not go through a cache."""
         # without a version, an entry could be of an older file
-        return bool(self.version) and length >= MIN_CACHED_BYTES
-
-    def _key(self, offset: int, length: int) -> str:
-        return key_of(self.url, self.size, self.version, offset, length)
+        if self.cache is None or not self.version or length < MIN_CACHED_BYTES:
+            return None
+        return self.cache, key_of(self.url, self.size, self.version, offset, length)
 
     def scan(self, offset: int, length: int) -> memoryview:
         """Read bypassing the cache, for reads that do not repeat."""
@@ -147,7 +139,7 @@ class RangeReader:
             note_read(length)
             read_ahead(self._view, offset, length)
             return self._view[offset : offset + length]
-        with files.errors_name(self.url):
+        with fs.errors_name(self.url):
             data = self._read(offset, length) if length else b""
         self._check_version()
         if len(data) == self.size > length:
@@ -162,7 +154,7 @@ class RangeReader:
         A filesystem with replicas can choose another one.
         """
         check_gate()
-        with files.errors_name(self.url):
+        with fs.errors_name(self.url):
             reader = self._reader and self._filesystem.reader(self._path)
             data = self._read(offset, length, reader)
         if len(data) != length or (reader and reader.size != self.size):
@@ -176,7 +168,7 @@ class RangeReader:
         return bytes(self._filesystem.cat_file(self._path, start=offset, end=offset + length))
 
     def _info(self) -> Mapping[str, Any]:
-        with files.errors_name(self.url):
+        with fs.errors_name(self.url):
             return dict(self._filesystem.info(self._path))
 
     def _check_version(self) -> None:
@@ -210,7 +202,7 @@ class RangeReader:
         self._view = self._reader = None
 
 
-def versions(urls: Iterable[str], storage_options: files.Options = None) -> dict[str, str]:
+def versions(urls: Iterable[str], storage_options: fs.Options = None) -> dict[str, str]:
     """Return the `version` of each file; of a directory, those of all files in it.
 
     Directories of many of the files are listed once, so that a file of theirs costs no request.
@@ -223,27 +215,27 @@ def versions(urls: Iterable[str], storage_options: files.Options = None) -> dict
     folders: dict[str, list[str]] = {}
     for url in urls:
         folders.setdefault(posixpath.dirname(url), []).append(url)
-    found: dict[str, str] = {}
+    known: dict[str, str] = {}
     for folder, members in folders.items():
         listed = _listed(folder, storage_options) if len(members) > 1 else {}
         for url in members:
-            found.update(_below(url, storage_options, listed.get(posixpath.basename(url))))
-    return found
+            known.update(_below(url, storage_options, listed.get(posixpath.basename(url))))
+    return known
 
 
-def _listed(folder: str, storage_options: files.Options) -> dict[str, Mapping[str, Any]]:
+def _listed(folder: str, storage_options: fs.Options) -> dict[str, Mapping[str, Any]]:
     """Return the entries of a directory by name; those of symbolic links are left out."""
-    filesystem, path = files.resolve(folder or ".", storage_options)
-    with files.errors_name(folder):
+    filesystem, path = fs.resolve(folder or ".", storage_options)
+    with fs.errors_name(folder):
         entries = filesystem.ls(path, detail=True)
-    return {posixpath.basename(each["name"].rstrip("/")): each for each in entries if not each.get("islink")}
+    return {posixpath.basename(entry["name"].rstrip("/")): entry for entry in entries if not entry.get("islink")}
 
 
-def _below(url: str, storage_options: files.Options, info: Mapping[str, Any] | None) -> dict[str, str]:
-    filesystem, path = files.resolve(url, storage_options)
-    with files.errors_name(url):
+def _below(url: str, storage_options: fs.Options, info: Mapping[str, Any] | None) -> dict[str, str]:
+    filesystem, path = fs.resolve(url, storage_options)
+    with fs.errors_name(url):
         info = info or filesystem.info(path)
         if info["type"] != "directory":
             return {url: version_of(info)}
         entries = filesystem.find(path, detail=True)
-    return {files.join(url, posixpath.relpath(name, path)): version_of(entries[name]) for name in sorted(entries)}
+    return {fs.join(url, posixpath.relpath(name, path)): version_of(entries[name]) for name in sorted(entries)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
 
 from singa_dask.data.order.sampler import MAX_STEPS, Sampler
 from singa_dask.data.stores.store import Store
@@ -20,26 +19,6 @@ LOCAL_BLOCKS = 5
 MIB = 1 << 20
 
 
-class MemoryLimit(NamedTuple):
-    """What a loader may take.
-
-    Attributes
-    ----------
-    given : int or None
-        Maximum bytes of a loader, if somebody chose them; else `DEFAULT_BYTES`, or more if blocks are large.
-    share : int or None
-        What they can be at most if they are not given: the loader's share of the memory of this process, if known.
-    """
-
-    given: int | None = None
-    share: int | None = None
-
-    @property
-    def start(self) -> int:
-        """Maximum bytes, unless blocks need more."""
-        return self.given or min(DEFAULT_BYTES, self.share or DEFAULT_BYTES)
-
-
 class MemoryBudget:
     """The memory of a loader, and what each of its parts may take of it. The sum of the parts is within the bound.
 
@@ -51,7 +30,10 @@ class MemoryBudget:
 
     Parameters
     ----------
-    limit : MemoryLimit
+    chosen : int or None
+        Maximum bytes of a loader, if somebody chose them; else `DEFAULT_BYTES`, or more if blocks are large.
+    share : int or None
+        What they can be at most if nobody chose them: the loader's share of the memory of this process, if known.
     store : Store
     sampler : Sampler
     n_workers : int
@@ -91,7 +73,8 @@ class MemoryBudget:
 
     def __init__(
         self,
-        limit: MemoryLimit,
+        chosen: int | None,
+        share: int | None,
         store: Store,
         sampler: Sampler,
         n_workers: int,
@@ -100,18 +83,19 @@ class MemoryBudget:
     ) -> None:
         self._store, self._sampler, self._decodes_ahead = store, sampler, decodes_ahead
         self._in_order = sampler.shuffle == "none"
+        bound = chosen or min(DEFAULT_BYTES, share or DEFAULT_BYTES)
         self._record = store.record_bytes
         self._largest = max(store.blocks, key=self._reading)
         self._decoded = 0 if store.mapped else self._record * max(block.n for block in store.blocks)
         # in file order a batch can span two blocks
         self._min_kept = 2 if self._in_order else 1
         batch = max(high - low for low, high in pairwise(sampler.bounds(n_workers))) * self._record
-        self.buffer_steps = max(1, min(MAX_STEPS, min(BUFFER_BYTES, limit.start // 8) // max(batch, 1)))
+        self.buffer_steps = max(1, min(MAX_STEPS, min(BUFFER_BYTES, bound // 8) // max(batch, 1)))
         # batches in file order are views of blocks, or in buffers
         times = 2 if self._in_order and not store.mapped else 1
         self.buffer_bytes = self.buffer_steps * batch * times
         self.n_in_use = min(len(store.blocks), sampler.blocks_in_use(n_workers) or len(store.blocks))
-        self.bytes_bound = self._bound(limit)
+        self.bytes_bound = bound if self._needed() <= bound else self._needed_beyond_bound(chosen, share)
         rest = self.bytes_bound - self._needed()
         self.pool_blocks, pool_bytes = self._pool(rest - min(rest // 8, BATCHES_BYTES + in_flight))
         rest -= pool_bytes
@@ -139,15 +123,13 @@ class MemoryBudget:
             return self._reading(self._largest)
         return max(block.length for block in self._store.blocks) if self._store.remote else 0
 
-    def _bound(self, limit: MemoryLimit) -> int:
-        needed, bound = self._needed(), limit.start
-        if needed <= bound:
-            return bound
-        most = limit.given or limit.share
-        if most is None or (needed <= most and not limit.given):
+    def _needed_beyond_bound(self, chosen: int | None, share: int | None) -> int:
+        """Return the bytes that are needed, which exceed the bound; raise an error if so many may not be taken."""
+        needed, most = self._needed(), chosen or share
+        if most is None or (needed <= most and not chosen):
             return needed
         block, largest = self._largest, self._reading(self._largest)
-        says = "memory_mb allows" if limit.given else "the share of this reader of the memory of its process is"
+        says = "memory_mb allows" if chosen else "the share of this reader of the memory of its process is"
         advice = "or write the records in smaller blocks" if largest > 2 * self.buffer_bytes else "or lower batchsize"
         raise DataError(
             f"{self._store.url}, block {block.id}: {block.n} records, {_mib(block.n * self._record)} MiB. Reading "

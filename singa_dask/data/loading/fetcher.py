@@ -6,7 +6,6 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 
@@ -104,7 +103,7 @@ class Fetcher:
         self._in_flight = self._decoding = self._step = 0
         self._changed = threading.Condition()
 
-    def follow(self, ahead: LookAhead | None, step: int) -> None:
+    def follow(self, ahead: LookAhead, step: int) -> None:
         """Read the blocks of a look-ahead from now on; the batches from ``step`` on are read next.
 
         Blocks that were announced for earlier steps are dropped.
@@ -112,7 +111,7 @@ class Fetcher:
         if ahead is not self._ahead:
             self._coming.clear()
         self._ahead, self._step = ahead, step
-        for fetch in [each for each in self._fetches.values() if each.step < step]:
+        for fetch in [fetch for fetch in self._fetches.values() if fetch.step < step]:
             self._drop(fetch)
         self._fill()
 
@@ -153,7 +152,7 @@ class Fetcher:
             self._changed.wait_for(lambda: not self._decoding)
 
     def wake(self) -> None:
-        """Let a waiting thread look at ``cancelled``. Any thread may call it."""
+        """Make a waiting thread look at ``cancelled``. Any thread may call it."""
         with self._changed:
             self._changed.notify_all()
 
@@ -189,11 +188,12 @@ class Fetcher:
         fetch = self._fetches[block] = _Fetch(block, step, self._store.fetch_bytes(block), self._memory(block))
         with self._changed:
             self._in_flight += fetch.memory
-        # the context holds the gate of the job: a job that has ended ends its reads
+        # in a copy of this context, which knows whether the job has ended: then its reads end
         if self._decoders is not None and self._is_near(block):
-            self._decoders.submit(partial(copy_context().run, self._read_near, fetch), first)
+            fetch.repeated = True
+            self._decoders.submit(partial(self._read_near, fetch), first)
         else:
-            self._threads.submit(partial(copy_context().run, self._read, fetch, False), first)
+            self._threads.submit(partial(self._read, fetch, False), first)
         return fetch
 
     def _drop(self, fetch: _Fetch) -> None:
@@ -211,14 +211,16 @@ class Fetcher:
                 left = self._seconds_left(fetch)
                 if left is not None and left <= 0:
                     fetch.repeated = True
-                    self._threads.repeat(partial(copy_context().run, self._read, fetch, True))
+                    self._threads.repeat(partial(self._read, fetch, True))
                 else:
                     self._changed.wait(left)
 
     def _seconds_left(self, fetch: _Fetch) -> float | None:
         """Return the time until a block is late; None if it will not be read again."""
-        late_s = None if fetch.repeated or fetch.started is None else self._threads.late_after(fetch.length)
-        return None if late_s is None or fetch.started is None else fetch.started + late_s - time.monotonic()
+        if fetch.repeated or fetch.started is None:
+            return None
+        late_s = self._threads.late_after(fetch.length)
+        return None if late_s is None else fetch.started + late_s - time.monotonic()
 
     # -- methods of the reading threads ---------------------------------------------------------------
 
@@ -256,16 +258,13 @@ class Fetcher:
             return
         if self._decoders is None:
             self._end(fetch, data, None)
-            return
-        with self._changed:
+        else:
             fetch.repeated = True
-        self._decoders.submit(partial(copy_context().run, self._decode, fetch, data))
+            self._decoders.submit(partial(self._decode, fetch, data))
 
     def _read_near(self, fetch: _Fetch) -> None:
         """Read and decode a block that takes no request, unless that is no longer needed."""
         if self._begin(fetch):
-            with self._changed:
-                fetch.repeated = True
             self._decode(fetch, None)
 
     def _decode(self, fetch: _Fetch, data: list[memoryview] | None) -> None:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from singa_dask.data import fs
 from singa_dask.data.fs.io_threads import decode_threads, io_threads
 from singa_dask.data.fs.mapped_file import FAULT_BYTES, note_read
-from singa_dask.data.loading.budget import MemoryBudget, MemoryLimit
+from singa_dask.data.loading.budget import MemoryBudget
 from singa_dask.data.loading.fetcher import Fetcher, LookAhead
 from singa_dask.data.loading.reader import BadLog, BadPolicy, BadRecord, BlockReader, empty_arrays
 from singa_dask.data.order.sampler import Sampler
@@ -116,21 +116,19 @@ class Loader:
         self.name = name
         self.prefetch = prefetch
         self.wait_s = 0.0
-        limit, policy = MemoryLimit(bytes_bound, share), policy or BadPolicy()
+        policy = policy or BadPolicy()
         decodes_ahead = prefetch and isinstance(store, RangeStore) and store.decodes_ahead
-        self.budget = MemoryBudget(limit, store, sampler, n_workers, in_flight_bytes, decodes_ahead)
+        self.budget = MemoryBudget(bytes_bound, share, store, sampler, n_workers, in_flight_bytes, decodes_ahead)
         self.bad = BadLog(store.url, policy.max_records(store.count), store.truncation)
         self._fetcher: Fetcher | None = None
         if isinstance(store, RangeStore) and (store.remote or decodes_ahead):
-            threads, decoders = (
-                io_threads(store.blocks[0].file, n_io_threads),
-                decode_threads() if decodes_ahead else None,
-            )
+            threads = io_threads(store.blocks[0].file, n_io_threads)
+            decoders = decode_threads() if decodes_ahead else None
             self._fetcher = Fetcher(store, threads, self.budget.in_flight, self._is_cancelled, decoders)
         self.reader = BlockReader(
             store, policy, self.budget.n_kept, prefetch, self._is_cancelled, host_names, self._fetcher
         )
-        self._batches = BatchReader(self.reader, sampler, worker, n_workers, self.budget, self.bad, self._fetcher)
+        self._batches = BatchReader(self.reader, sampler, worker, n_workers, self.budget, self.bad)
         self._step = 0
         self._buffer: BatchBuffer | None = None
         self._spare: list[Arrays] = []
@@ -392,8 +390,6 @@ class BatchReader:
     budget : MemoryBudget
     log : BadLog
         The bad records that have been handed out, with the maximum.
-    fetcher : Fetcher, optional
-        Reads blocks ahead.
 
     Attributes
     ----------
@@ -409,9 +405,8 @@ class BatchReader:
         n_workers: int,
         budget: MemoryBudget,
         log: BadLog,
-        fetcher: Fetcher | None = None,
     ) -> None:
-        self._reader, self._sampler, self._log, self._fetcher = reader, sampler, log, fetcher
+        self._reader, self._sampler, self._log, self._fetcher = reader, sampler, log, reader.fetcher
         self._store, self._starts = reader.store, reader.store.starts
         self._in_order = sampler.shuffle == "none"
         sizes = np.diff(self._starts)

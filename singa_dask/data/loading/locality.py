@@ -5,11 +5,13 @@ An assignment only changes which worker reads a block, never the number of recor
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple
 
 from singa_dask.data import fs
 from singa_dask.data.order.shuffle import permutation
@@ -94,19 +96,16 @@ class Locations:
 
     def _locations(self, file: str) -> tuple[list[int], list[tuple[int, int, tuple[str, ...]]]]:
         if file not in self._files:
-            found = self._ask(file) if self.reported else []
-            self.reported = bool(found)
+            answer = []
+            if self.reported:
+                with contextlib.suppress(DataError):
+                    answer = fs.get_block_locations(file, storage_options=self._storage_options)
+            self.reported = bool(answer)
             locations = sorted(
-                (each["offset"], each["offset"] + each["length"], tuple(each["hosts"])) for each in found
+                (block["offset"], block["offset"] + block["length"], tuple(block["hosts"])) for block in answer
             )
             self._files[file] = [start for start, _, _ in locations], locations
         return self._files[file]
-
-    def _ask(self, file: str) -> list[dict[str, Any]]:
-        try:
-            return fs.get_block_locations(file, storage_options=self._storage_options)
-        except DataError:
-            return []
 
 
 class Survey(NamedTuple):
@@ -173,7 +172,8 @@ def assign_by_host(
     list of int
         A permutation of the blocks.
     """
-    cuts = list(_merged(spans))
+    # consecutive spans of a host are one
+    cuts = [list(same)[-1] for _, same in groupby(spans, lambda span: span.host)]
     rooms: dict[int, int] = {}
     low = 0
     for high, host in cuts:
@@ -187,23 +187,12 @@ def assign_by_host(
     return _lay(sizes, [matching.host_of.get(block, -1) for block in range(len(sizes))], cuts, shuffled)
 
 
-def _merged(spans: Iterable[HostSpan]) -> Iterator[HostSpan]:
-    """Merge consecutive spans of the same host."""
-    last: HostSpan | None = None
-    for span in spans:
-        if last is not None and last.host != span.host:
-            yield last
-        last = span
-    if last is not None:
-        yield last
-
-
 class _Matching:
     """Assignment of blocks to hosts, within the capacity of each host in records."""
 
     def __init__(self, sizes: Sequence[int], hosts: Sequence[Collection[int]], rooms: dict[int, int]) -> None:
         self.sizes = sizes
-        self.hosts = [sorted(host for host in each if host in rooms) for each in hosts]
+        self.hosts = [sorted(host for host in members if host in rooms) for members in hosts]
         self.host_of: dict[int, int] = {}
         self._room = dict(rooms)
         # by host and other host: blocks that could move there; entries of blocks that have moved are stale

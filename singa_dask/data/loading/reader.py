@@ -182,7 +182,7 @@ class BlockReader:
         host_names: Collection[str] = (),
         fetcher: Fetcher | None = None,
     ) -> None:
-        self.store, self._policy, self._fetcher = store, policy, fetcher
+        self.store, self._policy, self.fetcher = store, policy, fetcher
         self.kept: OrderedDict[int, Arrays] = OrderedDict()
         self.bytes_read = self.bytes_local = 0
         self._locations, self._host_names = Locations(store.storage_options), host_names
@@ -264,7 +264,7 @@ class BlockReader:
             raise Aborted(f"{self.store.url}, block {block}: reading was cancelled.")
         bad: dict[int, str] = {}
         try:
-            arrays = self.store.read_block(block) if self._fetcher is None else self._fetcher.read_block(block)
+            arrays = self.store.read_block(block) if self.fetcher is None else self.fetcher.read_block(block)
         except Aborted:
             raise
         except Exception as error:
@@ -381,7 +381,7 @@ class BlockReader:
             n = blocks[block].n
             self.block(block)
             bad = self.bad.get(block, {})
-            good = next((each for each in range(0 if step else row + 1, n) if each not in bad), None)
+            good = next((at for at in range(0 if step else row + 1, n) if at not in bad), None)
             if good is not None:
                 return int(self.store.starts[block]) + good
             passed += n if step else 0

@@ -223,8 +223,8 @@ class BlockOrder:
     @property
     def assignment_digest(self) -> str:
         """Short hash of a given assignment; empty for a random one."""
-        given = self._assignment
-        return "" if given is None else hashlib.sha256(given.astype("<i8").tobytes()).hexdigest()[:16]
+        order = self._assignment
+        return "" if order is None else hashlib.sha256(order.astype("<i8").tobytes()).hexdigest()[:16]
 
     def rows(self, step: int, n_steps: int, low: int, high: int) -> Ids:
         """Return rows ``low`` to ``high`` of ``n_steps`` batches, (n_steps, high - low) int64."""

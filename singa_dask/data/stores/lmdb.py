@@ -73,28 +73,31 @@ class Meta(NamedTuple):
     root: int
 
 
-def newest_meta(head: bytes) -> Meta | None:
-    """Return the newer meta page of a file, given its first pages; None if the page size is invalid.
-
-    Raises
-    ------
-    struct.error
-        The file is too short.
-    """
-    (page_bytes,) = struct.unpack_from("<I", head, MAGIC_AT + 24)
-    if page_bytes not in PAGE_SIZES:
-        return None
+def _newest_meta(url: str, head: bytes, length: int) -> Meta:
+    """Return the newer meta page of a file, given its first pages, after a check of the length of the file."""
+    if head[MAGIC_AT : MAGIC_AT + 4] != MAGIC:
+        raise DataError(f"{url}: not an LMDB file.")
     metas = []
-    for at in (MAGIC_AT, page_bytes + MAGIC_AT):
-        flags, depth = struct.unpack_from("<HH", head, at + 76)
-        entries, root, last_page, transaction = struct.unpack_from("<QQQQ", head, at + 104)
-        if head[at : at + 4] == MAGIC:
-            metas.append(Meta(transaction, page_bytes, last_page, flags, depth, entries, root))
+    try:
+        (page_bytes,) = struct.unpack_from("<I", head, MAGIC_AT + 24)
+        if page_bytes not in PAGE_SIZES:
+            raise DataError(f"{url}: not an LMDB file, or a damaged one: invalid page size.")
+        for at in (MAGIC_AT, page_bytes + MAGIC_AT):
+            flags, depth = struct.unpack_from("<HH", head, at + 76)
+            entries, root, last_page, transaction = struct.unpack_from("<QQQQ", head, at + 104)
+            if head[at : at + 4] == MAGIC:
+                metas.append(Meta(transaction, page_bytes, last_page, flags, depth, entries, root))
+    except struct.error as error:
+        raise DataError(f"{url}: {length} bytes, the file is truncated.") from error
     # of two equal ones the library takes the first
-    return max(metas, key=lambda meta: meta.transaction) if metas else None
+    meta = max(metas, key=lambda meta: meta.transaction)
+    needed = (meta.last_page + 1) * meta.page_bytes
+    if length < needed:
+        raise DataError(f"{url}: {length} bytes, but {needed} according to its header: the file is truncated.")
+    return meta
 
 
-class Values(NamedTuple):
+class ValueRanges(NamedTuple):
     """Where the values of a file are, in the order of their keys.
 
     Attributes
@@ -108,7 +111,7 @@ class Values(NamedTuple):
     last_key: bytes
 
 
-def find_values(url: str, data: memoryview, meta: Meta) -> Values:
+def _find_values(url: str, data: memoryview, meta: Meta) -> ValueRanges:
     """Find the values of a file by reading its tree, level by level.
 
     Raises
@@ -117,7 +120,7 @@ def find_values(url: str, data: memoryview, meta: Meta) -> Values:
         A page is not of the expected kind, or refers to something outside of itself or of the file.
     """
     if meta.root == NO_PAGE:
-        return Values(np.empty(0, np.int64), np.empty(0, np.int64), b"")
+        return ValueRanges(np.empty(0, np.int64), np.empty(0, np.int64), b"")
     if meta.flags & ~KEY_ORDERS or not 1 <= meta.depth <= MAX_DEPTH:
         raise DataError(f"{url}: a damaged LMDB file: flags {meta.flags:#x}, depth {meta.depth} in its header.")
     pages = _Pages(data, meta)
@@ -135,7 +138,7 @@ def find_values(url: str, data: memoryview, meta: Meta) -> Values:
     if len(offsets) != meta.entries:
         text = f"{len(offsets)} values, but {meta.entries} according to its header"
         raise DataError(f"{url}: a damaged LMDB file: {text}.")
-    return Values(offsets, lengths, parts[-1].last_key)
+    return ValueRanges(offsets, lengths, parts[-1].last_key)
 
 
 class _Pages:
@@ -157,7 +160,7 @@ class _Pages:
         self._check(url, pages, inside & (children >= META_PAGES) & (children < self._n))
         return children
 
-    def values(self, url: str, numbers: Numbers) -> Values:
+    def values(self, url: str, numbers: Numbers) -> ValueRanges:
         """Return where the values of leaf pages are."""
         pages, at = self._nodes(url, numbers, LEAF)
         low, high, flags, key_bytes = self._heads(at)
@@ -173,7 +176,7 @@ class _Pages:
         fits = (first >= META_PAGES) & (first < self._n)
         self._check(url, pages[is_long], fits & (np.where(fits, first, 0).astype(np.int64) + n <= self._n))
         start[is_long] = first.astype(np.int64) * self._bytes + PAGE_HEAD_BYTES
-        return Values(start, length, self._raw[last].tobytes())
+        return ValueRanges(start, length, self._raw[last].tobytes())
 
     def _nodes(self, url: str, numbers: Numbers, kind: int) -> tuple[Numbers, Numbers]:
         """Return page and offset in the file of each node in some pages, after a check of the heads of the pages."""
@@ -226,8 +229,8 @@ class LMDBFile:
     def __init__(self, url: str, path: Path, length: int) -> None:
         self._source = RangeReader(str(path))
         self._data = self._source.scan(0, self._source.size)
-        meta = _checked_meta(url, bytes(self._data[: min(HEAD_BYTES, length)]), length)
-        self.offsets, self.lengths, self.last_key = find_values(url, self._data, meta)
+        meta = _newest_meta(url, bytes(self._data[: min(HEAD_BYTES, length)]), length)
+        self.offsets, self.lengths, self.last_key = _find_values(url, self._data, meta)
 
     def check_unchanged(self) -> None:
         """Raise a `DataError` if the file was written since it was opened."""
@@ -244,22 +247,6 @@ class LMDBFile:
         # every offset of the file is an element of this array, so one call copies all values
         everywhere = np.ndarray((len(self._data) - length + 1,), f"V{length}", self._data, strides=(1,))
         return everywhere[offsets].view(np.uint8).reshape(len(offsets), length)
-
-
-def _checked_meta(url: str, head: bytes, length: int) -> Meta:
-    """Return the newer meta page, after a check of the length of the file."""
-    if head[MAGIC_AT : MAGIC_AT + 4] != MAGIC:
-        raise DataError(f"{url}: not an LMDB file.")
-    try:
-        meta = newest_meta(head)
-    except struct.error as error:
-        raise DataError(f"{url}: {length} bytes, the file is truncated.") from error
-    if meta is None:
-        raise DataError(f"{url}: not an LMDB file, or a damaged one: invalid page size.")
-    needed = (meta.last_page + 1) * meta.page_bytes
-    if length < needed:
-        raise DataError(f"{url}: {length} bytes, but {needed} according to its header: the file is truncated.")
-    return meta
 
 
 # key of the description of our records; sorts after all other keys

@@ -86,7 +86,7 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     backend : str, optional
         Name in `STORES`; detected by suffix or first bytes if not given.
     storage_options : mapping, optional
-        Passed to the filesystem. With `with_cache`, remote blocks are cached on a local disk.
+        Passed to the filesystem. With the key `fs.CACHE`, remote blocks are cached on a local disk.
     options
         Passed to the store. ``truncated=True`` is allowed for all formats: it opens text and key-value files that end
         within a record. Truncated files of other formats cannot be read.

@@ -314,7 +314,7 @@ class RangeStore(Store):
     url : str
     storage_options : mapping, optional
     options
-        Options of the format. A format with options has an ``__init__`` that lists them and passes them on.
+        Options of the format, which it declares as ``block``.
 
     Attributes
     ----------

@@ -86,11 +86,11 @@ def placed_job(
     """
     catalogs: list[Catalog] = []
     try:
-        found: dict[str, Dataset] = {}
+        needed: dict[str, Dataset] = {}
         for name in sorted(set(readers(job).values())):
-            found[name] = (datasets or {}).get(name) or published(name, client)
-        job, found = fit_to_data(job, found)
-        for dataset in found.values():
+            needed[name] = (datasets or {}).get(name) or published(name, client)
+        job, needed = fit_to_data(job, needed)
+        for dataset in needed.values():
             catalogs.append(place_on_hosts(dataset, client))
         urls = {catalog.dataset: catalog.url for catalog in catalogs}
         yield with_urls(job, urls), [catalog.message() for catalog in catalogs]
@@ -310,7 +310,7 @@ def _write_on_host(
 ) -> list[Any]:
     """Write a partition on the host of this Dask worker; a task. Return the fields of its `PartFile`.
 
-    Of a partition without records there is no file.
+    A partition without records has no file.
 
     Parameters
     ----------

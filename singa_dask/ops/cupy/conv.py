@@ -2,7 +2,8 @@
 
 Both take images that are dense in memory as N, H, W, C, as `features` makes them; others are copied before or after.
 Each call copies the weights to the layout F, kh, kw, C and the dtype of the images, unless they have both. The first
-call for some shapes and types times the engines of cuDNN and the products, and the fastest is kept: see `engines`.
+call for some shapes and types times the engines of cuDNN and the products, and the fastest is kept, see `Choices`: the
+heuristics of cuDNN are right most of the time only, and the best engine can be several times as fast as their first.
 """
 
 from __future__ import annotations
@@ -11,16 +12,22 @@ import contextlib
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterator
+import os
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
 
 import cupy
 import numpy as np
 
 from singa_dask.errors import DeviceMemoryError
-from singa_dask.ops.cupy.arrays import THREADS, blocks, is_dense
+from singa_dask.ops.cupy.arrays import THREADS, blocks, is_dense, sum_type
 from singa_dask.ops.cupy.cudnn import (
     ALIGNMENT,
     BIAS,
@@ -30,20 +37,126 @@ from singa_dask.ops.cupy.cudnn import (
     IMAGES,
     OUTPUTS,
     WEIGHTS,
-    Convolution,
     Cudnn,
+    CudnnConvolution,
+    CudnnPlan,
     Missing,
-    Plan,
 )
 from singa_dask.ops.cupy.device import Array, CupyDevice, elapsed
 from singa_dask.ops.cupy.elementwise import CupyElementwise
-from singa_dask.ops.cupy.engines import choices_in, fastest, folder_of
 from singa_dask.ops.cupy.linear import CupyLinear, workspace
 from singa_dask.ops.numpy.memory import channels_last
 from singa_dask.ops.onednn.library import BFLOAT16
 from singa_dask.ops.types import Pair
 
 LOG = logging.getLogger(__name__)
+
+Candidate = TypeVar("Candidate")
+
+# Another way than the first has to be faster by this factor: what is about as fast would be chosen by chance.
+MARGIN = 1.1
+# One run of a way tells that it is not worth more runs from this multiple of the shortest time on.
+TOO_SLOW = 3.0
+# Seconds for all ways but the first, whose first run may load the library.
+MAX_SECONDS = 2.0
+
+
+class Choices:
+    """Names of the ways that were chosen, in memory and in a directory: a small file for each convolution.
+
+    The process that writes a file first chooses for all that use the directory. Without a directory that can be
+    written, each process chooses for itself.
+
+    Attributes
+    ----------
+    lock : lock
+        For a thread that looks for a choice, and else makes it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._names: dict[str, str] = {}
+        self.lock = threading.Lock()
+
+    def find(self, key: str) -> str | None:
+        """Return the choice of a key, None if there is none."""
+        if key not in self._names:
+            with contextlib.suppress(OSError):
+                self._names[key] = (self._folder / key).read_text("utf-8", "replace")
+        return self._names.get(key)
+
+    def keep(self, key: str, name: str) -> str:
+        """Keep a choice, and return it, or that of another process that was faster."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=self._folder, encoding="utf-8") as file:
+                file.write(name)
+                file.flush()
+                # whole or not at all, and fails where there is one
+                os.link(file.name, self._folder / key)
+        except FileExistsError:
+            name = self.find(key) or name
+        except OSError as error:
+            LOG.info("ops: the choice of an engine cannot be kept for later runs: %s", error)
+        self._names[key] = name
+        return name
+
+    def forget(self, key: str) -> None:
+        """Drop a choice that cannot be used."""
+        self._names.pop(key, None)
+        with contextlib.suppress(OSError):
+            (self._folder / key).unlink()
+
+
+@functools.cache
+def choices_in(folder: Path) -> Choices:
+    """Return the choices in a directory, one object in a process."""
+    return Choices(folder)
+
+
+def folder_of(card: str, version: str) -> Path:
+    """Return the directory for a card and a version of cuDNN, beside the cache of data, which refuses other files."""
+    cache = os.environ.get("SINGA_DASK_CACHE") or os.path.join("~", ".cache", "singa-dask")
+    return Path(os.path.expanduser(f"{cache}-cudnn"), re.sub(r"[^\w.]+", "-", f"{card} cudnn {version}"))
+
+
+def fastest(ways: Iterable[Candidate], seconds: Callable[[Candidate, float], float]) -> Candidate | None:
+    """Return the first of several ways, or another that is clearly faster.
+
+    Parameters
+    ----------
+    ways : iterable
+        Those that fail, e.g. for lack of memory, are left out.
+    seconds : callable
+        (way, limit) -> its time; a guess is enough above the limit.
+
+    Returns
+    -------
+    object or None
+        None if there is none that runs.
+    """
+    times: list[tuple[float, Candidate]] = []
+    least, end = math.inf, math.inf
+    for way in ways:
+        try:
+            taken = seconds(way, TOO_SLOW * least)
+        except (RuntimeError, MemoryError, DeviceMemoryError) as error:
+            LOG.debug("ops: %s cannot be timed: %s", way, error)
+            continue
+        LOG.debug("ops: %s takes %.1f us", way, 1e6 * taken)
+        times.append((taken, way))
+        least = min(least, taken)
+        if len(times) == 1:
+            end = time.monotonic() + MAX_SECONDS
+        elif time.monotonic() > end:
+            break
+    if not times:
+        return None
+    (first, preferred), (best, way) = times[0], min(times, key=lambda timed: timed[0])
+    if best * MARGIN < first:
+        # once more: the clock of a device that was idle has risen meanwhile
+        first = min(first, seconds(preferred, math.inf))
+    return way if best * MARGIN < first else preferred
 
 
 # Bytes of unfolded images that one matrix product takes, at least one image.
@@ -63,7 +176,7 @@ WITHIN |= dict.fromkeys([(BFLOAT16, False), (BFLOAT16, True)], 1e-2)
 HOST_SECONDS = 2e-4
 
 # A plan of cuDNN, or None: matrix products over unfolded images.
-Way: TypeAlias = "Plan | None"
+Way: TypeAlias = "CudnnPlan | None"
 
 ADD_TO = cupy.ElementwiseKernel("T x", "P y", "y = y + (P)x", "add_to")
 
@@ -85,15 +198,15 @@ class CupyConv(CupyLinear, CupyElementwise):
     def conv2d(
         self, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair, relu: bool = False
     ) -> None:
-        x, y = self._dense_images("x", x), self._room_for_images("y", out)
-        weights = self._ordered_weights(w, x.dtype)
+        x, y = self._taken("x", x, x.dtype), self._room_for_images("y", out)
+        weights = self._taken("weights", w, x.dtype)
 
         def run(way: Way) -> Array:
             if way is None:
                 for columns, images in self._unfolded(x, y, w.shape[2:], stride, pad):
                     self.linear(columns, rows_of(weights), b, pixels_of(images))
             else:
-                bias = {BIAS: self._taken_bias(b, x.dtype)} if way.fused and b is not None else {}
+                bias = {BIAS: self._taken("bias", b, x.dtype)} if way.fused and b is not None else {}
                 self._run_plan(way, {IMAGES: x, WEIGHTS: weights, OUTPUTS: y} | bias)
                 if way.fused:
                     return y
@@ -108,14 +221,14 @@ class CupyConv(CupyLinear, CupyElementwise):
             self.copy(y, out)
 
     def conv2d_grad_input(self, gy: Array, w: Array, out: Array, stride: Pair, pad: Pair) -> None:
-        gy, gx = self._dense_images("gy", gy), self._room_for_images("gx", out)
-        weights = self._ordered_weights(w, gy.dtype)
+        gy, gx = self._taken("gy", gy, gy.dtype), self._room_for_images("gx", out)
+        weights = self._taken("weights", w, gy.dtype)
 
         def run(way: Way) -> Array:
             if way is not None:
                 self._run_plan(way, {IMAGES: gx, WEIGHTS: weights, OUTPUTS: gy})
                 return gx
-            for columns, images, g in self._pieces_of_columns(gx, gy, w.shape[2:], wide(gy.dtype)):
+            for columns, images, g in self._pieces_of_columns(gx, gy, w.shape[2:], sum_type(gy.dtype)):
                 self.gemm(pixels_of(g), rows_of(weights), columns)
                 self._move_windows("fold", columns, images, g, w.shape[2:], stride, pad)
             return gx
@@ -127,10 +240,10 @@ class CupyConv(CupyLinear, CupyElementwise):
     def conv2d_grad_weight(
         self, x: Array, gy: Array, out: Array, bias: Array | None, stride: Pair, pad: Pair, accumulate: bool = False
     ) -> None:
-        x, gy = self._dense_images("x", x), self._dense_images("gy", gy)
+        x, gy = self._taken("x", x, x.dtype), self._taken("gy", gy, gy.dtype)
 
         def run(way: Way) -> Array:
-            dtype = wide(x.dtype) if way is None else x.dtype
+            dtype = sum_type(x.dtype) if way is None else x.dtype
             if accumulate or out.dtype != dtype or not can_take(out):
                 total = self.scratch("conv weights", out.shape, dtype)
             else:
@@ -154,31 +267,17 @@ class CupyConv(CupyLinear, CupyElementwise):
 
     # -- memory ------------------------------------------------------------------------------------------
 
-    def _dense_images(self, name: str, x: Array) -> Array:
-        """Return images where kernels can take them: ``x``, or a copy in scratch memory."""
-        taken = self._room_for_images(name, x)
-        if taken is not x:
-            self.copy(x, taken)
+    def _taken(self, name: str, x: Array, dtype: Any) -> Array:
+        """Return images, weights or a bias where kernels can take them: ``x``, or a copy in scratch memory."""
+        if x.dtype == dtype and can_take(x):
+            return x
+        taken = self.scratch(f"conv {name}", x.shape, dtype)
+        self.copy(x, taken)
         return taken
 
     def _room_for_images(self, name: str, out: Array) -> Array:
         """Return memory where kernels can put images: ``out``, or scratch memory."""
         return out if can_take(out) else self.scratch(f"conv {name}", out.shape, out.dtype)
-
-    def _ordered_weights(self, w: Array, dtype: Any) -> Array:
-        """Return weights (F, C, kh, kw) that lie as F, kh, kw, C: ``w`` if it has one channel or a kernel of 1 x 1."""
-        if w.dtype == dtype and can_take(w):
-            return w
-        ordered = self.scratch("conv weights", w.shape, dtype)
-        self.copy(w, ordered)
-        return ordered
-
-    def _taken_bias(self, b: Array, dtype: Any) -> Array:
-        if b.dtype == dtype and b.flags.c_contiguous and b.data.ptr % ALIGNMENT == 0:
-            return b
-        taken = self.scratch("conv bias", b.shape, dtype)
-        self.copy(b, taken)
-        return taken
 
     # -- cuDNN -------------------------------------------------------------------------------------------
 
@@ -206,14 +305,14 @@ class CupyConv(CupyLinear, CupyElementwise):
         return graph
 
     def _way(self, run: Callable[[Way], Array], *wanted: Any) -> Way:
-        """Return how to compute a `Convolution` of these fields; chosen by the first call, which may run all ways."""
+        """Return how to compute a `CudnnConvolution`; the first call for its fields chooses, and may run all ways."""
         try:
             return self._ways[wanted]
         except KeyError:
-            way = self._ways[wanted] = self._choose(Convolution(*wanted, tf32=self.precision == "tf32"), run)
+            way = self._ways[wanted] = self._choose(CudnnConvolution(*wanted, tf32=self.precision == "tf32"), run)
             return way
 
-    def _choose(self, wanted: Convolution, run: Callable[[Way], Array]) -> Way:
+    def _choose(self, wanted: CudnnConvolution, run: Callable[[Way], Array]) -> Way:
         if not self._looked_for_cudnn:
             self._looked_for_cudnn = True
             self._cudnn = find_cudnn(self.gpu)
@@ -291,7 +390,7 @@ class CupyConv(CupyLinear, CupyElementwise):
         finally:
             self._scratch, self.n_grown = kept, n_grown
 
-    def _run_plan(self, plan: Plan, arrays: dict[int, Array]) -> None:
+    def _run_plan(self, plan: CudnnPlan, arrays: dict[int, Array]) -> None:
         assert self._cudnn is not None
         workspace = self.scratch("conv workspace", (plan.workspace_bytes,), np.uint8)
         addresses = {number: array.data.ptr for number, array in arrays.items()}
@@ -342,13 +441,8 @@ def log_once(level: int, message: str) -> None:
 
 
 def can_take(images: Array) -> bool:
-    """Tell whether images, or weights, lie as N, H, W, C without gaps, at an address that kernels can take."""
+    """Tell whether images, weights or a bias lie as N, H, W, C without gaps, at an address that kernels can take."""
     return is_dense(images) and images.data.ptr % ALIGNMENT == 0
-
-
-def wide(dtype: Any) -> np.dtype[Any]:
-    """Return the dtype of sums of a dtype."""
-    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
 def rows_of(weights: Array) -> Array:

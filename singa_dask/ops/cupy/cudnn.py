@@ -43,7 +43,7 @@ class Missing(Exception):
 
 
 @dataclass(frozen=True)
-class Convolution:
+class CudnnConvolution:
     """A convolution that a graph is built for.
 
     Parameters
@@ -87,7 +87,7 @@ class Convolution:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CudnnPlan:
     """A way of cuDNN to compute a convolution.
 
     Attributes
@@ -144,16 +144,16 @@ class Cudnn:
         """The version of the library."""
         return str(self._cudnn.backend_version_string())
 
-    def plans(self, wanted: Convolution, name: str | None = None) -> Iterator[Plan]:
+    def plans(self, wanted: CudnnConvolution, name: str | None = None) -> Iterator[CudnnPlan]:
         """Yield the plans of a convolution; see `plans`."""
         return plans(self._cudnn, wanted, name, handle=self._handle)
 
-    def run(self, plan: Plan, addresses: dict[int, int], workspace: int) -> None:
+    def run(self, plan: CudnnPlan, addresses: dict[int, int], workspace: int) -> None:
         """Enqueue a plan.
 
         Parameters
         ----------
-        plan : Plan
+        plan : CudnnPlan
         addresses : dict
             Of its arrays by their number, all multiples of `ALIGNMENT`.
         workspace : int
@@ -182,7 +182,7 @@ def load() -> Any:
     return found
 
 
-def plans(cudnn: Any, wanted: Convolution, name: str | None = None, **where: Any) -> Iterator[Plan]:
+def plans(cudnn: Any, wanted: CudnnConvolution, name: str | None = None, **where: Any) -> Iterator[CudnnPlan]:
     """Build and yield the plans of a convolution, those first that the heuristics rank first.
 
     Plans without the bias and ReLU follow. None of them varies from run to run, or rounds more than asked for.
@@ -191,7 +191,7 @@ def plans(cudnn: Any, wanted: Convolution, name: str | None = None, **where: Any
     ----------
     cudnn : module
         The front end.
-    wanted : Convolution
+    wanted : CudnnConvolution
     name : str, optional
         Only the plan of this name.
     **where
@@ -208,7 +208,7 @@ def plans(cudnn: Any, wanted: Convolution, name: str | None = None, **where: Any
         yield from graph_plans(cudnn, graph, name, "" if part == wanted else APART)
 
 
-def graph_plans(cudnn: Any, graph: Any, name: str | None, suffix: str) -> Iterator[Plan]:
+def graph_plans(cudnn: Any, graph: Any, name: str | None, suffix: str) -> Iterator[CudnnPlan]:
     """Build and yield the plans of a graph, or the one of a name; a suffix marks those without the bias and ReLU."""
     seen: set[str] = set()
     for index in range(graph.get_execution_plan_count()):
@@ -223,10 +223,10 @@ def graph_plans(cudnn: Any, graph: Any, name: str | None, suffix: str) -> Iterat
         except (cudnn.cudnnGraphNotSupportedError, RuntimeError):
             continue
         seen.add(engine)
-        yield Plan(graph, index, engine, graph.get_workspace_size_plan_at_index(index), not suffix)
+        yield CudnnPlan(graph, index, engine, graph.get_workspace_size_plan_at_index(index), not suffix)
 
 
-def outline(cudnn: Any, wanted: Convolution, **where: Any) -> Any:
+def outline(cudnn: Any, wanted: CudnnConvolution, **where: Any) -> Any:
     """Return the graph of a convolution with the engines that may compute it.
 
     Raises
@@ -252,7 +252,7 @@ def outline(cudnn: Any, wanted: Convolution, **where: Any) -> Any:
     return graph
 
 
-def describe(graph: Any, wanted: Convolution, io: Any) -> Any:
+def describe(graph: Any, wanted: CudnnConvolution, io: Any) -> Any:
     """Add the operations of a convolution to a graph; returns the result."""
 
     def array(number: int, shape: tuple[int, ...]) -> Any:
@@ -277,7 +277,7 @@ def channels_last_steps(shape: tuple[int, ...]) -> list[int]:
     return [height * width * channels, 1, width * channels, channels]
 
 
-def unwanted_notes(cudnn: Any, wanted: Convolution) -> list[Any]:
+def unwanted_notes(cudnn: Any, wanted: CudnnConvolution) -> list[Any]:
     """Return what engines may not do: vary from run to run, or round more than asked for."""
     note = cudnn.numerical_note
     notes = [note.NONDETERMINISTIC, note.DOWN_CONVERT_INPUTS, note.REDUCED_PRECISION_REDUCTION]

@@ -8,9 +8,8 @@ from typing import Any
 import cupy
 import numpy as np
 
-from singa_dask.ops.cupy.arrays import CupyMemory
+from singa_dask.ops.cupy.arrays import CupyMemory, ValueKernel
 from singa_dask.ops.cupy.device import Array
-from singa_dask.ops.cupy.values import ValueKernel
 from singa_dask.ops.numpy.elementwise import GELU_CUBE, GELU_X, STANH_X, STANH_Y
 
 MULTIPLY = ValueKernel("multiply", "X x, Y y", "z = (Z)((W)x * (W)y);")

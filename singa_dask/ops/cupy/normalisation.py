@@ -110,25 +110,6 @@ class CupyNormalisation(CupyLinear):
 
     # -- layer and group normalisation -----------------------------------------------------------------------
 
-    def layer_norm(self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float) -> None:
-        self.group_norm(x, scale, shift, mean[:, None], var[:, None], out, eps)
-
-    def layer_norm_grad(
-        self,
-        x: Array,
-        gy: Array,
-        scale: Array,
-        mean: Array,
-        var: Array,
-        out: Array | None,
-        grad_scale: Array,
-        grad_shift: Array,
-        eps: float,
-        accumulate: bool = False,
-    ) -> None:
-        moments = (mean[:, None], var[:, None])
-        self.group_norm_grad(x, gy, scale, *moments, out, grad_scale, grad_shift, eps, accumulate)
-
     def group_norm(self, x: Array, scale: Array, shift: Array, mean: Array, var: Array, out: Array, eps: float) -> None:
         source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
         self._on_groups("group_norm", (source, scale, shift, mean, var, y), mean, eps)
@@ -161,12 +142,15 @@ class CupyNormalisation(CupyLinear):
         add = self.gpu.function("group", "param_grads", Value=x.dtype, Param=scale.dtype)
         add((tiles, n_parts), (SUM_THREADS,), (source, g, mean, var, grad_scale, grad_shift, *memory, *sizes))
 
+    # a row is the group of all of its channels
+    layer_norm, layer_norm_grad = group_norm, group_norm_grad
+
     def _on_groups(self, name: str, arrays: Sequence[Array], mean: Array, eps: float) -> None:
         """Run a kernel of group.cu with a block for each group, or of row_norm.cu; the first of the arrays is x."""
         x, params = arrays[0], arrays[-2].dtype
         if not x.size:
             return
-        if x.ndim == 2 and mean.shape[1] == 1:
+        if mean.ndim == 1 or (x.ndim == 2 and mean.shape[1] == 1):
             self._normalise_rows(name.replace("group", "row"), arrays, params, eps)
             return
         function = self.gpu.function("group", name, Value=x.dtype, Param=params)
@@ -185,7 +169,7 @@ class CupyNormalisation(CupyLinear):
 
     def _group_sizes(self, x: Array, mean: Array) -> tuple[Any, ...]:
         """Return the numbers of pixels, channels and groups."""
-        (n_rows, n_channels), n_groups = x.shape[:2], mean.shape[1]
+        (n_rows, n_channels), n_groups = x.shape[:2], 1 if mean.ndim == 1 else mean.shape[1]
         return np.int64(x.size // max(1, n_rows * n_channels)), np.int32(n_channels), np.int32(n_groups)
 
 

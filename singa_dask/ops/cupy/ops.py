@@ -21,7 +21,7 @@ from singa_dask.ops.cupy.random import CupyRandom, Draws
 from singa_dask.ops.cupy.recurrent import CupyRecurrent
 from singa_dask.ops.cupy.softmax import CupyBinary, CupySoftmax
 from singa_dask.ops.cupy.updates import CupyUpdates
-from singa_dask.ops.numpy.ops import NumpyOps
+from singa_dask.ops.numpy import NumpyOps
 from singa_dask.ops.types import Key
 
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.ops.cupy.arrays import THREADS, WARP, blocks, pack_width, strides_of
+from singa_dask.ops.cupy.arrays import THREADS, WARP, ValueKernel, blocks, pack_width, strides_of, sum_type
 from singa_dask.ops.cupy.device import Array
 from singa_dask.ops.cupy.elementwise import CupyElementwise
-from singa_dask.ops.cupy.values import ValueKernel
 
 # The most threads of a block, which has a row.
 ROW_THREADS = 512
@@ -131,7 +130,7 @@ def row_threads(n: int) -> int:
 
 def least_float(p: Array) -> float:
     """Return the smallest normal number of what kernels compute in for this array."""
-    return float(np.finfo(np.float64 if p.dtype == np.float64 else np.float32).tiny)
+    return float(np.finfo(sum_type(p.dtype)).tiny)
 
 
 CROSS_ENTROPY = ValueKernel(
@@ -162,4 +161,4 @@ class CupyBinary(CupyElementwise):
 
     def _values(self, x: Array) -> Array:
         """Return scratch memory of the shape of an array, in the type that kernels compute in."""
-        return self.scratch("binary values", x.shape, np.float64 if x.dtype == np.float64 else np.float32)
+        return self.scratch("binary values", x.shape, sum_type(x.dtype))

@@ -8,6 +8,7 @@ addresses, which is on the device from the first call on.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import cupy
@@ -18,7 +19,7 @@ from singa_dask.ops.cupy.arrays import THREADS, CupyMemory
 from singa_dask.ops.cupy.device import c_name
 from singa_dask.ops.numpy.updates import NumpyUpdates
 from singa_dask.ops.types import ArrayList, Preparation
-from singa_dask.ops.update_rules import RULES, SHIFT, UpdateRule
+from singa_dask.ops.update_rules import SHIFT, UpdateRule
 
 # Values that a block of a kernel for lists updates, of one array.
 CHUNK = 4096
@@ -39,7 +40,8 @@ __device__ T larger(T x, T y) { return x > y ? x : y; }
 PREPARE = "T g = prepared<T>(grad, low, high, scale, decay, w); if (factor != T(1)) w = times(w, factor);"
 
 
-def _kernel(rule: UpdateRule) -> Any:
+@functools.cache
+def kernel_of(rule: UpdateRule) -> Any:
     """Return the kernel of a rule: of a gradient, a `Preparation`, numbers, and the arrays that it changes."""
     preparation, prepare = ["low", "high", "scale", "decay", "factor"], PREPARE
     if rule is SHIFT:
@@ -52,8 +54,6 @@ def _kernel(rule: UpdateRule) -> Any:
         preamble=PREPARED,
     )
 
-
-KERNELS = {rule: _kernel(rule) for rule in RULES}
 
 # A block updates a chunk of one array: 16 bytes of each array at once where all begin at a multiple of that.
 FOR_LISTS = """
@@ -113,10 +113,10 @@ class CupyUpdates(CupyMemory, NumpyUpdates):
     # a user's own rule takes three times this in scratch memory
     update_values = 1 << 24
 
-    def _update(
-        self, rule: UpdateRule, prep: Preparation | None, numbers: tuple[float, ...], grad: Any, *changed: Any
+    def update(
+        self, rule: UpdateRule, prep: Preparation | None, numbers: Sequence[float], grad: Any, *changed: Any
     ) -> None:
-        kernel, numbers = KERNELS[rule], (*(prep or ()), *numbers)
+        kernel, numbers = kernel_of(rule), (*(prep or ()), *numbers)
         if not isinstance(grad, ArrayList):
             kernel(grad, *numbers, *changed)
             return

@@ -1,7 +1,44 @@
-"""The reference backend: all kernels in numpy."""
+"""NumpyOps: the reference backend, all kernels in numpy.
+
+Its docstrings are the contract of every backend: what each kernel computes, from which shapes and dtypes, and what may
+share memory. A faster backend is a subclass that overrides kernels, and inherits those that it does not cover.
+
+A kernel writes its result into ``out`` and returns nothing, unless it says so. After its first call it allocates no
+memory of batch size. Float arrays of one call have one dtype, float32 or float64, and any strides, unless a kernel says
+otherwise. ``N`` is the number of rows in the batch.
+"""
 
 from __future__ import annotations
 
-from singa_dask.ops.numpy.ops import NumpyOps
+from singa_dask.ops.numpy.elementwise import NumpyElementwise
+from singa_dask.ops.numpy.images import NumpyImages
+from singa_dask.ops.numpy.linear import NumpyLinear
+from singa_dask.ops.numpy.normalisation import NumpyNormalisation
+from singa_dask.ops.numpy.random import NumpyRandom
+from singa_dask.ops.numpy.recurrent import NumpyRecurrent
+from singa_dask.ops.numpy.softmax import NumpyBinary, NumpySoftmax
+from singa_dask.ops.numpy.updates import NumpyUpdates
 
 __all__ = ["NumpyOps"]
+
+
+class NumpyOps(
+    NumpyElementwise,
+    NumpyLinear,
+    NumpySoftmax,
+    NumpyBinary,
+    NumpyImages,
+    NumpyNormalisation,
+    NumpyRecurrent,
+    NumpyRandom,
+    NumpyUpdates,
+):
+    """Kernels for host memory, float32 or float64, in numpy. `for_thread` makes an object for another thread.
+
+    Attributes
+    ----------
+    name : str
+        As a job's ``ops`` has it, e.g. ``"onednn"``.
+    """
+
+    name = "numpy"

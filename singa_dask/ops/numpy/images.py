@@ -218,10 +218,8 @@ class NumpyImages(NumpyMemory):
             gx[...] = 0
             for place, windows, pixels in _places(out, gy, kernel, stride, pad):
                 won = self.scratch("won", g[windows].shape, bool)
-                part = self.scratch("part", won.shape, g.dtype)
                 np.equal(places[windows], place, out=won)
-                np.multiply(g[windows], won, out=part)
-                np.add(gx[pixels], part, out=gx[pixels])
+                self._add_won(gx[pixels], g[windows], won)
 
     def max_pool_grad_ties(
         self, x: Array, y: Array, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair
@@ -231,10 +229,14 @@ class NumpyImages(NumpyMemory):
             gx[...] = 0
             for _, windows, pixels in _places(out, gy, kernel, stride, pad):
                 won = self.scratch("won", g[windows].shape, bool)
-                part = self.scratch("part", won.shape, g.dtype)
                 np.equal(source[pixels], largest[windows], out=won)
-                np.multiply(g[windows], won, out=part)
-                np.add(gx[pixels], part, out=gx[pixels])
+                self._add_won(gx[pixels], g[windows], won)
+
+    def _add_won(self, gx: Array, g: Array, won: Array) -> None:
+        """Add the gradients of the windows that have their largest value here."""
+        part = self.scratch("part", g.shape, g.dtype)
+        np.multiply(g, won, out=part)
+        np.add(gx, part, out=gx)
 
     def avg_pool(self, x: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> None:
         """``out[n, c, i, j]`` = mean of x over the window that starts at (i, j) stride - pad.

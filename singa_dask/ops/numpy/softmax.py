@@ -15,13 +15,7 @@ class NumpySoftmax(NumpyMemory):
 
     def softmax(self, x: Array, out: Array) -> None:
         """``out = exp(x) / sum_row(exp(x))``, (N, D); ``out`` may be ``x``."""
-        for source, y in self.pieces(x, out):
-            row = self.scratch("row", (len(y), 1), y.dtype)
-            np.max(source, axis=1, keepdims=True, out=row)
-            np.subtract(source, row, out=y)
-            np.exp(y, out=y)
-            np.sum(y, axis=1, keepdims=True, out=row)
-            np.divide(y, row, out=y)
+        NumpySoftmax.masked_softmax(self, x, out, causal=False)
 
     def softmax_grad(self, y: Array, gy: Array, out: Array) -> None:
         """``out = y (gy - sum_row(gy y))``, (N, D); ``out`` may be ``gy``.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from singa_dask.arrays import Array
-from singa_dask.ops import update_rules as rules
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.types import ArrayList, Arrays, Preparation
-from singa_dask.ops.update_rules import UpdateRule
+from singa_dask.ops.update_rules import SHIFT, UpdateRule
 
 # The loss reports a net that diverges; warnings would add nothing.
 quietly = np.errstate(all="ignore")
@@ -19,7 +18,7 @@ quietly = np.errstate(all="ignore")
 class NumpyUpdates(NumpyMemory):
     """Update rules. All change ``w``, (n,) values, and the state of the rule, arrays like ``w``, in place.
 
-    ``g``, (n,), is the gradient, only read and prepared as ``prep`` says; ``lr`` is the learning rate. A rule works
+    ``g``, (n,), is the gradient, only read and prepared as ``prep`` says. A rule works
     value by value: the result does not depend on how a param is cut into slices.
 
     ``w``, ``g`` and the state may be an `ArrayList` each instead, of the same params. A GPU updates all of them by one
@@ -44,113 +43,41 @@ class NumpyUpdates(NumpyMemory):
         """
         lists = (x if isinstance(x, ArrayList) else (x,) for x in (w, g, *state))
         for slices in zip(*lists, strict=True):
-            yield from self._pieces_of(prep, *slices)
-
-    def _pieces_of(self, prep: Preparation, w: Array, g: Array, *state: Array) -> Iterator[tuple[Array, ...]]:
-        most = self.update_values
-        work = self.scratch("update", (3, min(most, w.size)), w.dtype)
-        for start in range(0, w.size, most):
-            value, grad, *states = (array[start : start + most] for array in (w, g, *state))
-            # the prepared gradient lies last: a rule called on this very piece uses the first two
-            tmp, tmp2, own = work[:, : value.size]
-            prepared = _prepared(prep, value, grad, own, tmp)
-            if prep.value_factor != 1:
-                value *= prep.value_factor
-            yield (value, prepared, tmp, tmp2, *states)
+            size, most = slices[0].size, self.update_values
+            work = self.scratch("update", (3, min(most, size)), slices[0].dtype)
+            for start in range(0, size, most):
+                value, grad, *states = (array[start : start + most] for array in slices)
+                # the prepared gradient lies last: a rule called on this very piece uses the first two
+                tmp, tmp2, own = work[:, : value.size]
+                prepared = _prepared(prep, value, grad, own, tmp)
+                if prep.value_factor != 1:
+                    value *= prep.value_factor
+                yield (value, prepared, tmp, tmp2, *states)
 
     def shift(self, w: Arrays, g: Arrays, divisor: int) -> None:
         """``w -= g / divisor``: running statistics, ``g`` is the sum of what ``divisor`` sharers find too large."""
-        self._update(rules.SHIFT, None, (divisor,), g, w)
-
-    def sgd(self, w: Arrays, g: Arrays, velocity: Arrays | None, lr: float, momentum: float, prep: Preparation) -> None:
-        """``v = momentum v - lr g``, ``w += v``; without velocity ``w -= lr g``."""
-        if velocity is None:
-            self._update(rules.SGD, prep, (lr,), g, w)
-        else:
-            self._update(rules.MOMENTUM, prep, (lr, momentum), g, w, velocity)
-
-    def nesterov(self, w: Arrays, g: Arrays, velocity: Arrays, lr: float, momentum: float, prep: Preparation) -> None:
-        """``v' = momentum v + lr g``, ``w -= (1 + momentum) v' - momentum v``."""
-        self._update(rules.NESTEROV, prep, (lr, momentum, 1 + momentum), g, w, velocity)
-
-    def adagrad(self, w: Arrays, g: Arrays, square: Arrays, lr: float, delta: float, prep: Preparation) -> None:
-        """``h += g^2``, ``w -= lr g / sqrt(h + delta)``."""
-        self._update(rules.ADAGRAD, prep, (lr, delta), g, w, square)
-
-    def rmsprop(
-        self, w: Arrays, g: Arrays, square: Arrays, lr: float, rho: float, delta: float, prep: Preparation
-    ) -> None:
-        """``h = rho h + (1 - rho) g^2``, ``w -= lr g / sqrt(h + delta)``."""
-        self._update(rules.RMSPROP, prep, (lr, rho, 1 - rho, delta), g, w, square)
-
-    def adadelta(
-        self,
-        w: Arrays,
-        g: Arrays,
-        square: Arrays,
-        step_square: Arrays,
-        lr: float,
-        rho: float,
-        delta: float,
-        prep: Preparation,
-    ) -> None:
-        """``h = rho h + (1 - rho) g^2``, ``d = g sqrt(u + delta) / sqrt(h + delta)``, ``w -= lr d``.
-
-        Then ``u = rho u + (1 - rho) d^2``; h is ``square`` and u ``step_square``.
-        """
-        self._update(rules.ADADELTA, prep, (lr, rho, 1 - rho, delta), g, w, square, step_square)
-
-    def adam(
-        self,
-        w: Arrays,
-        g: Arrays,
-        mean: Arrays,
-        square: Arrays,
-        lr: float,
-        beta1: float,
-        beta2: float,
-        delta: float,
-        correction: float | None,
-        prep: Preparation,
-    ) -> None:
-        """``m = beta1 m + (1 - beta1) g``, ``v = beta2 v + (1 - beta2) g^2``, then a step.
-
-        With a ``correction``, a factor of v, the step is ``w -= lr m / (sqrt(correction v) + delta)``, without it
-        ``w -= lr m / sqrt(v + delta)``. The correction of m is a part of ``lr``.
-        """
-        numbers = (lr, beta1, 1 - beta1, beta2, 1 - beta2, delta)
-        if correction is None:
-            self._update(rules.ADAM_OF_SINGA, prep, numbers, g, w, mean, square)
-        else:
-            self._update(rules.ADAM, prep, (*numbers, correction), g, w, mean, square)
-
-    def adamax(
-        self,
-        w: Arrays,
-        g: Arrays,
-        mean: Arrays,
-        largest: Arrays,
-        lr: float,
-        beta1: float,
-        beta2: float,
-        delta: float,
-        keep_delta: bool,
-        prep: Preparation,
-    ) -> None:
-        """``m = beta1 m + (1 - beta1) g``, ``u = max(beta2 u, |g|)``, ``w -= lr m / (u + delta)``.
-
-        u is ``largest``; with ``keep_delta``, delta is added to it for good.
-        """
-        numbers = (lr, beta1, 1 - beta1, beta2, delta, delta if keep_delta else 0.0)
-        self._update(rules.ADAMAX, prep, numbers, g, w, mean, largest)
+        self.update(SHIFT, None, (divisor,), g, w)
 
     @quietly
-    def _update(
-        self, rule: UpdateRule, prep: Preparation | None, numbers: tuple[float, ...], g: Arrays, *changed: Arrays
+    def update(
+        self, rule: UpdateRule, prep: Preparation | None, numbers: Sequence[float], g: Arrays, w: Arrays, *state: Arrays
     ) -> None:
-        """Run a rule on a gradient, prepared unless ``prep`` is None, and on what it changes, the values first."""
-        for value, grad, tmp, tmp2, *state in self.update_pieces(prep or Preparation(), changed[0], g, *changed[1:]):
-            rule.for_cpu(*numbers, grad, tmp, tmp2, value, *state)
+        """Change values and state by a rule.
+
+        Parameters
+        ----------
+        rule : UpdateRule
+        prep : Preparation or None
+            None leaves the gradient and the values as they are.
+        numbers : sequence of float
+            Those of the rule, the learning rate among them.
+        g, w : (n,) arrays, or lists
+            Gradient and values.
+        *state : (n,) arrays, or lists
+            The other arrays of the rule.
+        """
+        for value, grad, tmp, tmp2, *states in self.update_pieces(prep or Preparation(), w, g, *state):
+            rule.for_cpu(*numbers, grad, tmp, tmp2, value, *states)
 
 
 def _prepared(prep: Preparation, w: Array, g: Array, out: Array, tmp: Array) -> Array:

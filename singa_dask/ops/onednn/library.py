@@ -148,7 +148,7 @@ class ExecArgument(ctypes.Structure):
     _fields_ = (("place", ctypes.c_int), ("memory", ctypes.c_void_p))
 
 
-class Version(ctypes.Structure):
+class DnnlVersion(ctypes.Structure):
     """The head of ``dnnl_version_t``."""
 
     _fields_ = (("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int))
@@ -195,7 +195,7 @@ class Engine:
         # else OpenMP's threads spin for milliseconds after each kernel, on cores that servers and readers need
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
         free, locked = ctypes.CDLL(str(path)), ctypes.PyDLL(str(path))
-        free.dnnl_version.restype = ctypes.POINTER(Version)
+        free.dnnl_version.restype = ctypes.POINTER(DnnlVersion)
         version = free.dnnl_version().contents
         if version.major != MAJOR:
             raise OneDnnError(f"{path}: this is oneDNN {version.major}. Expected {MAJOR}.")

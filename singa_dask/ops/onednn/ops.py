@@ -17,9 +17,9 @@ import numpy as np
 
 from singa_dask.arrays import Array, DType
 from singa_dask.errors import ConfigError
+from singa_dask.ops.numpy import NumpyOps
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.numpy.normalisation import write_running
-from singa_dask.ops.numpy.ops import NumpyOps
 from singa_dask.ops.numpy.softmax import hidden
 from singa_dask.ops.onednn import recipes
 from singa_dask.ops.onednn.call import Call, Copied
@@ -32,12 +32,6 @@ AS_THEY_ARE = {name for name, _ in inspect.getmembers(NumpyMemory, inspect.isfun
 
 class UpcastOps(NumpyOps):
     """NumpyOps whose kernels compute in float32 if arrays are bfloat16, and convert ``out`` back."""
-
-    def lrn_memory(
-        self, shape: Sequence[int], dtype: DType, size: int, alpha: float, beta: float, knorm: float
-    ) -> Array:
-        wide = np.float32 if np.dtype(dtype) == BFLOAT16 else dtype
-        return super().lrn_memory(shape, wide, size, alpha, beta, knorm)
 
 
 def upcast(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -183,7 +177,7 @@ class OneDnnOps(UpcastOps):
                 return recipes.lrn_workspace(self._engine, shape, dtype, *how)
             except Unsupported as reason:
                 self._log_once("lrn", reason)
-        return super().lrn_memory(shape, dtype, *how)
+        return super().lrn_memory(shape, np.float32 if np.dtype(dtype) == BFLOAT16 else dtype, *how)
 
     def batch_norm(
         self,

@@ -187,7 +187,7 @@ class Checkpoint:
     def version(self, param: str) -> int:
         """Return the number of updates applied to a param."""
         keys = self._parts_of(param) or [param]
-        return min(tensor["version"] for key in keys for tensor in self._tensors[key, "value"])
+        return int(min(tensor["version"] for key in keys for tensor in self._tensors[key, "value"]))
 
     def applied(self, key: str, start: int, stop: int) -> dict[int, int]:
         """Return the newest step of each worker group that a range of the values under a key of servers has seen."""

@@ -74,8 +74,9 @@ def _use_newest(url: str, use: Callable[[Checkpoint], T]) -> T:
         try:
             result = use(Checkpoint(candidate))
         except CheckpointError as error:
-            if _may_be_good(error):
-                raise
+            cause = error.__cause__
+            if isinstance(cause, DataError) and not isinstance(cause.__cause__, FileNotFoundError):
+                raise  # it is there but could not be read now, e.g. because a network is down
             problems.append(str(error))
             continue
         for problem in problems:
@@ -88,11 +89,6 @@ def _use_newest(url: str, use: Callable[[Checkpoint], T]) -> T:
     if candidates == [url]:
         raise CheckpointError(f"{problems[0]} {_older_than(url)}")
     raise CheckpointError("\n".join([f"{url}: no checkpoint here is good.", *problems]))
-
-
-def _may_be_good(error: CheckpointError) -> bool:
-    """Return whether a file is there but could not be read now, e.g. because a network is down."""
-    return isinstance(error.__cause__, DataError) and not isinstance(error.__cause__.__cause__, FileNotFoundError)
 
 
 def _older_than(url: str) -> str:

@@ -98,19 +98,12 @@ def _folder(url: str) -> str:
 
 def _remove_old(ours: str) -> None:
     """Delete the files of runs for which nothing was kept in the last 30 days."""
-    with os.scandir(ours) as runs:
-        old = [run.path for run in runs if time.time() - _last_change(run.path) > KEPT_FOR_S]
-    for path in old:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _last_change(folder: str) -> float:
-    return max(os.lstat(path).st_mtime for path, _, _ in os.walk(folder))
-
-
-def _places_of(files: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return where files are kept, and why."""
-    return {each[_KEPT_AT]: each[_WHY_KEPT] for each in files if _KEPT_AT in each}
+    with os.scandir(ours) as entries:
+        runs = [entry.path for entry in entries]
+    for run in runs:
+        last_change = max(os.lstat(folder).st_mtime for folder, _, _ in os.walk(run))
+        if time.time() - last_change > KEPT_FOR_S:
+            shutil.rmtree(run, ignore_errors=True)
 
 
 def _without_places(files: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -192,18 +185,18 @@ def decode_manifest(url: str, content: bytes) -> dict[str, Any]:
         It is damaged, or of another format.
     """
     try:
-        found = json.loads(content)
+        manifest = json.loads(content)
     except ValueError as error:
         raise CheckpointError(f"{url}: damaged: {error}.") from error
-    if not isinstance(found, dict):
+    if not isinstance(manifest, dict):
         raise CheckpointError(f"{url}: damaged: expected a JSON object.")
-    if "checksum" in found or "sha256" in found:
+    if "checksum" in manifest or "sha256" in manifest:
         end = len(_checksum_lines(b""))
         if content[-end:] != _checksum_lines(content[:-end] + b"\n}"):
             raise CheckpointError(f"{url}: damaged: its checksum is not the one in it.")
-    if found.get("format") != FORMAT:
-        raise CheckpointError(f"{url}: format {found.get('format')!r} is not known. This version reads {FORMAT!r}.")
-    return found
+    if manifest.get("format") != FORMAT:
+        raise CheckpointError(f"{url}: format {manifest.get('format')!r} is not known. This version reads {FORMAT!r}.")
+    return manifest
 
 
 def write_manifest(
@@ -225,7 +218,7 @@ def write_manifest(
         Where files of the checkpoint are kept, and why; empty if it is complete.
     """
     files = [*parts, *facts.get("states", ())]
-    places = _places_of(files)
+    places = {file[_KEPT_AT]: file[_WHY_KEPT] for file in files if _KEPT_AT in file}
     content = encode_manifest(_without_places(parts), {**facts, "states": _without_places(facts.get("states", ()))})
     if not places:
         try:

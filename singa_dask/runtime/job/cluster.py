@@ -49,7 +49,9 @@ def _silent_logs() -> Iterator[None]:
         return record.levelno >= logging.CRITICAL
 
     # not those of a user, such as files, which are of types of their own
-    handlers = [each for each in logging.getLogger("distributed").handlers if type(each) is logging.StreamHandler]
+    handlers = [
+        handler for handler in logging.getLogger("distributed").handlers if type(handler) is logging.StreamHandler
+    ]
     for handler in handlers:
         handler.addFilter(is_critical)
     try:
@@ -77,7 +79,7 @@ def version_differences(versions: Any) -> str:
     """Describe the differences in the answer of `Client.get_versions`, e.g. ``numpy 1.26.4 there, 2.4.6 here``."""
     here = versions["client"]["packages"]
     scheduler = versions["scheduler"]["packages"]
-    there = [each["packages"] for each in versions["workers"].values() if each]
+    there = [worker["packages"] for worker in versions["workers"].values() if worker]
     there.append({name: scheduler.get(name) for name in scheduler_relevant_packages})
     differences = []
     for name in sorted(here):

@@ -334,10 +334,6 @@ class JobRun(Submission):
         """The ``cluster`` block of the job."""
         return JobConf.model_validate_json(self.job).cluster
 
-    def message(self) -> dict[str, Any]:
-        """Return the values, for ``JobRun(**message)`` elsewhere."""
-        return asdict(self)
-
     def directory(self, again: bool = False) -> RunDirectory:
         """Return the run directory; ``again``: another driver may have begun it.
 
@@ -525,7 +521,7 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
     plugin = Plugin.of(_DriverHost())
     nobody = threading.Event()
     try:
-        refused = ask_jobs(client, Op.DETACH, run=run.message(), plugin=list(plugin), client=client.id)
+        refused = ask_jobs(client, Op.DETACH, run=asdict(run), plugin=list(plugin), client=client.id)
         if refused:
             raise ClusterError(refused["refused"])
         while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":

@@ -310,7 +310,7 @@ class Drivers:
         driven.has_ended, driven.failure, driven.since = True, failure, time.monotonic()
         if failure:
             self._waiting.leave(driven.run["job_id"], failure)
-            catalogs = [Catalog.of(each) for each in driven.run.get("datasets", ())]
+            catalogs = [Catalog.of(catalog) for catalog in driven.run.get("datasets", ())]
             if catalogs and driven.run["job_id"] not in self._jobs:  # else the end of the job deletes what it reads
                 self._scheduler.loop.add_callback(self._sites.drop, catalogs)
         self._history.trim(driven.run["job_id"])
@@ -335,7 +335,7 @@ class Drivers:
     @property
     def workers(self) -> set[str]:
         """Dask workers with drivers."""
-        return {each.worker for each in self._driven.values() if each.worker and not each.has_ended}
+        return {driven.worker for driven in self._driven.values() if driven.worker and not driven.has_ended}
 
     def tick(self) -> bool:
         """Start drivers that had no Dask worker; return whether there is anything to look after."""
@@ -374,7 +374,7 @@ class Drivers:
 
     def _choose(self, driven: _Driven, lost: str) -> str:
         """Return the Dask worker for a driver, if possible on the host of the client; empty if there is none."""
-        n_drivers = [each.worker for each in self._driven.values() if not each.has_ended]
+        n_drivers = [driven.worker for driven in self._driven.values() if not driven.has_ended]
         usable = {
             address: (known.host != driven.host, n_drivers.count(address), len(known.processing), address)
             for address, known in self._scheduler.workers.items()

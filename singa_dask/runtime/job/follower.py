@@ -198,7 +198,7 @@ class Follower:
     def _ask_for_events(self, wait_s: float = 0.0) -> list[dict[str, Any]] | None:
         """Return the next events, see `Jobs.events`, or None if the job is not known."""
         arguments = {"job_id": self.job_id, "after": self.n, "wait_s": wait_s, "driver": self._driver}
-        events: list[dict[str, Any]] | None = ask_jobs(self._client, Op.EVENTS, self._timeout_s, **arguments)
+        events: list[dict[str, Any]] | None = ask_jobs(self._client, Op.EVENTS, wait_s + self._timeout_s, **arguments)
         return events
 
     @property
@@ -391,9 +391,9 @@ def match_job(piece: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     ConfigError
         There is no such job, or there are several.
     """
-    matching = [each for each in rows if piece == each["id"]]
-    matching = matching or [each for each in rows if _fits(piece, each)]
-    running = [each for each in matching if each["ended"] is None]
+    matching = [row for row in rows if piece == row["id"]]
+    matching = matching or [row for row in rows if _fits(piece, row)]
+    running = [row for row in matching if row["ended"] is None]
     matching = running or matching
     if len(matching) == 1:
         return dict(matching[0])
@@ -412,6 +412,6 @@ def _fits(piece: str, row: Mapping[str, str]) -> bool:
 
 
 def _names(rows: Sequence[Mapping[str, Any]]) -> str:
-    newest = [each["id"] for each in rows][:NAMED]
+    newest = [row["id"] for row in rows][:NAMED]
     n_more = len(rows) - len(newest)
     return ", ".join(newest) + (f" and {n_more} more" if n_more else "")

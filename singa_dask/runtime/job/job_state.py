@@ -240,14 +240,14 @@ class JobState:
 
     def _end_if_done(self) -> None:
         if len(self._life.reports) == len(self._layout.units) and self._replacement is None:
-            if all(each["state"] == "done" for each in self._life.reports.values()):
+            if all(report["state"] == "done" for report in self._life.reports.values()):
                 self._is_done = True
                 self._end_life("the job is done")
             else:
                 self._recover_ended()
 
     def _recover_ended(self) -> None:
-        left = [unit for unit, each in self._life.reports.items() if each["state"] != "done"]
+        left = [unit for unit, report in self._life.reports.items() if report["state"] != "done"]
         self._recover(f"units ended before the job was done: {', '.join(left)}.")
 
     def _part(self, unit: Address, peer: int) -> None:
@@ -259,7 +259,7 @@ class JobState:
 
     def _are_aborted(self) -> bool:
         """Return whether units have been aborted for long, though this life goes on: all others wait for them."""
-        if self._replacement is not None or all(each["state"] != "aborted" for each in self._life.reports.values()):
+        if self._replacement is not None or all(report["state"] != "aborted" for report in self._life.reports.values()):
             self._aborted_since = None
         elif self._aborted_since is None:
             self._aborted_since = self._now
@@ -381,7 +381,7 @@ class JobState:
 
     def break_off(self, failure: dict[str, Any]) -> list[Any]:
         """End the job without waiting for anything; return what is to be done."""
-        self._actions = [ev.EndLife(self.life, each, str(failure["reason"]), forget=True) for each in self.workers]
+        self._actions = [ev.EndLife(self.life, worker, str(failure["reason"]), forget=True) for worker in self.workers]
         self._failure = failure
         self._finish()
         return self._actions
@@ -415,10 +415,8 @@ class JobState:
         self.phase, self._ended_by = "ending", reason
         self._deadline = self._now + END_TIMEOUT_S
         forget = self._is_done or self._failure is not None
-        present = [each for each in self.roster.workers if each in self._workers and self._workers[each].usable]
-        closing = [each for each in self.roster.workers if each in self._placer.leaving and each in self._workers]
-        self._life.ending = {*present, *closing}
-        self._actions += [ev.EndLife(self.life, each, reason, forget) for each in sorted(self._life.ending)]
+        self._life.ending = self._placer.reachable(self._workers).intersection(self.roster.workers)
+        self._actions += [ev.EndLife(self.life, worker, reason, forget) for worker in sorted(self._life.ending)]
         if not self._life.ending:
             self._after_life()
 
@@ -496,7 +494,7 @@ class JobState:
         lost = [unit for unit in units if reports.get(unit, {}).get("state") != "done"]
         if not lost or self._replacement is not None:
             return  # a replacement has taken the event
-        processes = [process for process, each in enumerate(self.roster.workers) if each == worker]
+        processes = [process for process, other in enumerate(self.roster.workers) if other == worker]
         self._placer.lose(worker, self._workers)
         step = self._life.known_step(self.steps)
         for unit in lost:

@@ -47,6 +47,15 @@ class Jobs(SchedulerPlugin):
     """Owns the jobs on a cluster: starts their units, watches their Dask workers, and starts them again.
 
     One instance serves all jobs, and stays on the scheduler.
+
+    Attributes
+    ----------
+    records : dict of str to JobRecord
+        The jobs that run, by id.
+    history : History
+    waiting : Waiting
+    drivers : Drivers
+    sites : Sites
     """
 
     name = JOBS
@@ -141,7 +150,7 @@ class Jobs(SchedulerPlugin):
         for other in self.records.values():
             for address, n in other.state.threads.items():
                 claimed[address] = claimed.get(address, 0) + n
-        busy = {address: max(each.busy, claimed.get(address, 0)) for address, each in facts.items()}
+        busy = {address: max(known.busy, claimed.get(address, 0)) for address, known in facts.items()}
         workers = state.spec.workers
         chosen = {address: facts[address]._replace(busy=busy[address]) for address in workers if address in facts}
         layout = plan_processes(state.cluster)
@@ -212,7 +221,7 @@ class Jobs(SchedulerPlugin):
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[WorkerState]) -> list[WorkerState]:
         """Keep Dask workers that have units or drivers."""
         needed = self.drivers.workers.union(*(record.state.workers for record in self.records.values()))
-        return [each for each in workers if each.address not in needed]
+        return [worker for worker in workers if worker.address not in needed]
 
     async def before_close(self) -> None:
         """Close the client that owns the tasks."""
@@ -240,7 +249,7 @@ class Jobs(SchedulerPlugin):
     async def _wait_for_departure(self, leaving: Collection[str]) -> None:
         """Wait until jobs train without Dask workers, which may have the only copy of a snapshot; not for ever."""
         end = time.monotonic() + DEPARTURE_TIMEOUT_S
-        while time.monotonic() < end and any(each.state.needs(leaving) for each in list(self.records.values())):
+        while time.monotonic() < end and any(record.state.needs(leaving) for record in list(self.records.values())):
             await gen.sleep(DEPARTURE_LOOK_S)
 
     # -- time ----------------------------------------------------------------------------------------------------------
@@ -333,6 +342,7 @@ class Jobs(SchedulerPlugin):
     # -- actions -------------------------------------------------------------------------------------------------------
 
     def handle(self, job_id: str, event: Any, seen: Mapping[str, ev.WorkerFacts] | None = None) -> None:
+        """Hand an event to a job, and do what it decides; ``seen``: what is known of the Dask workers, if that is."""
         record = self.records.get(job_id)
         if record is None:
             return
@@ -548,11 +558,11 @@ class Views:
         asked: dict[str, list[str]] = {}
         for process in record.state.roster.describe():  # several can be on one Dask worker
             asked.setdefault(process["address"], []).extend(
-                str(each) for each in process["units"] if unit in ("", str(each))
+                str(name) for name in process["units"] if unit in ("", str(name))
             )
         stacks: dict[str, Any] = {}
         answers = await self._jobs.sites.ask_all(
-            [each for each in asked if asked[each]], STACK_TIMEOUT_S, Op.STACKS, job_id=job_id
+            [address for address in asked if asked[address]], STACK_TIMEOUT_S, Op.STACKS, job_id=job_id
         )
         for address, answer in answers.items():
             for name in asked[address]:
@@ -625,7 +635,7 @@ def processes_of(record: JobRecord, scheduler: Scheduler) -> list[dict[str, Any]
     for process, facts in enumerate(state.roster.describe()):
         known = scheduler.workers.get(facts["address"])
         hosted = known.metrics.get(SITE, {}).get(record.spec.job_id, ()) if known else ()
-        mine: Mapping[str, Any] = next((each for each in hosted if each["process"] == process), {})
+        mine: Mapping[str, Any] = next((entry for entry in hosted if entry["process"] == process), {})
         where = {"name": str(known.name), "host": known.host} if known else {"name": "", "host": ""}
         more = {"life": state.roster.lives[process], "steps": mine.get("steps", {}), "waits": mine.get("waits", {})}
         processes.append({**facts, **where, **more})

@@ -80,9 +80,9 @@ def survey(
 
 def _survey_stores(job: str, resume: str | None) -> Surveyed:
     net = build_nets(JobConf.from_json(job, REGISTRIES))[Phase.TRAIN]
-    found = {layer.name: layer.survey() for layer in net.layers if isinstance(layer, StoreInput)}
-    asked = {name: each for name, each in found.items() if each is not None}
-    located = {name: each for name, each in asked.items() if any(each.hosts)}
+    surveys = {layer.name: layer.survey() for layer in net.layers if isinstance(layer, StoreInput)}
+    asked = {name: survey for name, survey in surveys.items() if survey is not None}
+    located = {name: survey for name, survey in asked.items() if any(survey.hosts)}
     assignments = Checkpoint(resume).deals if resume else {}
     return Surveyed(located, sorted(asked.keys() - located.keys()), assignments)
 
@@ -95,11 +95,11 @@ def host_names_of(dask_worker: Worker) -> frozenset[str]:
 class _Blocks:
     """Blocks of one input layer, and the indices of the hosts that store each."""
 
-    def __init__(self, found: Survey, numbers: Mapping[str, Collection[int]]) -> None:
-        self.found = found
-        self.hosts = [tuple({number for host in hosts for number in numbers[host]}) for hosts in found.hosts]
+    def __init__(self, survey: Survey, numbers: Mapping[str, Collection[int]]) -> None:
+        self.survey = survey
+        self.hosts = [tuple({number for host in hosts for number in numbers[host]}) for hosts in survey.hosts]
         self._pairs = np.array([(i, k) for i, ks in enumerate(self.hosts) for k in ks], np.int64).reshape(-1, 2)
-        self._record_bytes = np.asarray(found.lengths) / np.maximum(found.sizes, 1)
+        self._record_bytes = np.asarray(survey.lengths) / np.maximum(survey.sizes, 1)
 
     def held(self, rows: Any, n_hosts: int, split: bool = False) -> Any:
         """Return the bytes that each host stores of some rows of each block; with ``split`` divided by the copies."""
@@ -135,14 +135,14 @@ class Locality:
         self._net = build_nets(job)[Phase.TRAIN]
         self._net.context.deals = surveyed.assignments
         layers = {layer.name: layer for layer in self._net.layers if isinstance(layer, StoreInput)}
-        storage = sorted({host for found in surveyed.stores.values() for hosts in found.hosts for host in hosts})
+        storage = sorted({host for store in surveyed.stores.values() for hosts in store.hosts for host in hosts})
         kept_by = {address: frozenset(h for h in storage if same_host(h, names[address])) for address in names}
         hosts = sorted({held for held in kept_by.values() if held}, key=sorted)
         self._n_hosts = len(hosts)
         self._host_of = {address: hosts.index(held) if held else -1 for address, held in kept_by.items()}
         numbers = {host: [k for k, held in enumerate(hosts) if host in held] for host in storage}
         self._layers = {
-            name: (layers[name], _Blocks(found, numbers)) for name, found in sorted(surveyed.stores.items())
+            name: (layers[name], _Blocks(store, numbers)) for name, store in sorted(surveyed.stores.items())
         }
         self._assigned = [name for name in self._layers if fresh and layers[name].store_conf.shuffle == "block"]
         self._n_workers = [sum(unit.kind == "worker" for unit in units) for units in layout.processes]
@@ -188,16 +188,16 @@ class Locality:
         n_bytes = 0
         for name in self._assigned:
             _, blocks = self._layers[name]
-            sizes = np.asarray(blocks.found.sizes)
+            sizes = np.asarray(blocks.survey.sizes)
             held += [blocks.held(sizes, self._n_hosts, split=True), blocks.held(sizes, self._n_hosts)]
-            n_bytes += sum(blocks.found.lengths)
+            n_bytes += sum(blocks.survey.lengths)
         return held, n_bytes / sum(self._n_workers)
 
     def _orders(self, layer: StoreInput, blocks: _Blocks) -> list[Sampler]:
         """Return the sampler of each worker group."""
         orders = []
         for layer.context.group in range(self._job.cluster.nworker_groups):
-            orders.append(layer.make_order(blocks.found.sizes, blocks.found.fingerprint))
+            orders.append(layer.make_order(blocks.survey.sizes, blocks.survey.fingerprint))
         return orders
 
     # -- who reads what ------------------------------------------------------------------------------
@@ -219,5 +219,5 @@ class Locality:
                     process = self._layout.process_of[Address.worker(group, reader)]
                     spans.append(HostSpan(high, self._host_of.get(workers[process], -1)))
             if any(span.host != -1 for span in spans):
-                orders[name] = assign_by_host(blocks.found.sizes, blocks.hosts, spans, self._job.seed)
+                orders[name] = assign_by_host(blocks.survey.sizes, blocks.hosts, spans, self._job.seed)
         return orders

@@ -124,7 +124,7 @@ class PartFiles:
                 why = f"{server}: {error!r}"
                 continue
             if "data" in answer:
-                self._servers[file.worker] = [server, *(each for each in servers if each != server)]
+                self._servers[file.worker] = [server, *(other for other in servers if other != server)]
                 return bytes(answer["data"]), "", ""
             refused = answer["error"]
         self._servers.pop(file.worker, None)
@@ -134,8 +134,7 @@ class PartFiles:
         return sync(self._worker.loop, function, *arguments, callback_timeout=TIMEOUT_S)
 
     async def _find_servers(self, worker: str) -> list[str]:
-        found = await getattr(self._worker.scheduler, Op.SERVERS)(worker=worker)
-        return list(found)
+        return list(await getattr(self._worker.scheduler, Op.SERVERS)(worker=worker))
 
     async def _ask(self, server: str, asked: Mapping[str, Any]) -> Any:
         return await getattr(self._worker.rpc(server), Op.READ)(**asked)

@@ -33,7 +33,7 @@ class Suspects:
         """Add a worker, or two that do not reach each other; return for how many seconds from ``now`` that counts."""
         key = frozenset(workers)
         n, _ = self._failures.get(key, (0, 0.0))
-        parted = {each: failure for each, failure in self._failures.items() if len(each) == len(key) > 1}
+        parted = {pair: failure for pair, failure in self._failures.items() if len(pair) == len(key) > 1}
         if len(key) > 1 and not n and all(until <= now for _, until in parted.values()):
             seconds = 0.0
         else:
@@ -42,7 +42,7 @@ class Suspects:
         seconds = math.inf if for_good else seconds
         end = now + seconds
         # the network is not mended yet
-        self._failures |= {each: (m, max(end, until)) for each, (m, until) in parted.items()}
+        self._failures |= {pair: (m, max(end, until)) for pair, (m, until) in parted.items()}
         self._failures[key] = n + 1, end
         return seconds
 
@@ -66,7 +66,8 @@ class Suspects:
         left = set(workers).difference(*(key for key in pending if len(key) == 1))
         while parted := [key for key in pending if len(key) > 1 and key <= left]:
             n_parted = Counter(worker for key in parted for worker in key)
-            left.remove(max(n_parted, key=lambda each: (n_parted[each], each not in kept, -workers[each], each)))
+            worst = max(n_parted, key=lambda worker: (n_parted[worker], worker not in kept, -workers[worker], worker))
+            left.remove(worst)
         return left
 
 
@@ -156,7 +157,7 @@ class Placer:
 
     def look_at(self, workers: Mapping[str, WorkerFacts], mine: Sequence[str]) -> None:
         """Remember which Dask workers of the job have a nanny."""
-        self._with_nanny |= {each for each in mine if each in workers and workers[each].has_nanny}
+        self._with_nanny |= {worker for worker in mine if worker in workers and workers[worker].has_nanny}
 
     def lose(self, worker: str, workers: Mapping[str, WorkerFacts]) -> None:
         """Take note of a lost Dask worker: if its process has ended, its nanny starts it again."""
@@ -184,7 +185,7 @@ class Placer:
             placement = place_again(self._layout, self._candidates(now, workers, before), before, self._limits, packed)
         except ClusterError as error:
             why = f"{error} {self._unused(now, workers, before)}".rstrip()
-            usable = {address for address, each in workers.items() if each.usable} - self.leaving
+            usable = {address for address, known in workers.items() if known.usable} - self.leaving
             is_hopeless = usable != self._candidates(EVER, workers, ()).keys()
             if waited >= (min(HOPELESS_S, self._patience_s) if is_hopeless else self._patience_s):
                 raise ClusterError(f"Waited {waited:.0f} s for Dask workers: {why}") from error
@@ -209,12 +210,12 @@ class Placer:
             There are too few.
         """
         there = self._candidates(now, workers, list(others))
-        free = {address: each for address, each in there.items() if address not in others}
+        free = {address: known for address, known in there.items() if address not in others}
         layout = Layout(tuple(self._layout.processes[p] for p in processes), self._layout.cluster)
         waited = now - self._since
         try:
-            facts = {address: each._asdict() for address, each in free.items()}
-            chosen = place(layout, facts, {address: each.busy for address, each in free.items()})
+            facts = {address: known._asdict() for address, known in free.items()}
+            chosen = place(layout, facts, {address: known.busy for address, known in free.items()})
         except ClusterError:
             if waited < (NANNY_S if self._expects_nanny else 0.0):
                 return None
@@ -242,7 +243,7 @@ class Placer:
 
     def reachable(self, workers: Mapping[str, WorkerFacts]) -> set[str]:
         """Return the Dask workers that answer: those that are about to close do, too."""
-        return {address for address, each in workers.items() if each.usable or address in self.leaving}
+        return {address for address, known in workers.items() if known.usable or address in self.leaving}
 
     def has_hope(self, workers: Mapping[str, WorkerFacts]) -> bool:
         """Return whether any Dask worker is not suspected for good."""
@@ -252,17 +253,17 @@ class Placer:
         self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str]
     ) -> dict[str, WorkerFacts]:
         """Return the Dask workers that may be used."""
-        usable = {address: each for address, each in workers.items() if each.usable and address not in self.leaving}
-        free = {address: each.nthreads - each.busy for address, each in usable.items()}
+        usable = {address: known for address, known in workers.items() if known.usable and address not in self.leaving}
+        free = {address: known.nthreads - known.busy for address, known in usable.items()}
         others = self.suspects.others(now, free, before)
-        return {address: each for address, each in usable.items() if address in others}
+        return {address: known for address, known in usable.items() if address in others}
 
     def _unused(self, now: float, workers: Mapping[str, WorkerFacts], before: Sequence[str]) -> str:
         """Say why Dask workers that are there are not used."""
         used = self._candidates(now, workers, before)
         why = [
-            f"{address} ({'it closes' if address in self.leaving else FAILED if each.usable else 'nothing is heard'})"
-            for address, each in workers.items()
+            f"{address} ({'it closes' if address in self.leaving else FAILED if known.usable else 'nothing is heard'})"
+            for address, known in workers.items()
             if address not in used
         ]
         return f"Not used: {', '.join(why)}." if why else ""
@@ -285,13 +286,13 @@ def share(layout: Layout, workers: Mapping[str, WorkerFacts], others: Mapping[st
     ClusterError
         There are too few threads.
     """
-    room = {address: each.nthreads - each.busy - others.get(address, 0) for address, each in workers.items()}
+    room = {address: known.nthreads - known.busy - others.get(address, 0) for address, known in workers.items()}
     chosen = []
     for units in layout.processes:
-        fitting = [each for each in room if room[each] >= len(units)]
+        fitting = [address for address in room if room[address] >= len(units)]
         if not fitting:
             raise ClusterError(f"no Dask worker has {len(units)} free threads.")
-        address = min(fitting, key=lambda each: (each in chosen, each in others, -room[each], each))
+        address = min(fitting, key=lambda other: (other in chosen, other in others, -room[other], other))
         room[address] -= len(units)
         chosen.append(address)
     return chosen
@@ -333,16 +334,15 @@ def place_again(
     low, high = limits
     if high < len(layout.processes):
         layout = pack(layout, high)
-    facts = {address: each._asdict() for address, each in workers.items()}
-    busy = {address: each.busy for address, each in workers.items()}
+    facts = {address: known._asdict() for address, known in workers.items()}
+    busy = {address: known.busy for address, known in workers.items()}
     stays = dict.fromkeys(before, 1.0)
     try:
         return layout, tuple(place(layout, facts, busy, lambda process, chosen: stays))
     except ClusterError:
-        free = {address: each.nthreads - each.busy for address, each in workers.items()}
-        roomy = sorted(
-            (each for each in free if free[each] > 0), key=lambda each: (each not in stays, -free[each], each)
-        )
+        free = {address: known.nthreads - known.busy for address, known in workers.items()}
+        roomy = [address for address in free if free[address] > 0]
+        roomy.sort(key=lambda address: (address not in stays, -free[address], address))
         n = min(len(roomy), len(layout.processes))
         if not packed or n < low:
             raise
@@ -354,13 +354,13 @@ def buddies_of(roster: Roster, workers: Mapping[str, WorkerFacts]) -> list[str]:
 
     It is on another host if possible, and of the job if possible.
     """
-    spare = [address for address, each in workers.items() if each.usable and address not in roster.workers]
+    spare = [address for address, known in workers.items() if known.usable and address not in roster.workers]
     return [_buddy_of(process, roster.workers, spare, workers) for process in range(len(roster.workers))]
 
 
 def _buddy_of(process: int, mine: Sequence[str], spare: Sequence[str], workers: Mapping[str, WorkerFacts]) -> str:
     own = mine[process]
-    others = [each for each in (*mine[process + 1 :], *mine[:process], *spare) if each != own]
+    others = [address for address in (*mine[process + 1 :], *mine[:process], *spare) if address != own]
 
     def rank(address: str) -> tuple[bool, bool]:
         here = workers[own].host if own in workers else ""
@@ -399,7 +399,7 @@ class RestartPoints:
 
         Holders that are not ``present`` on the cluster have been lost since.
         """
-        older = [each for each in self._snapshots if each[0] < step]
+        older = [snapshot for snapshot in self._snapshots if snapshot[0] < step]
         manifest = {**manifest, **_held(manifest, present)}
         self._snapshots = [*older, (step, manifest)][-KEPT:]
 
@@ -407,7 +407,7 @@ class RestartPoints:
         """Take note that a Dask worker has lost all parts: another one may come at its address."""
         kept: list[tuple[int, Mapping[str, Any]]] = []
         for step, manifest in self._snapshots:
-            others = {each for key in KEYS for part in manifest.get(key, ()) for each in part["holders"]} - {worker}
+            others = {holder for key in KEYS for part in manifest.get(key, ()) for holder in part["holders"]} - {worker}
             kept.append((step, {**manifest, **_held(manifest, others)}))
         self._snapshots = kept
 
@@ -417,7 +417,7 @@ class RestartPoints:
         The job starts from an older one next.
         """
         before = len(self._checkpoints) + len(self._snapshots)
-        self._checkpoints = [each for each in self._checkpoints if f"{each[1]}/" not in text]
+        self._checkpoints = [point for point in self._checkpoints if f"{point[1]}/" not in text]
         self._snapshots = [
             (step, manifest)
             for step, manifest in self._snapshots
@@ -472,12 +472,11 @@ class RestartPoints:
 
 def _held(manifest: Mapping[str, Any], present: Collection[str]) -> dict[str, list[dict[str, Any]]]:
     """Return the parts of a snapshot, by kind, each with those of its holders that can be reached."""
-    return {
-        key: [
-            {**part, "holders": [each for each in part["holders"] if each in present]} for part in manifest.get(key, ())
-        ]
-        for key in KEYS
-    }
+
+    def reached(part: Mapping[str, Any]) -> dict[str, Any]:
+        return {**part, "holders": [holder for holder in part["holders"] if holder in present]}
+
+    return {key: [reached(part) for part in manifest.get(key, ())] for key in KEYS}
 
 
 class Restarts:
@@ -515,7 +514,7 @@ class Restarts:
         """Return why the job may not be restarted once more; empty if it may."""
         if not self._max:
             return "cluster.max_restarts is 0."
-        if sum(now - each < WINDOW_S for each in self._times) >= self._max:
+        if sum(now - restarted_at < WINDOW_S for restarted_at in self._times) >= self._max:
             return f"The job was restarted {self._max} times within an hour (cluster.max_restarts)."
         return ""
 

@@ -69,14 +69,14 @@ class MetricsMerger:
         if len(reported) < self.n_workers:
             return None
         del self._reported[key]
-        reported.sort(key=lambda each: each["worker"])  # sums do not depend on the order of arrival
+        reported.sort(key=lambda report: report["worker"])  # sums do not depend on the order of arrival
         self._shown[key[:2]] = event["step"]
-        names = {name: None for each in reported for name in each["metrics"]}
-        metrics = {name: _mean(each["metrics"].get(name, (0.0, 0.0)) for each in reported) for name in names}
+        names = {name: None for report in reported for name in report["metrics"]}
+        metrics = {name: _mean(report["metrics"].get(name, (0.0, 0.0)) for report in reported) for name in names}
         if event["group"] == 0:
             self.latest[event["phase"]] = metrics
         speeds = {
-            name: float(np.mean([each[name] for each in reported]))
+            name: float(np.mean([report[name] for report in reported]))
             for name in ("samples_per_s", "wait_data_ms", "wait_params_ms")
             if name in event
         }
@@ -84,7 +84,7 @@ class MetricsMerger:
             self.speeds[event["group"]] = speeds["samples_per_s"]
         keep = {name: event[name] for name in ("event", "step", "phase", "group", "time", "lr") if name in event}
         # in a partitioned net some workers read no records
-        epochs = [each["epoch"] for each in reported if each.get("epoch") is not None]
+        epochs = [report["epoch"] for report in reported if report.get("epoch") is not None]
         return {**keep, **({"epoch": max(epochs)} if epochs else {}), **speeds, "metrics": metrics}
 
 
@@ -272,10 +272,10 @@ def outcome(over: Mapping[str, Any]) -> tuple[str, int, str]:
 
 def _updates(counted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Add up what the servers have counted, see `UpdateCounts`."""
-    staleness: Counter[str] = sum((Counter(each["staleness"]) for each in counted), Counter())
-    total = sum(each["staleness_sum"] for each in counted)
+    staleness: Counter[str] = sum((Counter(counts["staleness"]) for counts in counted), Counter())
+    total = sum(counts["staleness_sum"] for counts in counted)
     return {
-        "updates": {key: sum(each[key] for each in counted) for key in ("applied", "refused")},
+        "updates": {key: sum(counts[key] for counts in counted) for key in ("applied", "refused")},
         "staleness": {
             key: staleness[key] for key in sorted(staleness, key=lambda name: (name == MORE, len(name), name))
         },

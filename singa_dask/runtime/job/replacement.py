@@ -81,11 +81,11 @@ class Life:
 
     def describe(self) -> dict[str, Any]:
         """Return reports and units for the last event of a job."""
-        return {"reports": dict(self.reports), "processes": [each["units"] for each in self.roster.describe()]}
+        return {"reports": dict(self.reports), "processes": [process["units"] for process in self.roster.describe()]}
 
     def known_step(self, steps: Mapping[str, int]) -> int:
         """Return the newest step that is known, from reports and from the ``steps`` of worker groups; else -1."""
-        reported = [int(each.get("step", -1)) for each in self.reports.values()]
+        reported = [int(report.get("step", -1)) for report in self.reports.values()]
         return max([*reported, *steps.values(), -1])
 
 

@@ -78,7 +78,7 @@ async def measure_clock(ask: Callable[[], Awaitable[float]]) -> Clock:
         asked = time.monotonic()
         theirs = await ask()
         error = (time.monotonic() - asked) / 2
-        best = min(best, Clock(theirs - (time.time() - error), error), key=lambda each: each.error_s)
+        best = min(best, Clock(theirs - (time.time() - error), error), key=lambda clock: clock.error_s)
     # processes of one host have one clock, and are aligned best by leaving it alone
     return best if abs(best.offset_s) > best.error_s + ROUNDING_S else Clock(0.0, best.error_s)
 
@@ -97,7 +97,7 @@ class Hosting:
     Attributes
     ----------
     host : UnitHost
-        Set by `start`.
+        Set by `build`.
     key : tuple of str and int
         The job and the process.
     reports : dict of str to dict
@@ -149,7 +149,7 @@ class Hosting:
             self.process,
             job,
             deals=placement["deals"],
-            scalings={name: Scaling.from_dict(each) for name, each in placement["scalings"].items()},
+            scalings={name: Scaling.from_dict(scaling) for name, scaling in placement["scalings"].items()},
             layout=Layout(processes, job.cluster),
             life=self.life,
             rejoin=self.rejoin,
@@ -368,7 +368,7 @@ class Site(WorkerPlugin):
         return {"endpoint": hosting.host.address, "threads": hosting.threads}
 
     def _of(self, job_id: str) -> list[Hosting]:
-        return [each for each in self.hostings.values() if each.job_id == job_id]
+        return [hosting for hosting in self.hostings.values() if hosting.job_id == job_id]
 
     def _build(self, hosting: Hosting) -> None:
         self._check_modules(hosting)
@@ -379,7 +379,7 @@ class Site(WorkerPlugin):
             transport=self._transport(hosting) if len(hosting.workers) > 1 else None,
             emit=partial(self._emit, hosting.job_id, hosting.life),
             host_names=host_names_of(self.worker),
-            neighbours=[i for i, each in enumerate(hosting.workers) if get_address_host(each) == mine],
+            neighbours=[i for i, worker in enumerate(hosting.workers) if get_address_host(worker) == mine],
             keep=partial(self._keep_part, hosting),
             memory_limit=self.worker.memory_manager.memory_limit,
         )
@@ -474,10 +474,10 @@ class Site(WorkerPlugin):
 
     def _metrics(self, worker: Worker) -> dict[str, Any]:
         progress: dict[str, list[dict[str, Any]]] = {}
-        for each in list(self.hostings.values()):
-            waits = {unit: wait for unit, wait in each.host.waits().items() if wait[1] > LONG_WAIT_S}
-            facts = {"process": each.process, "life": each.life, "steps": each.host.steps(), "waits": waits}
-            progress.setdefault(each.job_id, []).append({**facts, **each.host.progress()})
+        for hosting in list(self.hostings.values()):
+            waits = {unit: wait for unit, wait in hosting.host.waits().items() if wait[1] > LONG_WAIT_S}
+            facts = {"process": hosting.process, "life": hosting.life, "steps": hosting.host.steps(), "waits": waits}
+            progress.setdefault(hosting.job_id, []).append({**facts, **hosting.host.progress()})
         return progress
 
     def _emit(self, job_id: str, life: int, event: Mapping[str, Any]) -> None:

@@ -159,8 +159,7 @@ class Checkpointing:
             channel.on(kind, self._take)
         for kind in ("r-snapshot", "r-settle"):
             channel.on(kind, lambda message: self._copying.discard((message.info["term"], message.src)))
-        if state.is_first:
-            channel.on("arrived", self._take_arrival)
+        channel.on("arrived", self._take_arrival)
         channel.on("ask-again", self._ask_again)
 
     def begin(self, now: float) -> None:

@@ -125,7 +125,10 @@ class InitialState:
             self._initial.check((owner.name, owner.whole_shape) for owner in owners)
         for owner in owners:
             if self.resumed:
-                _check_shape(self.resumed.shape(owner.name), owner, self.resumed.url)
+                shape = self.resumed.shape(owner.name)
+                if math.prod(shape) != math.prod(owner.whole_shape):
+                    shapes = f"has shape {shape}, the net needs {owner.whole_shape}"
+                    raise CheckpointError(f"param {owner.name!r}: {self.resumed.url} {shapes}.")
             elif owner.name not in self._initial and owner.conf.init is None:
                 message = (
                     f"param {owner.name!r} has no init, and no checkpoint gives its values. Expected an init block, "
@@ -261,9 +264,3 @@ class InitialState:
                 why = f"{resumed.url}: is of other shapes, or another partition" if layers else ""
         if why:
             logger.warning("%s: the states of %s start anew.", why, ", ".join(sorted(layers)))
-
-
-def _check_shape(stored: Sequence[int], param: Param, source: str) -> None:
-    if math.prod(stored) != math.prod(param.whole_shape):
-        shapes = f"has shape {tuple(stored)}, the net needs {param.whole_shape}"
-        raise CheckpointError(f"param {param.name!r}: {source} {shapes}.")

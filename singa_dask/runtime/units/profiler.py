@@ -10,7 +10,7 @@ import json
 import threading
 import time
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -195,7 +195,7 @@ class Profiler:
         # of this step: start and duration, in nanoseconds
         self._waits: list[tuple[int, int]] = []
         # of each step: milliseconds of (layer, direction), and of its parts
-        self._layers: list[Counter[tuple[str, str]]] = []
+        self._layers: list[defaultdict[tuple[str, str], float]] = []
         self._parts: list[dict[str, float]] = []
         self._trace.open(window)
 
@@ -231,7 +231,7 @@ class Profiler:
         """Begin to train."""
         if self._is_on:
             self._waits.clear()
-            self._layers.append(Counter())
+            self._layers.append(defaultdict(float))
             self._before = self._times_s()
             self._in_step = True
 
@@ -308,9 +308,8 @@ def profiled(
     def handle(message: Message) -> list[Message]:
         first = message.parts[0] if message.parts else message
         if not trace.covers(first.step):
-            group = first.info.get("group")
-            if first.kind == "update" and trace.is_past(first.step - 1) and group not in past:
-                past.add(group)
+            if first.kind == "update" and trace.is_past(first.step - 1) and first.info["group"] not in past:
+                past.add(first.info["group"])
                 if len(past) == len(windows):  # every worker group is past the steps to record
                     trace.flush()
             return server.handle(message)

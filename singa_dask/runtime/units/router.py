@@ -249,8 +249,14 @@ class Router:
                     self._trace.send(process, message, partial(transport.send, address, message))
         elif message.dst.kind == "stub":
             self._post_to_stub(message)
+        elif message.kind == "bridge":
+            self.mailboxes[message.dst].put(message)
         else:
-            self._post_to_unit(message)
+            unit = self._units.get(message.dst)
+            if isinstance(unit, Worker) and message.kind in Worker.ANSWERED_AT_ONCE:
+                unit.accept(message)  # it must not wait for the worker's next step
+            else:  # also to a worker that joins a running job, and is not there yet
+                self.inboxes[message.dst].put(message)
 
     def _process_with(self, unit: Address) -> int:
         return unit.group if unit.kind == "stub" else self._process_of[unit]
@@ -266,17 +272,6 @@ class Router:
             following = self._stub.handle(message)
         for each in following:
             self.post(each)
-
-    def _post_to_unit(self, message: Message) -> None:
-        """Put a message in an inbox; answer at once what must not wait for a worker's next step."""
-        if message.kind == "bridge":
-            self.mailboxes[message.dst].put(message)
-            return
-        unit = self._units.get(message.dst)
-        if isinstance(unit, Worker) and message.kind in Worker.ANSWERED_AT_ONCE:
-            unit.accept(message)
-        else:  # also to a worker that joins a running job, and is not there yet
-            self.inboxes[message.dst].put(message)
 
     def receive(self, message: Message) -> None:
         """Deliver a message from another process."""

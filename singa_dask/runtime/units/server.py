@@ -149,15 +149,13 @@ class Server:
         self._held: dict[int, _Held] = {}
         for piece in slices:
             view = values(piece.param)[piece.start : piece.stop]
+            names = self.updater.state_names if scales[piece.param] else ()
+            state = {name: ops.zeros(view.shape, view.dtype) for name in names}
             applied, given = ([-1] * cluster.nworker_groups for _ in range(2))
-            self._held[piece.id] = _Held(piece, view, self._new_state(piece, view), applied, given)
+            self._held[piece.id] = _Held(piece, view, state, applied, given)
         self._kept_lists: dict[tuple[int, ...], tuple[ArrayList, ArrayList, dict[str, ArrayList]]] = {}
         self._settling: Message | None = None
         self._unsettled: set[int] = set()
-
-    def _new_state(self, piece: ParamSlice, values: Any) -> dict[str, Any]:
-        names = self.updater.state_names if self.scales[piece.param] else ()
-        return {name: self.ops.zeros(values.shape, values.dtype) for name in names}
 
     def restore(
         self,
@@ -310,12 +308,14 @@ class Server:
         return lists
 
     def _answer(self, message: Message, held: _Held, kind: str) -> Message:
-        group, arrays = message.info["group"], ()
+        arrays: tuple[Any, ...] = ()
+        group = message.info["group"]
         held.given[group] = held.version
         if not message.info["in_place"]:
             arrays = (held.value if self.is_only_group else held.value.copy(),)
-        about = {"param": held.slice.param, "slice": held.slice.id, "version": held.version, "step": message.step}
-        return Message(kind, self.address, message.src, **about, info={"group": group}, arrays=arrays)
+        about: dict[str, Any] = {"param": held.slice.param, "slice": held.slice.id, "version": held.version}
+        info = {"group": group}
+        return Message(kind, self.address, message.src, **about, step=message.step, info=info, arrays=arrays)
 
     # -- between server groups -------------------------------------------------------------------
 

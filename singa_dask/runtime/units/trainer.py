@@ -134,7 +134,7 @@ class Trainer:
         self._algorithms = {net: algorithm(net, params.collect, params.update, conf) for net in nets.each()}
         self._running = self._algorithms[self.net]
         self.net.is_watched = job.debug
-        if not params.leave_the_device and not job.debug:
+        if params.mirror is None and not job.debug:  # else each gradient is copied as soon as it is computed
             self._running.capture_steps()
         trains = step < job.train_steps
         self._readers = [layer for layer in self.net.layers if isinstance(layer, StoreInput)] if trains else []

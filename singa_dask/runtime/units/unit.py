@@ -90,13 +90,8 @@ def _leave_behind(host: UnitHost, address: Address) -> dict[str, Any]:
     with in_job(host.job_id):
         logger.warning("%s is left behind in a call that does not return: %s", address, what)
     thread.name = name
-    return {
-        "unit": str(address),
-        "state": "aborted",
-        **(host.failure or {}),
-        "left_behind": what,
-        **_facts(host, address),
-    }
+    facts = {"unit": str(address), "state": "aborted", **(host.failure or {}), "left_behind": what}
+    return facts | _facts(host, address)
 
 
 def _live(
@@ -153,7 +148,10 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         stack.enter_context(limit_thread(threads))
         stack.enter_context(explain_memory_errors(nets.each))
         stack.enter_context(ops.activate())
-        _log_threads(host, ops, threads)
+        on = ops.device if is_gpu(ops.device) else f"{threads} threads"
+        if host.job.threads > threads and not is_gpu(ops.device):
+            logger.warning("threads: %d is more than a worker's share of the cores here", host.job.threads)
+        logger.info("computes with %s on %s", ops.name, on)
         nets[Phase.TRAIN].context.class_names.scalings.update(host.scalings)
         initial_state.give_class_names(nets[Phase.TRAIN])
         gate.waiting_for = ("the number of records of tests", time.monotonic())
@@ -216,20 +214,10 @@ def _own_server_of(host: UnitHost, net: NeuralNet, mirror: HostMirror | None) ->
         return lambda: None
 
     def find() -> Server | None:
-        found = host.units.get(server)
-        return found if isinstance(found, Server) else None
+        unit = host.units.get(server)
+        return unit if isinstance(unit, Server) else None
 
     return find
-
-
-def _log_threads(host: UnitHost, ops: Ops, threads: int) -> None:
-    wanted = host.job.threads
-    if is_gpu(ops.device):
-        logger.info("computes with %s on %s", ops.name, ops.device)
-        return
-    if wanted > threads:
-        logger.warning("threads: %d is more than a worker's share of the cores here", wanted)
-    logger.info("computes with %s on %d threads", ops.name, threads)
 
 
 def _run_server(host: UnitHost, address: Address, initial_state: InitialState, checkpoint_url: str) -> dict[str, Any]:

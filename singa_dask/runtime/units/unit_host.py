@@ -239,11 +239,11 @@ class UnitHost:
             records, for params, and for others of its group. All in seconds. ``bytes``: sent to and received from
             other processes.
         """
-        workers = [unit for unit in list(self.units.values()) if isinstance(unit, Worker)]
-        times = {
-            str(worker.address): [worker.step, *worker.times_s(), self.router.mailboxes[worker.address].wait_s]
-            for worker in workers
-        }
+        times = {}
+        for unit in list(self.units.values()):
+            if isinstance(unit, Worker):
+                wait_s = self.router.mailboxes[unit.address].wait_s
+                times[str(unit.address)] = [unit.step, *unit.trainer.metrics.times_s(), wait_s]
         return {"workers": times, "bytes": list(self.router.traffic().values())}
 
     def request(self, what: str) -> None:
@@ -409,7 +409,7 @@ def explain(address: Address, unit: Worker | Server | None, error: BaseException
     where = str(address)
     if isinstance(unit, Worker):
         where += f", step {unit.step}"
-        layer = unit.layer
+        layer = unit.trainer.layer
         # many messages begin with the layer themselves
         if layer and not text_of(error).startswith((f"layer {layer.name}:", f"layer {layer.name},")):
             where += f", layer {layer.name}"

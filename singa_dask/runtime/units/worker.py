@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf, Phase
-from singa_dask.layers import Layer
 from singa_dask.layers.bridge import IN_FLIGHT, BridgeSrc
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.planning.job_plan import JobPlan
@@ -51,6 +50,7 @@ class Worker:
     Attributes
     ----------
     address : Address
+    trainer : Trainer
     state : RunState
     """
 
@@ -79,19 +79,19 @@ class Worker:
         self._channel = channel
         self._process_of = plan.layout.process_of
         step = initial_state.step_of(address.group)
-        self._trainer = Trainer(channel, job, nets, params, step, initial_state.window_of(address, plan))
+        self.trainer = Trainer(channel, job, nets, params, step, initial_state.window_of(address, plan))
         for kind in self.ANSWERED_AT_ONCE:
             channel.on(kind, self.accept)  # if it came before this worker was there
         for kind in ("start", "go"):  # answers to a message that was sent again
             channel.on(kind, lambda message: None)
         net, window = nets[Phase.TRAIN], job.profile.window(step, job.train_steps) if job.profile else range(0)
-        self._profiler = Profiler(str(address), nets, net.gate, trace, window, self._trainer.metrics.times_s)
+        self._profiler = Profiler(str(address), nets, net.gate, trace, window, self.trainer.metrics.times_s)
         self._said = ""
         self._lockstep = _Lockstep(net)
         self.state = state = RunState(job, channel, step, self._lockstep.ahead, initial_state.rejoin is not None)
-        self._evaluation = Evaluation(job, self._trainer, state, channel, initial_state.manifest_of(address.group))
+        self._evaluation = Evaluation(job, self.trainer, state, channel, initial_state.manifest_of(address.group))
         self._checkpointing = Checkpointing(
-            job, plan, checkpoint_url, self._trainer, state, channel, save_later, in_background, snapshot_life
+            job, plan, checkpoint_url, self.trainer, state, channel, save_later, in_background, snapshot_life
         )
         if initial_state.rejoin is not None:
             self._checkpointing.leave(initial_state.rejoin.left)
@@ -103,19 +103,10 @@ class Worker:
         """Current training step."""
         return self.state.step
 
-    def times_s(self) -> tuple[float, float, float]:
-        """Return the duration of all steps so far, and of the waits for records and for params, in seconds."""
-        return self._trainer.metrics.times_s()
-
-    @property
-    def layer(self) -> Layer | None:
-        """The layer being computed: where an error happened."""
-        return self._trainer.layer
-
     @property
     def bad_records(self) -> int:
         """Number of records that could not be read so far, each once for every input layer."""
-        return self._trainer.metrics.bad_records
+        return self.trainer.metrics.bad_records
 
     def accept(self, message: Message) -> None:
         """Take a message that is `ANSWERED_AT_ONCE`, in the thread that delivers it, and answer it."""
@@ -160,28 +151,28 @@ class Worker:
         if self.state.is_first:
             self._channel.emit({"event": "training", "step": self.step})
         started = time.perf_counter()
-        self._trainer.begin(started)
+        self.trainer.begin(started)
         self._checkpointing.begin(started)
         self._evaluation.begin()
         self._train()
         self._profiler.end()
-        self._trainer.report_rest(self.step)
-        self._trainer.synchronize()
+        self.trainer.report_rest(self.step)
+        self.trainer.synchronize()
         seconds = time.perf_counter() - started
         self._finish()
         facts = {"steps": self.step, "stopped": self.state.was_stopped, "ended": self.state.reason}
-        facts |= self._trainer.summary(seconds)
-        computes_as_first = self.address.group or (self.address.id and not self._trainer.net.is_partitioned)
+        facts |= self.trainer.summary(seconds)
+        computes_as_first = self.address.group or (self.address.id and not self.trainer.net.is_partitioned)
         return facts if computes_as_first else facts | self._profiler.summary()
 
     def _set_up(self) -> None:
         """Get initial values and the first records; wait until all workers have theirs."""
         self._say("hello")
-        self._trainer.read_ahead()
+        self.trainer.read_ahead()
         self._wait_for("start")
         self._params.begin(self._initial_state)
         self._initial_state.release()
-        self._trainer.wait_for_records()
+        self.trainer.wait_for_records()
         self._say("ready")
         self._wait_for("go")
 
@@ -209,14 +200,14 @@ class Worker:
                 break
             profiler.begin_step()
             self._lockstep.step()
-            self._trainer.train(state.step)
+            self.trainer.train(state.step)
             profiler.end_step()
             state.step += 1
 
     def _finish(self) -> None:
         """Write the last checkpoint, test once more, and leave."""
         if not self.state.is_first:
-            self._trainer.collect_all()
+            self.trainer.collect_all()
         self._checkpointing.save(self._evaluation.state(), last=True)
         self._evaluation.run_last()
         self._checkpointing.finish(wait=True)

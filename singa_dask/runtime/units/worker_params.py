@@ -50,6 +50,7 @@ class WorkerParams:
     ----------
     wait_s : float
         Time that the worker has waited for updates, in seconds.
+    mirror : HostMirror or None
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class WorkerParams:
         self._cluster = plan.layout.cluster
         self._ops = net.ops
         self._post = post
-        self._mirror = mirror
+        self.mirror = mirror
         self._stub = stub
         self._index = {name: index for index, name in enumerate(plan.names)}
         self._sharers = {owner: net.sharers(owner) for owner in net.owners}
@@ -85,17 +86,12 @@ class WorkerParams:
         index, sharers = self._index[owner.key], self._sharers[owner]
         values = self._stub.worker_values(self._worker.group, index).reshape(owner.memory_shape)
         empty = np.empty(0, owner.dtype)
-        if self._mirror is not None:
-            grads = self._mirror.add(owner, values, sharers)
+        if self.mirror is not None:
+            grads = self.mirror.add(owner, values, sharers)
         else:
             owner.data = values
             grads = [empty if param.is_idle else param.memory.reshape(-1) for param in sharers]
         return [Share(self._worker, index, grad, owner.publish) for grad in grads or [empty]]
-
-    @property
-    def leave_the_device(self) -> bool:
-        """Whether gradients are copied from a GPU, each as soon as it is computed."""
-        return self._mirror is not None
 
     def begin(self, initial_state: InitialState) -> None:
         """Send initial values to the servers, for params that this worker initialises; wait for those of the others.
@@ -108,26 +104,19 @@ class WorkerParams:
             self._net.gate.check()
             index = self._index[owner.key]
             if puts and self._net.logical[owner.key].holder == self._worker.id:
-                version = self._take_first(owner, initial_state)
+                values, version = initial_state.values(owner)
+                memory = owner.values if self.mirror is None else self.mirror.values(owner)
+                if self.mirror is None:
+                    self._ops.copy(np.ascontiguousarray(values, owner.dtype), out=memory)
+                else:
+                    np.copyto(memory, values)
                 owner.publish(version)
-                self._send("put", param=index, version=version, arrays=(self._memory(owner).reshape(-1),))
+                self._send("put", param=index, version=version, arrays=(memory.reshape(-1),))
             else:
                 self._send("get", param=index, version=0)
         for owner in self._net.owners:
             owner.wait(0)
             self._renew(owner)
-
-    def _take_first(self, owner: Param, initial_state: InitialState) -> int:
-        """Write initial values to the memory that the stub uses; return their version."""
-        values, version = initial_state.values(owner)
-        if self._mirror is not None:
-            np.copyto(self._mirror.values(owner), values)
-        else:
-            self._ops.copy(np.ascontiguousarray(values, owner.dtype), out=owner.values)
-        return version
-
-    def _memory(self, owner: Param) -> Any:
-        return owner.values if self._mirror is None else self._mirror.values(owner)
 
     def collect(self, param: Param) -> None:
         """Wait until the values have the update of the last gradient.
@@ -143,8 +132,8 @@ class WorkerParams:
         self._renew(owner)
 
     def _renew(self, owner: Param) -> None:
-        if self._mirror is not None:
-            self._mirror.collect(owner)
+        if self.mirror is not None:
+            self.mirror.collect(owner)
 
     def collect_all(self) -> None:
         """Collect every param."""
@@ -204,10 +193,10 @@ class WorkerParams:
 
     def _send(self, kind: str, gradient: Param | None = None, **fields: Any) -> None:
         message = Message(kind, src=self._worker, dst=self._stub.address, **fields)
-        if self._mirror is None:
+        if self.mirror is None:
             self._post(message)
         else:
-            self._mirror.send(message, gradient)
+            self.mirror.send(message, gradient)
 
 
 @dataclass

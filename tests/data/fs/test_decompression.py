@@ -16,15 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from singa_dask.data import STORES, open_store
+from singa_dask.data import STORES, fs, open_store
 from singa_dask.data.codecs.image import decode_image
 from singa_dask.data.fs import decompression
 from singa_dask.data.fs.byte_source import BytesInMemory, open_bytes
-from singa_dask.data.fs.decompression import gunzip, limit_of, read_member, with_limit
+from singa_dask.data.fs.decompression import gunzip, limit_of, read_member
 from singa_dask.errors import DataError
 
 LIMIT = 1 << 20
-OPTIONS = with_limit(None, LIMIT / 1e6)
+OPTIONS = {fs.MAX_DECOMPRESSED: LIMIT / 1e6}
 BOMB_BYTES = 40 << 20
 EXPECTED = r"decompresses to \d+ MB or more, the limit is 1 MB\. .* raise max_decompressed_mb"
 
@@ -46,7 +46,6 @@ def test_members_of_a_gzip_file_are_joined(parts: list[bytes], padding: bytes) -
 def test_the_limit_of_the_options() -> None:
     assert limit_of(None) == limit_of({}) == 8192 * 10**6
     assert limit_of(OPTIONS) == LIMIT
-    assert with_limit({"host": "a"}, 8192) == {"host": "a"}
 
 
 def test_a_gzip_bomb_is_not_decompressed(tmp_path: Path) -> None:

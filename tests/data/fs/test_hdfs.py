@@ -265,7 +265,7 @@ def test_a_connection_that_is_closed_at_once_hints_at_kerberos(secure: str, has_
 
 def test_errors_do_not_show_delegation_tokens() -> None:
     with pytest.raises(DataError, match=r"^hdfs://nn/x: http://nn/webhdfs/v1/x\?delegation=\*\*\*&offset=0$"):
-        with fs.files.errors_name("hdfs://nn/x"):
+        with fs.errors_name("hdfs://nn/x"):
             raise OSError("http://nn/webhdfs/v1/x?delegation=HgAFYWxpY2U&offset=0")
 
 

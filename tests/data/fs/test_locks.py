@@ -29,8 +29,12 @@ server:/b /mnt/with\040blank cifs rw 0 0
         ("/mnt/with blank/x", "cifs"),
     ],
 )
-def test_network_filesystems_are_known_by_their_mounts(path: str, kind: str) -> None:
-    assert locks.network_filesystem(Path(path), MOUNTS.strip()) == kind
+def test_network_filesystems_are_known_by_their_mounts(
+    path: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mounts").write_text(MOUNTS.strip())
+    monkeypatch.setattr(locks, "MOUNTS", tmp_path / "mounts")
+    assert locks.network_filesystem(Path(path)) == kind
 
 
 @contextlib.contextmanager

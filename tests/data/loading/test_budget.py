@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.data import STORES, Loader, Sampler, Store, fs
-from singa_dask.data.loading.budget import DEFAULT_BYTES, MemoryBudget, MemoryLimit
+from singa_dask.data.loading.budget import DEFAULT_BYTES, MemoryBudget
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError
 from tests.contracts.records import SUFFIX, pixels
@@ -48,8 +48,11 @@ class Plain(Store):
         pass
 
 
-def divide(store: Store, shuffle: Any, limit: MemoryLimit, batch: int = 48, in_flight: int = 64 * MIB) -> MemoryBudget:
-    return MemoryBudget(limit, store, Sampler([each.n for each in store.blocks], batch, shuffle), 1, in_flight)
+def divide(
+    store: Store, shuffle: Any, chosen: int | None, share: int | None = None, batch: int = 48, in_flight: int = 64 * MIB
+) -> MemoryBudget:
+    sampler = Sampler([each.n for each in store.blocks], batch, shuffle)
+    return MemoryBudget(chosen, share, store, sampler, 1, in_flight)
 
 
 @given(
@@ -66,7 +69,7 @@ def test_the_parts_together_are_within_the_bound(
 ) -> None:
     store = Plain(sizes, record, mapped, remote and not mapped)
     try:
-        made = divide(store, shuffle, MemoryLimit(bound), in_flight=in_flight)
+        made = divide(store, shuffle, bound, in_flight=in_flight)
     except DataError as error:
         assert "Set memory_mb: " in str(error)
         return
@@ -86,20 +89,20 @@ def test_the_parts_together_are_within_the_bound(
 
 def test_by_default_it_is_as_large_as_blocks_need_within_a_share() -> None:
     small, large = Plain([100] * 50, 1000, False, True), Plain([100] * 50, 4 * MIB, False, True)
-    assert divide(small, "none", MemoryLimit()).bytes_bound == DEFAULT_BYTES
-    assert divide(small, "none", MemoryLimit(share=100 * MIB)).bytes_bound == 100 * MIB
-    needed = divide(large, "none", MemoryLimit()).bytes_bound
+    assert divide(small, "none", None).bytes_bound == DEFAULT_BYTES
+    assert divide(small, "none", None, 100 * MIB).bytes_bound == 100 * MIB
+    needed = divide(large, "none", None).bytes_bound
     assert needed > DEFAULT_BYTES
-    assert divide(large, "none", MemoryLimit(share=needed)).bytes_bound == needed
+    assert divide(large, "none", None, needed).bytes_bound == needed
     with pytest.raises(DataError, match=r"plain://store, block 0: 100 records, 400 MiB\. Reading .* share of this"):
-        divide(large, "none", MemoryLimit(share=needed - 1))
+        divide(large, "none", None, needed - 1)
 
 
 def test_a_block_or_a_batch_that_is_too_large_is_named() -> None:
     with pytest.raises(DataError, match=r"block 1: 90 records, 90 MiB\. .*allows 100 MiB\. Set memory_mb: .*block"):
-        divide(Plain([1, 90], MIB, False, False), "full", MemoryLimit(100 * MIB), 1)
+        divide(Plain([1, 90], MIB, False, False), "full", 100 * MIB, batch=1)
     with pytest.raises(DataError, match=r"batches of 200 MiB\. .*Set memory_mb: 200, or lower batchsize"):
-        divide(Plain([1000], MIB, True, False), "full", MemoryLimit(100 * MIB), 100)
+        divide(Plain([1000], MIB, True, False), "full", 100 * MIB, batch=100)
 
 
 def test_a_window_that_does_not_fit_is_reported(caplog: pytest.LogCaptureFixture) -> None:

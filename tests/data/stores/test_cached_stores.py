@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.data import Loader, Sampler, fs, open_store, with_cache, write_manifest
+from singa_dask.data import Loader, Sampler, fs, open_store, write_manifest
 from singa_dask.data.fs.cache import Cache, open_cache
 from singa_dask.data.fs.range_reader import MIN_CACHED_BYTES, RangeReader, version
 from singa_dask.data.stores import range_store
@@ -26,7 +26,7 @@ class Far:
     def __init__(self, tmp_path: Path) -> None:
         self.folder = f"memory://{tmp_path.name}-cached"
         self.settings = {"dir": str(tmp_path / "cache"), "limit_gb": 0.1}
-        self.options: Any = with_cache(None, self.settings)
+        self.options: Any = {fs.CACHE: self.settings}
 
     @property
     def cache(self) -> Cache:
@@ -129,7 +129,7 @@ def test_a_file_without_a_version_is_not_kept(far: Far, tmp_path: Path, monkeypa
 
 def test_a_limit_below_one_block_is_told_at_opening(far: Far, tmp_path: Path) -> None:
     url = far.put(written(tmp_path, "arrow", pixels(5000, (28, 28))))
-    options = with_cache(None, {"dir": str(tmp_path / "small"), "limit_gb": 0.0005})
+    options = {fs.CACHE: {"dir": str(tmp_path / "small"), "limit_gb": 0.0005}}
     with pytest.raises(DataError, match="the limit of 500000"):
         open_store(url, storage_options=options)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from singa_dask.data import Loader, Sampler, encode_record, fs, open_store, with_cache, write_manifest
+from singa_dask.data import Loader, Sampler, encode_record, fs, open_store, write_manifest
 from singa_dask.data.codecs import protobuf
 from singa_dask.data.codecs.protobuf import BYTES, FIXED32, VARINT
 from singa_dask.data.fs.cache import open_cache
@@ -155,7 +155,7 @@ def test_a_cache_that_cannot_hold_a_file(far: str, tmp_path: Path) -> None:
     data = (Path(written(tmp_path, "lmdb", pixels(9))) / "data.mdb").read_bytes()
     fs.write_atomic(f"{far}/data.mdb", data)
     with pytest.raises(DataError, match=f"{len(data)} bytes exceeds the limit of 10000"):
-        open_store(far, "lmdb", with_cache(None, {"dir": str(tmp_path / "small"), "limit_gb": 1e-5}))
+        open_store(far, "lmdb", {fs.CACHE: {"dir": str(tmp_path / "small"), "limit_gb": 1e-5}})
 
 
 READ_ALL = """

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from singa_dask.data import fs, open_store, with_cache, write_manifest
+from singa_dask.data import fs, open_store, write_manifest
 from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores import range_store
 from singa_dask.data.stores.range_store import manifest_url
@@ -119,7 +119,7 @@ def test_a_damaged_header_is_not_the_end(tmp_path: Path) -> None:
 def test_a_block_is_one_read_and_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("singa_dask.data.fs.range_reader.MIN_CACHED_BYTES", 1000)
     fs.write_atomic("memory://tars/x.tar", tar(records()))
-    options = with_cache({}, {"dir": str(tmp_path / "cache")})
+    options = {fs.CACHE: {"dir": str(tmp_path / "cache")}}
     reads: list[int] = []
     fetch = RangeReader._read
     monkeypatch.setattr(RangeReader, "_read", lambda self, at, n: [reads.append(n), fetch(self, at, n)][1])

@@ -57,7 +57,7 @@ def test_one_launch(ops: Any, additions: list[Any], sizes: Any, transpose: bool)
 
 def test_threads_do_not_share_the_memory_of_a_product(ops: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A product may be two kernels, between which another thread may enqueue its own on the same stream."""
-    from singa_dask.ops.cupy.biased import BiasedProducts
+    from singa_dask.ops.cupy.linear import BiasedProducts
 
     rooms, enqueue = [], BiasedProducts.enqueue
 
@@ -94,7 +94,7 @@ def test_arrays_that_do_not_begin_at_a_pack(ops: Any) -> None:
 def test_a_wrong_result_of_the_trial(
     ops: Any, additions: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("singa_dask.ops.cupy.biased.BiasedProducts.enqueue", lambda *arguments: True)
+    monkeypatch.setattr("singa_dask.ops.cupy.linear.BiasedProducts.enqueue", lambda *arguments: True)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             made, expected = product(ops)
@@ -109,9 +109,9 @@ def test_a_wrong_result_of_the_trial(
 def test_where_cublaslt_does_not_do_it(
     ops: Any, additions: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, why: str
 ) -> None:
-    from singa_dask.ops.cupy import biased
+    from singa_dask.ops.cupy import linear
 
-    known = biased.function
+    known = linear.function
 
     def function(name: str) -> Any:
         if why == "no library":
@@ -119,7 +119,7 @@ def test_where_cublaslt_does_not_do_it(
         refused = "cublasLtMatmulAlgoGetHeuristic" if why == "no algorithm" else "cublasLtMatmul"
         return (lambda *arguments: 15) if name == refused else known(name)
 
-    monkeypatch.setattr(biased, "function", function)
+    monkeypatch.setattr(linear, "function", function)
     ops = ops.for_thread()
     with caplog.at_level(logging.WARNING):
         made, expected = product(ops)

@@ -24,7 +24,7 @@ def ops() -> Any:
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of each kernel that is launched, whether it takes packs."""
-    from singa_dask.ops.cupy.values import ValueKernel
+    from singa_dask.ops.cupy.arrays import ValueKernel
 
     seen: list[bool] = []
     init = ValueKernel.__init__
