@@ -203,7 +203,7 @@ class Buffer:
     make : callable
         (shape, dtype) returns the memory.
     data : ndarray
-        The memory; RuntimeError where it is not needed, see `has_data`.
+        The memory; RuntimeError where it is not needed, see `data_if_needed`.
     """
 
     def __init__(self, shape: Sequence[int], dtype: DType, when: When, make: Callable[..., Array]) -> None:
@@ -227,11 +227,6 @@ class Buffer:
     def data_if_needed(self) -> Array | None:
         """`data`, None where it is not needed."""
         return self._data
-
-    @property
-    def has_data(self) -> bool:
-        """Whether there is `data`."""
-        return self._data is not None
 
 
 # SINGA's names of the verbs, which a class may use instead.

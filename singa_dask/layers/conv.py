@@ -42,20 +42,9 @@ class WindowConf(Conf):
     stride_y: Size = 1
     """Step of the window down."""
 
-    @property
-    def kernel_size(self) -> tuple[int, int]:
-        """Height and width of the window."""
-        return (self.kernel_y, self.kernel_x) if self.kernel is None else (self.kernel, self.kernel)
-
-    @property
-    def padding(self) -> tuple[int, int]:
-        """Padding on (each of top and bottom, each of left and right)."""
-        return (self.pad_y, self.pad_x) if self.pad is None else (self.pad, self.pad)
-
-    @property
-    def strides(self) -> tuple[int, int]:
-        """Step (down, to the right)."""
-        return (self.stride_y, self.stride_x) if self.stride is None else (self.stride, self.stride)
+    def sizes(self, of: Literal["kernel", "pad", "stride"]) -> tuple[int, int]:
+        """Return (height, width) of the window, (rows, columns) of padding, or the step (down, to the right)."""
+        return getattr(self, self.key(of, 0)), getattr(self, self.key(of, 1))
 
     def key(self, of: Literal["kernel", "pad", "stride"], axis: int) -> str:
         """Return the key that rules over an axis, 0 for height, 1 for width."""
@@ -113,7 +102,7 @@ class Windowed(Layer):
         ConfigError
             It is larger than an image with its padding.
         """
-        self.kernel, self.stride, self.pad = block.kernel_size, block.strides, block.padding
+        self.kernel, self.stride, self.pad = block.sizes("kernel"), block.sizes("stride"), block.sizes("pad")
         for axis, (size, what) in enumerate(zip(sizes, ("height", "width"), strict=True)):
             room = size + 2 * self.pad[axis]
             if self.kernel[axis] > room:

@@ -620,7 +620,7 @@ class _TableInput(StoreInput):
 
     def shape_of(self, conf: StoreConf) -> list[int]:
         """Return the shape of the values of a record."""
-        raise NotImplementedError
+        return [1]
 
     def _check_records(self, store: Store) -> None:
         if self.field not in store.schema:
@@ -698,9 +698,6 @@ class LabelInput(_TableInput):
         super().__init__(conf, context, site)
         self.label_column = conf.block(LabelConf).column
 
-    def shape_of(self, conf: StoreConf) -> list[int]:
-        return [1]
-
     def setup(self) -> None:
         known = self.store_conf.label_columns
         if known and self.label_column not in known:
@@ -724,9 +721,6 @@ class WeightInput(_TableInput):
 
     field = "weight"
     traits = StoreInput.traits.replace(reads_beside="weights")
-
-    def shape_of(self, conf: StoreConf) -> list[int]:
-        return [1]
 
     def setup(self) -> None:
         if self.store_conf.is_table and not self.store_conf.weight:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from singa_dask.conf import LayerConf
@@ -97,6 +97,10 @@ class Node:
     def traits(self) -> Traits:
         """What the class states."""
         return self.cls.traits
+
+    def renamed(self, name: str, **changes: Any) -> Node:
+        """Return a copy with another name, and other attributes if ``changes`` has them."""
+        return replace(self, conf=self.conf.model_copy(update={"name": name}), **changes)
 
     @property
     def outputs(self) -> list[NodeOutput]:

@@ -189,9 +189,8 @@ def _copy(node: Node, edges: Sequence[_Edge], lengths: Mapping[str, int], step: 
             sources.append(_copy_of(edge.source, other))
     if step and node.traits.recurrent:
         sources.append(_copy_of(node.name, step - 1))
-    return replace(
-        node,
-        conf=_named(node.conf, f"{step}#{node.name}"),
+    return node.renamed(
+        f"{step}#{node.name}",
         sources=tuple(sources),
         first_step=step,
         feedback=tuple(_copy_of(source.node, min(step, lengths[source.node] - 1)) for source in node.feedback),
@@ -200,10 +199,6 @@ def _copy(node: Node, edges: Sequence[_Edge], lengths: Mapping[str, int], step: 
 
 def _copy_of(layer: str, step: int) -> NodeOutput:
     return NodeOutput(f"{step}#{layer}")
-
-
-def _named(conf: LayerConf, name: str) -> LayerConf:
-    return conf.model_copy(update={"name": name})
 
 
 def _steps_read(node: Node, k: int, edge: _Edge, lengths: Mapping[str, int], step: int) -> Sequence[int]:
@@ -259,7 +254,7 @@ class _Merger:
         first = self.groups[name][0]
         feedback = {self.copies[source.node].layer for source in first.feedback}
         sources = tuple(NodeOutput(source) for source in first.conf.srclayers if source not in feedback)
-        return _edges(replace(first, conf=_named(first.conf, name), sources=sources), self.lengths)
+        return _edges(first.renamed(name, sources=sources), self.lengths)
 
     def _can_merge(self, name: str) -> bool:
         kind = self.groups[name][0].traits
@@ -313,12 +308,12 @@ class _Merger:
             else self._rows(edge.source)
             for edge in self.edges[name]
         ]
-        return replace(first, conf=_named(first.conf, name), sources=tuple(sources), n_steps=n_steps)
+        return first.renamed(name, sources=tuple(sources), n_steps=n_steps)
 
     def _keep(self, copy: Node) -> Node:
         name = copy.layer if self.lengths[copy.layer] == 1 else copy.name
         sources, feedback = (tuple(map(self._step, outputs)) for outputs in (copy.sources, copy.feedback))
-        return replace(copy, conf=_named(copy.conf, name), sources=sources, feedback=feedback)
+        return copy.renamed(name, sources=sources, feedback=feedback)
 
     def _rows(self, name: str) -> NodeOutput:
         """Return the output with the rows of all steps of a layer."""
@@ -469,14 +464,14 @@ class _Partitioner:
     def __init__(self, plans: dict[str, _Plan], n_workers: int) -> None:
         self.plans = plans
         self.n_workers = n_workers
-        self.given: dict[str, Node] = {}
-        self.made: dict[str, Node] = {}
+        self.originals: dict[str, Node] = {}
+        self.placed: dict[str, Node] = {}
         # outputs whose whole data a worker has, because one of its layers needs it
         self.materialised: set[tuple[NodeOutput, int]] = set()
 
     def nodes(self, nodes: Sequence[Node]) -> list[Node]:
         """Return the nodes of all workers, sources before readers."""
-        self.given = {node.name: node for node in nodes}
+        self.originals = {node.name: node for node in nodes}
         before_losses: set[NodeOutput] = set()
         for node in reversed(nodes):
             # without a gradient it costs less to send a piece than the whole
@@ -487,7 +482,7 @@ class _Partitioner:
         for node in nodes:
             for part, worker in enumerate(self._workers(node)):
                 self._add(self._part(node, part, worker))
-        return list(self.made.values())
+        return list(self.placed.values())
 
     def _workers(self, node: Node) -> Sequence[int]:
         plan = self.plans[node.name]
@@ -510,9 +505,8 @@ class _Partitioner:
         n_parts = 1 if plan.dim == WHOLE else self.n_workers
         part = 0 if plan.dim == WHOLE else part
         sources = tuple(self._localise(source, node, part, worker) for source in node.sources)
-        return replace(
-            node,
-            conf=node.conf.model_copy(update={"name": self._at(NodeOutput(node.name), worker).node}),
+        return node.renamed(
+            self._at(NodeOutput(node.name), worker).node,
             sources=sources,
             feedback=tuple(self._at(output, worker) for output in node.feedback),
             worker=worker,
@@ -547,14 +541,14 @@ class _Partitioner:
     def _collect(self, output: NodeOutput, way: Resharding, reader: Node, part: int, worker: int) -> NodeOutput:
         """Return the output in which a worker joins the pieces that a part of a reader needs."""
         pieces = []
-        for at in self._workers(self.given[output.node]):
+        for at in self._workers(self.originals[output.node]):
             piece = self._cut(output, self._at(output, at), way.slice_dim, reader, at, part)
             pieces.append(self._bridge(output, piece, at, worker, reader))
         if way.concate_dim is None:
             return pieces[0]
         what = str(output) if way.slice_dim is None else f"slice({output},{way.slice_dim})->{part}"
         name = f"concate({what})@{worker}"
-        if name not in self.made:
+        if name not in self.placed:
             facts = self._facts(output) | {"worker": worker}
             self._add(concate_node(name, pieces, reader.index, way.concate_dim, **facts))
         return NodeOutput(name)
@@ -566,7 +560,7 @@ class _Partitioner:
         if axis is None:
             return output
         name = f"slice({output},{axis})"
-        if name not in self.made:
+        if name not in self.placed:
             facts = self._facts(of) | {"worker": worker}
             self._add(slice_node(name, output, reader.index, axis, self.n_workers, **facts))
         return NodeOutput(name, part)
@@ -576,19 +570,19 @@ class _Partitioner:
         if worker == other:
             return output
         start, end = bridge_nodes(output, reader.index, worker, other, **self._facts(of))
-        if start.name not in self.made:
+        if start.name not in self.placed:
             self._add(start)
             self._add(end)
         return NodeOutput(end.name)
 
     def _facts(self, of: NodeOutput) -> dict[str, Any]:
         """Return the attributes of all nodes that are inserted after an output."""
-        source = self.given[of.node]
+        source = self.originals[of.node]
         steps = {"first_step": source.first_step, "n_steps": source.n_steps}
         return {**steps, "partition_dim": WHOLE, "inserted": True}
 
     def _add(self, node: Node) -> None:
-        self.made[node.name] = node
+        self.placed[node.name] = node
 
 
 def plan(net: NetConf, phase: Phase, n_workers: int = 1) -> list[Node]:

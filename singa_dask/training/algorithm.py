@@ -20,7 +20,6 @@ from singa_dask.errors import ConfigError, NumericError, Problem
 from singa_dask.layers import Feature, Layer, Param, RBMHid
 from singa_dask.layers.base import key_at
 from singa_dask.layers.embedding import RNNLabel
-from singa_dask.layers.neuron import Softmax
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import CapturedKernels
 from singa_dask.registry import Registry
@@ -147,7 +146,7 @@ def _missing_loss(net: NeuralNet) -> str:
     labels = [name for name, layer in layers.items() if layer.traits.is_input or isinstance(layer, RNNLabel)]
     if last is None or not labels:
         return "Add one, e.g. a SoftmaxLoss."
-    if isinstance(layers[last], Softmax):
+    if layers[last].traits.predicts == "classes":
         below = layers[last].conf.srclayers[0]
         return f"Put a SoftmaxLoss that reads {below!r} and {labels[-1]!r} in the place of the Softmax {last!r}."
     return (

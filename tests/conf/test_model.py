@@ -110,10 +110,10 @@ def test_one_value_stands_for_a_list(value: Any, read: list[int]) -> None:
 def test_scalars_of_a_window_rule_over_both_axes_only_where_given(kind: Any) -> None:
     needed = {"num_filters": 4} if kind is ConvolutionConf else {}
     window = kind(kernel=5, kernel_x=3, pad_x=1, pad_y=2, **needed)
-    assert (window.kernel_size, window.padding) == ((5, 5), (2, 1))
-    assert kind(**needed).kernel_size == (3, 3)
-    assert kind(**needed).strides == ((1, 1) if kind is ConvolutionConf else (2, 2))
-    assert kind(stride=3, stride_x=7, **needed).strides == (3, 3)
+    assert (window.sizes("kernel"), window.sizes("pad")) == ((5, 5), (2, 1))
+    assert kind(**needed).sizes("kernel") == (3, 3)
+    assert kind(**needed).sizes("stride") == ((1, 1) if kind is ConvolutionConf else (2, 2))
+    assert kind(stride=3, stride_x=7, **needed).sizes("stride") == (3, 3)
 
 
 def test_a_layer_is_in_the_nets_it_says() -> None:

@@ -235,7 +235,7 @@ def test_what_singa_does_not_read_is_left_out() -> None:
     assert layers["relu1"].block(ReLUConf).negative_slope == 0
     assert layers["crop"].block(RGBImageConf).meanfile == ""
     assert layers["conv1"].block(ConvolutionConf).bias_term
-    assert layers["conv1"].block(ConvolutionConf).kernel_size == (5, 3)
+    assert layers["conv1"].block(ConvolutionConf).sizes("kernel") == (5, 3)
     assert job("autoencoder.conf").updater.delta == 1e-8
 
 

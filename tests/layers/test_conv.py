@@ -144,7 +144,7 @@ def test_a_test_net_keeps_no_places() -> None:
     base.allocate(layer)
     forward(layer)
     forward(trained)
-    assert not layer.where.has_data  # type: ignore[attr-defined]
+    assert layer.where.data_if_needed is None  # type: ignore[attr-defined]
     np.testing.assert_array_equal(layer.features[0].data, trained.features[0].data)
 
 
