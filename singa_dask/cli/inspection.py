@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.cli.output import Column, table
+from singa_dask.cli.output import TextColumn, table
 from singa_dask.cli.pictures import PictureLayout, Pictures, by_shape, guess_layout
 from singa_dask.cli.tasks import counted
 from singa_dask.data import STORES, Arrays, Field, Store
@@ -485,25 +485,25 @@ def _wrapped(start: str, text: str, width: int | None) -> list[str]:
 
 def _field_lines(fields: Sequence[Mapping[str, Any]], width: int | None) -> list[str]:
     columns = [
-        Column("field", [field["name"] for field in fields]),
-        Column("type", [field["dtype"] for field in fields]),
-        Column("shape", [by_shape(field["shape"]) for field in fields]),
+        TextColumn("field", [field["name"] for field in fields]),
+        TextColumn("type", [field["dtype"] for field in fields]),
+        TextColumn("shape", [by_shape(field["shape"]) for field in fields]),
     ]
     for name, rank in (("min", 0), ("max", 0), ("mean", 1), ("nan", 2)):
-        columns.append(Column(name, [_number(field[name]) for field in fields], rank, right=True))
+        columns.append(TextColumn(name, [_number(field[name]) for field in fields], rank, right=True))
     return table(columns, width)
 
 
 def _column_lines(columns: Sequence[Mapping[str, Any]], width: int | None) -> list[str]:
     shown = columns[:MAX_COLUMNS]
     cells = [
-        Column("column", [each["name"] for each in shown]),
-        Column("kind", [each["kind"] for each in shown], 1),
-        Column("read as", [f"{each['field']} {each['index']}" if each["field"] else "" for each in shown]),
-        Column("mean", [_number(each.get("mean")) for each in shown], 1, True),
-        Column("std", [_number(each.get("std")) for each in shown], 1, True),
-        Column("missing", [each["missing"] for each in shown], 2),
-        Column("categories", [_categories(each["categories"]) for each in shown], 3),
+        TextColumn("column", [each["name"] for each in shown]),
+        TextColumn("kind", [each["kind"] for each in shown], 1),
+        TextColumn("read as", [f"{each['field']} {each['index']}" if each["field"] else "" for each in shown]),
+        TextColumn("mean", [_number(each.get("mean")) for each in shown], 1, True),
+        TextColumn("std", [_number(each.get("std")) for each in shown], 1, True),
+        TextColumn("missing", [each["missing"] for each in shown], 2),
+        TextColumn("categories", [_categories(each["categories"]) for each in shown], 3),
     ]
     more = [f"and {len(columns) - MAX_COLUMNS} more columns"] if columns[MAX_COLUMNS:] else []
     return [*table(cells, width), *more]
@@ -520,10 +520,10 @@ def _class_lines(classes: Sequence[Mapping[str, Any]], n_labels: int, n_records:
     shown = classes[:MAX_CLASSES]
     names, counts = [each["name"] for each in shown], [each["count"] for each in shown]
     columns = [
-        Column("class", [str(each["label"]) for each in shown], right=True),
-        Column("name", [name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…" for name in names]),
-        Column("records", list(map(str, counts)), right=True),
-        Column("share", [f"{count / n_labels:.1%}" for count in counts], right=True),
+        TextColumn("class", [str(each["label"]) for each in shown], right=True),
+        TextColumn("name", [name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…" for name in names]),
+        TextColumn("records", list(map(str, counts)), right=True),
+        TextColumn("share", [f"{count / n_labels:.1%}" for count in counts], right=True),
     ]
     lines = table(columns, None)
     pad = max(map(len, lines)) + 2

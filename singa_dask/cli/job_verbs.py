@@ -12,7 +12,7 @@ import click
 from singa_dask import observe, runtime
 from singa_dask.cli.clusters import Signals, jobs_of
 from singa_dask.cli.options import cluster_options, job_argument
-from singa_dask.cli.output import Column, ago, echo, table, terminal_width
+from singa_dask.cli.output import TextColumn, ago, echo, table, terminal_width
 from singa_dask.errors import CheckpointError, ClusterError, ConfigError, SingaError
 
 LOOK_S = 0.2
@@ -341,18 +341,20 @@ def of_runs(url: str, scheduler: str | None, scheduler_file: str | None) -> list
     return [known.get(row["run_url"], row) for row in rows]
 
 
-def columns(rows: Sequence[Row], now: float) -> list[Column]:
+def columns(rows: Sequence[Row], now: float) -> list[TextColumn]:
     """Return the table of some jobs."""
     return [
-        Column("job", [row["id"] for row in rows]),
-        Column("name", [row["name"] for row in rows], 5),
-        Column("owner", [row["owner"] for row in rows], 3),
-        Column("state", [row.get("standing", row["state"]) for row in rows]),
-        Column("step", [_steps(row) for row in rows], right=True),
-        Column("loss", ["" if row["loss"] is None else f"{row['loss']:.4f}" for row in rows], 1, right=True),
-        Column("samples/s", [f"{row['samples_per_s']:.0f}" if row["samples_per_s"] else "" for row in rows], 4, True),
-        Column("reason", [_cut(row["reason"]) for row in rows], 6),
-        Column("since", [ago(now - (row["ended"] or row["began"] or now)) for row in rows], 2, right=True),
+        TextColumn("job", [row["id"] for row in rows]),
+        TextColumn("name", [row["name"] for row in rows], 5),
+        TextColumn("owner", [row["owner"] for row in rows], 3),
+        TextColumn("state", [row.get("standing", row["state"]) for row in rows]),
+        TextColumn("step", [_steps(row) for row in rows], right=True),
+        TextColumn("loss", ["" if row["loss"] is None else f"{row['loss']:.4f}" for row in rows], 1, right=True),
+        TextColumn(
+            "samples/s", [f"{row['samples_per_s']:.0f}" if row["samples_per_s"] else "" for row in rows], 4, True
+        ),
+        TextColumn("reason", [_cut(row["reason"]) for row in rows], 6),
+        TextColumn("since", [ago(now - (row["ended"] or row["began"] or now)) for row in rows], 2, right=True),
     ]
 
 
@@ -392,18 +394,18 @@ def describe(job: Mapping[str, Any], width: int | None, now: float) -> Iterator[
             yield event_line(event)
 
 
-def units_of(job: Mapping[str, Any]) -> list[Column]:
+def units_of(job: Mapping[str, Any]) -> list[TextColumn]:
     """Return the table of the units of a job."""
     rows = [(i, each, unit) for i, each in enumerate(job["processes"]) for unit in each["units"]]
     waits = [each["waits"].get(unit) for _, each, unit in rows]
     return [
-        Column("unit", [unit for *_, unit in rows]),
-        Column("step", [_step(each["steps"], unit) for _, each, unit in rows], right=True),
-        Column("process", [str(i) for i, *_ in rows], 2, right=True),
-        Column("life", [str(each["life"]) for _, each, _ in rows], 4, right=True),
-        Column("host", [each["host"] for _, each, _ in rows], 3),
-        Column("Dask worker", [each["address"] for _, each, _ in rows], 1),
-        Column("waits for", [f"{wait[0]} ({wait[1]:.0f} s)" if wait else "" for wait in waits]),
+        TextColumn("unit", [unit for *_, unit in rows]),
+        TextColumn("step", [_step(each["steps"], unit) for _, each, unit in rows], right=True),
+        TextColumn("process", [str(i) for i, *_ in rows], 2, right=True),
+        TextColumn("life", [str(each["life"]) for _, each, _ in rows], 4, right=True),
+        TextColumn("host", [each["host"] for _, each, _ in rows], 3),
+        TextColumn("Dask worker", [each["address"] for _, each, _ in rows], 1),
+        TextColumn("waits for", [f"{wait[0]} ({wait[1]:.0f} s)" if wait else "" for wait in waits]),
     ]
 
 

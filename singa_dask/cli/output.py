@@ -23,7 +23,7 @@ def echo(message: object = "", **options: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Column:
+class TextColumn:
     """A column of a table.
 
     Attributes
@@ -57,7 +57,7 @@ class Column:
         return padding + text if self.right else text + padding
 
 
-def table(columns: Sequence[Column], width: int | None) -> list[str]:
+def table(columns: Sequence[TextColumn], width: int | None) -> list[str]:
     """Return the lines of a table, without columns that are empty, or for which there is no room; None: no limit."""
     shown = [column for column in columns if any(column.cells)]
     while width is not None and sum(each.width + len(GAP) for each in shown) - len(GAP) > width:

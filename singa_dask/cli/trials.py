@@ -18,7 +18,7 @@ from rich.console import Console
 
 from singa_dask.cli import job
 from singa_dask.cli.clusters import hidden_from_children
-from singa_dask.cli.output import Column, table
+from singa_dask.cli.output import TextColumn, table
 from singa_dask.conf import JobConf, JobFile, Phase
 from singa_dask.conf.jobfile import cluster_text
 from singa_dask.conf.watched import FREQUENCIES, is_less_better, split_metric
@@ -473,7 +473,7 @@ def table_lines(comparison: Mapping[str, Any], width: int) -> Iterator[str]:
     """Yield a table of the medians, with as many columns as fit, and why runs are missing."""
     cells = rows(comparison)
     columns = [
-        Column(title, [row[title].partition(" (")[0] for row in cells], rank, right=rank > 0)
+        TextColumn(title, [row[title].partition(" (")[0] for row in cells], rank, right=rank > 0)
         for rank, title in enumerate(cells[0])
     ]
     yield from table(columns, width)
