@@ -6,7 +6,6 @@ A step of a recurrent layer is so little work that a launch takes as long, so th
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,20 +21,6 @@ MAX_THREADS, WARP = 128, 32
 MAX_ROWS = 65535
 # Threads and columns of a block of add_rows.
 ADD_THREADS, ADD_COLUMNS = 512, 32
-
-
-def _time_step(name: str, state: int) -> Callable[..., None]:
-    """Return a method that runs a kernel of ``recurrent.cu`` for arrays in the order of its arguments; rows are dense.
-
-    ``state`` is the index of an array with the shape of the state.
-    """
-
-    def run(self: CupyMemory, *arrays: Array) -> None:
-        step = self.gpu.function("recurrent", name, Value=arrays[0].dtype)
-        grid, block, numbers = _launch(*arrays[state].shape, arrays[0].itemsize, *(array.strides for array in arrays))
-        step(grid, block, (*arrays, *numbers))
-
-    return run
 
 
 class CupyRecurrent(CupyMemory, NumpyRecurrent):
@@ -87,8 +72,23 @@ class CupyRecurrent(CupyMemory, NumpyRecurrent):
 
     # -- time steps --------------------------------------------------------------------------------------
 
-    gru_step, gru_step_grad = _time_step("gru_step", 2), _time_step("gru_step_grad", 1)
-    lstm_step, lstm_step_grad = _time_step("lstm_step", 2), _time_step("lstm_step_grad", 1)
+    def gru_step(self, xw: Array, hu: Array, h: Array, out: Array, gates: Array) -> None:
+        self._step("gru_step", h.shape, xw, hu, h, out, gates)
+
+    def gru_step_grad(self, gates: Array, h: Array, gy: Array, gh: Array) -> None:
+        self._step("gru_step_grad", h.shape, gates, h, gy, gh)
+
+    def lstm_step(self, xw: Array, hu: Array, c: Array, out: Array, out_c: Array, gates: Array) -> None:
+        self._step("lstm_step", c.shape, xw, hu, c, out, out_c, gates)
+
+    def lstm_step_grad(self, gates: Array, c: Array, out_c: Array, gy: Array, gh: Array, gc: Array) -> None:
+        self._step("lstm_step_grad", c.shape, gates, c, out_c, gy, gh, gc)
+
+    def _step(self, name: str, shape: tuple[int, int], *arrays: Array) -> None:
+        """Launch a kernel of ``recurrent.cu`` for arrays in the order of its arguments; their rows must be dense."""
+        step = self.gpu.function("recurrent", name, Value=arrays[0].dtype)
+        grid, block, numbers = _launch(*shape, arrays[0].itemsize, *(array.strides for array in arrays))
+        step(grid, block, (*arrays, *numbers))
 
 
 def _segments(index: HostArray, v: int) -> HostArray:
