@@ -54,7 +54,12 @@ class ValueKernel:
         self.packed = functools.cache(self._packed)
 
     def __call__(self, *arguments: Any, **named: Any) -> None:
-        *inputs, out = arguments = in_memory_order(*arguments, *named.values())
+        if named:
+            names = [*(name for _, name in self.params), "out"][len(arguments) :]
+            if named.keys() != {*names}:
+                raise TypeError(f"{self.name}: expected {', '.join(names)}, got {', '.join(named)}")
+            arguments = (*arguments, *(named[name] for name in names))
+        *inputs, out = arguments = in_memory_order(*arguments)
         arrays = [x for x in arguments if isinstance(x, cupy.ndarray)]
         width = PACK_BYTES // max(x.itemsize for x in arrays)
         if not out.size or not all(_in_packs(x, out, width) for x in arrays):
