@@ -118,10 +118,10 @@ def read(paths: Iterable[str]) -> list[Source]:
     problems = []
     for i, path in enumerate(paths):
         try:
-            found = list(_read_one(path))
-            if found[0].name in sources:
-                raise ConfigError(f"{path}: there is a module {found[0].name!r} already. Rename one of the files.")
-            sources |= {source.name: source for source in found}
+            texts = list(_read_one(path))
+            if texts[0].name in sources:
+                raise ConfigError(f"{path}: there is a module {texts[0].name!r} already. Rename one of the files.")
+            sources |= {source.name: source for source in texts}
         except ConfigError as error:
             problems.append(Problem(("modules", i), str(error)))
     if problems:
@@ -227,8 +227,8 @@ def _why_not_loaded(error: Exception) -> str:
     """Say why a module cannot be imported, its line first."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}."
-    found = blame(error)
-    message = found.text if found else str(error) if isinstance(error, SingaError) else repr(error)
+    blamed = blame(error)
+    message = blamed.text if blamed else str(error) if isinstance(error, SingaError) else repr(error)
     hint = ""
     if isinstance(error, ImportError):
         hint = " A module that yours imports must be installed, wherever the job runs, or be listed in modules too."

@@ -118,11 +118,11 @@ class Registry(Generic[T]):
         target, hint = self._lazy[name]
         module, _, attribute = target.partition(":")
         try:
-            found: type[T] = getattr(importlib.import_module(module), attribute)
+            cls: type[T] = getattr(importlib.import_module(module), attribute)
         except ImportError as error:
             raise ConfigError(f"{self.kind} {name!r} cannot be used here: {error}. {hint}") from error
-        self._classes[name] = found
-        return found
+        self._classes[name] = cls
+        return cls
 
     def _of_module(self, name: str) -> type[T]:
         """Return the class ``module.Class``."""

@@ -30,13 +30,13 @@ def schema(registries: Mapping[str, Registry[Any]] | None = None) -> dict[str, A
         As for `load`: editors then offer the known names, and know the blocks of registered classes. SINGA's names with
         a k, and those of a user's own module, which have a dot, are right, too.
     """
-    given = registries or {}
-    made = schema_of(JobConf)
-    definitions = made.pop("$defs")
+    known = registries or {}
+    whole = schema_of(JobConf)
+    definitions = whole.pop("$defs")
     waiting = list(definitions)
     while waiting:
-        waiting += _add_blocks(definitions, waiting.pop(), given)
-    parts: dict[str, Any] = _plain_references(_named({**made, "definitions": definitions}, given))
+        waiting += _add_blocks(definitions, waiting.pop(), known)
+    parts: dict[str, Any] = _plain_references(_named({**whole, "definitions": definitions}, known))
     return {"$schema": "http://json-schema.org/draft-07/schema#", **parts, "title": "singa-dask job"}
 
 
@@ -95,16 +95,16 @@ class _Documented(GenerateJsonSchema):
     """
 
     def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
-        made = super().model_schema(schema)
+        described = super().model_schema(schema)
         for cls in reversed(schema["cls"].__mro__):
             for name, text in field_docs(cls).items() if issubclass(cls, Conf) else ():
-                if name in made.get("properties", {}):
-                    made["properties"][name]["description"] = text
+                if name in described.get("properties", {}):
+                    described["properties"][name]["description"] = text
         if issubclass(schema["cls"], Conf) and schema["cls"].options_of:
-            made["options"] = schema["cls"].options_of
+            described["options"] = schema["cls"].options_of
         if issubclass(schema["cls"], PartConf):
-            made |= {"additionalProperties": False, "blocks": schema["cls"].kind}
-        return made
+            described |= {"additionalProperties": False, "blocks": schema["cls"].kind}
+        return described
 
 
 def _named(part: Any, registries: Mapping[str, Registry[Any]]) -> Any:
@@ -113,24 +113,24 @@ def _named(part: Any, registries: Mapping[str, Registry[Any]]) -> Any:
         return [_named(item, registries) for item in part]
     if not isinstance(part, dict):
         return part
-    made = {key: _named(inner, registries) for key, inner in part.items()}
-    kind = made.pop("registry") if isinstance(part.get("registry"), str) else ""
+    named = {key: _named(inner, registries) for key, inner in part.items()}
+    kind = named.pop("registry") if isinstance(part.get("registry"), str) else ""
     if kind in registries:
-        names = [*registries[kind].names(), *([""] if made.get("default") == "" else [])]
-        made["anyOf"] = [{"enum": names}, {"pattern": r"^k[A-Z]|\."}]
-    return made
+        names = [*registries[kind].names(), *([""] if named.get("default") == "" else [])]
+        named["anyOf"] = [{"enum": names}, {"pattern": r"^k[A-Z]|\."}]
+    return named
 
 
 def field_docs(cls: type) -> dict[str, str]:
     """Return the docstring under each field that a class itself defines."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     assert isinstance(definition, ast.ClassDef)
-    found = {}
+    docs = {}
     for field, doc in pairwise(definition.body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             if isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant) and isinstance(doc.value.value, str):
-                found[field.target.id] = inspect.cleandoc(doc.value.value)
-    return found
+                docs[field.target.id] = inspect.cleandoc(doc.value.value)
+    return docs
 
 
 def _plain_references(part: Any) -> Any:
@@ -184,16 +184,16 @@ class Key(NamedTuple):
 def parts_of(registry: Registry[Any]) -> list[RegisteredPart]:
     """Return the classes of a registry, each once, sorted by name."""
     names: dict[type, list[str]] = {}
-    found = []
+    parts = []
     for name in registry.names():
         try:
             names.setdefault(registry.find(name), []).append(name)
         except ConfigError as error:
-            found.append(RegisteredPart(name, [], None, str(error)))
+            parts.append(RegisteredPart(name, [], None, str(error)))
     for cls, known in names.items():
         own = cls.__name__ if cls.__name__ in known else known[0]
-        found.append(RegisteredPart(own, [name for name in known if name != own], cls))
-    return sorted(found)
+        parts.append(RegisteredPart(own, [name for name in known if name != own], cls))
+    return sorted(parts)
 
 
 def docs_of(cls: type) -> list[tuple[str, str]]:
@@ -227,8 +227,8 @@ def _types(part: dict[str, Any]) -> list[str]:
         return [", ".join(map(str, part["enum"]))]
     for key in ("anyOf", "allOf"):
         if key in part:
-            found = [text for each in part[key] for text in _types(each)]
-            return list(dict.fromkeys(text for text in found if text != "null"))
+            types = [text for each in part[key] for text in _types(each)]
+            return list(dict.fromkeys(text for text in types if text != "null"))
     if part.get("type") == "array":
         return [f"list of {' or '.join(_types(part.get('items', {}))) or 'values'}"]
     bounds = ", ".join(f"{sign} {part[key]:g}" for key, sign in BOUNDS.items() if key in part)

@@ -213,14 +213,14 @@ class JobConf(Conf):
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
         """Check frequencies and their steps, the nets of all phases, and batches against workers."""
         # a job without updater, train_steps and epochs is for tests and for sampling
-        given = [key for key in ("updater", "train_steps", "epochs") if data.get(key) is not None]
-        by_epochs = "epochs" in given
-        for key in ("train_one_batch", "updater", "train_steps") if given else ():
+        lengths = [key for key in ("updater", "train_steps", "epochs") if data.get(key) is not None]
+        by_epochs = "epochs" in lengths
+        for key in ("train_one_batch", "updater", "train_steps") if lengths else ():
             if key not in data and not (by_epochs and key == "train_steps"):
                 yield (key,), "this key is required, and missing."
         if by_epochs and raw_value(data, "train_steps", int, 0) > 0:
             yield ("epochs",), "train_steps says how long to train, too. Expected one of them: remove the other."
-        phases = ["train"] if by_epochs or raw_value(data, "train_steps", int, len(given)) > 0 else []
+        phases = ["train"] if by_epochs or raw_value(data, "train_steps", int, len(lengths)) > 0 else []
         for phase, freq, steps in (("test", "test_freq", "test_steps"), ("val", "validate_freq", "validate_steps")):
             if raw_value(data, freq, int, 0) > 0 and raw_value(data, steps, int, 1) > 0:
                 phases.append(phase)

@@ -97,7 +97,7 @@ def apply_set(root: TreeMap, text: str) -> list[Problem]:
         return [Problem((), message, place)]
     try:
         value, problems = yaml_text.parse(match[2], place.file, with_lines=False)
-        tokens = [(found[1] is None, found[1] or found[2]) for found in TOKEN.finditer(match[1])]
+        tokens = [(token[1] is None, token[1] or token[2]) for token in TOKEN.finditer(match[1])]
         root.entries.pop(INSTEAD.get(match[1], ""), None)
         _put(root, tokens, value or Scalar(place, None), "")
     except ConfigError as error:
@@ -122,8 +122,8 @@ def _put(node: Tree | None, tokens: Sequence[tuple[bool, str]], value: Tree, sho
         raise _NoPlace(shown, f"this is {what}.")
     inner = f"{shown}.{name}" if shown else name
     old = node.entries.get(name)
-    made = _put(old.node if old else None, rest, value, inner)
-    node.entries[name] = TreeEntry(old.place if old else value.place, made)
+    inner_node = _put(old.node if old else None, rest, value, inner)
+    node.entries[name] = TreeEntry(old.place if old else value.place, inner_node)
     return node
 
 
@@ -297,8 +297,8 @@ def loads(
         job = JobConf.model_validate(values, context={"registries": registries})
     except ValidationError as error:
         mistakes = [
-            Problem(found["loc"], found["msg"], locate(root, found["loc"], at_key=found["type"] == MISPLACED_KEY))
-            for found in error.errors(include_url=False)
+            Problem(each["loc"], each["msg"], locate(root, each["loc"], at_key=each["type"] == MISPLACED_KEY))
+            for each in error.errors(include_url=False)
         ]
         problems += merge_own_types(root, mistakes)
     if problems:

@@ -237,18 +237,18 @@ class Conf(BaseModel):
             given = cls.arranged({cls.aliases.get(key, key): value for key, value in data.items()})
             data = {**given}
             registries = (info.context or {}).get("registries") or {}
-            found = (*cls.rules(given), *cls.rules_of_types(given, registries))
-            problems = [problem(PLAIN, message, path, given) for path, message in found]
+            findings = (*cls.rules(given), *cls.rules_of_types(given, registries))
+            problems = [problem(PLAIN, message, path, given) for path, message in findings]
             problems = [*cls._read_blocks(data, info.context or {}), *problems]
             added = data.keys() - given.keys()
         try:
-            made = handler(data)
+            model = handler(data)
         except ValidationError as error:
             problems = [*explained(error, cls), *problems]
         if problems:
             raise ValidationError.from_exception_data(cls.__name__, problems)
-        made.model_fields_set.difference_update(added)
-        return made
+        model.model_fields_set.difference_update(added)
+        return model
 
 
 def problem(kind: str, message: str, path: tuple[str | int, ...], value: object) -> InitErrorDetails:
@@ -258,7 +258,7 @@ def problem(kind: str, message: str, path: tuple[str | int, ...], value: object)
 
 def explained(error: ValidationError, cls: type[Conf], above: tuple[str | int, ...] = ()) -> Iterator[InitErrorDetails]:
     """Yield the problems that pydantic has found in a model, in plain words; ``above`` leads to the model."""
-    for found in error.errors(include_url=False):
-        kind = MISPLACED_KEY if found["type"] in ("extra_forbidden", MISPLACED_KEY) else PLAIN
-        message = explain(found, cls.model_fields, cls.__name__)
-        yield problem(kind, message, (*above, *found["loc"]), found["input"])
+    for mistake in error.errors(include_url=False):
+        kind = MISPLACED_KEY if mistake["type"] in ("extra_forbidden", MISPLACED_KEY) else PLAIN
+        message = explain(mistake, cls.model_fields, cls.__name__)
+        yield problem(kind, message, (*above, *mistake["loc"]), mistake["input"])

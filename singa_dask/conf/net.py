@@ -103,8 +103,8 @@ def _check_windows(net: Mapping[str, Any], types: Sequence[Any]) -> Iterator[Fin
         block = getattr(kind, "block", None)
         if block is None or not kind.traits.is_input or "unroll_len" not in block.model_fields:
             continue
-        given = raw_value(layer, block.block_key, object, None)
-        length = raw_value(given, "unroll_len", int, block.model_fields["unroll_len"].default)
+        raw = raw_value(layer, block.block_key, object, None)
+        length = raw_value(raw, "unroll_len", int, block.model_fields["unroll_len"].default)
         for reader, its_kind in zip(layers, types, strict=True):
             reads = raw_value(layer, "name", str, "") in as_list(raw_value(reader, "srclayers", object, None))
             n_steps = raw_value(reader, "unroll_len", int, default)

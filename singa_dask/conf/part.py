@@ -23,12 +23,12 @@ P = TypeVar("P", bound="PartConf")
 
 def blocks_of(registry: Registry[Any]) -> dict[str, type[Conf]]:
     """Return the blocks that the classes of a registry declare, by key."""
-    found: dict[str, type[Conf]] = {}
+    blocks: dict[str, type[Conf]] = {}
     for cls in registry.classes():
         block: type[Conf] | None = getattr(cls, "block", None)
         if block is not None:
-            found.setdefault(block.block_key, block)
-    return found
+            blocks.setdefault(block.block_key, block)
+    return blocks
 
 
 def raw_blocks(part: object) -> list[str]:
@@ -53,8 +53,8 @@ def read_options(block: type[Conf], options: Mapping[str, Any]) -> dict[str, Any
     try:
         return dict(_validated(block, options, {}))
     except ValidationError as error:
-        found = error.errors(include_url=False)
-        raise ConfigError([Problem(each["loc"], each["msg"]) for each in found]) from None
+        errors = error.errors(include_url=False)
+        raise ConfigError([Problem(each["loc"], each["msg"]) for each in errors]) from None
 
 
 class PartConf(Conf):
@@ -136,11 +136,11 @@ class PartConf(Conf):
         if value is None or isinstance(value, kind):
             return value
         try:
-            made: B = _validated(kind, value, {})
+            block: B = _validated(kind, value, {})
         except ValidationError as error:
-            found = error.errors(include_url=False)
-            raise ConfigError([Problem((kind.block_key, *each["loc"]), each["msg"]) for each in found]) from None
-        return made
+            errors = error.errors(include_url=False)
+            raise ConfigError([Problem((kind.block_key, *each["loc"]), each["msg"]) for each in errors]) from None
+        return block
 
     def block(self, kind: type[B]) -> B:
         """Return the block of a kind; one of defaults where the job leaves it out and that is possible.
@@ -150,9 +150,9 @@ class PartConf(Conf):
         ConfigError
             The block is missing and has keys without defaults.
         """
-        found = self.given_block(kind)
-        if found is not None:
-            return found
+        block = self.given_block(kind)
+        if block is not None:
+            return block
         needed = required_keys(kind)
         if needed:
             message = f"{getattr(self, self.type_key)} needs this block, with {', '.join(needed)}."

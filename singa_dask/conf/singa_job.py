@@ -38,20 +38,20 @@ class OwnType(Scalar):
 def merge_own_types(root: Tree, problems: Sequence[Problem]) -> list[Problem]:
     """Merge all problems with an unknown ``user_type`` into one."""
     problems = [_named(root, problem) for problem in problems]
-    found = dict(_own_types(root, ()))
-    paths = {problem.path for problem in problems} & {path for path, name in found.items() if "." not in name}
+    own = dict(_own_types(root, ()))
+    paths = {problem.path for problem in problems} & {path for path, name in own.items() if "." not in name}
     if not paths:
         return problems
     if isinstance(root, TreeMap) and "modules" in root.entries:
-        names = [name for path, name in found.items() if path in paths]
+        names = [name for path, name in own.items() if path in paths]
         message = f'{_listed(names)} cannot be found. Say in which of the modules each is: user_type: "module.Class".'
     else:
         message = (
-            f"{_listed(list(found.values()))}: SINGA has types of your own in C++, here they are classes in Python. "
+            f"{_listed(list(own.values()))}: SINGA has types of your own in C++, here they are classes in Python. "
             'Write them, name their file in the job, modules: "mine.py", and each of them, user_type: "mine.Class". '
             "See Parts of your own in README, and examples/rnnlm for SINGA's language model."
         )
-    first = next(path for path in found if path in paths)
+    first = next(path for path in own if path in paths)
     return [Problem(first, message), *(problem for problem in problems if problem.path not in paths)]
 
 
@@ -369,12 +369,12 @@ def _checked(layer: TreeMap, key: str, model: type[Conf]) -> tuple[Any, list[Pro
         root = node or layer
         return None, [
             Problem(
-                (*path, *found["loc"]),
-                found["msg"],
-                locate(root, found["loc"], at_key=found["type"] == MISPLACED_KEY),
-                ".".join((shown, *map(str, found["loc"]))),
+                (*path, *mistake["loc"]),
+                mistake["msg"],
+                locate(root, mistake["loc"], at_key=mistake["type"] == MISPLACED_KEY),
+                ".".join((shown, *map(str, mistake["loc"]))),
             )
-            for found in error.errors(include_url=False)
+            for mistake in error.errors(include_url=False)
         ]
 
 
@@ -540,31 +540,31 @@ class _Mapper:
         if isinstance(value, TextMessage):
             is_model = isinstance(kind.base, type) and issubclass(kind.base, Conf)
             return self.block(value, kind.base, path) if is_model else _free_block(value)
-        given = value.value
+        item = value.value
         if kind.base is bool:
-            given = TRUTH.get(given, given) if isinstance(given, Word) else bool(given) if given in (0, 1) else given
-        elif kind.base is float and isinstance(given, Word) and given.lower() in ("inf", "infinity", "nan"):
-            given = float(given)
+            item = TRUTH.get(item, item) if isinstance(item, Word) else bool(item) if item in (0, 1) else item
+        elif kind.base is float and isinstance(item, Word) and item.lower() in ("inf", "infinity", "nan"):
+            item = float(item)
         elif kind.named:
-            given = str(given)
-        elif kind.base is str and isinstance(given, Word):
-            message = f"expected text, got the word {given}. Put it in quotes."
+            item = str(item)
+        elif kind.base is str and isinstance(item, Word):
+            message = f"expected text, got the word {item}. Put it in quotes."
             self.problems.append(Problem(path, message, value.place))
-        return Scalar(value.place, str(given) if isinstance(given, Word) else given)
+        return Scalar(value.place, str(item) if isinstance(item, Word) else item)
 
     def extend(self, block: TreeMap, key: str, fields: list[TextField], path: Path) -> None:
         """Put the fields of an extension, or its one value, into ``user_conf``."""
         entry = block.entries.setdefault("user_conf", TreeEntry(fields[0].place, TreeMap(fields[0].value.place, {})))
-        found: dict[str, list[TextField]] = {}
+        by_name: dict[str, list[TextField]] = {}
         for each in fields:
             name = key.strip("[]").rpartition(".")[2]
             inner = each.value.fields if isinstance(each.value, TextMessage) else {name: [each]}
             for name, values in inner.items():
-                found.setdefault(name, []).extend(values)
+                by_name.setdefault(name, []).extend(values)
         if not isinstance(entry.node, TreeMap):
             # the model says so
             return
-        for name, values in found.items():
+        for name, values in by_name.items():
             if name in entry.node.entries:
                 message = f"this key is here twice. The first is at line {entry.node.entries[name].place.line}."
                 self.problems.append(Problem((*path, "user_conf", name), message, values[0].place))
@@ -581,10 +581,10 @@ def _free(fields: list[TextField]) -> Tree:
 def _free_value(value: Value) -> Tree:
     if isinstance(value, TextMessage):
         return _free_block(value)
-    given = value.value
-    return Scalar(value.place, TRUTH.get(given, str(given)) if isinstance(given, Word) else given)
+    scalar = value.value
+    return Scalar(value.place, TRUTH.get(scalar, str(scalar)) if isinstance(scalar, Word) else scalar)
 
 
 def _free_block(message: TextMessage) -> TreeMap:
-    found = {key: TreeEntry(fields[0].place, _free(fields)) for key, fields in message.fields.items() if fields}
-    return TreeMap(message.place, found)
+    entries = {key: TreeEntry(fields[0].place, _free(fields)) for key, fields in message.fields.items() if fields}
+    return TreeMap(message.place, entries)

@@ -120,8 +120,8 @@ def _stray(text: str, at: int) -> str:
     if text[at] in "\"'":
         return f"this text has no closing {text[at]} in its line."
     if text[at].isdigit() or text[at] == ".":
-        found = re.match(r"[\w.]+", text[at:])
-        return f"expected a number, got {found[0] if found else text[at]!r}."
+        word = re.match(r"[\w.]+", text[at:])
+        return f"expected a number, got {word[0] if word else text[at]!r}."
     return f"expected a key or a value, got {text[at]!r}."
 
 
@@ -142,10 +142,10 @@ class _Parser:
 
     def skip(self, *marks: str) -> bool:
         """Skip the next token if it is one of these marks."""
-        found = self.next.kind == "mark" and self.next.text in marks
-        if found:
+        matches = self.next.kind == "mark" and self.next.text in marks
+        if matches:
             self.take()
-        return found
+        return matches
 
     def want(self, text: str, what: str) -> None:
         if not self.skip(text):
@@ -191,15 +191,15 @@ class _Parser:
         if self.next.text != "[":
             return [self.message()]
         place = self.take().place
-        found: list[Value] = []
+        values: list[Value] = []
         while not self.skip("]"):
-            if found:
+            if values:
                 self.want(",", f"or ']' in the list that starts at line {place.line}")
             block = self.next.kind == "mark" and self.next.text in CLOSING
             if not block and not colon:
                 _fail(place, "expected ':' before a list of values.")
-            found.append(self.message() if block else self.scalar())
-        return found
+            values.append(self.message() if block else self.scalar())
+        return values
 
     def message(self) -> TextMessage:
         """Read a message, its braces included."""

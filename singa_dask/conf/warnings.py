@@ -39,12 +39,14 @@ def find_warnings(job: JobConf, registries: Mapping[str, Registry[Any]], trainin
     training : bool
         Whether the job is to be trained: else nothing is said of its updater and algorithm.
     """
-    found = [*_unread_blocks(job, registries["layer"]), *_activation_twice(job), *_channels_last(job)]
+    problems = [*_unread_blocks(job, registries["layer"]), *_activation_twice(job), *_channels_last(job)]
     if training and job.trains:
-        found += [*_unread_updater_keys(job.updater, registries), *_unread_algorithm_block(job, registries)]
+        problems += [*_unread_updater_keys(job.updater, registries), *_unread_algorithm_block(job, registries)]
         if job.debug and not job.disp_freq:
-            found.append(Problem(("debug",), "nothing is written: set disp_freq, the steps from one time to the next."))
-    return found
+            problems.append(
+                Problem(("debug",), "nothing is written: set disp_freq, the steps from one time to the next.")
+            )
+    return problems
 
 
 def _is_own(registry: Registry[Any], name: str) -> bool:
@@ -60,8 +62,8 @@ def _unread_blocks(job: JobConf, layers: Registry[Any]) -> Iterator[Problem]:
         # a type may read the block of a class that it extends, too
         reads = list(dict.fromkeys(key for cls in layers.find(layer.type).__mro__ for key in _own_block_key(cls)))
         hint = f"It reads {' and '.join(reads)}." if reads else "It reads no block."
-        given = [*layer.blocks, *(["user_conf"] if layer.user_conf else [])]
-        for name in [name for name in given if name not in reads]:
+        blocks = [*layer.blocks, *(["user_conf"] if layer.user_conf else [])]
+        for name in [name for name in blocks if name not in reads]:
             yield Problem(("neuralnet", "layer", index, name), f"{layer.type} does not read this block. {hint}")
 
 
@@ -70,11 +72,11 @@ def _activation_twice(job: JobConf) -> Iterator[Problem]:
     nodes = read_wiring(job.neuralnet)
     for node in nodes:
         activation, kinds = ACTIVATIONS.get(node.type, ("", ()))
-        found = _below(node, nodes, kinds)
-        if found:
-            instead = f"Read {found.sources[0]!r} instead." if found.sources else "Read what that layer reads."
+        source = _below(node, nodes, kinds)
+        if source:
+            instead = f"Read {source.sources[0]!r} instead." if source.sources else "Read what that layer reads."
             message = (
-                f"{node.type} computes the {activation} itself, and {found.name!r} is a {found.type} already: "
+                f"{node.type} computes the {activation} itself, and {source.name!r} is a {source.type} already: "
                 f"it would be taken twice. {instead}"
             )
             yield Problem(("neuralnet", "layer", node.index, "srclayers", 0), message)

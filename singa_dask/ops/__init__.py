@@ -59,8 +59,8 @@ def _on_gpu(name: str, precision: str) -> NumpyOps:
         raise ConfigError(f"unknown device {name!r}. GPUs are cuda:0, cuda:1, and so on.")
     # the class of an extra, imported on demand
     cupy_ops: Any = OPS.find("cupy")
-    made: NumpyOps = cupy_ops(int(number[1]), precision)
-    return made
+    ops: NumpyOps = cupy_ops(int(number[1]), precision)
+    return ops
 
 
 def _check_bfloat16(ops: NumpyOps, forced: bool) -> None:

@@ -55,8 +55,8 @@ class UpdateRule:
         calls = _Calls(ast.parse("\n".join(self.steps)), self.arrays)
         namespace: dict[str, Any] = {"np": np}
         exec("\n    ".join([f"def {self.name}({arguments}):", *calls.lines]), namespace)
-        made: Callable[..., None] = namespace[self.name]
-        return made
+        function: Callable[..., None] = namespace[self.name]
+        return function
 
 
 class _Calls:
@@ -81,10 +81,15 @@ class _Calls:
             value, (target,) = step.value, step.targets
         assert isinstance(target, ast.Name)
         self._reads[target.id] -= isinstance(step, ast.Assign)
-        if target.id in self._arrays:
-            self._compute(value, target.id)
+        out = target.id if target.id in self._arrays else ""
+        if isinstance(value, ast.Name):
+            # a copy, as what it names may be written later
+            copied, out = self._compute(value), out or self._free.pop(0)
+            self.lines.append(f"np.copyto({out}, {copied})")
         else:
-            self._locals[target.id] = self._compute(value)
+            out = self._compute(value, out)
+        if target.id not in self._arrays:
+            self._locals[target.id] = out
 
     def _compute(self, node: ast.expr, target: str = "") -> str:
         """Add the calls for an expression; returns the name of what holds its value: ``target``, if there is one."""

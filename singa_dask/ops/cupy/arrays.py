@@ -54,14 +54,19 @@ class ValueKernel:
         self.packed = functools.cache(self._packed)
 
     def __call__(self, *arguments: Any, **named: Any) -> None:
-        *given, out = arguments = in_memory_order(*arguments, *named.values())
+        if named:
+            names = [*(name for _, name in self.params), "out"][len(arguments) :]
+            if named.keys() != {*names}:
+                raise TypeError(f"{self.name}: expected {', '.join(names)}, got {', '.join(named)}")
+            arguments = (*arguments, *(named[name] for name in names))
+        *inputs, out = arguments = in_memory_order(*arguments)
         arrays = [x for x in arguments if isinstance(x, cupy.ndarray)]
         width = PACK_BYTES // max(x.itemsize for x in arrays)
         if not out.size or not all(_in_packs(x, out, width) for x in arrays):
             self.single(*arguments)
             return
         rows = [0 if x.size == out.size else x.size // width for x in arrays[:-1]]
-        flat = (x.reshape(-1) if isinstance(x, cupy.ndarray) else x for x in given)
+        flat = (x.reshape(-1) if isinstance(x, cupy.ndarray) else x for x in inputs)
         kernel = self.packed(width, tuple(row > 0 for row in rows))
         kernel(*flat, *filter(None, rows), out.size, out.reshape(-1), size=-(-out.size // width))
 
@@ -75,11 +80,11 @@ class ValueKernel:
             For each array that it reads, whether its values repeat along those of z.
         """
         arrays = [param for param in self.params if len(param[0]) == 1]
-        given = [f"raw {kind} all_{name}" if len(kind) == 1 else f"{kind} {name}" for kind, name in self.params]
+        inputs = [f"raw {kind} all_{name}" if len(kind) == 1 else f"{kind} {name}" for kind, name in self.params]
         of_packs, of_values, loads = [], [], []
         for (kind, name), repeats in zip(arrays, repeated, strict=True):
             place = f"(unsigned int)i % (unsigned int)row_{name}" if repeats else "i"
-            given += [f"int32 row_{name}"] * repeats
+            inputs += [f"int32 row_{name}"] * repeats
             loads.append(
                 f"const pack<{kind}, {width}> pack_{name} ="
                 f" reinterpret_cast<const pack<{kind}, {width}>*>(&all_{name}[(ptrdiff_t)0])[{place}];"
@@ -102,7 +107,7 @@ class ValueKernel:
         }}
         """
         return cupy.ElementwiseKernel(
-            ", ".join([*given, "int64 count"]), "raw Z all_z", operation, self.name, preamble=WIDE + PACK
+            ", ".join([*inputs, "int64 count"]), "raw Z all_z", operation, self.name, preamble=WIDE + PACK
         )
 
 
@@ -143,29 +148,8 @@ def _with_axes(x: Array, n: int) -> Array:
     return x if x.ndim == n else x.reshape((1,) * (n - x.ndim) + x.shape)
 
 
-class AsyncScalars:
-    """The newest values of scalars (1,) float64 that have reached the host; of one thread.
-
-    Parameters
-    ----------
-    gpu : CupyDevice
-    """
-
-    def __init__(self, gpu: CupyDevice) -> None:
-        self._gpu = gpu
-        self._by_address: dict[int, _AsyncScalar] = {}
-
-    def newest(self, scalar: Array) -> float | None:
-        """Return the newest value on the host, None before the first; asks for the current one."""
-        # the addresses are few: a new scalar may take the memory of an old one
-        address = scalar.data.ptr
-        if address not in self._by_address:
-            self._by_address[address] = _AsyncScalar(self._gpu)
-        return self._by_address[address].newest(scalar)
-
-
 class _AsyncScalar:
-    """The newest value of one scalar, and page-locked memory for the next."""
+    """The newest value of a scalar (1,) float64 that has reached the host, and page-locked memory for the next."""
 
     def __init__(self, gpu: CupyDevice) -> None:
         self._gpu = gpu
@@ -175,6 +159,7 @@ class _AsyncScalar:
         self._value: float | None = None
 
     def newest(self, scalar: Array) -> float | None:
+        """Return the newest value on the host, None before the first; asks for the current one."""
         if self._under_way and self._event.done:
             self._value, self._under_way = float(self._memory[0]), False
         if not self._under_way:
@@ -228,7 +213,8 @@ class CupyMemory(NumpyMemory):
         self.gpu, self.precision = gpu, precision
         self.device = gpu.name
         self.n_grown = 0
-        self._async_scalars = AsyncScalars(gpu)
+        # by the address of the scalar; these are few, as a new scalar may take the memory of an old one
+        self._async_scalars: dict[int, _AsyncScalar] = {}
 
     def activate(self) -> AbstractContextManager[None]:
         return self.gpu.activate()
@@ -268,10 +254,10 @@ class CupyMemory(NumpyMemory):
     def counters(self, n: int) -> Array:
         """Return n zeros (uint32) for kernels that find their last block by counting, and leave zeros."""
         n_grown = self.n_grown
-        made = self.scratch("counters", (n,), np.uint32)
+        zeros = self.scratch("counters", (n,), np.uint32)
         if self.n_grown > n_grown:
-            made[...] = 0
-        return made
+            zeros[...] = 0
+        return zeros
 
     def copy(self, x: Array, out: Array) -> None:
         if isinstance(out, np.ndarray):
@@ -291,9 +277,9 @@ class CupyMemory(NumpyMemory):
     def from_host(self, x: HostArray) -> Array:
         if isinstance(x, Uploaded) and x.device is not None:
             return x.device
-        made = laid_out_like(x, self.empty((x.size,), x.dtype))
-        self.copy(x, made)
-        return made
+        copy = laid_out_like(x, self.empty((x.size,), x.dtype))
+        self.copy(x, copy)
+        return copy
 
     def to_host(self, x: Array) -> HostArray:
         return self.gpu.download(x) if isinstance(x, cupy.ndarray) else np.asarray(x)
@@ -306,11 +292,11 @@ class CupyMemory(NumpyMemory):
         return self.from_host(values) if isinstance(values, np.ndarray) and values.ndim else values
 
     def labels(self, values: HostArray, before: HostArray | None = None) -> Uploaded:
-        made = values.view(Uploaded)
+        labels = values.view(Uploaded)
         there = before.device if isinstance(before, Uploaded) and before.shape == values.shape else None
-        made.device = self.empty(values.shape, np.int64) if there is None else there
-        self.gpu.put(values, made.device)
-        return made
+        labels.device = self.empty(values.shape, np.int64) if there is None else there
+        self.gpu.put(values, labels.device)
+        return labels
 
     # -- scalars -----------------------------------------------------------------------------------------
 
@@ -332,7 +318,12 @@ class CupyMemory(NumpyMemory):
         return total
 
     def poll(self, total: Array | float) -> float | None:
-        return self._async_scalars.newest(total) if isinstance(total, cupy.ndarray) else float(total)
+        if not isinstance(total, cupy.ndarray):
+            return float(total)
+        address = total.data.ptr
+        if address not in self._async_scalars:
+            self._async_scalars[address] = _AsyncScalar(self.gpu)
+        return self._async_scalars[address].newest(total)
 
     def sum_of(self, term: str, x: Array) -> Array:
         """Return the sum over all values of a term, a kernel of ``cuda/sums.cu``; (1,) float64 in scratch memory."""
@@ -371,9 +362,9 @@ class CupyMemory(NumpyMemory):
         """Return where kernels write ``out``: itself, or scratch memory that `_commit` copies to it."""
         return out if out.dtype == dtype and is_dense(out) else self.scratch(f"dense {name}", out.shape, dtype)
 
-    def _commit(self, made: Array, out: Array) -> None:
-        if made is not out:
-            self.copy(made, out=out)
+    def _commit(self, buffer: Array, out: Array) -> None:
+        if buffer is not out:
+            self.copy(buffer, out=out)
 
     def integers(self, name: str, values: Array) -> Array:
         """Return integers of the host as a dense device array of int64, in scratch memory unless they are there.

@@ -426,12 +426,12 @@ def find_cudnn(gpu: CupyDevice) -> Cudnn | None:
     """Return cuDNN for this thread, None if it cannot be used; logs which, once."""
     try:
         with gpu.activate():
-            found = Cudnn(gpu.stream.ptr)
+            cudnn = Cudnn(gpu.stream.ptr)
     except Missing as missing:
         log_once(logging.WARNING, f"{missing} Until then convolutions are cuBLAS's, over unfolded images, and slower.")
         return None
-    log_once(logging.INFO, f"ops: cuDNN {found.version}")
-    return found
+    log_once(logging.INFO, f"ops: cuDNN {cudnn.version}")
+    return cudnn
 
 
 @functools.cache

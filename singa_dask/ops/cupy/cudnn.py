@@ -175,11 +175,11 @@ def load() -> Any:
         find = importlib.import_module("cuda.pathfinder").load_nvidia_dynamic_lib
         find("cudnn")
         os.environ.setdefault(RUNTIME, find("cudart").abs_path)
-        found = importlib.import_module("cudnn")
+        front_end = importlib.import_module("cudnn")
     except (ImportError, OSError, RuntimeError) as error:
         reason = (str(error) or type(error).__name__).partition("\n")[0]
         raise Missing(f"cuDNN is not there: {reason}. Install {EXTRAS}.") from error
-    return found
+    return front_end
 
 
 def plans(cudnn: Any, wanted: CudnnConvolution, name: str | None = None, **where: Any) -> Iterator[CudnnPlan]:

@@ -130,8 +130,8 @@ class CupyDevice:
             pass
         if (of := (file, *types.items())) not in self._modules:
             self._modules[of] = cupy.RawModule(code=source(file, **types), options=(STANDARD,))
-        found = self._functions[key] = self._modules[of].get_function(name)
-        return found
+        kernel = self._functions[key] = self._modules[of].get_function(name)
+        return kernel
 
     def compile(self, code: str, name: str) -> Any:
         """Return a kernel of a source text, as `function` does of a file."""
@@ -146,9 +146,9 @@ class CupyDevice:
         """Return zeros in page-locked host memory."""
         # also for threads without a current device, which would initialise the first GPU
         with cupy.cuda.Device(self.index):
-            made = pinned_bytes(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize)
-        made[...] = 0
-        shaped: HostArray = made.view(dtype).reshape(shape)
+            memory = pinned_bytes(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize)
+        memory[...] = 0
+        shaped: HostArray = memory.view(dtype).reshape(shape)
         return shaped
 
     @contextlib.contextmanager
@@ -166,19 +166,16 @@ class CupyDevice:
             Of the same shape, dtype and order of axes in memory; valid in this block only.
         """
         self.forbid_capture("a batch is copied")
-        # another one if other threads, or blocks around this one, use all
-        batch = self._take_batch()
+        try:
+            batch = self._batches.popleft()
+        except IndexError:
+            # other threads, or blocks around this one, use all
+            batch = _Batch(self.index)
         try:
             yield batch.fill(self, values)
         finally:
             batch.used.record(self.stream)
             self._batches.append(batch)
-
-    def _take_batch(self) -> _Batch:
-        try:
-            return self._batches.popleft()
-        except IndexError:
-            return _Batch(self.index)
 
     def put(self, values: HostArray, out: Array) -> None:
         """Copy small host values to ``out``, a device array of that shape and dtype, in order with kernels."""
@@ -212,11 +209,11 @@ class CupyDevice:
         if not dense(x):
             with self.activate():
                 x = x.copy()
-        made: HostArray = laid_out_like(x, np.empty(x.size, x.dtype))
+        copy: HostArray = laid_out_like(x, np.empty(x.size, x.dtype))
         if x.nbytes:
-            runtime.memcpyAsync(made.ctypes.data, x.data.ptr, x.nbytes, runtime.memcpyDeviceToHost, self.stream.ptr)
+            runtime.memcpyAsync(copy.ctypes.data, x.data.ptr, x.nbytes, runtime.memcpyDeviceToHost, self.stream.ptr)
         self.stream.synchronize()
-        return made
+        return copy
 
 
 class _Batch:

@@ -38,12 +38,12 @@ LOGISTIC = "const W v = (W)x, s = (W)1 / ((W)1 + exp(-v));"
 @functools.cache
 def normalizer(mean: str, std: str) -> Any:
     """Return the kernel of `normalize` for a mean and a standard deviation, each "array", "number" or "none"."""
-    given, step = "X x", "W v = (W)x;"
+    inputs, step = "X x", "W v = (W)x;"
     for kind, name, letter, apply in ((mean, "mean", "M", "v -= (W)mean;"), (std, "std", "S", "v /= (W)std;")):
         if kind != "none":
-            given += f", {letter if kind == 'array' else 'float64'} {name}"
+            inputs += f", {letter if kind == 'array' else 'float64'} {name}"
             step += apply
-    return ValueKernel(f"normalize_{mean}_{std}", given, f"{step} z = (Z)v;")
+    return ValueKernel(f"normalize_{mean}_{std}", inputs, f"{step} z = (Z)v;")
 
 
 class CupyElementwise(CupyMemory):
@@ -89,8 +89,8 @@ class CupyElementwise(CupyMemory):
             return
         by = [self._broadcast(name, values) for name, values in (("mean", mean), ("std", std))]
         kinds = ("none" if b is None else "number" if isinstance(b, float) else "array" for b in by)
-        given = [x, *(b for b in by if b is not None), out]
-        normalizer(*kinds)(*given)
+        arguments = [x, *(b for b in by if b is not None), out]
+        normalizer(*kinds)(*arguments)
 
     def _broadcast(self, name: str, values: Any) -> Any:
         """Return what broadcasts against records, a device array, a number, or None."""

@@ -117,7 +117,7 @@ class CupyImages(CupyElementwise):
         self.multiply(gy[:, :, None, None], 1 / max(1, math.prod(out.shape[2:])), out)
 
     def _pool(
-        self, name: str, arrays: Sequence[Array], made: Array, large: Array, small: Array, how: Any, *more: Any
+        self, name: str, arrays: Sequence[Array], written: Array, large: Array, small: Array, how: Any, *more: Any
     ) -> None:
         """Run a kernel of pool.cu.
 
@@ -126,17 +126,17 @@ class CupyImages(CupyElementwise):
         name : str
         arrays : images, dense
             As the kernel takes them.
-        made, large, small : of these arrays
+        written, large, small : of these arrays
             The array that it writes, with a thread for each of its packs; images before pooling; images after it.
         how : (kernel, stride, pad)
         *more : numbers
             The last arguments of the kernel.
         """
-        channels = made.shape[1]
+        channels = written.shape[1]
         width, count = pack_width(channels, *arrays), index_type(max(large.size, small.size))
         places = next((array.dtype for array in arrays if array.dtype.kind in "ui"), np.dtype(np.uint8))
-        types = {"Value": made.dtype, "Place": places, "Index": count, "WIDTH": width}
+        types = {"Value": written.dtype, "Place": places, "Index": count, "WIDTH": width}
         windows = ints(channels // width, *large.shape[2:], *small.shape[2:], *(n for pair in how for n in pair))
-        n_packs, (n_lines, n_pixels) = made.size // width, made.shape[2:]
+        n_packs, (n_lines, n_pixels) = written.size // width, written.shape[2:]
         divisors = (divisor(channels // width), divisor(n_pixels), divisor(n_lines))
         run(self.gpu.function("pool", name, **types), n_packs, arrays, (count.type(n_packs), *windows, *divisors), more)

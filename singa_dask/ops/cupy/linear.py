@@ -173,8 +173,8 @@ def _plan(handle: int, kinds: Any, sizes: Any, compute: int, least: int, bias: i
     for attribute in ALIGNMENTS:
         set_attribute("MatmulPreference", wish, attribute, ctypes.c_uint32(least))
     best, n_found = LtAlgorithm(), ctypes.c_int(0)
-    found = (ctypes.addressof(best), ctypes.addressof(n_found))
-    status = function("cublasLtMatmulAlgoGetHeuristic")(handle, product, *layouts, layouts[2], wish, 1, *found)
+    results = (ctypes.addressof(best), ctypes.addressof(n_found))
+    status = function("cublasLtMatmulAlgoGetHeuristic")(handle, product, *layouts, layouts[2], wish, 1, *results)
     return None if status or not n_found.value or best.status else (product, layouts, best)
 
 
@@ -182,9 +182,9 @@ def _plan(handle: int, kinds: Any, sizes: Any, compute: int, least: int, bias: i
 def function(name: str) -> Any:
     """Return a function of the library that CuPy calls."""
     # through CuPy's module, which is linked to it: several versions may be installed
-    found = getattr(ctypes.CDLL(cublas.__file__), name)
-    found.argtypes = TYPES[name]
-    return found
+    symbol = getattr(ctypes.CDLL(cublas.__file__), name)
+    symbol.argtypes = TYPES[name]
+    return symbol
 
 
 def call(name: str, *arguments: int) -> None:
@@ -202,9 +202,9 @@ def call(name: str, *arguments: int) -> None:
 
 def create(kind: str, *numbers: int) -> int:
     """Return a new descriptor; it stays for the life of the process."""
-    made = ctypes.c_void_p()
-    call(f"cublasLt{kind}Create", ctypes.addressof(made), *numbers)
-    return int(made.value or 0)
+    descriptor = ctypes.c_void_p()
+    call(f"cublasLt{kind}Create", ctypes.addressof(descriptor), *numbers)
+    return int(descriptor.value or 0)
 
 
 def set_attribute(kind: str, descriptor: int, attribute: int, value: Any) -> None:
@@ -343,13 +343,13 @@ class CupyLinear(CupyMemory):
 
     def _matrix(self, name: str, x: Array, kind: Any) -> Matrix:
         """Return a matrix in a dtype as cuBLAS takes it, copied to scratch memory of this name if need be."""
-        found = as_matrix(x) if x.dtype == kind else None
-        if found is None:
+        matrix = as_matrix(x) if x.dtype == kind else None
+        if matrix is None:
             turned = x.strides[0] < x.strides[1]
             copy = self.scratch(name, x.shape[::-1] if turned else x.shape, kind)
             self.copy(x, copy.T if turned else copy)
-            found = Matrix(copy, turned, max(1, copy.shape[1]))
-        return found
+            matrix = Matrix(copy, turned, max(1, copy.shape[1]))
+        return matrix
 
     def batch_matmul(
         self,
@@ -398,12 +398,12 @@ class CupyLinear(CupyMemory):
 
     def _batch(self, name: str, x: Array, kind: Any) -> tuple[Matrix, int]:
         """Return the first matrix of a batch (B, M, N) as cuBLAS takes it, and the step to the next one."""
-        found = as_matrix(x[0]) if x.dtype == kind else None
-        if found is None:
+        matrix = as_matrix(x[0]) if x.dtype == kind else None
+        if matrix is None:
             copy = self.scratch(name, x.shape, kind)
             self.copy(x, copy)
-            found, x = Matrix(copy[0], False, max(1, copy.shape[2])), copy
-        return found, x.strides[0] // x.itemsize
+            matrix, x = Matrix(copy[0], False, max(1, copy.shape[2])), copy
+        return matrix, x.strides[0] // x.itemsize
 
     def column_sums(self, x: Array, out: Array, accumulate: bool = False) -> None:
         """``out`` (C,) = sum of the rows of ``x`` (R, C) of any strides; added to ``out`` if ``accumulate``."""

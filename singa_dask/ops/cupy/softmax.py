@@ -119,8 +119,8 @@ class CupySoftmax(CupyElementwise):
             return
         kinds = [x.dtype for i, x in enumerate(arrays) if i not in plain]
         types = dict(zip("XYZ", (*kinds, *kinds[-1:] * 2), strict=False))
-        given = (part for i, x in enumerate(arrays) for part in ((x,) if i in plain else (x, *strides_of(x))))
-        self.gpu.function("softmax", kernel, **types)((n_rows,), (row_threads(n_columns),), (*given, *numbers))
+        arguments = (part for i, x in enumerate(arrays) for part in ((x,) if i in plain else (x, *strides_of(x))))
+        self.gpu.function("softmax", kernel, **types)((n_rows,), (row_threads(n_columns),), (*arguments, *numbers))
 
 
 def row_threads(n: int) -> int:

@@ -163,14 +163,14 @@ class NumpyElementwise(NumpyMemory):
 
     def _tanh_cdf(self, x: Array) -> Array:
         """Return P of the approximate GELU."""
-        made = np.multiply(x, x)
-        np.multiply(made, GELU_CUBE, out=made)
-        np.add(made, 1, out=made)
-        np.multiply(made, x, out=made)
-        np.multiply(made, GELU_X, out=made)
-        np.tanh(made, out=made)
-        np.multiply(made, 0.5, out=made)
-        return np.add(made, 0.5, out=made)
+        cdf = np.multiply(x, x)
+        np.multiply(cdf, GELU_CUBE, out=cdf)
+        np.add(cdf, 1, out=cdf)
+        np.multiply(cdf, x, out=cdf)
+        np.multiply(cdf, GELU_X, out=cdf)
+        np.tanh(cdf, out=cdf)
+        np.multiply(cdf, 0.5, out=cdf)
+        return np.add(cdf, 0.5, out=cdf)
 
     def silu(self, x: Array, out: Array) -> None:
         """``out = x sigmoid(x)``, also known as swish."""
@@ -190,6 +190,6 @@ class NumpyElementwise(NumpyMemory):
 
     def _logistic(self, x: Array) -> Array:
         """Return sigmoid(x), in scratch memory."""
-        made = self.scratch("slope", x.shape, x.dtype)
-        NumpyElementwise.sigmoid(self, x, made)
-        return made
+        y = self.scratch("slope", x.shape, x.dtype)
+        NumpyElementwise.sigmoid(self, x, y)
+        return y

@@ -297,8 +297,8 @@ def _wide(values: Array, x: Array) -> Array:
 
 
 def _inverse_root(var: Array, eps: float) -> Array:
-    made: Array = 1 / np.sqrt(var + eps)
-    return made
+    root: Array = 1 / np.sqrt(var + eps)
+    return root
 
 
 def _write_sums(totals: Array, grad_scale: Array, grad_shift: Array, accumulate: bool) -> None:
@@ -316,5 +316,5 @@ def _group_means(sums: Array, x: Array, groups: Array) -> Array:
 
 def _of_channels(groups: Array, x: Array) -> Array:
     """Return values of groups (N, G) repeated for their channels, to be broadcast against images x, in their dtype."""
-    made = np.repeat(groups, x.shape[1] // groups.shape[1], axis=1)[:, :, None, None]
-    return made.astype(x.dtype, copy=False)
+    values = np.repeat(groups, x.shape[1] // groups.shape[1], axis=1)[:, :, None, None]
+    return values.astype(x.dtype, copy=False)

@@ -74,23 +74,23 @@ def normal_cdf(x: Array) -> Array:
     y = np.abs(x)
     np.multiply(y, SQRT_HALF, out=y)
     np.minimum(y, ZERO, out=y)
-    made = np.empty_like(y)
+    cdf = np.empty_like(y)
     small, tail = y <= SMALL, y > LARGE
     near = x[small] * SQRT_HALF
-    made[small] = 0.5 + 0.5 * near * _ratio(near * near, ERF_P, ERF_Q)
+    cdf[small] = 0.5 + 0.5 * near * _ratio(near * near, ERF_P, ERF_Q)
     # a NaN is in neither of the others
     for chosen, erfc in ((~(small | tail), _erfc_middle), (tail, _erfc_tail)):
         half = 0.5 * erfc(y[chosen])
-        made[chosen] = np.where(x[chosen] < 0, half, 1 - half)
-    return made
+        cdf[chosen] = np.where(x[chosen] < 0, half, 1 - half)
+    return cdf
 
 
 def normal_density(x: Array) -> Array:
     """Return ``exp(-x^2 / 2) / sqrt(2 pi)``."""
-    made = np.multiply(x, x)
-    np.multiply(made, -0.5, out=made)
-    np.exp(made, out=made)
-    return np.multiply(made, INVERSE_SQRT_PI * SQRT_HALF, out=made)
+    density = np.multiply(x, x)
+    np.multiply(density, -0.5, out=density)
+    np.exp(density, out=density)
+    return np.multiply(density, INVERSE_SQRT_PI * SQRT_HALF, out=density)
 
 
 def _erfc_middle(y: Array) -> Array:
@@ -105,8 +105,8 @@ def _erfc_tail(y: Array) -> Array:
 def _exp_square(y: Array) -> Array:
     """Return exp(-y^2); the square of the first bits of y is exact."""
     first = np.trunc(y * 16) / 16
-    made: Array = np.exp(-first * first) * np.exp(-(y - first) * (y + first))
-    return made
+    value: Array = np.exp(-first * first) * np.exp(-(y - first) * (y + first))
+    return value
 
 
 def _ratio(y: Array, above: Sequence[float], below: Sequence[float]) -> Array:

@@ -128,8 +128,8 @@ class NumpySoftmax(NumpyMemory):
 def hidden(scores: Array, first: int) -> Array:
     """Return which keys a query may not see, (T, S) bool: those beyond its own position."""
     n_queries, n_keys = scores.shape[-2:]
-    made: Array = np.arange(n_keys) > first + np.arange(n_queries)[:, None]
-    return made
+    mask: Array = np.arange(n_keys) > first + np.arange(n_queries)[:, None]
+    return mask
 
 
 class NumpyBinary(NumpyMemory):
@@ -168,7 +168,7 @@ class NumpyBinary(NumpyMemory):
 
     def count_binary_matches(self, x: Array, t: Array) -> int:
         """Return how many scores are on the side of their target: ``(x > 0) == (t > 0.5)``; a NaN counts as a miss."""
-        found = 0
+        n_matches = 0
         for scores, targets in self.pieces(x, t):
             yes, wanted = (self.scratch(name, scores.shape, bool) for name in ("yes", "wanted"))
             np.greater(scores, 0, out=yes)
@@ -176,5 +176,5 @@ class NumpyBinary(NumpyMemory):
             np.equal(yes, wanted, out=yes)
             np.equal(scores, scores, out=wanted)
             np.logical_and(yes, wanted, out=yes)
-            found += int(np.count_nonzero(yes))
-        return found
+            n_matches += int(np.count_nonzero(yes))
+        return n_matches

@@ -113,16 +113,16 @@ class Call:
         wanted = engine.wanted(description, operand.place)
         if wanted is None or (operand.opaque and array.nbytes < engine.size(wanted)):
             raise Unsupported(f"{self.implementation} takes something else as argument {operand.place}")
-        given = wanted if operand.opaque else engine.md(array.shape, array.dtype, layout(array))
-        handle = engine.memory(given)
+        own_md = wanted if operand.opaque else engine.md(array.shape, array.dtype, layout(array))
+        handle = engine.memory(own_md)
         self._handles.append(handle)
-        if engine.same(given, wanted) and not operand.add:
+        if engine.same(own_md, wanted) and not operand.add:
             return handle
         own = self._own(wanted)
         if operand.written:
-            self._after.append(engine.reorder((own, wanted), (handle, given), operand.add))
+            self._after.append(engine.reorder((own, wanted), (handle, own_md), operand.add))
         else:
-            self._before.append(engine.reorder((handle, given), (own, wanted)))
+            self._before.append(engine.reorder((handle, own_md), (own, wanted)))
         return own
 
     def _own(self, md: Md) -> int:

@@ -37,8 +37,15 @@ IMPLEMENTATION, SCRATCHPAD_MD, ARGUMENT_MD = 8, 136, 255
 INVALID, UNIMPLEMENTED = 2, 3
 STATUSES = ["success", "out of memory", "invalid arguments", "unimplemented", "last implementation", "runtime error"]
 
-# Types of what each function takes: p pointer, i int, u unsigned, q 64 bits, f float. All return a status.
+# Kinds of objects that have to be destroyed.
+DESTROYED = ("engine", "stream", "memory_desc", "memory", "primitive_attr", "post_ops", "primitive_desc", "primitive")
+# Types of what each function takes: p pointer, i int, u unsigned, q 64 bits, f float. All but a few return a status.
+RESULTS = {"primitive_desc_query_md": ctypes.c_void_p, "memory_desc_get_size": ctypes.c_size_t}
 FUNCTIONS = {
+    **{f"{name}_destroy": "p" for name in DESTROYED},
+    "primitive_desc_query_md": "pii",
+    "memory_desc_get_size": "p",
+    "memory_desc_equal": "pp",
     "engine_create": "piq",
     "stream_create": "ppu",
     "memory_desc_create_with_strides": "pipip",
@@ -85,7 +92,7 @@ AVX512_CORE = 0x27
 AVX512_CORE_BF16 = 0xE7
 
 # Calls too short to release the interpreter's lock for.
-QUICK = {"memory_set_data_handle"}
+QUICK = {"memory_set_data_handle", *(f"{name}_destroy" for name in DESTROYED)}
 
 
 class Prop(IntEnum):
@@ -204,28 +211,18 @@ class Engine:
         for name, letters in FUNCTIONS.items():
             function = getattr(locked if name in QUICK else free, f"dnnl_{name}")
             function.argtypes = [TYPES[letter] for letter in letters]
-            function.restype = ctypes.c_int
+            function.restype = RESULTS.get(name, ctypes.c_int)
             self.functions[name] = function
         # of the libgomp that the library uses; cheap enough for every call
         self.n_threads: Callable[[], int] = locked.omp_get_max_threads
         instructions = free.dnnl_get_effective_cpu_isa()
         self.does_bfloat16 = instructions & AVX512_CORE == AVX512_CORE
         self.is_fast_in_bfloat16 = instructions & AVX512_CORE_BF16 == AVX512_CORE_BF16
-        self._query_md = free.dnnl_primitive_desc_query_md
-        self._query_md.argtypes, self._query_md.restype = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int], ctypes.c_void_p
-        self._size = free.dnnl_memory_desc_get_size
-        self._size.argtypes, self._size.restype = [ctypes.c_void_p], ctypes.c_size_t
-        self._equal = free.dnnl_memory_desc_equal
-        self._equal.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         self._made: list[tuple[Any, int]] = []
-        self._destroyers = {name: getattr(locked, f"dnnl_{name}_destroy") for name in DESTROYED}
-        for destroyer in self._destroyers.values():
-            destroyer.argtypes = [ctypes.c_void_p]
         # not at exit, where the process ends anyway
         weakref.finalize(self, destroy, self._made, os.getpid()).atexit = False
         self.handle = self.make("engine", "engine_create", CPU, 0)
         self.stream = self.make("stream", "stream_create", self.handle, IN_ORDER)
-        self.execute = self.functions["primitive_execute"]
         self._scratch = np.empty(0, np.uint8)
         self._scratch_users: list[int] = []
 
@@ -250,7 +247,7 @@ class Engine:
         handle = ctypes.c_void_p()
         self.call(name, ctypes.byref(handle), *args)
         assert handle.value is not None
-        self._made.append((self._destroyers[kind], handle.value))
+        self._made.append((self.functions[f"{kind}_destroy"], handle.value))
         return handle.value
 
     # -- memory ------------------------------------------------------------------------------------
@@ -275,11 +272,11 @@ class Engine:
 
     def size(self, md: Md) -> int:
         """Return the bytes that a description needs."""
-        return int(self._size(md))
+        return int(self.functions["memory_desc_get_size"](md))
 
     def same(self, one: Md, other: Md) -> bool:
         """Tell whether two descriptions are equal."""
-        return bool(self._equal(one, other))
+        return bool(self.functions["memory_desc_equal"](one, other))
 
     def memory(self, md: Md, address: int | None = None) -> int:
         """Return a memory object at an address that may be set later."""
@@ -345,7 +342,7 @@ class Engine:
 
     def wanted(self, description: int, place: int) -> Md:
         """Return the description of the memory of an argument, None if there is none."""
-        md = self._query_md(description, ARGUMENT_MD, place)
+        md = self.functions["primitive_desc_query_md"](description, ARGUMENT_MD, place)
         return md if md and self.size(md) else None
 
     def primitive(self, description: int, memories: dict[int, int]) -> tuple[int, int, int, Any]:
@@ -361,10 +358,6 @@ class Engine:
         """Make a primitive that copies memory to another layout or type, or adds it to what is there."""
         description = self.describe_reorder(source[1], target[1], add)
         return self.primitive(description, {Arg.SRC: source[0], Arg.DST: target[0]})
-
-
-# Kinds of objects that have to be destroyed.
-DESTROYED = ("engine", "stream", "memory_desc", "memory", "primitive_attr", "post_ops", "primitive_desc", "primitive")
 
 
 def destroy(made: list[tuple[Any, int]], process: int) -> None:

@@ -42,15 +42,15 @@ def upcast(kernel: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: UpcastOps, *args: Any, **kwargs: Any) -> Any:
         if not any(is_bf16(value) for value in (*args, *kwargs.values())):
             return kernel(self, *args, **kwargs)
-        given = dict(zip(parameters, args, strict=False)) | kwargs
-        out: Any = given.get("out")
-        for name, value in given.items():
+        arguments = dict(zip(parameters, args, strict=False)) | kwargs
+        out: Any = arguments.get("out")
+        for name, value in arguments.items():
             if is_bf16(value):
-                given[name] = self.scratch(f"wide {name}", value.shape, np.float32)
-                self.copy(value, out=given[name])
-        result = kernel(self, **given)
+                arguments[name] = self.scratch(f"wide {name}", value.shape, np.float32)
+                self.copy(value, out=arguments[name])
+        result = kernel(self, **arguments)
         if is_bf16(out):
-            self.copy(given["out"], out=out)
+            self.copy(arguments["out"], out=out)
         return result
 
     return run
@@ -241,18 +241,18 @@ def by_onednn(name: str) -> Callable[..., None]:
     names = [parameter.name for parameter in parameters]
     n_arrays = sum("Array" in parameter.annotation for parameter in parameters)
     # as text, so that Python binds the arguments: several times faster than `inspect.Signature.bind`
-    given = ", ".join(str(parameter.replace(annotation=parameter.empty)) for parameter in parameters)
+    head = ", ".join(str(parameter.replace(annotation=parameter.empty)) for parameter in parameters)
     numbers = "".join(f", {number}" for number in names[n_arrays:])
     namespace: dict[str, Any] = {"inherited": inherited}
     exec(
-        f"def {name}(self, {given}):\n"
+        f"def {name}(self, {head}):\n"
         f"    if not self._run({name!r}, ({', '.join(names[:n_arrays])}){numbers}):\n"
         f"        inherited(self, {', '.join(names)})",
         namespace,
     )
-    made: Callable[..., None] = namespace[name]
-    made.__doc__ = inherited.__doc__
-    return made
+    kernel: Callable[..., None] = namespace[name]
+    kernel.__doc__ = inherited.__doc__
+    return kernel
 
 
 for _name in recipes.KERNELS:

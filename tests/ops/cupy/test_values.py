@@ -138,3 +138,12 @@ def test_divisors() -> None:
         # a product of 64 bits in the kernel
         assert factor < 1 << 32
         assert {n: n * factor >> shift for n in numbers} == {n: n // d for n in numbers}
+
+
+def test_arguments_by_name(ops: Any) -> None:
+    x, y = (ops.from_host(drawn((3, 4), np.float32, seed)) for seed in (1, 2))
+    out = ops.empty((3, 4), np.float32)
+    ops.subtract(out=out, y=y, x=x)
+    np.testing.assert_array_equal(ops.to_host(out), ops.to_host(x) - ops.to_host(y))
+    with pytest.raises(TypeError, match=r"^subtract: expected y, out, got z$"):
+        ops.subtract(x, z=y)
