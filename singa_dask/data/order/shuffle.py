@@ -74,12 +74,16 @@ def _argsort(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
 
 def _ties(packed: npt.NDArray[np.uint64], bits: np.uint64) -> npt.NDArray[np.int64]:
     """Return the positions of sorted numbers that are equal, but for their lowest bits, to the one before or after."""
-    positions = [np.empty(0, np.int64)]
+    chunks = []
     for first in range(0, len(packed) - 1, CHUNK):
         part = packed[first : first + CHUNK + 1]
-        positions.append(first + np.flatnonzero(part[1:] ^ part[:-1] < np.uint64(1) << bits))
-    ties = np.concatenate(positions)
-    return np.union1d(ties, ties + 1)
+        equal = part[1:] ^ part[:-1] < np.uint64(1) << bits
+        if equal.any():
+            chunks.append(first + np.flatnonzero(equal))
+    if not chunks:
+        return np.empty(0, np.int64)
+    positions = np.concatenate(chunks)
+    return np.union1d(positions, positions + 1)
 
 
 def draw(n: int, seed: int, purpose: str, *numbers: int) -> int:
