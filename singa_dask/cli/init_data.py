@@ -74,7 +74,7 @@ def survey_arrays(url: str, test_url: str, backend: str, options: InitOptions, f
         labels, kind, mean, std = _scan(store, url, is_image, ids)
     _check_labels(url, labels, names)
     trouble = label_findings(labels, names, n_records) if labels else []
-    if like_ids := ids.found():
+    if like_ids := ids.names():
         said = "another whole number in each record, like ids. Take them out of features if they are"
         trouble.append(f"{like_ids}: {said}")
     n_classes = max(len(names), max(labels, default=0) + 1, 2)

@@ -197,17 +197,17 @@ class Ids:
             self._blocks.append(values[: MAX_COMPARED - self._n])
             self._n += len(self._blocks[-1])
 
-    def found(self) -> str:
+    def names(self) -> str:
         """Return the names of such features; empty if there are none."""
         if self._n < MIN_NUMBERED:
             return ""
         columns = np.concatenate(self._blocks).T
-        found = [i for i, each in enumerate(columns) if (each == each.round()).all() and _differ(each)]
-        return _features(found, self._names) if found else ""
-
-
-def _differ(values: npt.NDArray[Any]) -> bool:
-    return len(np.unique(values)) >= NUMBERED * len(values)
+        like_ids = [
+            i
+            for i, values in enumerate(columns)
+            if (values == values.round()).all() and len(np.unique(values)) >= NUMBERED * len(values)
+        ]
+        return _features(like_ids, self._names) if like_ids else ""
 
 
 class Repeats:
@@ -432,7 +432,7 @@ class _Sample:
         for name, statistics in self._statistics.items():
             names = {column.index: column.name for column in store.table_columns if column.field == name}
             trouble += value_findings(name, statistics, names, layout is not None and layout.field == name)
-        if like_ids := self._ids.found():
+        if like_ids := self._ids.names():
             trouble.append(
                 f"data: another whole number in each record, like ids: {like_ids}. Leave them out of features"
             )

@@ -101,10 +101,7 @@ def logs(job: str, scheduler: str | None, scheduler_file: str | None, unit: str,
                 echo(observe.log_line({**event, "message": name + event["message"]}))
 
         if row["ended"] is None and follow:
-            follower = runtime.Follower(jobs.client, row["id"], show)
-            with Signals() as signals:
-                signals.hand_to(lambda name: follower.leave())
-                over = follower.follow()
+            over = _follow(runtime.Follower(jobs.client, row["id"], show))
             if over is not None:
                 row_at_end(jobs, row["id"], over)
             return
@@ -216,10 +213,7 @@ def show(jobs: runtime.RemoteJobs, row: dict[str, Any]) -> dict[str, Any]:
     n_groups = jobs.view(row["id"])["topology"]["nworker_groups"]
     echo(f"{row['id']}: {row['state']}, step {max(row['step'], 0)} of {row['train_steps']}", err=True)
     with observe.start_progress(n_groups, row["train_steps"], run_url=row["run_url"]) as progress:
-        follower = runtime.Follower(jobs.client, row["id"], progress.on_event, after=row["n_events"] - 1)
-        with Signals() as signals:
-            signals.hand_to(lambda name: follower.leave())
-            over = follower.follow()
+        over = _follow(runtime.Follower(jobs.client, row["id"], progress.on_event, after=row["n_events"] - 1))
         if over is not None:
             with contextlib.suppress(SingaError):
                 tell_learning(jobs, row["id"], progress.on_event)
@@ -229,6 +223,13 @@ def show(jobs: runtime.RemoteJobs, row: dict[str, Any]) -> dict[str, Any]:
     row = row_at_end(jobs, row["id"], over)
     echo(end_line(row), err=True)
     return row
+
+
+def _follow(follower: runtime.Follower) -> dict[str, Any] | None:
+    """Follow a job to its end, or until a signal comes; see `Follower.follow`."""
+    with Signals() as signals:
+        signals.hand_to(lambda name: follower.leave())
+        return follower.follow()
 
 
 def tell_learning(jobs: runtime.RemoteJobs, job_id: str, on_event: Callable[[dict[str, Any]], None]) -> None:

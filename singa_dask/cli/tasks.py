@@ -25,6 +25,7 @@ DONE = {
     "verify": "verified",
 }
 LINE_S = 5.0
+"""Seconds from a line to the next, at least."""
 MANY_LINES = 50
 """After so many lines a pause lasts this fraction of the time so far."""
 
@@ -54,7 +55,6 @@ def shown(
     index_of: Callable[[R], int],
     quiet: bool = False,
     console: Console | None = None,
-    line_s: float | None = None,
 ) -> Callable[[Sequence[T]], Iterable[R]]:
     """Return a runner of tasks that shows progress: a bar on a terminal, else a line every few seconds.
 
@@ -69,8 +69,6 @@ def shown(
         Show nothing.
     console : Console, optional
         Where to; stderr if it is not given.
-    line_s : float, optional
-        Seconds from a line to the next; `LINE_S` by default.
     """
     if quiet:
         return run
@@ -79,7 +77,7 @@ def shown(
         if not tasks:
             return
         sizes = {task.index: task.n_records for task in tasks}
-        counter = counted(DONE[tasks[0].step], sum(sizes.values()), console, line_s)
+        counter = counted(DONE[tasks[0].step], sum(sizes.values()), console)
         with counter, reporting(counter.advance):
             done = 0
             for result in run(tasks):
@@ -90,9 +88,9 @@ def shown(
     return run_shown
 
 
-def counted(text: str, total: int, console: Console | None = None, line_s: float | None = None) -> _Counter:
+def counted(text: str, total: int, console: Console | None = None) -> _Counter:
     """Return what shows how many of ``total`` records are done, as `shown` does: enter it, and call ``advance``."""
-    return _Counter(text, total, console or Console(stderr=True, highlight=False), LINE_S if line_s is None else line_s)
+    return _Counter(text, total, console or Console(stderr=True, highlight=False))
 
 
 @contextlib.contextmanager
@@ -108,8 +106,8 @@ def reported(text: str, total: int, quiet: bool = False) -> Iterator[None]:
 class _Counter:
     """Shows records done: on a terminal by a bar, which is removed at the end, else by a line every few seconds."""
 
-    def __init__(self, text: str, total: int, console: Console, line_s: float) -> None:
-        self._text, self._total, self._console, self._line_s = text, total, console, line_s
+    def __init__(self, text: str, total: int, console: Console) -> None:
+        self._text, self._total, self._console = text, total, console
         self._start = self._last = time.monotonic()
         self.done = 0.0
         self._bar: Progress | None = None
@@ -126,7 +124,7 @@ class _Counter:
         now = time.monotonic()
         took = now - self._start
         # rarer the longer it takes
-        if not n or now - self._last < max(self._line_s, took / MANY_LINES):
+        if not n or now - self._last < max(LINE_S, took / MANY_LINES):
             return
         self._last = now
         rate = self.done / max(took, 1e-9)

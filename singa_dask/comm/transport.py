@@ -119,7 +119,7 @@ class Transport:
         self._secret = secret
         self._inbox = Inbox(self._hello, secret, on_message, self._lose, receive_buffer, timeout_s)
         self._outboxes: dict[str, Outbox] = {}
-        self._dropping: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
         self._listener: Listener | None = None
         endpoint = Endpoint.of(host, interface, ports)
@@ -187,26 +187,22 @@ class Transport:
         if not self._closed:
             self._on_lost(address, reason)
 
-    def drop(self, address: str) -> None:
-        """Forget the peer at ``address``: close the connection to it, and discard what it has not acknowledged.
+    def cut(self, address: str) -> None:
+        """Forget the process at ``address`` for good, which another one replaces: refuse what it sends, too.
 
-        It is not reported as lost. A message that is sent to it later starts anew. What it sends itself still comes.
+        Closes the connection to it, and discards what it has not acknowledged. It is not reported as lost.
         """
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._drop, address)
+            self._loop.call_soon_threadsafe(self._cut, address)
 
-    def _drop(self, address: str) -> None:
-        outbox = None if self._closed else self._outboxes.pop(address, None)
-        if outbox is not None:
+    def _cut(self, address: str) -> None:
+        if self._closed:
+            return
+        if outbox := self._outboxes.pop(address, None):
             task = self._loop.create_task(outbox.close())
-            self._dropping.add(task)
-            task.add_done_callback(self._dropping.discard)
-
-    def cut(self, address: str) -> None:
-        """Forget the process at ``address`` for good, which another one replaces: refuse what it sends, too."""
-        self.drop(address)
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._inbox.cut, address)
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+        self._inbox.cut(address)
 
     def close(self) -> None:
         """Close the port and every connection, and end the thread. Can be called twice.
@@ -225,7 +221,7 @@ class Transport:
     async def _close(self) -> None:
         if self._listener is not None:
             await self._listener.stop()
-        ends = [self._inbox.close(), *(outbox.close() for outbox in self._outboxes.values()), *self._dropping]
+        ends = [self._inbox.close(), *(outbox.close() for outbox in self._outboxes.values()), *self._closing]
         for end in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(end, Exception):
                 logger.warning("closing %s: %r", self.address, end)

@@ -1,4 +1,4 @@
-"""The ASGI application: its paths, and what it answers."""
+"""ModelServer: a model at a port of this machine; its ASGI application, and the thread that computes batches."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import logging
 import math
 import socket
 import threading
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,11 +26,160 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from singa_dask.arrays import Array
+from singa_dask.data import Arrays
 from singa_dask.errors import ConfigError, DataError, SingaError
 from singa_dask.inference import Model
 from singa_dask.redaction import redact
-from singa_dask.serving.batcher import Batcher
 from singa_dask.serving.bodies import JSON, NPY, Limits, PredictRequest, Refused, read_body, to_npy
+
+# nets of so many sizes are kept by a model
+N_SIZES = 8
+
+
+def batch_sizes(most: int) -> tuple[int, ...]:
+    """Return the sizes of batches that are computed: 1, and ``most`` halved again and again.
+
+    A batch is filled up to the next size, as a model has a net for each.
+    """
+    return tuple(sorted({1, *(-(-most >> i) for i in range(N_SIZES - 1))}))
+
+
+@dataclass(eq=False)
+class _Entry:
+    """The records of a request, encoded."""
+
+    arrays: Arrays
+    n: int
+    layer: str
+    found: Future[Array] = field(default_factory=Future)
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """Requests of one kind can be computed together."""
+        return (self.layer, *((name, values.dtype, values.shape[1:]) for name, values in self.arrays.items()))
+
+
+class Batcher:
+    """Computes records in the order in which they are submitted; those that wait meanwhile are joined in a batch.
+
+    Parameters
+    ----------
+    model : Model
+    limits : Limits
+
+    Attributes
+    ----------
+    n_batches, n_records : int
+        Computed so far.
+    """
+
+    def __init__(self, model: Model, limits: Limits) -> None:
+        self._model, self._limits = model, limits
+        self._sizes = batch_sizes(limits.max_batch)
+        self._waiting: deque[_Entry] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self.n_batches = self.n_records = 0
+        self._thread = threading.Thread(target=self._run, name="serve-batches", daemon=True)
+        self._thread.start()
+
+    def submit(self, arrays: Arrays, layer: str) -> Future[Array]:
+        """Return the values of a layer for records of `Model.encode`, once they are computed.
+
+        A future that is cancelled while it waits is not computed. An error of its records is its own only.
+        """
+        entry = _Entry(arrays, len(next(iter(arrays.values()))), layer)
+        with self._changed:
+            self._waiting.append(entry)
+            self._changed.notify()
+        return entry.found
+
+    def warm_up(self, arrays: Arrays, layer: str) -> None:
+        """Make the nets of all sizes, from a record: of the first requests none is slow."""
+        for size in self._sizes:
+            self._model.compute(_joined([arrays], size), layer)
+
+    def close(self) -> None:
+        """Compute what waits, and end. Requests that are submitted later are not computed."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the thread has ended."""
+        self._thread.join(timeout_s)
+
+    # -- the thread ------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while batch := self._next():
+            started = [entry for entry in batch if entry.found.set_running_or_notify_cancel()]
+            if started:
+                self._answer(started)
+
+    def _next(self) -> list[_Entry]:
+        """Wait for requests, and return those of the next batch; none at the end."""
+        most = self._limits.max_batch
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            if self._limits.max_wait_s:
+                full = time.monotonic() + self._limits.max_wait_s
+                while not self._closed and sum(each.n for each in self._waiting) < most:
+                    if not self._changed.wait(max(0.0, full - time.monotonic())):
+                        break
+            taken: list[_Entry] = []
+            n = 0
+            for entry in self._waiting:
+                if taken and entry.kind != taken[0].kind:
+                    continue
+                if taken and n + entry.n > most:
+                    break
+                taken.append(entry)
+                n += entry.n
+            chosen = set(map(id, taken))
+            self._waiting = deque(entry for entry in self._waiting if id(entry) not in chosen)
+            return taken
+
+    def _answer(self, batch: Sequence[_Entry]) -> None:
+        try:
+            values = self._computed(batch)
+        except Exception as error:
+            if len(batch) == 1:
+                batch[0].found.set_exception(error)
+                return
+            # one of them is wrong
+            for entry in batch:
+                self._answer([entry])
+            return
+        first = 0
+        for entry in batch:
+            entry.found.set_result(values[first : first + entry.n])
+            first += entry.n
+
+    def _computed(self, batch: Sequence[_Entry]) -> Array:
+        n, most = sum(entry.n for entry in batch), self._limits.max_batch
+        arrays = _joined([entry.arrays for entry in batch], n)
+        pieces = []
+        for first in range(0, n, most):
+            piece = {name: values[first : first + most] for name, values in arrays.items()}
+            n_piece = min(most, n - first)
+            size = next(size for size in self._sizes if size >= n_piece)
+            pieces.append(self._model.compute(_joined([piece], size), batch[0].layer)[:n_piece])
+            self.n_batches += 1
+        self.n_records += n
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def _joined(parts: Sequence[Arrays], size: int) -> Arrays:
+    """Return records one after the other, the last one again and again up to a size."""
+    joined = {}
+    for name in parts[0]:
+        pieces = [part[name] for part in parts]
+        if more := size - sum(map(len, pieces)):
+            pieces.append(np.repeat(pieces[-1][-1:], more, axis=0))
+        joined[name] = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    return joined
+
 
 T = TypeVar("T")
 

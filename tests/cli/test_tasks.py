@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from singa_dask.cli import tasks
 from singa_dask.cli.tasks import shown
 from singa_dask.data.convert import convert
 from singa_dask.data.convert import plan as convert_plan
@@ -76,21 +77,23 @@ def steps(tasks: Sequence[Task]) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("quiet", "line_s", "said"),
     [
-        ({"quiet": True, "line_s": 0.0}, ""),
+        (True, 0.0, ""),
         (
-            {"line_s": 0.0},
+            False,
+            0.0,
             r"written: 10 of 20 records, \d+/s, 0:0\d left\nwritten: 20 of 20 records, \d+/s, 0:00 left\n",
         ),
-        ({}, ""),
+        (False, 5.0, ""),
     ],
 )
-def test_lines_say_how_far_it_is(options: dict[str, Any], said: str) -> None:
+def test_lines_say_how_far_it_is(quiet: bool, line_s: float, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "LINE_S", line_s)
     file = io.StringIO()
-    tasks: Any = [Task(None, "shard", i, "", 10) for i in range(2)]  # type: ignore[arg-type]
-    run = shown(steps, int, console=Console(file=file, force_terminal=False), **options)
-    assert list(run(tasks)) == [0, 1]
+    work: Any = [Task(None, "shard", i, "", 10) for i in range(2)]  # type: ignore[arg-type]
+    run = shown(steps, int, quiet=quiet, console=Console(file=file, force_terminal=False))
+    assert list(run(work)) == [0, 1]
     assert list(run([])) == []
     assert re.fullmatch(said, file.getvalue())
 

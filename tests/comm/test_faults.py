@@ -214,8 +214,8 @@ def test_a_dropped_peer_is_forgotten_and_can_be_sent_to_again(stack: ExitStack) 
     assert receiver.get().step == 0
     link.cut()
     sender.send(link.address, update(1))
-    sender.transport.drop(link.address)
-    sender.transport.drop("tcp://127.0.0.1:1")  # nobody
+    sender.transport.cut(link.address)
+    sender.transport.cut("tcp://127.0.0.1:1")  # nobody
     link.mend()
     sender.send(link.address, update(2))
     assert receiver.get().step == 2

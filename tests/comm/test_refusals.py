@@ -204,7 +204,7 @@ def lost(sender: End, receiver: End, link: Proxy) -> None:
 
 def dropped(sender: End, receiver: End, link: Proxy) -> None:
     writing(sender, receiver, link)
-    sender.transport.drop(link.address)
+    sender.transport.cut(link.address)
 
 
 STATES = [
@@ -231,7 +231,7 @@ def test_close_leaves_no_thread_and_no_socket(state: Callable[[End, End, Proxy],
         each.close()
         each.close()
         each.send(link.address, update(9))  # changes nothing
-        each.transport.drop(link.address)
+        each.transport.cut(link.address)
     link.close()
     assert transport_threads() <= threads
     gc.collect()  # warns of a socket that is open

@@ -12,7 +12,7 @@ import pytest
 import singa_dask as sd
 from singa_dask.errors import DataError
 from singa_dask.serving import Limits
-from singa_dask.serving.batcher import Batcher, batch_sizes
+from singa_dask.serving.server import Batcher, batch_sizes
 from tests.serving.test_server import close
 
 WAIT_S = 60.0

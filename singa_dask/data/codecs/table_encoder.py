@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singa_dask.data.codecs.labels import find_wrong_label, find_wrong_weight
-from singa_dask.data.codecs.record import bisect_rows
 from singa_dask.data.codecs.table_columns import as_floats, as_texts, missing_of, missing_rows, whole
 from singa_dask.data.codecs.table_facts import MAX_SHOWN, TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec
@@ -234,38 +233,6 @@ class TableEncoder:
                 raise DataError(f"{where(wrong[0])}, column {spec.weight!r}: {wrong[1]}.")
             arrays["weight"] = weights[:, None].astype(np.float32)
         return arrays
-
-    def salvage(self, table: pa.Table, unread: Mapping[int, str], where: Where) -> tuple[Arrays, dict[int, str]]:
-        """Return the records of some rows of which some are bad, as `Store.salvage` does.
-
-        Parameters
-        ----------
-        table : pyarrow.Table
-            The rows that could be read, in order.
-        unread : mapping of int to str
-            What is wrong with the other rows, by their index among all.
-        where : callable
-            Row, among all -> its place, for an error.
-        """
-        rows = np.setdiff1d(np.arange(len(table) + len(unread)), list(unread))
-        if self._spec.missing == "skip":
-            present = ~missing_rows(table, (*self._facts.features, *self._spec.outputs))
-            table, rows = table.filter(pa.array(present)), rows[present]
-        order = np.sort(np.concatenate([rows, np.array(list(unread), np.int64)]))
-
-        def encode(first: int, stop: int) -> Arrays:
-            # places take a while to find, and only those of single rows are shown
-            place = (lambda _: where(int(rows[first]))) if stop - first == 1 else str
-            return self.encode(table.slice(first, stop - first), place)
-
-        good, wrong = bisect_rows(len(table), encode)
-        arrays = {name: np.zeros((len(order), *field.shape), field.dtype) for name, field in self.schema.items()}
-        for first, found in good:
-            records = np.searchsorted(order, rows[first : first + len(found["data"])])
-            for name, array in found.items():
-                arrays[name][records] = array
-        reasons = {**unread, **{int(rows[row]): reason for row, reason in wrong.items()}}
-        return arrays, {int(np.searchsorted(order, row)): reasons[row] for row in sorted(reasons)}
 
     def _feature(self, column: pa.Array, where: Where, name: str) -> Values:
         """Return the values of a feature, (n,) or one-hot."""

@@ -283,7 +283,7 @@ class PartFolders:
         return self.root / token / name
 
     def write(self, token: str, name: str, write: Callable[[Path], T]) -> tuple[Path, T]:
-        """Call ``write`` to write a file, or none, and give the file its name; return its path, and what that returned.
+        """Name a file that ``write`` writes, if it writes one; return its path, and what ``write`` returned.
 
         Raises
         ------

@@ -20,7 +20,7 @@ from singa_dask.data.stores.block_sizes import BLOCK_BYTES, even_blocks, rows_pe
 from singa_dask.data.stores.class_names import parse_names, show_names
 from singa_dask.data.stores.npy import check_array
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import StoreOptions
+from singa_dask.data.stores.store import ADVICE, StoreOptions
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError
 
@@ -170,10 +170,7 @@ class ArrayStore(RangeStore):
     def _compare_labels(self) -> None:
         """Compare the labels, which are in no block, with the manifest."""
         if self.manifest_blocks() and self.manifest and self.manifest.opening.get("labels") != self._labels_crc():
-            raise DataError(
-                f"{self.url}: other labels than those of its manifest: damaged, or newer than its manifest. If the "
-                "data is right, write a new manifest: singa-dask data verify URL --write-manifest."
-            )
+            raise DataError(f"{self.url}: other labels than those of its manifest: {ADVICE}")
 
     def _labels_crc(self) -> int | None:
         return None if self._labels is None else checksum_of(memoryview(self._labels).cast("B"))

@@ -160,7 +160,9 @@ class Rechunker:
     def _next(self) -> Arrays | None:
         for chunk in self._chunks:
             if not chunk or any(map(len, chunk.values())):
-                n = _count_of(self._url, chunk)
+                lengths = {name: len(array) for name, array in chunk.items()}
+                if len(set(lengths.values())) != 1 or 0 in lengths.values():
+                    raise DataError(f"{self._url}: nothing to write, or arrays of different lengths: {lengths}.")
                 # a number is a record of one value
                 chunk = {
                     name: array[:, None] if array.ndim == 1 and name != "label" else array
@@ -168,20 +170,6 @@ class Rechunker:
                 }
                 if "label" in chunk:
                     chunk = {**chunk, "label": as_labels(np.asarray(chunk["label"]), self._url, self._seen)}
-                self._seen += n
+                self._seen += next(iter(lengths.values()))
                 return chunk
         return None
-
-
-def _count_of(url: str, records: Arrays) -> int:
-    """Return the number of records in arrays to be written.
-
-    Raises
-    ------
-    DataError
-        The arrays have different lengths, or are empty.
-    """
-    lengths = {name: len(array) for name, array in records.items()}
-    if len(set(lengths.values())) != 1 or 0 in lengths.values():
-        raise DataError(f"{url}: nothing to write, or arrays of different lengths: {lengths}.")
-    return next(iter(lengths.values()))

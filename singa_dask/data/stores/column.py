@@ -10,7 +10,7 @@ import math
 import posixpath
 import struct
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,6 +111,12 @@ class ColumnStore(RangeStore):
     def open_columns(self) -> tuple[dict[str, FieldColumn], int]:
         """Return the columns, pixels or data first, and the number of records."""
 
+    def file_beside(self, rename: Callable[[str], str]) -> str:
+        """Return the URL of the file that ``rename`` makes of the name of this one; empty if there is none."""
+        folder, slash, name = self.url.rpartition("/")
+        url = f"{folder}{slash}{rename(name)}"
+        return url if url != self.url and fs.exists(url, self.storage_options) else ""
+
     def ranges(self, block_id: int) -> tuple[Range, ...]:
         first, n = int(self.starts[block_id]), self.blocks[block_id].n
         found = []
@@ -172,7 +178,7 @@ class IdxStore(ColumnStore):
         if len(shape) < 2:
             raise DataError(f"{self.url}: not a file of images. Expected an idx header of 3 or more dimensions.")
         columns = {"pixel": _idx_column(images, shape, np.dtype(np.uint8))}
-        url = self.options["labels"] or self._labels_beside()
+        url = self.options["labels"] or self.file_beside(_name_of_labels)
         if url:
             labels = self.open_source(url)
             found = idx_shape(labels)
@@ -181,11 +187,9 @@ class IdxStore(ColumnStore):
             columns["label"] = _idx_column(labels, found, np.dtype(np.int32))
         return columns, shape[0]
 
-    def _labels_beside(self) -> str:
-        folder, slash, name = self.url.rpartition("/")
-        other = name.replace("images-idx3", "labels-idx1").replace("images", "labels")
-        url = f"{folder}{slash}{other}"
-        return url if other != name and fs.exists(url, self.storage_options) else ""
+
+def _name_of_labels(images: str) -> str:
+    return images.replace("images-idx3", "labels-idx1").replace("images", "labels")
 
 
 def idx_shape(source: Bytes) -> tuple[int, ...]:

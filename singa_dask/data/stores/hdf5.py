@@ -49,17 +49,6 @@ class Filter(NamedTuple):
     name: str
 
 
-def load_h5py(url: str) -> Any:
-    """Import h5py.
-
-    Raises
-    ------
-    ConfigError
-        It is not installed.
-    """
-    return require("h5py", "hdf5", url)
-
-
 def check_filters(filters: Sequence[Filter], h5py: Any) -> None:
     """Check that all filters can be undone.
 
@@ -138,7 +127,7 @@ def _unshuffle(data: Any, itemsize: int) -> Any:
 
 def _by_library(data: Any, n_bytes: int, each: Filter) -> Any:
     """Undo one filter by a file in memory that has this chunk only."""
-    h5py = load_h5py("")
+    h5py = require("h5py", "hdf5", "")
     if n_bytes < 1:
         raise ValueError(f"a chunk of {len(data)} bytes")
     with h5py.File("chunk", "w", driver="core", backing_store=False) as file:
@@ -269,7 +258,7 @@ class _Group(ArrayGroup):
         if not source.size:
             raise ValueError("it is empty")
         self._source, self._limit = source, limit
-        self._h5py = load_h5py(source.url)
+        self._h5py = require("h5py", "hdf5", source.url)
         self._file = self._h5py.File(RangeFile(source if source.is_local else _Pages(source)), "r")
         if self._file.userblock_size:
             raise DataError(f"{source.url}: a file with a user block, which is not read. Write it without one.")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -188,25 +188,17 @@ class JsonRecords:
         return label
 
 
-def records_like(
-    line: bytes, features: Sequence[str] = (), label: str = "", dtype: str = "", classes: Sequence[str] = ()
-) -> JsonRecords:
-    """Return how lines like the first one become records.
-
-    Parameters
-    ----------
-    line : bytes
-        The first line.
-    features, label, dtype, classes
-        See `JsonLinesStore`.
+def _records_like(line: bytes, options: Mapping[str, Any]) -> JsonRecords:
+    """Return how lines like the first one become records, by the options of `JsonLinesStore`.
 
     Raises
     ------
     ValueError
         The line is not an object of JSON, or has no such keys.
     """
+    features, dtype = options["features"], options["dtype"]
     found = _load_object(line)
-    label = label or label_field([key for key in found if key not in features])
+    label = options["label"] or label_field([key for key in found if key not in features])
     keys = tuple(features) or _value_keys(found, label)
     if label in keys:
         raise ValueError(f"{label} is both a feature and the label")
@@ -221,7 +213,7 @@ def records_like(
     whole = array.dtype.kind in "iu" and array.min() >= 0 and array.max() <= 255
     pixel = dtype == "uint8" or (not dtype and not is_row and keys[0] in PIXEL_KEYS and bool(whole))
     text = bool(label) and isinstance(_value(found, label), str)
-    return JsonRecords(keys, is_row, array.shape, pixel, label, text, tuple(classes))
+    return JsonRecords(keys, is_row, array.shape, pixel, label, text, tuple(options["classes"]))
 
 
 def _load_object(line: bytes) -> dict[str, Any]:
@@ -324,9 +316,7 @@ class JsonLinesStore(RangeStore):
             raise DataError(f"{self.url}: no lines. The file is empty.")
         first = bytes(source.read(self.blocks[0].offset, self.blocks[0].length)).split(b"\n", 1)[0]
         try:
-            self._records = records_like(
-                first, options["features"], options["label"], options["dtype"], options["classes"]
-            )
+            self._records = _records_like(first, options)
         except ValueError as error:
             raise DataError(f"{self.url}, line 1: {error}.") from None
         self.schema, self.label_name = self._records.schema, self._records.label

@@ -181,7 +181,9 @@ class NpyStore(ColumnStore):
 
     def open_columns(self) -> tuple[dict[str, FieldColumn], int]:
         arrays = {"values": self._open(self.url)}
-        labels = self.options["labels"] or self._labels_beside()
+        labels = self.options["labels"] or self.file_beside(
+            lambda name: WORD.sub(lambda word: LABEL_WORDS[word[0]], name)
+        )
         if labels:
             arrays["labels"] = self._open(labels)
         return npy_columns(self.url, arrays)
@@ -201,11 +203,9 @@ class NpyStore(ColumnStore):
             )
         return array
 
-    def _labels_beside(self) -> str:
-        folder, slash, name = self.url.rpartition("/")
-        other = WORD.sub(lambda match: LABEL_WORDS[match[0]], name)
-        url = f"{folder}{slash}{other}"
-        return url if other != name and fs.exists(url, self.storage_options) else ""
+
+def _name_of_labels(values: str) -> str:
+    return WORD.sub(lambda match: LABEL_WORDS[match[0]], values)
 
 
 def npy_columns(

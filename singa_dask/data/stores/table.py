@@ -8,16 +8,19 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Finding, Many, Size, raw_value
 from singa_dask.data import fs
+from singa_dask.data.codecs.record import bisect_rows
 from singa_dask.data.codecs.table_encoder import TableEncoder, TableStatistics
 from singa_dask.data.codecs.table_facts import TableFacts
 from singa_dask.data.codecs.table_spec import TableSpec, show_columns
@@ -335,8 +338,8 @@ class TableStore(RangeStore):
             except DataError:
                 if not self._tolerant:
                     raise
-                table, bad = self._reader.salvage(file, run, wanted, data)
-                return table, len(bad)
+                good, bad = bisect_rows(run.n, self._reader.rows(file, run, wanted, data))
+                return pa.concat_tables([table for _, table in good]) if good else None, len(bad)
         except DataError:
             if not self._tolerant:
                 raise
@@ -435,11 +438,22 @@ class TableStore(RangeStore):
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         file, run, kept = self._pieces[block_id]
         data = self.fetch(block_id)
-        table, unread = self._reader.salvage(file, run, self._columns, data)
-        arrays, bad = self._encoder.salvage(table, unread, self._part(file).place(run, data))
+        rows, place = self._reader.rows(file, run, self._columns, data), self._part(file).place(run, data)
+
+        def encode(first: int, stop: int) -> Arrays:
+            # places take a while to find, and only those of single rows are shown
+            where = (lambda _: place(first)) if stop - first == 1 else str
+            return self._encoder.encode(rows(first, stop), where)
+
+        good, bad = bisect_rows(run.n, encode)
+        zeros = {name: np.zeros((1, *field.shape), field.dtype) for name, field in self.schema.items()}
+        parts = sorted([*good, *((row, zeros) for row in bad)], key=operator.itemgetter(0))
+        arrays = {name: np.concatenate([part[name] for _, part in parts]) for name in self.schema}
         if len(arrays["data"]) != kept:
             raise DataError(f"{self.url}, block {block_id}: changed since it was opened.")
-        return arrays, bad
+        # records that are left out have no place
+        places = np.cumsum([0, *(len(part["data"]) for _, part in parts)]).tolist()
+        return arrays, {at: bad[row] for at, (row, _) in zip(places, parts, strict=False) if row in bad}
 
     # -- the manifest ------------------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from singa_dask.data.codecs.csv_records import (
     read_header,
     record_starts,
 )
-from singa_dask.data.codecs.record import bisect_rows
 from singa_dask.data.codecs.table_columns import column_kind
 from singa_dask.data.fs.byte_source import Range, open_bytes, scan_ahead
 from singa_dask.data.stores.table_part import TablePart
@@ -116,9 +115,9 @@ class CsvPart(TablePart):
             raise self._error(text, run, numbers, fault)
         return table
 
-    def salvage(
+    def rows(
         self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]
-    ) -> tuple[pa.Table, dict[int, str]]:
+    ) -> Callable[[int, int], pa.Table]:
         text = bytes(data[0])
         starts = [*record_starts(text).tolist(), len(text)]
 
@@ -132,9 +131,7 @@ class CsvPart(TablePart):
                 raise ValueError(f"{len(table)} records, expected {stop - first}")
             return table
 
-        good, bad = bisect_rows(run.n, decode)
-        none = pa.schema(list(_types(kinds).items())).empty_table()
-        return pa.concat_tables([none, *(table for _, table in good)]), bad
+        return decode
 
     def _error(self, text: bytes, run: RecordRun, numbers: Sequence[str], error: Exception) -> DataError:
         wrong = find_wrong(text, self._header, numbers)

@@ -269,17 +269,18 @@ class TablePart(ABC):
         """Read the bytes of its ranges, see `RangeStore.fetch`."""
         return read_ranges(self.ranges(run, kinds), again)
 
-    def salvage(
+    def rows(
         self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]
-    ) -> tuple[pa.Table, dict[int, str]]:
-        """Decode the good rows of a run for which `decode` fails; return them, and what is wrong with each other row.
+    ) -> Callable[[int, int], pa.Table]:
+        """Return a function: first, stop -> some rows of a run for which `decode` fails; it raises if one is bad.
 
         Raises
         ------
         DataError
             Rows cannot be read one by one.
         """
-        return self.decode(run, kinds, data), {}
+        table = self.decode(run, kinds, data)
+        return lambda first, stop: table.slice(first, stop - first)
 
     @abstractmethod
     def decode(self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
@@ -377,12 +378,12 @@ class TableReader:
         """Return the rows of a run from its bytes."""
         return with_keys(self.parts(file).decode(run, self.in_file(file, wanted), data), self.files[file], wanted)
 
-    def salvage(
+    def rows(
         self, file: int, run: RecordRun, wanted: Mapping[str, str], data: Sequence[memoryview]
-    ) -> tuple[pa.Table, dict[int, str]]:
-        """Return the rows of a run that can be read, and what is wrong with each other one."""
-        table, bad = self.parts(file).salvage(run, self.in_file(file, wanted), data)
-        return with_keys(table, self.files[file], wanted), bad
+    ) -> Callable[[int, int], pa.Table]:
+        """Return a function: first, stop -> some rows of a run for which `decode` fails; it raises if one is bad."""
+        rows = self.parts(file).rows(run, self.in_file(file, wanted), data)
+        return lambda first, stop: with_keys(rows(first, stop), self.files[file], wanted)
 
 
 # rows of a row group that are decoded at a time

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import struct
 from collections.abc import Mapping, Sequence
 
@@ -35,56 +34,6 @@ BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
 Rows = npt.NDArray[np.uint8]
 # kind of list, and its values: (n, length) uint8, (n, count) float32, or (n,) int64
 Feature = tuple[int, npt.NDArray[np.generic]]
-
-
-def decode_examples(
-    rows: Rows,
-    shape: Sequence[int] = (),
-    resize: Sequence[int] | None = None,
-    channels: int = 3,
-    classes: Mapping[bytes, int] | None = None,
-    label: str = "",
-    values: str = "",
-) -> Arrays | None:
-    """Decode messages of the same layout.
-
-    The image is PNG, JPEG or bytes (``pixel``), or floats (``data``). The label is an integer, or text.
-
-    Parameters
-    ----------
-    rows : (n, length) uint8
-    shape, resize, channels, label
-        See `TFRecordStore`.
-    classes : mapping of bytes to int, optional
-        Label of each class, by its name in UTF-8, for labels that are text.
-    values : str
-        The option ``features``.
-
-    Returns
-    -------
-    dict of str to ndarray, or None
-        None if the layouts of the messages differ.
-
-    Raises
-    ------
-    ValueError
-        A row is not an Example, or has no such feature.
-    """
-    features = _features(rows)
-    if features is None:
-        return None
-    images = [name for name in (IMAGE_NAMES if not values else [values]) if name in features]
-    label = label or next((name for name in IMAGE_LABELS if name in features), "")
-    label = label_field(list(features), label)
-    if len(images) > 1:
-        raise ValueError(f"{' and '.join(images)} could each be the image. Set user_conf: {{features: NAME}}")
-    if not images:
-        named = values or " or ".join(IMAGE_NAMES)
-        raise ValueError(f"no feature called {named}. Features: {', '.join(sorted(features))}")
-    arrays = _image(features[images[0]], shape, resize, channels)
-    if label:
-        arrays["label"] = _label(features[label], classes or {})
-    return arrays
 
 
 def _label(feature: Feature, classes: Mapping[bytes, int]) -> npt.NDArray[np.int32]:
@@ -209,9 +158,7 @@ class TFRecordStore(RangeStore):
 
     def index(self) -> None:
         self.class_names = read_classes(self.url, self.options["classes"], self.storage_options)
-        labels = {name.encode(): label for label, name in enumerate(self.class_names)}
-        options = {**self.options, "classes": labels}
-        self._decode = functools.partial(decode_examples, values=options.pop("features"), **options)
+        self._classes = {name.encode(): label for label, name in enumerate(self.class_names)}
         source = self.open_source()
         self._offsets = _scan(source)
         if len(self._offsets) < 2:
@@ -234,6 +181,32 @@ class TFRecordStore(RangeStore):
             return {name: array[0] for name, array in self._read(first + row, 1, data[start:end], self.url).items()}
 
         return salvage_rows(block.n, self.schema, read_row)
+
+    def _decode(self, rows: Rows) -> Arrays | None:
+        """Decode messages of the same layout, (n, length) uint8; returns None if their layouts differ.
+
+        The image is PNG, JPEG or bytes (``pixel``), or floats (``data``). The label is an integer, or text.
+
+        Raises
+        ------
+        ValueError
+            A row is not an Example, or has no such feature.
+        """
+        features, options = _features(rows), self.options
+        if features is None:
+            return None
+        names = [options["features"]] if options["features"] else IMAGE_NAMES
+        images = [name for name in names if name in features]
+        label = options["label"] or next((name for name in IMAGE_LABELS if name in features), "")
+        self.label_name = label_field(list(features), label)
+        if len(images) > 1:
+            raise ValueError(f"{' and '.join(images)} could each be the image. Set user_conf: {{features: NAME}}")
+        if not images:
+            raise ValueError(f"no feature called {' or '.join(names)}. Features: {', '.join(sorted(features))}")
+        arrays = _image(features[images[0]], options["shape"], options["resize"], options["channels"])
+        if self.label_name:
+            arrays["label"] = _label(features[self.label_name], self._classes)
+        return arrays
 
     def _read(self, first: int, n: int, data: memoryview, where: str) -> Arrays:
         """Decode the bytes of ``n`` records."""

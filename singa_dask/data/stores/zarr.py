@@ -81,7 +81,8 @@ class ZarrStore(ArrayStore):
         if not fs.exists(self.url, self.storage_options):
             raise DataError(f"{self.url}: no such file or directory.")
         if not fs.is_dir(self.url, self.storage_options):
-            raise DataError(f"{self.url}: expected a directory of Zarr, got a file{self._emptiness()}.")
+            empty = "" if fs.size(self.url, self.storage_options) else " that is empty"
+            raise DataError(f"{self.url}: expected a directory of Zarr, got a file{empty}.")
         names = fs.ls(self.url, self.storage_options)
         found = next((name for name in (*ARRAY_FILES, *GROUP_FILES) if name in names), None)
         if found is None:
@@ -94,9 +95,6 @@ class ZarrStore(ArrayStore):
         known = next((source for source in self.sources if source.url == url), None)
         source = known or self.open_source(url)
         return bytes(source.read(0, source.size))
-
-    def _emptiness(self) -> str:
-        return " that is empty" if not fs.size(self.url, self.storage_options) else ""
 
     def is_cached(self, block_id: int) -> bool:
         # to ask the cache takes a request for each chunk

@@ -10,7 +10,7 @@ import numpy as np
 from singa_dask.conf import JobConf
 from singa_dask.data.codecs.learned import Learned
 from singa_dask.errors import CheckpointError, DataError, Mark, Problem, UnusableCheckpointError
-from singa_dask.runtime.checkpoints import lookup
+from singa_dask.runtime.checkpoints.lookup import load_manifest, load_values
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class InitialValues:
         """Read all checkpoints; one error lists all that cannot be read."""
         if self._loaded is None:
             loaded = dict(self._in_memory)
-            for source, params in self._read(lookup.load_values):
+            for source, params in self._read(load_values):
                 loaded |= {name: (stored, source) for name, stored in params.items()}
             self._loaded = loaded
         return self._loaded
@@ -92,7 +92,7 @@ class InitialValues:
         UnusableCheckpointError
             A checkpoint cannot be read.
         """
-        return self._learned or Learned.of(*(manifest for _, manifest in self._read(lookup.load_manifest)))
+        return self._learned or Learned.of(*(manifest for _, manifest in self._read(load_manifest)))
 
     def __contains__(self, name: object) -> bool:
         return name in self._load()

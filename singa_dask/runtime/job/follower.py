@@ -197,7 +197,8 @@ class Follower:
 
     def _ask_for_events(self, wait_s: float = 0.0) -> list[dict[str, Any]] | None:
         """Return the next events, see `Jobs.events`, or None if the job is not known."""
-        arguments = {"job_id": self.job_id, "after": self.n, "wait_s": wait_s, "driver": self._driver}
+        arguments = {"job_id": self.job_id, "after": self.n, "wait_s": wait_s}
+        arguments |= {"driver": self._driver, "client": self._client.id}
         events: list[dict[str, Any]] | None = ask_jobs(self._client, Op.EVENTS, wait_s + self._timeout_s, **arguments)
         return events
 

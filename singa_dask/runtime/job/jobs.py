@@ -162,7 +162,7 @@ class Jobs(SchedulerPlugin):
         return record.state.phase if record else ""
 
     async def events(
-        self, job_id: str, after: int = -1, wait_s: float = 0.0, driver: int = 0
+        self, job_id: str, after: int = -1, wait_s: float = 0.0, driver: int = 0, client: str = ""
     ) -> list[dict[str, Any]] | None:
         """Return some of the kept events with numbers higher than ``after``, in order: ask again for those after them.
 
@@ -184,7 +184,7 @@ class Jobs(SchedulerPlugin):
         if driver and not self.drivers.renew(job_id, driver):
             return [{"event": TAKEN_OVER}]
         if events and events[-1]["event"] == "over" and not self.drivers.is_driven(job_id):
-            self.history.trim(job_id)  # somebody has had all of them
+            self.history.trim(job_id, client)
         return events
 
     def _on_event(self, job_id: str, life: int, what: Mapping[str, Any], worker: str = "") -> None:

@@ -251,10 +251,12 @@ def _give_up_after(seconds: float) -> Callable[[], None]:
     return check
 
 
-Found = tuple[str, Scaling | GroupMoments]
+_LayerScaling = tuple[str, Scaling | GroupMoments]
 
 
-def _measure(job: str, sources: Sequence[modules.Source], init_from: Sequence[str], index: int, of: int) -> list[Found]:
+def _measure(
+    job: str, sources: Sequence[modules.Source], init_from: Sequence[str], index: int, of: int
+) -> list[_LayerScaling]:
     """Return for each layer that standardises the moments of part ``index`` of ``of`` parts of its records.
 
     Or the scaling of a checkpoint that the job begins with.

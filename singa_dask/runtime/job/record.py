@@ -12,7 +12,7 @@ from datetime import timedelta
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from distributed import Future
@@ -368,6 +368,7 @@ class JobRecord:
         event = {"unit": "driver", "time": time.time(), **what}
         if event["event"] == "over":
             self._complete(event)
+            self._steps = {}
         elif event["event"] == "metrics":
             merged = self.merger.add(event)
             if merged is None:
@@ -531,6 +532,14 @@ JOBS_WITH_EVENTS = 20
 EVENTS_OF_A_JOB = 1000
 
 
+class _Ended(NamedTuple):
+    """What is kept of a job that has ended; ``client`` has started it."""
+
+    events: EventLog
+    activity: Activity
+    client: str
+
+
 class History:
     """Keeps the facts of the last 1000 jobs that have ended, and the last events and the curves of the newest 20.
 
@@ -542,14 +551,14 @@ class History:
 
     def __init__(self) -> None:
         self.facts: dict[str, dict[str, Any]] = {}
-        self._kept: dict[str, tuple[EventLog, Activity]] = {}
+        self._kept: dict[str, _Ended] = {}
 
     def add(self, record: JobRecord) -> None:
         """Keep a job that is over, with all of its events until `trim`."""
         job_id = record.spec.job_id
         self.drop(job_id)
         self.facts[job_id] = record.facts()
-        self._kept[job_id] = record.events, record.activity
+        self._kept[job_id] = _Ended(record.events, record.activity, record.spec.client)
         for kept, limit in ((self.facts, KEPT_JOBS), (self._kept, JOBS_WITH_EVENTS)):
             while len(kept) > limit:
                 del kept[next(iter(kept))]
@@ -564,16 +573,16 @@ class History:
         self.drop(facts["id"])
         self.facts[facts["id"]] = facts
 
-    def trim(self, job_id: str) -> None:
-        """Keep only the last events of a job."""
-        if job_id in self._kept:
-            events, activity = self._kept[job_id]
-            self._kept[job_id] = events.newest(EVENTS_OF_A_JOB), activity
+    def trim(self, job_id: str, client: str | None = None) -> None:
+        """Keep only the last events of a job, which its driver has had, or its client if ``client`` is that one."""
+        ended = self._kept.get(job_id)
+        if ended is not None and client in (None, ended.client):
+            self._kept[job_id] = ended._replace(events=ended.events.newest(EVENTS_OF_A_JOB))
 
     def events(self, job_id: str) -> EventLog | None:
         """Return the last events of a job, if they are still kept."""
-        return self._kept[job_id][0] if job_id in self._kept else None
+        return self._kept[job_id].events if job_id in self._kept else None
 
     def activity(self, job_id: str) -> Activity:
         """Return the activity of a job; an empty one if it is not kept any more."""
-        return self._kept[job_id][1] if job_id in self._kept else Activity()
+        return self._kept[job_id].activity if job_id in self._kept else Activity()

@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from singa_dask.comm import Address, Message
 from singa_dask.conf import ClusterConf, JobConf
@@ -45,16 +45,9 @@ Event = dict[str, Any]
 """What people, and the scheduler, are told."""
 
 
-class SaveLater(Protocol):
-    """Saves a part of a checkpoint or snapshot in the background."""
-
-    def __call__(
-        self, step: int, where: Mapping[str, Any], write: Callable[[Save], Event], then: Callable[[Event], None]
-    ) -> None:
-        """Call ``write`` with what saves files where ``where`` says, its ``url`` or in memory.
-
-        ``then`` is called with its result, the description of the part, or with an ``error``.
-        """
+SaveLater = Callable[[int, Mapping[str, Any], Callable[[Save], Event], Callable[[Event], None]], None]
+"""(step, where, write, then) calls ``write`` in the background with what saves files where ``where`` says, at a ``url``
+or in memory; ``then`` takes its result, the description of a part, or an ``error``."""
 
 
 class SnapshotSchedule:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.conf import JobConf, Phase
-from singa_dask.layers import Layer, Param, StoreInput
+from singa_dask.layers import Feature, Layer, Param, StoreInput
 from singa_dask.layers.metrics import Totals, add_totals
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
@@ -409,17 +409,14 @@ def _log_layers(net: NeuralNet, step: int) -> None:
     """
     for layer in net.layers:
         params = layer.params if layer.site.prototype is None else []
-        parts = [_features(layer, net.ops), *(_param(param, net.ops) for param in params)]
-        logger.info("step %d, %s %s", step, layer.name, "; ".join(filter(None, parts)))
+        parts = [f"{feature.shape}: {_feature(feature, net.ops)}" for feature in layer.features]
+        # equal ones, for several readers, are shown once
+        parts = [*dict.fromkeys(parts), *(_param(param, net.ops) for param in params)]
+        logger.info("step %d, %s %s", step, layer.name, "; ".join(parts))
 
 
-def _features(layer: Layer, ops: Ops) -> str:
-    """Describe the features of a layer; equal ones, for several readers, are shown once."""
-    described = []
-    for feature in layer.features:
-        data = feature.data if feature.has_data else None
-        described.append(f"{feature.shape}: {_sizes(ops, data=data, grad=feature.grad)}")
-    return "; ".join(dict.fromkeys(described))
+def _feature(feature: Feature, ops: Ops) -> str:
+    return _sizes(ops, data=feature.data if feature.has_data else None, grad=feature.grad)
 
 
 def _param(param: Param, ops: Ops) -> str:

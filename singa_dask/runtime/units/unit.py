@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
 from functools import partial
@@ -255,7 +255,13 @@ def _handler(host: UnitHost, server: Server, initial_state: InitialState) -> Cal
 
 def _serve(host: UnitHost, server: Server, handle: Callable[[Message], list[Message]]) -> None:
     """Answer messages until the job ends."""
-    for message in _messages(host, server.address):
+    inbox, gate = host.router.inboxes[server.address], host.router.gates[server.address]
+    while (message := inbox.get()).kind != "stop":
+        gate.check()
+        if message.kind == "abort":
+            raise Aborted(message.info["reason"])
+        if message.kind == "failed":  # in the thread of its only worker
+            raise message.info["error"]
         if message.kind == "snapshot":
             _snapshot(host, server, message)
         elif message.kind != "start":
@@ -263,21 +269,7 @@ def _serve(host: UnitHost, server: Server, handle: Callable[[Message], list[Mess
                 answers = handle(message)
             for answer in answers:
                 host.router.post(answer)
-
-
-def _messages(host: UnitHost, server: Address) -> Iterator[Message]:
-    """Yield the messages to a server until the job ends."""
-    inbox, gate = host.router.inboxes[server], host.router.gates[server]
-    while True:
-        message = inbox.get()
-        gate.check()
-        if message.kind == "abort":
-            raise Aborted(message.info["reason"])
-        if message.kind == "failed":  # in the thread of its only worker
-            raise message.info["error"]
-        if message.kind == "stop":
-            return
-        yield message
+    gate.check()
 
 
 def _snapshot(host: UnitHost, server: Server, message: Message) -> None:

@@ -286,14 +286,10 @@ class UnitHost:
         applied: dict[int, int] = {}
         servers = [unit for unit in list(self.units.values()) if isinstance(unit, Server)]
         for group in groups:
-            steps = [
-                step
-                for server in servers
-                if server.address.group == self.plan.layout.server_group_of(group)
-                and (step := server.applied(group)) is not None
-            ]
-            if steps:
-                applied[group] = min(steps)
+            server_group = self.plan.layout.server_group_of(group)
+            steps = [server.applied(group) for server in servers if server.address.group == server_group]
+            if known := [step for step in steps if step is not None]:
+                applied[group] = min(known)
         return applied
 
     # -- the end -----------------------------------------------------------------------------------------

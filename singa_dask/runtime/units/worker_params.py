@@ -249,8 +249,7 @@ class HostMirror:
     ) -> None:
         self._ops = ops
         transfers = ops.transfers()
-        if transfers is None:
-            raise TypeError(f"Mirror: {ops.device} shares the memory of the host. Expected a GPU.")
+        assert transfers is not None, "the kernels are not those of a GPU"
         self._transfers = transfers
         self._post = post
         self._fail = fail

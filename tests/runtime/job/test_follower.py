@@ -62,7 +62,7 @@ class FakeClient:
         assert name == Op.EVENTS
         return self._events
 
-    def _events(self, job_id: str, after: int, wait_s: float, driver: int) -> list[dict[str, Any]]:
+    def _events(self, job_id: str, after: int, wait_s: float, driver: int, client: str) -> list[dict[str, Any]]:
         return [*[event for event in self.kept if event["n"] > after][:2], *self.unnumbered]
 
     def sync(self, function: Any, *, callback_timeout: float, **arguments: Any) -> Any:

@@ -1,8 +1,12 @@
-"""Stalls: a job without a step for a minute is named, once, and what its units wait for."""
+"""A job without a step for a minute is named; those who follow a job get its events."""
 
 from __future__ import annotations
 
-from singa_dask.runtime.job.record import Stalls
+import asyncio
+from dataclasses import replace
+
+from singa_dask.runtime.job.record import EVENTS_OF_A_JOB, History, Stalls
+from tests.runtime.dashboard.jobs import full
 
 
 def test_a_job_that_goes_on_is_not_named() -> None:
@@ -21,3 +25,30 @@ def test_one_that_does_not_is_named_when_the_time_has_doubled() -> None:
     )
     assert not stalls.look({"0": 8}, waits, 300.0)
     assert "No unit waits" in stalls.look({"0": 8}, {}, 360.0)
+
+
+def test_all_events_of_a_job_are_kept_until_its_client_has_had_them() -> None:
+    record = full("ended", n_reports=1)
+    record.spec = replace(record.spec, client="mine")
+    n = EVENTS_OF_A_JOB + 50
+    for i in range(n):
+        record.add_event({"event": "log", "level": "INFO", "message": str(i)})
+    history = History()
+    history.add(record)
+    history.trim("ended", client="another")
+    assert sum(1 for _ in reversed(history.events("ended") or ())) >= n
+    history.trim("ended", client="mine")
+    assert sum(1 for _ in reversed(history.events("ended") or ())) == EVENTS_OF_A_JOB
+
+
+def test_those_who_wait_get_the_next_event_and_the_newest_steps() -> None:
+    async def wait() -> list[list[str]]:
+        record = full("runs", n_reports=1)
+        last = record.events.after(-1)[-1]["n"]
+        asyncio.get_running_loop().call_soon(record.add_event, {"event": "steps", "steps": {"0": 3}})
+        asked = [await record.next_events(last, wait_s) for wait_s in (60.0, 0.0)]
+        asyncio.get_running_loop().call_soon(record.add_event, {"event": "notice", "message": "more"})
+        asked.append(await record.next_events(last, 60.0))
+        return [[event["event"] for event in events] for events in asked]
+
+    assert asyncio.run(wait()) == [["steps"], [], ["notice", "steps"]]
