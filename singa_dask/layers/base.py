@@ -107,8 +107,8 @@ class Context:
         The worker group; groups read disjoint shares of the records.
     step : int
         Set by whoever runs the net, before each pass.
-    deals : mapping of str to sequence of int
-        By input layer: the order in which blocks are dealt to the workers, where it is given; see `Sampler`.
+    assignments : mapping of str to sequence of int
+        By input layer: the order in which blocks are assigned to the workers, where it is given; see `Sampler`.
     class_names : ClassNames
         What the labels of the training net's input layers mean.
     host_names : collection of str
@@ -136,7 +136,7 @@ class Context:
     group: int = 0
     n_groups: int = 1
     step: int = 0
-    deals: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    assignments: Mapping[str, Sequence[int]] = field(default_factory=dict)
     class_names: ClassNames = field(default_factory=ClassNames)
     host_names: Collection[str] = ()
     reader_bytes: int | None = None

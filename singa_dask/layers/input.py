@@ -534,7 +534,7 @@ class StoreInput(StoreReader):
             group=context.group,
             n_groups=context.n_groups,
             window=conf.window,
-            assignment=context.deals.get(self.conf_name),
+            assignment=context.assignments.get(self.conf_name),
             skip=random_skip(context.seed, self.conf_name, context.group, conf.random_skip) + self.passed,
             fingerprint=fingerprint,
             last_batch=conf.last_batch,

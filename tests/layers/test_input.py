@@ -107,7 +107,7 @@ def test_groups_read_different_records(tmp_path: Path) -> None:
 def test_the_last_batch_and_the_deal_of_blocks_are_as_the_job_says(tmp_path: Path) -> None:
     url, _ = written(tmp_path)
     conf: dict[str, Any] = {"path": url, "shape": [3, 4], "shuffle": "block", "last_batch": "drop_last"}
-    layer = layer_of("RecordInput", Context(deals={"data": [0], "other": [1]}), batchsize=250, **conf)
+    layer = layer_of("RecordInput", Context(assignments={"data": [0], "other": [1]}), batchsize=250, **conf)
     read(layer)
     cursor = layer.cursor() or {}
     assert cursor["last_batch"] == "drop_last"

@@ -133,7 +133,7 @@ class Locality:
     ) -> None:
         self._job, self._layout = job, layout
         self._net = build_nets(job)[Phase.TRAIN]
-        self._net.context.deals = surveyed.assignments
+        self._net.context.assignments = surveyed.assignments
         layers = {layer.name: layer for layer in self._net.layers if isinstance(layer, StoreInput)}
         storage = sorted({host for store in surveyed.stores.values() for hosts in store.hosts for host in hosts})
         kept_by = {address: frozenset(h for h in storage if same_host(h, names[address])) for address in names}

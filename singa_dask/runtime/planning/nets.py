@@ -104,7 +104,7 @@ def build_nets(
         nets[phase] = _build_net(of_phase, ops, phase, group, worker, train, gate)
         if is_whole(job, phase):
             check_whole(nets[phase], phase)
-    train.context.deals = dict(deals or {})
+    train.context.assignments = dict(deals or {})
     # a worker may compute only a part of the training net, so any part of an input layer can read the class names
     names = train.context.class_names
     names.readers = {layer.conf_name: layer.read_class_names for layer in _store_inputs(train)}

@@ -272,7 +272,7 @@ class Checkpointing:
             "time": time.time(),
             "params": describe_params(self._trainer.net),
             "groups": {"0": merge_positions([position, *(message.info["position"] for message in others)])},
-            "deals": {name: list(deal) for name, deal in context.deals.items()},
+            "deals": {name: list(deal) for name, deal in context.assignments.items()},
             **facts,
             **learned,
         }
