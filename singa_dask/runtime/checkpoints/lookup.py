@@ -138,7 +138,7 @@ def _values(stored: Checkpoint) -> dict[str, Stored]:
 def load_manifest(url: str) -> dict[str, Any]:
     """Return the manifest at ``url`` (see `find_values`), for `Learned.of`; empty for files of SINGA."""
     place = _place_of_values(url)
-    return {} if _is_file(place) else _use_newest(place, lambda found: found.manifest)
+    return {} if _is_file(place) else _use_newest(place, lambda checkpoint: checkpoint.manifest)
 
 
 def find_values(url: str) -> str:
@@ -157,7 +157,7 @@ def find_values(url: str) -> str:
         There is none.
     """
     place = _place_of_values(url)
-    return place if _is_file(place) else _use_newest(place, lambda found: found.url)
+    return place if _is_file(place) else _use_newest(place, lambda checkpoint: checkpoint.url)
 
 
 def _place_of_values(url: str) -> str:
@@ -169,7 +169,7 @@ def _place_of_values(url: str) -> str:
         return url
     if files := singa_checkpoint.newest_files(url):
         return files[0]
-    runs = {run: found for run in _runs(url) if (found := find_unverified(run))}
+    runs = {run: step for run in _runs(url) if (step := find_unverified(run))}
     jobs = {str(Checkpoint(step).manifest["job"]) for step in runs.values()}
     if len(jobs) > 1:
         raise CheckpointError(f"{url}: runs of several jobs ({', '.join(sorted(jobs))}). Say which run: {url}/<run>.")
@@ -180,8 +180,8 @@ def _place_of_values(url: str) -> str:
 def _runs(workspace: str) -> dict[str, dict[int, str]]:
     """Return the checkpoints of each run in a workspace, by the URL of the run."""
     names = fs.ls(workspace) if fs.is_dir(workspace) else []
-    found = {run: find_steps(run) for run in (workspace, *(fs.join(workspace, name) for name in names))}
-    return {run: steps for run, steps in found.items() if steps}
+    runs = (workspace, *(fs.join(workspace, name) for name in names))
+    return {run: steps for run in runs if (steps := find_steps(run))}
 
 
 def _newest(steps: Iterable[str]) -> str:
@@ -198,8 +198,8 @@ def _find_step(url: str, directory: str, step: int) -> str:
     """Return the checkpoint of a step for the path that SINGA gives to the file of a worker."""
     workspace = directory.removesuffix("/checkpoint") if directory != "checkpoint" else "."
     runs = _runs(workspace)
-    if found := [steps[step] for steps in runs.values() if step in steps]:
-        return _newest(found)
+    if same_step := [steps[step] for steps in runs.values() if step in steps]:
+        return _newest(same_step)
     others = sorted({each for steps in runs.values() for each in steps} | set(singa_checkpoint.steps(directory)))
     there = f"it has those of steps {', '.join(map(str, others))}" if others else "it has none"
     todo = f"Name one of these, or train for {step} steps first." if others else "Run the job of that workspace first."

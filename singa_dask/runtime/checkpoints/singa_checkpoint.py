@@ -64,18 +64,18 @@ def parse(url: str) -> tuple[str, int] | None:
 
 def steps(directory: str) -> dict[int, list[str]]:
     """Return the URLs of the worker files in a directory by step, in the order of workers."""
-    found: dict[int, list[tuple[int, str]]] = {}
+    files: dict[int, list[tuple[int, str]]] = {}
     for name in fs.ls(directory) if fs.is_dir(directory) else ():
         if match := WORKER_FILE.fullmatch(name):
-            found.setdefault(int(match[1]), []).append((int(match[2]), fs.join(directory, name)))
-    return {step: [url for _, url in sorted(files)] for step, files in found.items()}
+            files.setdefault(int(match[1]), []).append((int(match[2]), fs.join(directory, name)))
+    return {step: [url for _, url in sorted(of_workers)] for step, of_workers in files.items()}
 
 
 def newest_files(url: str) -> list[str]:
     """Return the files of the last step in a workspace or checkpoint directory of SINGA; empty if there are none."""
     for directory in (fs.join(url, "checkpoint"), url):
-        if found := steps(directory):
-            return found[max(found)]
+        if files := steps(directory):
+            return files[max(files)]
     return []
 
 

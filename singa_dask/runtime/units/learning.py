@@ -91,7 +91,7 @@ class LearningFacts:
     def facts(self) -> dict[str, Any]:
         """Return what `facts_of_workers` combines, as plain values."""
         answers = {
-            phase: {name: _described(*found) for name, found in losses.items()}
+            phase: {name: _described(loss, counted) for name, (loss, counted) in losses.items()}
             for phase, losses in self._answers.items()
         }
         after, norm = _samples(self._net), np.linalg.norm
@@ -156,8 +156,8 @@ def facts_of_workers(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             for layer, facts in layers.items():
                 parts.setdefault((phase, layer), []).append(facts)
     n_losses = Counter(phase for phase, _ in parts)
-    for (phase, layer), found in parts.items():
-        for name, facts in _constant_answers(found):
+    for (phase, layer), reports_of_loss in parts.items():
+        for name, facts in _constant_answers(reports_of_loss):
             baselines.setdefault(phase, {})[name if n_losses[phase] == 1 else f"{layer}.{name}"] = facts
     return {"baselines": baselines, "broken": broken, "changes": changes}
 
@@ -165,24 +165,24 @@ def facts_of_workers(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def _constant_answers(parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the metrics of the best constant answer to what the workers have counted of a loss layer."""
     loss, counted = parts[0], [part["counted"] for part in parts]
-    found: dict[str, tuple[Any, str]]
+    answers: dict[str, tuple[Any, str]]
     if loss["kind"] == "classes":
         counts = np.sum(counted, axis=0)
         n, p = int(counts.sum()), counts / counts.sum()
         top, names = np.argsort(-p, kind="stable")[: loss["topk"]].tolist(), loss["names"]
         said = " or ".join(repr(names[i] if i < len(names) else str(i)) for i in top)
         entropy, right = loss["scale"] * _entropies(p).sum(), loss["scale"] * p[top].sum()
-        found = {"loss": (entropy, "guessing by the shares of the classes")}
-        found["accuracy"] = right, f"always saying {said}"
+        answers = {"loss": (entropy, "guessing by the shares of the classes")}
+        answers["accuracy"] = right, f"always saying {said}"
     else:
         moments = reduce(Moments.merged, [Moments(each[0], *map(np.array, each[1:])) for each in counted])
         n, p, squares = moments.n, moments.mean, moments.squares / moments.n
-        found = {"loss": (squares.sum(), "always saying the mean")}
+        answers = {"loss": (squares.sum(), "always saying the mean")}
         if loss["kind"] == "labels":
             answer, is_binary = "always giving the same labels", np.allclose(squares, p * (1 - p), atol=1e-9)
             entropy, right = np.mean(_entropies(p) + _entropies(1 - p)), np.mean(np.maximum(p, 1 - p))
-            found = {"loss": (entropy, answer), "binary_accuracy": (right, answer)} if is_binary else {}
-    for name, (value, answer) in found.items():
+            answers = {"loss": (entropy, answer), "binary_accuracy": (right, answer)} if is_binary else {}
+    for name, (value, answer) in answers.items():
         if name != "loss" or loss["has_loss"]:
             yield name, {"value": float(value), "answer": answer, "records": n}
 

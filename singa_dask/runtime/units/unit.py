@@ -60,21 +60,21 @@ def run_unit(
     """
     gate = host.router.gates[address]
     reports: list[dict[str, Any]] = []
-    told: SimpleQueue[bool] = SimpleQueue()
+    ended: SimpleQueue[bool] = SimpleQueue()
 
     def live() -> None:
         with in_job(host.job_id), working_for(gate):
             reports.append(_live(host, address, checkpoint_url, resume, init_from))
-        told.put(True)
+        ended.put(True)
 
     host.emit({"event": "unit", "unit": str(address)})
     thread = threading.Thread(target=copy_context().run, args=(live,), name=str(address), daemon=True)
     thread.start()
     host.threads[str(address)] = thread
-    gate.on_close(lambda: told.put(False))
-    if not told.get():
+    gate.on_close(lambda: ended.put(False))
+    if not ended.get():
         with suppress(Empty):
-            told.get(timeout=LEAVE_S)
+            ended.get(timeout=LEAVE_S)
     if not reports:
         return _leave_behind(host, address)
     thread.join()  # it holds no memory any more
