@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
+from singa_dask.conf.layer import PHASES
 from singa_dask.conf.model import Finding, as_list, phase_name, plain_name, raw_value
 from singa_dask.registry import suggest
 
 STYLES = ("include", "exclude")
-PHASES = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
