@@ -218,10 +218,11 @@ def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None 
     DataError
         They cannot be opened, or the format does not take one of the options.
     """
+    # runs of earlier versions say resize: []
     options = {
         key: _single(key, getattr(conf, key))
         for key in FORMAT_KEYS
-        if getattr(conf, key) != StoreConf.model_fields[key].default
+        if getattr(conf, key) not in (StoreConf.model_fields[key].default, [])
     }
     if not backend and (options or conf.user_conf) and not is_pattern(conf.path):
         backend = detect(conf.path, conf.storage_options)

@@ -76,6 +76,12 @@ def test_the_verbs_give_the_same_bits(run: Path, tmp_path: Path) -> None:
     assert sd.test(model, steps=0) == sd.test(run, data) == whole
 
 
+def test_a_run_of_an_earlier_version(run: Path) -> None:
+    # whose resolved.yaml says so
+    job = sd.load(run.parent / "job.yaml", {"neuralnet.layer[data].store_conf.resize": []})
+    assert sd.test(sd.load_model(str(run), job=job)) == sd.test(run)
+
+
 def test_metrics_of_a_pass_are_those_of_scikit_learn(run: Path, tmp_path: Path) -> None:
     scores, data, model = pytest.importorskip("sklearn.metrics"), run.parent / "digits.arrow", sd.load_model(str(run))
     pixels, labels = (records_of(data)[name] for name in ("pixel", "label"))

@@ -133,7 +133,7 @@ def test_a_model_finds_columns_by_name(run: str, data: pd.DataFrame) -> None:
         assert model.test(same)["accuracy"] > 0.9
     rows = table.to_dict("records")
     del rows[3]["a"]
-    with pytest.raises(DataError, match="x, row 3: columns id, z, d, c, kind, b, but id, z, d, c, kind, b, a in the f"):
+    with pytest.raises(DataError, match="x, row 3, 'a': lacks this key of the first object"):
         model.predict(rows)
     with pytest.raises(DataError, match="unknown column 'b'"):
         model.predict({name: [1.0] for name in "acd"})

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from singa_dask.arrays import Array
 from singa_dask.data import Arrays, Field
 from singa_dask.data.codecs.labels import find_wrong_label, find_wrong_weight
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.data.stores.block_sizes import rows_per_block
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.dataset import PartFacts, place_of
-from singa_dask.ops.contract import Array
 
 NUMBERS = "biuf"
 TEXTS = "UTSO"
