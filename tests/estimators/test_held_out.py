@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask.array as da
@@ -19,7 +20,7 @@ from singa_dask.conf.watched import EarlyStoppingConf
 from singa_dask.estimators import estimator
 from singa_dask.estimators.checked import drawn
 from singa_dask.runtime.checkpoints.lookup import find_steps
-from singa_dask.runtime.units.evaluation import _Stopping
+from singa_dask.runtime.units.evaluation import Watch
 
 X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])[Y]
@@ -56,14 +57,15 @@ def test_the_rule_is_that_of_scikit_learn(kind: Any, tol: float) -> None:
         fit = kind(**given, learning_rate_init=rate)
         fit.fit(StandardScaler().fit_transform(x), y)
         conf = {"metric": "test.r2", "patience": 5, "min_delta": tol, "every_best": True}
-        stopping, ends = _Stopping(EarlyStoppingConf.model_validate(conf), {}), []
+        job: Any = SimpleNamespace(early_stopping=EarlyStoppingConf.model_validate(conf), keep_checkpoints=None)
+        watch, ends = Watch(job, {}), []
         for epoch, score in enumerate(fit.validation_scores_):
-            stopping.add(epoch, score)
-            ends.append(bool(stopping.reason))
+            watch.add("test", epoch, [{"r2": (score, 1.0)}])
+            ends.append(bool(watch.reason))
         # it may end with the last epoch that there is
         assert ends == [False] * (fit.n_iter_ - 1) + [fit.n_iter_ < 80 or ends[-1]]
-        assert stopping.state()["best"] == fit.best_validation_score_
-        assert stopping.state()["best_step"] == int(np.argmax(fit.validation_scores_))
+        assert watch.state()["early_stopping"]["best"] == fit.best_validation_score_
+        assert watch.state()["early_stopping"]["best_step"] == int(np.argmax(fit.validation_scores_))
 
 
 @pytest.mark.parametrize("kind", [sd.SingaClassifier, sd.SingaRegressor])
