@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.jobs import ROOT
+from singa_dask import fs
 from singa_dask.conf import load
-from singa_dask.data import fs
 from singa_dask.data.convert import convert
 from singa_dask.runtime import Driver, Result, embedded_cluster, plan_processes
 from tests.hdfs.cluster import MiniHdfs

@@ -16,7 +16,8 @@ from pathlib import Path
 import hdfs_native
 import numpy as np
 
-from singa_dask.data import STORES, Loader, Sampler, fs, open_store
+from singa_dask import fs
+from singa_dask.data import STORES, Loader, Sampler, open_store
 from tests.hdfs.cluster import MiniHdfs
 
 SHAPE = (28, 28)

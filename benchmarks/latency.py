@@ -26,7 +26,8 @@ import pyarrow.parquet as pq
 from fsspec.implementations.memory import MemoryFileSystem
 
 from benchmarks.slow_hdfs import SlowHdfs
-from singa_dask.data import STORES, Loader, Sampler, fs, open_store
+from singa_dask import fs
+from singa_dask.data import STORES, Loader, Sampler, open_store
 from singa_dask.data.order.sampler import Shuffle
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays

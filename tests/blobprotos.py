@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from singa_dask.data.codecs.blobproto import StoredParam
-from singa_dask.data.codecs.protobuf import BYTES, VARINT, key, varint
+from singa_dask.data.codecs.protobuf import BYTES, VARINT, StoredParam, key, varint
 
 
 def write_blobprotos(params: Mapping[str, StoredParam]) -> bytes:

@@ -36,7 +36,7 @@ def test_all_is_sorted_and_true() -> None:
 
 
 def defined(path: Path) -> set[str]:
-    """Return the names that a module defines at its top, and does not only import."""
+    """Return the names that a module defines at its top, or passes on, as ``import x as x`` does."""
     found: set[str] = set()
     pending = list(ast.parse(path.read_text()).body)
     while pending:
@@ -46,6 +46,8 @@ def defined(path: Path) -> set[str]:
         elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             found |= {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {alias.name for alias in node.names if alias.asname == alias.name}
         elif isinstance(node, ast.If | ast.Try):
             pending += [
                 *node.body,

@@ -33,19 +33,20 @@ LEVELS = {
     "data": 4,
     "comm": 4,
     "conf": 3,
+    "fs": 2,
     "registry": 2,
     "modules": 1,
     "lazy": 1,
     "paths": 1,
     "arrays": 0,
-    "gate": 1,
+    "cancellation": 1,
     "errors": 0,
     "redaction": -1,
     "version": 0,
 }
 # Levels of the rooms inside a room. Its ``__init__`` stands above them.
 INNER_LEVELS = {
-    "data": {"convert": 6, "loading": 5, "order": 4, "stores": 3, "codecs": 2, "fs": 1, "types": 0},
+    "data": {"convert": 6, "loading": 5, "order": 4, "stores": 3, "codecs": 2, "types": 0},
     "runtime": {"job": 3, "units": 2, "checkpoints": 1, "dashboard": 0, "planning": 0},
 }
 # What a room may not import although it lies lower: it is handed it. It may name its types.
@@ -62,7 +63,7 @@ CONFINED = {
     "cupy_backends": GPU_FILES,
     "dask": {"comm", "runtime", "observe", "jobs", "inference", "estimators", "cli"},
     "distributed": {"comm", "runtime", "observe", "jobs", "inference", "estimators", "cli"},
-    "fsspec": {"data/fs/__init__.py", "data/fs/hdfs.py", "data/fs/host_files.py"},
+    "fsspec": {"fs/__init__.py", "fs/hdfs.py", "fs/host_files.py"},
     "prometheus_client": {"runtime/dashboard/pages.py"},
     "pydantic": {"conf"},
     "rich": {"observe", "cli"},

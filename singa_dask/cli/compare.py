@@ -88,8 +88,8 @@ def compare(
     """
     from rich.console import Console
 
+    from singa_dask import fs
     from singa_dask.cli import job, trials
-    from singa_dask.data import fs
     from singa_dask.observe.comparison import write_report
 
     files = trials.cluster_files((*clusters, *more_clusters))

@@ -137,8 +137,8 @@ def _replacing(overwrite: bool) -> Callable[[Sequence[str]], None]:
 
 def _convert_job(sources: tuple[str, ...], destination: str, before_replacing: Callable[[Sequence[str]], None]) -> None:
     """Write a job file as YAML."""
+    from singa_dask import fs
     from singa_dask.cli import job
-    from singa_dask.data import fs
 
     if len(sources) > 1:
         raise click.UsageError("conf: expected one job file and the name of another, DST.")

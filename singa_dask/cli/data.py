@@ -50,10 +50,10 @@ def inspect(url: str, reading: Reading, whole: bool, png: str | None, as_json: b
 
     Ranges and classes of a large store are those of a sample; the output says of how many records.
     """
+    from singa_dask import fs
     from singa_dask.cli.inspection import inspect_store, inspection_lines
     from singa_dask.cli.opening import described
     from singa_dask.cli.pictures import Pictures, draw_sheet
-    from singa_dask.data import fs
 
     with described(url, reading) as store:
         pictures = Pictures(store, reading.shape) if png else None
@@ -101,7 +101,7 @@ def verify(url: str, writes: bool, reading: Reading) -> None:
     from singa_dask.cli.opening import opened, store_format
     from singa_dask.cli.tasks import counted
     from singa_dask.data import write_manifest
-    from singa_dask.data.stores.manifest_writer import check_manifests, forget_manifest
+    from singa_dask.data.stores.opening import check_manifests, forget_manifest
 
     # an older one must not find the new data damaged
     names = forget_manifest(url, reading.storage_options) if writes else {}

@@ -140,7 +140,7 @@ def predict(
     instead, with its probability, and a net that predicts numbers has one for each target.
     Records go through the test net. They are normalised, and images scaled, as its own are.
     """
-    from singa_dask.data import fs
+    from singa_dask import fs
     from singa_dask.inference.stored import StoredRecords, csv_lines
 
     net = _stored_net(quiet=quiet, **source)
@@ -193,9 +193,9 @@ def test(
     Its values, by name of param, are put into the test net, and that reads the job's records; the figures are the same
     for any number of workers. Exit codes are those of run.
     """
+    from singa_dask import fs
     from singa_dask.cli import job
-    from singa_dask.conf.watched import CONFUSION
-    from singa_dask.data import fs
+    from singa_dask.conf.job import CONFUSION
     from singa_dask.inference.stored import PHASES
     from singa_dask.observe.figure import draw_confusion
 
@@ -277,11 +277,11 @@ def sample(
     CharRNNOutput, as SINGA's sample.conf. Every character is read back as the next one, and recurrent layers go on
     from their state. The same seed gives the same text.
     """
+    from singa_dask import fs
     from singa_dask.cli import job
-    from singa_dask.data import fs
     from singa_dask.inference.sampling import sample as write_sample
     from singa_dask.inference.sampling import sampling_job, writes
-    from singa_dask.jobs.checking import check
+    from singa_dask.jobs.preparing import check
 
     read = job.read(job_file, sets if seed is None else (*sets, f"seed={seed}"), cluster_file)
     if not (init_from or read.job.checkpoint_path):

@@ -79,9 +79,9 @@ def init(data: str, out: str, overwrite: bool, **others: Any) -> None:
     you are asked. The other columns of numbers are features, and so are those of strings that are categories. Others,
     such as dates, ids and constants, are left out. What will be written is printed before.
     """
+    from singa_dask import fs
     from singa_dask.cli.init_job import commands, default_net, write_job
     from singa_dask.cli.init_records import InitOptions, RecordSurvey
-    from singa_dask.data import fs
 
     place, folder = fs.absolute(out), f"{posixpath.splitext(out)[0]}-data"
     if fs.exists(place) and not overwrite:

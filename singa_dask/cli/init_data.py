@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from singa_dask import fs
 from singa_dask.cli.init_records import (
     MIN_BYTE_RANGE,
     InitOptions,
@@ -23,14 +24,14 @@ from singa_dask.cli.init_records import (
 )
 from singa_dask.cli.init_tables import count_test, head_lines, separator_of, survey_table
 from singa_dask.cli.inspection import MAX_SPARSE, FieldStatistics, Ids, label_findings
-from singa_dask.data import STORES, Store, detect, fs, open_store
-from singa_dask.data.codecs.image import IMAGE_SUFFIXES, image_size
-from singa_dask.data.codecs.labels import LABEL_NAMES, is_point, labels_among
-from singa_dask.data.codecs.table_columns import is_number
-from singa_dask.data.codecs.vocabulary import decode_text, vocabulary_of
+from singa_dask.data import STORES, Store, detect, open_store
+from singa_dask.data.codecs.record import LABEL_NAMES, is_point, labels_among
+from singa_dask.data.codecs.table import is_number
 from singa_dask.data.stores.class_names import has_several_labels, show_names
+from singa_dask.data.stores.image import IMAGE_SUFFIXES, image_size
 from singa_dask.data.stores.opening import is_pattern, shard_urls
 from singa_dask.data.stores.store import backends_holding
+from singa_dask.data.stores.text import decode_text, vocabulary_of
 from singa_dask.errors import DataError
 
 # least height and width of an image for a convolutional net

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from singa_dask import fs
 from singa_dask.cli.init_records import (
     MIN_BYTE_RANGE,
     MIN_SPLIT,
@@ -29,17 +30,15 @@ from singa_dask.cli.init_records import (
     stratify,
     with_split,
 )
-from singa_dask.data import fs, open_store
-from singa_dask.data.codecs.csv_records import check_charset, record_starts
-from singa_dask.data.codecs.labels import is_point, labels_among
-from singa_dask.data.codecs.table_columns import as_floats, as_texts, is_number, missing_of, whole
-from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.codecs.table_spec import TableSpec
-from singa_dask.data.fs.byte_source import open_bytes
+from singa_dask.data import open_store
+from singa_dask.data.codecs.record import is_point, labels_among
+from singa_dask.data.codecs.table import TableFacts, TableSpec, as_floats, as_texts, is_number, missing_of, whole
 from singa_dask.data.stores.table import open_part
+from singa_dask.data.stores.table_csv import check_charset, record_starts
 from singa_dask.data.stores.table_part import OpenParts, TableReader, format_of, table_files
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
+from singa_dask.fs.range_reader import open_bytes
 from singa_dask.registry import suggest
 
 # of larger tables the first records are looked at

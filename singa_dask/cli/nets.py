@@ -54,8 +54,8 @@ def graph(
     Without --partitioned it is the whole net, as one worker alone would have it. On edges between workers stand the
     bytes of one step: data forward and gradients back.
     """
+    from singa_dask import fs
     from singa_dask.cli import job
-    from singa_dask.data import fs
     from singa_dask.net.picture import Picture
     from singa_dask.runtime.planning.nets import build_nets
 
@@ -94,8 +94,8 @@ def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, str
     job says they are.
     """
     from singa_dask.cli import job
-    from singa_dask.jobs.checking import check, complete, count_steps
     from singa_dask.jobs.datasets.binding import readers
+    from singa_dask.jobs.preparing import check, complete, count_steps
 
     read = complete(job.read(job_file, sets, cluster_file))
     absent = runtime.absent_records(read.job)
@@ -140,7 +140,7 @@ def _draw(text: str, suffix: str, output: str) -> bytes:
 
 def _show_units(job: JobConf, units: Sequence[Address]) -> list[str]:
     """Return the units of a process, the workers with the GPUs that the job gives them."""
-    from singa_dask.runtime.planning.devices import device_names, n_on_gpus
+    from singa_dask.runtime.planning.placement import device_names, n_on_gpus
 
     workers = [unit for unit in units if unit.kind == "worker"]
     n = n_on_gpus(job, len(workers))

@@ -101,7 +101,7 @@ def job_argument(command: Command) -> Command:
 
 def _complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the ids of jobs that begin with ``incomplete``, those that run first; none if the scheduler is silent."""
-    from singa_dask.comm.probe import ask
+    from singa_dask.comm.dask_servers import ask
     from singa_dask.runtime.job.cluster import address_in
     from singa_dask.runtime.job.names import Op
 

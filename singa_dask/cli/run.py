@@ -112,9 +112,8 @@ def run(
     4 processes lost, 5 a loss is not finite, 129, 130 and 143 stopped by SIGHUP, SIGINT and SIGTERM.
     """
     from singa_dask.cli import job
-    from singa_dask.jobs.clusters import cluster_of
     from singa_dask.jobs.datasets.hosts import placed
-    from singa_dask.jobs.preparing import changes_of, prepare_run
+    from singa_dask.jobs.preparing import changes_of, cluster_of, prepare_run
     from singa_dask.runtime.checkpoints.lookup import find_values
 
     if resume and init_from:
@@ -277,8 +276,8 @@ def find_rate(
     One worker trains in this process, whatever the cluster of the job. The proposal is a quarter of the rate at which
     the smoothed loss is least (the range test of Smith, 2017). The same job gives the same proposal.
     """
+    from singa_dask import fs
     from singa_dask.cli import job
-    from singa_dask.data import fs
     from singa_dask.jobs.job import Job
     from singa_dask.jobs.rates import find_rate as find
     from singa_dask.observe.figure import draw

@@ -22,7 +22,7 @@ from singa_dask.errors import CheckpointError, ConfigError, DataError
 if TYPE_CHECKING:
     import numpy as np
 
-    from singa_dask.observe.curves import Panel
+    from singa_dask.observe.figure import Panel
     from singa_dask.observe.stored_run import StoredRun
     from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 
@@ -76,8 +76,7 @@ def plot(runs: tuple[str, ...], output: str | None, axis: str, terminal: bool) -
     RUN is the directory of a run, also of one that is still running, at any URL. With several runs each has a colour
     of its own. Of several worker groups the mean is drawn, and each group as a thin line.
     """
-    from singa_dask.observe.curves import panels_of
-    from singa_dask.observe.figure import draw_text, show_window
+    from singa_dask.observe.figure import draw_text, panels_of, show_window
     from singa_dask.observe.stored_run import StoredRun, short_names
 
     suffix = PurePosixPath(output).suffix if output else ""
@@ -107,8 +106,7 @@ def show(url: str, as_json: bool, as_csv: bool) -> None:
 
     RUN is the directory of a run, also of one that is still running, at any URL.
     """
-    from singa_dask.observe.run_facts import facts_of
-    from singa_dask.observe.stored_run import StoredRun
+    from singa_dask.observe.stored_run import StoredRun, facts_of
     from singa_dask.runtime.checkpoints.lookup import find_steps
 
     if as_json and as_csv:
@@ -124,8 +122,7 @@ def show(url: str, as_json: bool, as_csv: bool) -> None:
 
 def _result(run: StoredRun) -> dict[str, Any]:
     """Return the result of a run by key path, with the last and the best metrics."""
-    from singa_dask.observe.run_facts import best_metric, result_of
-    from singa_dask.observe.stored_run import flatten
+    from singa_dask.observe.stored_run import best_metric, flatten, result_of
 
     phases = {phase: run.summary.get(phase) or {} for phase in ("train", "validation", "test")}
     result = flatten({**result_of(run), **phases})
@@ -139,7 +136,7 @@ WIDTHS = (40, 120)
 
 
 def _write(output: str, suffix: str, runs: list[StoredRun], names: list[str], panels: list[Panel], axis: str) -> None:
-    from singa_dask.data import fs
+    from singa_dask import fs
     from singa_dask.observe.figure import draw, picture, table, write_page
 
     content = draw(panels, names, axis, ".svg" if suffix == ".html" else suffix)
@@ -152,7 +149,7 @@ def _write(output: str, suffix: str, runs: list[StoredRun], names: list[str], pa
 
 def _row(run: StoredRun, name: str) -> dict[str, str]:
     """Return the row of a run in the table of results."""
-    from singa_dask.observe.run_facts import best_metric, result_of
+    from singa_dask.observe.stored_run import best_metric, result_of
 
     result, best = result_of(run), best_metric(run)
     row = {"run": name, "state": str(result["state"]), "steps": str(result["steps"])}
@@ -288,7 +285,7 @@ def ckpt(ctx: click.Context, url: str, other: str | None, as_json: bool) -> None
 
 def _describe(url: str) -> dict[str, Any]:
     """Return what is in the newest good checkpoint at a URL, and what is wrong with it and the others."""
-    from singa_dask.data import fs
+    from singa_dask import fs
     from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
     from singa_dask.runtime.checkpoints.lookup import find_steps
 

@@ -16,19 +16,17 @@ import click
 from distributed import Client
 from rich.console import Console
 
+from singa_dask import fs
 from singa_dask.cli import job
 from singa_dask.cli.clusters import hidden_from_children
 from singa_dask.cli.output import TextColumn, table
 from singa_dask.conf import JobConf, JobFile, Phase
+from singa_dask.conf.job import FREQUENCIES, is_less_better, split_metric
 from singa_dask.conf.jobfile import cluster_text
-from singa_dask.conf.watched import FREQUENCIES, is_less_better, split_metric
-from singa_dask.data import fs
 from singa_dask.errors import ClusterError, ConfigError, SingaError
-from singa_dask.jobs.checking import count_steps
-from singa_dask.jobs.clusters import find_cluster
 from singa_dask.jobs.datasets.binding import readers
 from singa_dask.jobs.datasets.hosts import placed
-from singa_dask.jobs.preparing import Prepared, prepare_run
+from singa_dask.jobs.preparing import Prepared, count_steps, find_cluster, prepare_run
 from singa_dask.net import NeuralNet
 from singa_dask.observe import Progress, first_command, new_job_id, read_summary
 from singa_dask.observe.comparison import Target, add_statistics, measure, rows, why_not
@@ -46,7 +44,7 @@ from singa_dask.runtime import (
     wait_for_room,
 )
 from singa_dask.runtime.planning.nets import build_nets
-from singa_dask.runtime.planning.resources import cpu_count
+from singa_dask.runtime.planning.placement import cpu_count
 from singa_dask.version import __version__
 
 RESULT = "compare.json"

@@ -27,24 +27,484 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from distributed.comm.core import FatalCommClosedError
 
-from singa_dask.comm.greeting import Hello
-from singa_dask.comm.inbox import Inbox
+from singa_dask.comm.greeting import Guest, Hello, Secret, StrangerError, admit, introduce
 from singa_dask.comm.message import Message, ReceiveBuffer
-from singa_dask.comm.outbox import Outbox
-from singa_dask.comm.secret import Secret
-from singa_dask.comm.wire import ANY_PORT, Endpoint, Listener, listen
+from singa_dask.comm.wire import ANY_PORT, Endpoint, Listener, RefusedError, Wire, connect, listen
+from singa_dask.errors import CommError, text_of
 
-_CLOSE_S = 5.0
+# Inbox: takes the messages of all peers, each once and in its sender's order.
+
+
+MAX_WAITING = 256
+"""Connections that have not said who they are. One more closes the oldest of them: who knows the secret needs one
+exchange of messages, and comes again if it has bad luck, so strangers cannot keep it out by waiting."""
+_STRANGER_S = 60.0
+"""Seconds between two warnings of strangers."""
 
 logger = logging.getLogger(__name__)
+
+
+_ACKNOWLEDGED_EVERY = 256
+_ACKNOWLEDGED_BYTES = 64 << 20
+_ACKNOWLEDGED_S = 0.1
+"""A message is acknowledged after this time, or sooner: when so many messages or bytes are not."""
+_GRACE_S = 0.1
+
+
+@dataclass
+class _Stream:
+    """The messages of one outbox of a peer.
+
+    Attributes
+    ----------
+    hello : Hello
+    wire : Wire
+        The newest connection; what comes on others is forgotten.
+    last : int
+        Number of the last message that was taken.
+    n_messages, n_bytes : int
+        Messages that are not acknowledged.
+    timer : TimerHandle or None
+        Acknowledges them.
+    """
+
+    hello: Hello
+    wire: Wire
+    last: int = 0
+    n_messages: int = 0
+    n_bytes: int = 0
+    timer: asyncio.TimerHandle | None = None
+
+    def take(self, number: int, n_bytes: int) -> None:
+        """Count a message that has come, and acknowledge it now or soon."""
+        self.last = number
+        self.n_messages += 1
+        self.n_bytes += n_bytes
+        if self.n_messages >= _ACKNOWLEDGED_EVERY or self.n_bytes >= _ACKNOWLEDGED_BYTES:
+            self.acknowledge()
+        elif self.timer is None:
+            self.timer = asyncio.get_running_loop().call_later(_ACKNOWLEDGED_S, self._acknowledge_late)
+
+    def _acknowledge_late(self) -> None:
+        self.timer = None
+        if self.n_messages:
+            self.acknowledge()
+
+    def acknowledge(self) -> None:
+        """Tell the sender which messages have come; the next connection does so if this one is closed."""
+        self.n_messages = self.n_bytes = 0
+        with contextlib.suppress(OSError):
+            self.wire.write_note(self.last)
+
+    def close(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.wire.close()
+
+
+class Inbox:
+    """Takes the messages that peers send over connections to this process.
+
+    All methods are called in the thread of the event loop.
+
+    Parameters
+    ----------
+    hello : Hello
+        Of this process: connections from another job, life or protocol are refused.
+    secret : Secret
+        Connections whose sender does not know it are closed.
+    on_message : callable
+        Called with each message.
+    on_error : callable
+        Called with the address of a peer and the reason when ``on_message`` has failed.
+    receive_buffer : callable or None
+        (message without its array) -> buffer that the array is read into, or None.
+    timeout_s : float
+        Time of a connection for TLS and the hello together.
+    """
+
+    def __init__(
+        self,
+        hello: Hello,
+        secret: Secret,
+        on_message: Callable[[Message], None],
+        on_error: Callable[[str, str], None],
+        receive_buffer: ReceiveBuffer | None,
+        timeout_s: float,
+    ) -> None:
+        self.received_bytes = 0
+        self._hello = hello
+        self._on_message = on_message
+        self._on_error = on_error
+        self._receive_buffer = receive_buffer
+        self._secret = secret
+        self._timeout_s = timeout_s
+        self._is_closed = False
+        self._waiting: dict[Wire, None] = {}  # connections that have not said who they are, the oldest first
+        self._n_strangers = 0
+        self._warn_at = 0.0
+        self._cut: set[str] = set()
+        self._streams: dict[str, _Stream] = {}
+        self._serving: dict[asyncio.Task[None], Wire] = {}
+
+    async def serve(self, wire: Wire) -> None:
+        """Take messages from a new connection until it ends."""
+        if self._is_closed:
+            wire.close()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving[task] = wire
+        try:
+            guest = await self._admit(wire)
+            if guest is not None:
+                await self._greet(guest)
+                await self._take(self._streams[guest.hello.stream], wire)
+        except CommError as error:
+            logger.warning("closed the connection from %s: %s", wire.peer, error)
+        except OSError:
+            pass  # if something has not arrived, the peer connects again
+        except Exception:
+            logger.warning("closed the connection from %s", wire.peer, exc_info=True)
+        finally:
+            wire.close()
+            del self._serving[task]
+
+    async def _admit(self, wire: Wire) -> Guest | None:
+        """Return who has connected, or None if it is a stranger, who does not know the secret, or not in time."""
+        self._waiting[wire] = None
+        if len(self._waiting) > MAX_WAITING:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.close()
+        try:
+            return await asyncio.wait_for(admit(wire, self._secret), self._timeout_s)
+        except StrangerError as error:
+            reason = str(error)
+        except (TimeoutError, asyncio.TimeoutError):  # two classes in Python 3.10
+            reason = f"it has not said hello in {self._timeout_s:g} s"
+        finally:
+            self._waiting.pop(wire, None)
+        self._n_strangers += 1
+        now = time.monotonic()
+        if now >= self._warn_at:  # of many once a minute, as nobody else shall fill the disk with logs
+            self._warn_at = now + _STRANGER_S
+            more = f" ({self._n_strangers} connections of strangers so far)" if self._n_strangers > 1 else ""
+            logger.warning("closed the connection from %s: %s%s", wire.peer, reason, more)
+        return None
+
+    async def _greet(self, guest: Guest) -> None:
+        """Tell the sender which of its messages was the last that has come, or refuse it."""
+        hello, wire = guest.hello, guest.wire
+        refusal = self._hello.refusal(hello)
+        if hello.address in self._cut:
+            refusal = f"process {hello.process} at {hello.address} was replaced by another."
+        if refusal:
+            guest.answer(0, refusal)
+            await _drained([wire])
+            raise CommError(refusal)
+        stream = self._streams.setdefault(hello.stream, _Stream(hello, wire))
+        if stream.wire is not wire:
+            stream.wire.close()
+            stream.wire = wire
+        stream.n_messages = stream.n_bytes = 0
+        guest.answer(stream.last)
+
+    async def _take(self, stream: _Stream, wire: Wire) -> None:
+        """Take the messages of a stream until a newer connection carries it on."""
+        while True:
+            frame = await wire.read()
+            if stream.wire is not wire:
+                return
+            if frame.number <= stream.last:
+                await wire.skip(frame)
+                continue
+            if frame.number > stream.last + 1:
+                raise CommError(f"message {frame.number} has come. Expected: {stream.last + 1}.")
+            try:
+                message = await wire.read_message(frame, self._receive_buffer)
+            except CommError as error:  # the same frame again would be no better
+                wire.write_note(stream.last, str(error).encode())
+                await _drained([wire])
+                raise
+            if stream.wire is not wire:
+                return
+            stream.take(frame.number, message.n_bytes)
+            self.received_bytes += message.n_bytes
+            self._deliver(stream.hello, message)
+
+    def _deliver(self, hello: Hello, message: Message) -> None:
+        try:
+            self._on_message(message)
+        except Exception as error:
+            logger.exception("%s from %s to %s", message.kind, message.src, message.dst)
+            self._on_error(hello.address, f"its {message.kind} from {message.src} to {message.dst} failed: {error!r}")
+
+    def cut(self, address: str) -> None:
+        """Take nothing more from the process at ``address``."""
+        self._cut.add(address)
+        for name in [name for name, stream in self._streams.items() if stream.hello.address == address]:
+            self._streams.pop(name).close()
+
+    async def close(self) -> None:
+        """Acknowledge what has come, and close every connection."""
+        self._is_closed = True
+        for stream in self._streams.values():
+            if stream.n_messages:
+                stream.acknowledge()
+        await _drained(self._serving.values())
+        for stream in self._streams.values():
+            stream.close()
+        for task, wire in list(self._serving.items()):
+            wire.close()
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+
+async def _drained(wires: Iterable[Wire]) -> None:
+    """Give wires a short time to hand what was written to the system."""
+    drains = [asyncio.ensure_future(wire.drain()) for wire in wires]
+    if drains:
+        await asyncio.wait(drains, timeout=_GRACE_S)
+        for drain in drains:
+            drain.cancel()
+        await asyncio.gather(*drains, return_exceptions=True)
+
+
+# Outbox: the messages to one peer, kept until it has acknowledged them.
+
+
+_FIRST_PAUSE_S = 0.05
+_LAST_PAUSE_S = 1.0
+_MIN_TICK_S = 0.25
+_SILENT_TICKS = 2
+_MIN_FRUITLESS = 3
+"""Time for a socket that is being connected when the outbox is closed."""
+
+
+class _SilentError(Exception):
+    """For some time nothing was acknowledged, and the system took no bytes."""
+
+
+class Outbox:
+    """Sends the messages to one peer, in order, over as many connections as that takes.
+
+    A connection that breaks while something is not acknowledged is replaced at once, one that breaks later is
+    replaced with the next message; between attempts in vain there are pauses, of 0.05 s at first, then of up to 1 s. A
+    connection is broken, too, when for some time nothing was acknowledged and the system took no bytes: the peer has
+    stopped, or the way to it is cut.
+
+    The peer is lost when there was no connection for ``retry_s``; when three connections in turn ended before
+    another message had arrived, and ``retry_s`` have passed; or when it refuses the connection. What is not
+    acknowledged is then discarded, and so is what is put later.
+
+    All methods are called in the thread of the event loop.
+
+    Parameters
+    ----------
+    address : str
+        Where the peer listens.
+    hello : Hello
+        Opens each connection.
+    secret : Secret
+        Of the job.
+    on_lost : callable
+        Called once, with the address and the reason, when the peer is lost.
+    connect_args : mapping
+        For `singa_dask.comm.wire.connect`.
+    timeout_s : float
+        Time for one connection, until the peer has answered the hello.
+    retry_s : float
+    """
+
+    def __init__(
+        self,
+        address: str,
+        hello: Hello,
+        secret: Secret,
+        on_lost: Callable[[str, str], None],
+        *,
+        connect_args: Mapping[str, Any],
+        timeout_s: float,
+        retry_s: float,
+    ) -> None:
+        self.address = address
+        self._hello = hello.pack()
+        self._secret = secret
+        self._on_lost = on_lost
+        self._connect_args = dict(connect_args)
+        self._timeout_s = timeout_s
+        self._retry_s = retry_s
+        self._tick_s = max(retry_s / 8, _MIN_TICK_S)
+        self._silence_s = _SILENT_TICKS * self._tick_s
+        self._loop = asyncio.get_running_loop()
+        self._unacknowledged: deque[tuple[int, Message]] = deque()
+        self._last = 0
+        self._arrived = 0
+        self._waiting_since = 0.0
+        self._is_lost = False
+        self._wire: Wire | None = None
+        self._needed = asyncio.Event()
+        self._opening: asyncio.Task[Wire] | None = None
+        self._task = self._loop.create_task(self._run())
+
+    def put(self, message: Message) -> None:
+        """Send a message, at once if there is a connection."""
+        if self._is_lost:
+            return
+        if not self._unacknowledged:
+            self._waiting_since = self._loop.time()
+        self._last += 1
+        self._unacknowledged.append((self._last, message))
+        self._needed.set()
+        if self._wire is not None:
+            self._write(self._wire, self._last, message)
+
+    def _write(self, wire: Wire, number: int, message: Message) -> None:
+        try:
+            wire.write(number, message)
+        except OSError:
+            pass  # whoever reads acknowledgements finds that the connection is closed; the next one brings the message
+        except Exception as error:
+            self._lose(f"{message.kind} from {message.src} to {message.dst} cannot be sent: {error!r}")
+            self._task.cancel()
+
+    def _lose(self, reason: str) -> None:
+        if self._is_lost:
+            return
+        self._is_lost = True
+        self._unacknowledged.clear()
+        try:
+            self._on_lost(self.address, reason)
+        except Exception:
+            logger.exception("%s is lost: %s", self.address, reason)
+
+    # -- connections -------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Keep a connection while there is something to send, until the peer is lost."""
+        down_since, pause_s, fruitless, reason = self._loop.time(), _FIRST_PAUSE_S, 0, ""
+        while not self._is_lost:
+            if not self._unacknowledged:
+                self._needed.clear()
+                await self._needed.wait()
+                down_since, pause_s, fruitless = self._loop.time(), _FIRST_PAUSE_S, 0
+            arrived, wire, silence_s = self._arrived, None, 0.0
+            try:
+                wire = await self._connect(down_since + self._retry_s - self._loop.time())
+                await self._exchange(wire)
+            except (RefusedError, FatalCommClosedError) as error:
+                self._lose(str(error))
+            except _SilentError as error:
+                reason, silence_s = str(error), self._silence_s
+            except Exception as error:
+                reason = text_of(error)
+            if wire is not None:
+                down_since, fruitless = self._loop.time() - silence_s, fruitless + 1
+            if self._arrived > arrived:
+                pause_s, fruitless = _FIRST_PAUSE_S, 0
+            elif self._unacknowledged:
+                self._judge(down_since, fruitless, reason)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LAST_PAUSE_S)
+
+    def _judge(self, down_since: float, fruitless: int, reason: str) -> None:
+        """Lose the peer if it is time."""
+        now = self._loop.time()
+        if now - down_since >= self._retry_s:
+            self._lose(f"no connection for {self._retry_s:g} s: {reason}")
+        elif fruitless >= _MIN_FRUITLESS and now - self._waiting_since >= self._retry_s:
+            self._lose(f"{fruitless} connections broke, and for {self._retry_s:g} s no message arrived: {reason}")
+
+    async def _connect(self, left_s: float) -> Wire:
+        # shielded, as a cancelled attempt would leave its socket open; close() gives it time
+        self._opening = self._loop.create_task(self._open(min(self._timeout_s, max(left_s, _FIRST_PAUSE_S))))
+        return await asyncio.shield(self._opening)
+
+    async def _open(self, timeout_s: float) -> Wire:
+        try:
+            return await asyncio.wait_for(self._greet(0.9 * timeout_s), timeout_s)
+        except asyncio.TimeoutError as error:  # another class in Python 3.10
+            raise CommError("it does not answer") from error
+
+    async def _greet(self, timeout_s: float) -> Wire:
+        """Connect, say hello, and take the answer: how many messages the peer has had."""
+        wire = await connect(self.address, timeout_s, self._connect_args)
+        try:
+            self._acknowledge(await introduce(wire, self._secret, self._hello))
+        except BaseException:
+            wire.close()
+            raise
+        return wire
+
+    async def _exchange(self, wire: Wire) -> None:
+        """Send what has not arrived, then let `put` write, until the connection breaks."""
+        reading = self._loop.create_task(self._read_notes(wire))
+        self._wire = wire
+        try:
+            for number, message in list(self._unacknowledged):
+                self._write(wire, number, message)
+            n_silent, before = 0, (-1, -1)
+            while not reading.done():
+                await asyncio.wait({reading}, timeout=self._tick_s)
+                now = (wire.progress, self._arrived)
+                n_silent = n_silent + 1 if self._unacknowledged and now == before else 0
+                before = now
+                if n_silent == _SILENT_TICKS:
+                    raise _SilentError(f"nothing was acknowledged for {self._silence_s:g} s")
+            reading.result()
+        finally:
+            self._wire = None
+            wire.close()
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _read_notes(self, wire: Wire) -> None:
+        """Read acknowledgements, until the connection breaks or the peer refuses it."""
+        while True:
+            frame = await wire.read()
+            if frame.header:
+                reason = frame.header.decode(errors="replace") if isinstance(frame.header, bytes) else "no reason"
+                raise RefusedError(f"it has refused the connection: {reason}")
+            self._acknowledge(frame.number)
+
+    def _acknowledge(self, number: int) -> None:
+        if not self._arrived <= number <= self._last:
+            raise RefusedError(f"it acknowledges message {number}. Expected: {self._arrived} to {self._last}.")
+        if number > self._arrived:
+            self._arrived, self._waiting_since = number, self._loop.time()
+        while self._unacknowledged and self._unacknowledged[0][0] <= number:
+            self._unacknowledged.popleft()
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Close the connection, and discard what is not acknowledged."""
+        self._is_lost = True
+        self._unacknowledged.clear()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        if self._opening is None:
+            return
+        await asyncio.wait({self._opening}, timeout=_GRACE_S)
+        self._opening.cancel()
+        (wire,) = await asyncio.gather(self._opening, return_exceptions=True)
+        if isinstance(wire, Wire):
+            wire.close()
+
+
+_CLOSE_S = 5.0
 
 
 class Transport:

@@ -2,31 +2,264 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from singa_dask.conf.cluster import ClusterConf
-from singa_dask.conf.layer import LayerConf
 from singa_dask.conf.model import (
     Conf,
     Count,
     Finding,
     Many,
     NonNegative,
+    PartConf,
     Positive,
     RegisteredName,
     Shorthand,
     Size,
     as_list,
+    raw_blocks,
     raw_value,
 )
-from singa_dask.conf.net import NetConf
-from singa_dask.conf.part import PartConf, raw_blocks
-from singa_dask.conf.watched import EarlyStoppingConf, Keep, check_measured, check_metrics
-from singa_dask.conf.wiring import check_phases, read_wiring
-from singa_dask.registry import Registry
+from singa_dask.conf.net import LayerConf, NetConf, check_phases, read_wiring
+from singa_dask.registry import Registry, suggest
+
+# Topology: groups of workers and of servers, and the processes they live in (SINGA's ClusterProto).
+
+
+_PORTS = re.compile(r"(\d+)(?:-(\d+))?")
+_MAX_PORT = 65535
+
+
+class ElasticConf(Conf):
+    """``elastic`` of a cluster: how many processes a job may be spread over while it runs."""
+
+    min_processes: Size = 1
+    """Fewest processes that the units are packed on when processes are lost."""
+    max_processes: Size | None = None
+    """Most processes that the units are spread over; by default those of the cluster block."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check that the minimum is not above the maximum."""
+        least, most = (raw_value(data, f"{key}_processes", int, 0) for key in ("min", "max"))
+        if 0 < most < least:
+            yield ("min_processes",), f"expected at most max_processes, which is {most}, got {least}."
+
+
+def _text_of_port(value: object) -> object:
+    return str(value) if type(value) is int else value
+
+
+class ListenConf(Conf):
+    """``listen`` of a cluster: where the processes of a job take connections from each other, for firewalls."""
+
+    interface: str = ""
+    """Name of a network interface, as ``eth0``, an IP address or a host name; it is looked up on the host of each
+    process. By default the host of the Dask worker. With ``0.0.0.0`` all interfaces."""
+    ports: Annotated[str, BeforeValidator(_text_of_port)] = ""
+    """One port or a range of them, as ``9000-9100``: each process takes the first one that is free. By default any."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check the range of ports."""
+        text = str(_text_of_port(data.get("ports", "")))
+        found = _PORTS.fullmatch(text)
+        first, last = map(int, (found[1], found[2] or found[1])) if found else (0, 0)
+        if text and not 0 < first <= last <= _MAX_PORT:
+            yield ("ports",), f"expected a port or a range, as 9000-9100, from 1 to {_MAX_PORT}, got {text!r}."
+
+    @property
+    def port_range(self) -> range:
+        """The ports to choose from; 0 alone stands for any."""
+        first, _, last = (self.ports or "0").partition("-")
+        return range(int(first), int(last or first) + 1)
+
+
+class ClusterConf(Conf):
+    """``cluster`` (SINGA's ClusterProto)."""
+
+    nworker_groups: Size = 1
+    """Worker groups; each trains its own copy of the net, without waiting for the others."""
+    nserver_groups: Size = 1
+    """Server groups; each keeps its own copy of the params."""
+    nworkers_per_group: Size = 1
+    """Workers that share each batch of a group."""
+    nservers_per_group: Size = 1
+    """Servers that share the params of a group."""
+    nworkers_per_procs: Size = 1
+    """Workers in one process."""
+    nservers_per_procs: Size = 1
+    """Servers in one process."""
+    workspace: str = ""
+    """URL or path under which runs are written."""
+    server_worker_separate: bool = False
+    """Keep servers and workers in different processes."""
+    sync_freq: Size = 1
+    """Updates of a slice between two exchanges of server groups."""
+    start_port: Count = 6723
+    """Unused: see ``listen``."""
+    share_memory: bool = True
+    """Let worker groups of one process use one memory for their params."""
+    snapshot_freq: Count | None = None
+    """Steps between two snapshots, copies of the job's state in the memory of its processes, from which the job goes on
+    when one of them is lost; 0 is never. By default so often that they take 1 % of the time."""
+    poll_time: Count = 100
+    """Unused: nothing polls."""
+    elastic: ElasticConf = ElasticConf()
+    """Bounds for the number of processes."""
+    listen: ListenConf = ListenConf()
+    """Network interface and ports of the job's processes."""
+    max_restarts: Count = 10
+    """Restarts within an hour after which the job fails; 0 for none."""
+    wait_for_workers_minutes: NonNegative = 10.0
+    """How long a job that has lost processes waits for Dask workers, or for a silent network, before it fails."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check that each server group serves equally many worker groups, and that the job has enough processes."""
+        workers, servers = (raw_value(data, key, int, 1) for key in ("nworker_groups", "nserver_groups"))
+        if workers > 0 and servers > 0 and workers % servers:
+            yield (
+                ("nserver_groups",),
+                f"expected a number that divides nworker_groups, which is {workers}, got {servers}.",
+            )
+        n, elastic = _n_processes(data), data.get("elastic")
+        for key in ("min_processes", "max_processes"):
+            found = raw_value(elastic, key, int, 0)
+            if found > n > 0:
+                yield (
+                    ("elastic", key),
+                    f"expected at most the number of processes of the job, which is {n}, got {found}.",
+                )
+
+
+def _n_processes(data: Mapping[str, Any]) -> int:
+    """Return the number of processes that raw values of a cluster block make, 0 if they are mistaken."""
+    numbers = []
+    for unit in ("worker", "server"):
+        keys = (f"n{unit}_groups", f"n{unit}s_per_group", f"n{unit}s_per_procs")
+        n_groups, per_group, per_process = (raw_value(data, key, int, 1) for key in keys)
+        if min(n_groups, per_group, per_process) < 1:
+            return 0
+        numbers.append(-(-n_groups * per_group // per_process))
+    return sum(numbers) if raw_value(data, "server_worker_separate", bool, False) else max(numbers)
+
+
+# Keys of a job that follow a metric of its tests or validations: ``keep_checkpoints``, ``early_stopping``.
+
+
+Mode: TypeAlias = Literal["auto", "min", "max"]
+
+CONFUSION = "confusion_matrix"
+RANKED = {"roc_auc", "roc_auc_ovr", "average_precision"}
+VALUES = {"mse", "mae", "rmse", "r2"}
+TOP = re.compile(r"top_([1-9]\d*)_accuracy")
+AVERAGES = ("", "_macro", "_micro", "_weighted")
+SCORES = {"balanced_accuracy", *(f"{name}{how}" for name in ("precision", "recall", "f1") for how in AVERAGES), *RANKED}
+PASS_METRICS = SCORES | VALUES | {"perplexity", CONFUSION}
+"""Metrics of ``metrics``, beside ``top_K_accuracy``."""
+
+LESS_IS_BETTER = ("loss", "error")
+MORE_IS_BETTER = ("accuracy",)
+FREQUENCIES = {"validation": ("validate_freq", "validate_steps"), "test": ("test_freq", "test_steps")}
+"""Keys of a job for the frequency of a phase, and for its number of batches; the phase runs if neither is 0."""
+
+
+def split_metric(metric: str) -> tuple[str, str]:
+    """Split ``validation.loss`` into phase and name; both are empty if it is none."""
+    phase, _, name = metric.partition(".")
+    phase = "validation" if phase == "val" else phase
+    return (phase, name) if phase in FREQUENCIES and name else ("", "")
+
+
+def is_less_better(metric: str, mode: Mode) -> bool | None:
+    """Return whether less is better; None if ``auto`` cannot tell."""
+    if mode != "auto":
+        return mode == "min"
+    name = metric.rpartition(".")[2]
+    if metric.endswith(LESS_IS_BETTER) or name in {"perplexity", *VALUES} - {"r2"}:
+        return True
+    return False if metric.endswith(MORE_IS_BETTER) or name in {*SCORES, "r2"} else None
+
+
+def _check(data: Mapping[str, Any]) -> Iterator[Finding]:
+    metric = raw_value(data, "metric", str, "")
+    if metric and not split_metric(metric)[0]:
+        yield ("metric",), f"expected validation.<name> or test.<name>, e.g. validation.loss, got {metric!r}."
+    elif metric and is_less_better(metric, raw_value(data, "mode", str, "auto")) is None:  # type: ignore[arg-type]
+        yield ("mode",), f"whether less or more of {metric} is better is not known. Say mode: min, or mode: max."
+
+
+class KeepConf(Conf):
+    """``keep_checkpoints``: which checkpoints stay when a newer one is complete; the newest always does."""
+
+    last: Size = 1
+    """Newest checkpoints that stay."""
+    best: Count = 0
+    """Best checkpoints that stay beside them, by the metric."""
+    metric: str = ""
+    """Metric of a test or validation, e.g. test.accuracy. A checkpoint counts with the last value before it."""
+    mode: Mode = "auto"
+    """Whether less (min) or more (max) is better; auto knows losses, errors, accuracies, and those of metrics."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check that best and metric are there together."""
+        yield from _check(data)
+        if raw_value(data, "best", int, 0) > 0 and not raw_value(data, "metric", str, ""):
+            yield ("best",), "metric is missing: say by which one, e.g. metric: validation.loss."
+        if raw_value(data, "metric", str, "") and raw_value(data, "best", int, 0) == 0:
+            yield ("metric",), "nothing is kept by it. Say best: 1, or leave it out."
+
+
+class EarlyStoppingConf(Conf):
+    """``early_stopping``: end the training when a metric no longer improves."""
+
+    metric: str
+    """Metric of a test or validation, e.g. validation.loss."""
+    patience: Size = 5
+    """Tests or validations in a row without a better value after which the job ends."""
+    min_delta: NonNegative = 0.0
+    """A value is better when it differs from the best so far by more than this."""
+    every_best: bool = False
+    """Compare with the best of all values, as scikit-learn does, not with the last that was better by ``min_delta``."""
+    mode: Mode = "auto"
+    """Whether less (min) or more (max) is better; auto knows losses, errors, accuracies, and those of metrics."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check that it is known whether less or more is better."""
+        return _check(data)
+
+
+def _as_keep(value: object) -> object:
+    return {"last": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+# A number stands for {last: number}.
+Keep: TypeAlias = Annotated[KeepConf, Shorthand(_as_keep, lambda block: [{"type": "integer", "minimum": 1}, block])]
+
+
+def check_metrics(names: object) -> Iterator[Finding]:
+    """Yield (path, message) for each metric of ``metrics`` that nobody knows."""
+    for i, name in enumerate(as_list(names)):
+        if isinstance(name, str) and name not in PASS_METRICS and not TOP.fullmatch(name):
+            yield ("metrics", i), f"unknown metric {name!r}. {suggest(name, [*sorted(PASS_METRICS), 'top_5_accuracy'])}"
+
+
+def check_measured(data: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield (path, message) for each metric that a job follows and never measures."""
+    for key in ("early_stopping", "keep_checkpoints"):
+        phase, _ = split_metric(raw_value(raw_value(data, key, object, {}), "metric", str, ""))
+        for default, needed in enumerate(FREQUENCIES.get(phase, ())):
+            # without a number of batches, all records are measured
+            if raw_value(data, needed, int, default) == 0:
+                yield (key, "metric"), f"it is never measured: {needed} is 0. Set it, or leave {key} out."
+                break
+
 
 DecayRate = Annotated[float, Field(ge=0, lt=1)]
 

@@ -17,9 +17,8 @@ from pydantic import ValidationError
 
 from singa_dask import modules
 from singa_dask.conf import singa_job, yaml_text
-from singa_dask.conf.explain import MISPLACED_KEY
 from singa_dask.conf.job import JobConf
-from singa_dask.conf.model import as_list
+from singa_dask.conf.model import MISPLACED_KEY, as_list
 from singa_dask.conf.singa_job import list_known_once, merge_own_types
 from singa_dask.conf.singa_text import is_singa_text
 from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, locate, named, plain, show

@@ -6,7 +6,8 @@ together, which look at the raw values and therefore work even beside a mistake.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
@@ -14,43 +15,231 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
-    Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
+    model_serializer,
     model_validator,
+)
+from pydantic import (
+    Field as Field,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from singa_dask.conf.explain import MISPLACED_KEY, PLAIN, explain, suggest_part
-from singa_dask.errors import ConfigError
-from singa_dask.registry import Registry
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.redaction import HIDDEN
+from singa_dask.registry import Registry, suggest
 
-__all__ = [
-    "Conf",
-    "Count",
-    "Field",
-    "Finding",
-    "Many",
-    "NetPhase",
-    "NonNegative",
-    "Positive",
-    "RegisteredName",
-    "Shorthand",
-    "Size",
-    "as_list",
-    "choice",
-    "class_of",
-    "explained",
-    "phase_name",
-    "plain_name",
-    "problem",
-    "raw_value",
-    "registry_of",
-]
+# Translate pydantic's findings into messages for the author of a job file; names from other programs.
+
+
+INNER_PRODUCT = ("dense", "fc", "fullyconnected", "linear")
+MAX_POOLING, AVERAGE_POOLING = (f"Say type: Pooling, with pooling_conf: {{pool: {pool}}}." for pool in ("MAX", "AVG"))
+GLOROT = (
+    "Leave init out: weights of InnerProduct and Convolution then start so. "
+    "Or say type: UniformSqrtFanInOut, low: -2.449, high: 2.449."
+)
+HE = "Say type: GaussianSqrtFanIn, std: 1.414."
+
+# by kind of part and lower-case name without "_" and "-": a name of ours, or what to do
+PARTS: dict[str, dict[str, str]] = {
+    "layer": {
+        **dict.fromkeys(INNER_PRODUCT, "InnerProduct"),
+        **dict.fromkeys(("conv", "conv2d", "convolution2d"), "Convolution"),
+        **dict.fromkeys(("maxpool", "maxpool2d", "maxpooling", "maxpooling2d"), MAX_POOLING),
+        **dict.fromkeys(("avgpool", "avgpool2d", "averagepooling", "averagepooling2d"), AVERAGE_POOLING),
+        **dict.fromkeys(
+            ("categoricalcrossentropy", "crossentropy", "crossentropyloss", "nllloss", "softmaxwithloss"), "SoftmaxLoss"
+        ),
+        **dict.fromkeys(
+            ("bceloss", "bcewithlogitsloss", "binarycrossentropy", "sigmoidcrossentropy"), "SigmoidCrossEntropyLoss"
+        ),
+        **dict.fromkeys(("l2loss", "meansquarederror", "mse", "mseloss"), "EuclideanLoss"),
+        **dict.fromkeys(("batchnorm1d", "batchnorm2d", "batchnormalization"), "BatchNorm"),
+        **dict.fromkeys(("data", "dataset", "input", "inputlayer"), "RecordInput"),
+        **dict.fromkeys(("concat", "concatenate"), "Concate"),
+        "flatten": "Leave it out: InnerProduct takes the values of a record in a row.",
+        "localresponsenorm": "LRN",
+        "simplernn": "RNN",
+        "layernormalization": "LayerNorm",
+        "groupnormalization": "GroupNorm",
+        "swish": "SiLU",
+        **dict.fromkeys(("eltwise", "elementwiseadd", "residual", "shortcut"), "Add"),
+        **dict.fromkeys(("adaptiveavgpool2d", "globalaveragepooling2d", "globalavgpool"), "GlobalPooling"),
+        **dict.fromkeys(("attention", "selfattention"), "MultiHeadAttention"),
+        **dict.fromkeys(("positionembedding", "positionalencoding"), "PositionalEmbedding"),
+    },
+    "initialiser": {
+        **dict.fromkeys(("glorot", "glorotuniform", "xavier", "xavieruniform"), GLOROT),
+        **dict.fromkeys(("he", "henormal", "kaiming", "kaimingnormal", "msra"), HE),
+        **dict.fromkeys(("normal", "randomnormal"), "Gaussian"),
+        "randomuniform": "Uniform",
+        "zeros": "Say type: Constant, value: 0.",
+        "ones": "Say type: Constant, value: 1.",
+    },
+    "updater": {"adamax": "AdamMax", "momentum": "Say type: SGD, momentum: 0.9."},
+    "schedule": {"constant": "Fixed", "exponentialdecay": "Exponential", "multistep": "FixedStep", "steplr": "Step"},
+    "algorithm": {"backprop": "BP", "backpropagation": "BP", "contrastivedivergence": "CD"},
+    "store": {"imagefolder": "image-folder"},
+}
+OWN_LAYER = "An activation is a layer of its own: add one of type ReLU, Sigmoid or Tanh that reads this one."
+LOSS = "A loss is a layer: add one of type SoftmaxLoss or EuclideanLoss to neuralnet."
+UNITS = "Say it in the layer's block: innerproduct_conf: {num_output: N}, or dim_hidden of a recurrent layer."
+# by such a name of a key: keys of ours, and what to do where none of them may stand
+KEYS: dict[str, tuple[tuple[str, ...], str]] = {
+    **dict.fromkeys(
+        ("lr", "learningrate"),
+        (("base_lr", "learning_rate"), "Say it in updater: {learning_rate: {type: Fixed, base_lr: 0.01}}."),
+    ),
+    "layers": (("layer",), "Say neuralnet: {layer: [...]}."),
+    **dict.fromkeys(
+        ("epoch", "epochs", "maxepochs", "nepochs", "numepochs", "numtrainepochs"),
+        (("epochs",), "Say it at the top of the job: epochs: 20."),
+    ),
+    **dict.fromkeys(("iterations", "maxiter", "maxsteps", "steps"), (("train_steps",), "")),
+    **dict.fromkeys(("batch", "batchsize"), (("batchsize",), "Say it in the store_conf of the input layers.")),
+    **dict.fromkeys(("optimiser", "optimizer", "solver"), (("updater",), "")),
+    **dict.fromkeys(("model", "net", "network"), (("neuralnet",), "")),
+    **dict.fromkeys(("criterion", "loss"), ((), LOSS)),
+    **dict.fromkeys(("hiddensize", "numunits", "outfeatures", "units"), (("num_output", "dim_hidden"), UNITS)),
+    **dict.fromkeys(("filters", "outchannels"), (("num_filters",), "Say convolution_conf: {num_filters: N}.")),
+    **dict.fromkeys(("kernelsize", "poolsize"), (("kernel",), "Say it in the layer's block: kernel.")),
+    "strides": (("stride",), "Say it in the layer's block: stride."),
+    "padding": (("pad",), "Say it in the layer's block: pad."),
+    "activation": ((), OWN_LAYER),
+    **dict.fromkeys(("bottom", "input", "inputs", "source"), (("srclayers",), "")),
+    "phase": (("include",), ""),
+    **dict.fromkeys(("dropout", "rate"), (("dropout_ratio",), "")),
+    **dict.fromkeys(("embeddingdim", "outputdim"), (("feature_dim",), "")),
+    **dict.fromkeys(("bias", "usebias"), (("bias_term",), "Say it in the layer's block: bias_term.")),
+    **dict.fromkeys(("initializer", "kernelinitializer", "weightfiller"), (("init",), "Say it as param: {init: ...}.")),
+    **dict.fromkeys(("params", "weights"), (("param",), "")),
+    **dict.fromkeys(("nworkers", "numworkers", "workers"), (("nworkers_per_group",), "Say it in cluster.")),
+    **dict.fromkeys(("cuda", "device", "gpus"), (("gpu",), "")),
+    **dict.fromkeys(("display", "logfreq"), (("disp_freq",), "")),
+}
+# by class of a block: what to write for a number, and for a name
+WRITTEN_OUT = {
+    "LRGenConf": ("learning_rate: {{type: Fixed, base_lr: {}}}", "learning_rate: {{type: {}}}"),
+    "UpdaterConf": ("", "updater: {{type: {}, learning_rate: {{type: Fixed, base_lr: 0.01}}}}"),
+    "InitConf": ("init: {{type: Constant, value: {}}}", "init: {{type: {}}}"),
+    "AlgConf": ("", "train_one_batch: {{alg: {}}}"),
+}
+
+
+def _folded(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
+
+
+def _listed(hint: str, known: Iterable[str]) -> str:
+    return f"{hint} Known: {', '.join(sorted(known))}."
+
+
+def suggest_part(kind: str, name: str, known: Collection[str]) -> str:
+    """Suggest what the unknown name of a part may mean, and list the known ones; ``kind`` as in `load`."""
+    hint = PARTS.get(kind, {}).get(_folded(name), "")
+    if hint in known:
+        return _listed(f"Did you mean {hint!r}?", known)
+    return _listed(hint, known) if hint.endswith(".") else suggest(name, known)
+
+
+def suggest_key(name: str, known: Collection[str]) -> str:
+    """Suggest what an unknown key may mean, and list the known ones."""
+    keys, hint = KEYS.get(_folded(name), ((), ""))
+    meant = next((key for key in keys if key in known), None)
+    if meant:
+        return _listed(f"Did you mean {meant!r}?", known)
+    return _listed(hint, known) if hint else suggest(name, known)
+
+
+def written_out(block: str, value: object) -> str:
+    """Return what to write instead of a single value where a block is expected; empty if that is not known."""
+    number, name = WRITTEN_OUT.get(block, ("", ""))
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    form = number if is_number else name if isinstance(value, str) and value.isidentifier() else ""
+    return f" Write {form.format(value)}." if form else ""
+
+
+PLAIN = "plain"
+MISPLACED_KEY = "unknown_key"
+
+WANTED = {
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping of keys to values",
+    "model_type": "a mapping of keys to values",
+    "model_attributes_type": "a mapping of keys to values",
+}
+BOUNDS = {
+    "greater_than": ("more than", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("less than", "lt"),
+    "less_than_equal": ("at most", "le"),
+}
+
+
+def shown(value: object) -> str:
+    """Return a short form of a job file's value for an error message."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def explain(found: Mapping[str, Any], keys: Collection[str], block: str = "") -> str:
+    """Return a plain message for one finding.
+
+    Parameters
+    ----------
+    found : mapping
+        One of ``ValidationError.errors()``.
+    keys : collection of str
+        Keys of the model that reports it.
+    block : str
+        Name of its class.
+    """
+    kind, value, limits = found["type"], found["input"], found.get("ctx", {})
+    if "storage_options" in found["loc"]:
+        value = HIDDEN
+    if kind in (PLAIN, MISPLACED_KEY):
+        return str(found["msg"])
+    if kind == "extra_forbidden":
+        return f"unknown key. {suggest_key(str(found['loc'][-1]), keys)}"
+    if kind == "missing":
+        return "this key is required, and missing."
+    if kind in BOUNDS:
+        words, limit = BOUNDS[kind]
+        return f"expected {words} {limits[limit]}, got {shown(value)}."
+    if kind == "literal_error":
+        names = [name for name in re.findall(r"'([^']*)'", limits["expected"]) if name]
+        return f"unknown value {shown(value)}. {suggest(value if isinstance(value, str) else '', names)}"
+    if kind == "too_short":
+        return f"expected at least {limits['min_length']} of them, got {limits['actual_length']}."
+    if kind == "string_too_short":
+        return "expected a text that is not empty."
+    if kind in WANTED:
+        if kind.startswith("model_") or kind == "dict_type":
+            return f"expected {WANTED[kind]}, got {shown(value)}.{written_out(block, value)}"
+        hint = " Put it in quotes." if kind == "string_type" and isinstance(value, (bool, int, float)) else ""
+        return f"expected {WANTED[kind]}, got {shown(value)}.{hint}"
+    return f"{found['msg']} (got {shown(value)})."
+
 
 T = TypeVar("T")
 C = TypeVar("C", bound="Conf")
@@ -262,3 +451,163 @@ def explained(error: ValidationError, cls: type[Conf], above: tuple[str | int, .
         kind = MISPLACED_KEY if mistake["type"] in ("extra_forbidden", MISPLACED_KEY) else PLAIN
         message = explain(mistake, cls.model_fields, cls.__name__)
         yield problem(kind, message, (*above, *mistake["loc"]), mistake["input"])
+
+
+# Parts of a job that name a registered class, and hold the blocks of keys that registered classes read.
+#
+# A class declares what it reads, ``block = XConf``. So the keys of a new layer, updater or schedule are in one file
+# with it: validation, the JSON schema and help ask the registry.
+
+
+B = TypeVar("B", bound=Conf)
+P = TypeVar("P", bound="PartConf")
+
+
+def blocks_of(registry: Registry[Any]) -> dict[str, type[Conf]]:
+    """Return the blocks that the classes of a registry declare, by key."""
+    blocks: dict[str, type[Conf]] = {}
+    for cls in registry.classes():
+        block: type[Conf] | None = getattr(cls, "block", None)
+        if block is not None:
+            blocks.setdefault(block.block_key, block)
+    return blocks
+
+
+def raw_blocks(part: object) -> list[str]:
+    """Return the keys of the blocks in raw values, or in a `PartConf`."""
+    keys = part.blocks if isinstance(part, PartConf) else part if isinstance(part, Mapping) else ()
+    return [key for key in keys if str(key).endswith("_conf")]
+
+
+def required_keys(block: type[Conf]) -> list[str]:
+    """Return the keys of a block that have no default."""
+    return [key for key, field in block.model_fields.items() if field.is_required()]
+
+
+def read_options(block: type[Conf], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a block by key, with its defaults.
+
+    Raises
+    ------
+    ConfigError
+        A value is wrong, or a key unknown; all problems at once.
+    """
+    try:
+        return dict(_validated(block, options, {}))
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        raise ConfigError([Problem(each["loc"], each["msg"]) for each in errors]) from None
+
+
+class PartConf(Conf):
+    """A part of a job: it names a registered class, and holds blocks of keys beside the fields of the model.
+
+    With ``registries`` in the validation context every block is validated by the class that is declared for its key,
+    and the block of the named class is added with its defaults where it is left out. Without them blocks stay plain
+    values, which `block` validates when they are asked for.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: ClassVar[str] = ""
+    """Key of its registry in ``registries``."""
+    type_key: ClassVar[str] = "type"
+    """Key that names the class."""
+
+    @classmethod
+    def _read_blocks(cls, data: dict[str, Any], context: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
+        registry = registry_of(cls.kind, context)
+        name = raw_value(data, cls.type_key, str, "")
+        own: type[Conf] | None = getattr(class_of(registry, name), "block", None)
+        known = blocks_of(registry) if registry else {}
+        if own:
+            known[own.block_key] = own
+        if own and data.get(own.block_key) is None:
+            yield from cls._add_own_block(own, data, name)
+        for key in [key for key in data if key not in cls.model_fields]:
+            value = data.pop(key)
+            if key not in known and (registry or not str(key).endswith("_conf")):
+                names = [own.block_key, *own.model_fields] if own else known
+                hint = suggest_key(str(key), [*cls.model_fields, *names])
+                for each in own.model_fields if own else ():
+                    if own and (each == key or hint.startswith(f"Did you mean {each!r}?")):
+                        hint = f"Did you mean {each!r}? Say it in {own.block_key}: {{{each}: ...}}."
+                yield problem(MISPLACED_KEY, f"unknown key. {hint}", (key,), value)
+            elif value is not None:
+                try:
+                    data[key] = _validated(known.get(key), value, context)
+                except ValidationError as error:
+                    yield from explained(error, known.get(key, Conf), (key,))
+
+    @classmethod
+    def _add_own_block(cls, block: type[Conf], data: dict[str, Any], name: str) -> Iterator[InitErrorDetails]:
+        """Add the block of the type with its defaults, if a job may leave it out."""
+        needed = required_keys(block)
+        if needed or block.must_be_given:
+            with_keys = f"with {', '.join(needed)}, " if needed else ""
+            message = f"{plain_name(name)} needs this block, {with_keys}and it is missing."
+            yield problem(PLAIN, message, (block.block_key,), data)
+        else:
+            data[block.block_key] = block()
+
+    @model_serializer(mode="wrap")
+    def _write(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        """Leave out blocks of defaults that the job has not given, where only what is set is asked for."""
+        values: dict[str, Any] = handler(self)
+        added = self.blocks.keys() - self.model_fields_set if info.exclude_unset else ()
+        return {key: value for key, value in values.items() if key not in added}
+
+    @property
+    def blocks(self) -> dict[str, Any]:
+        """The blocks that are there, by key."""
+        return {key: value for key, value in (self.model_extra or {}).items() if value is not None}
+
+    def with_block(self: P, block: Conf) -> P:
+        """Return a copy with another block of this kind."""
+        return self.model_copy(update={block.block_key: block})
+
+    def given_block(self, kind: type[B]) -> B | None:
+        """Return the block of a kind, None where there is none.
+
+        Raises
+        ------
+        ConfigError
+            It was read without registries, and is not valid.
+        """
+        value = (self.model_extra or {}).get(kind.block_key)
+        if value is None or isinstance(value, kind):
+            return value
+        try:
+            block: B = _validated(kind, value, {})
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+            raise ConfigError([Problem((kind.block_key, *each["loc"]), each["msg"]) for each in errors]) from None
+        return block
+
+    def block(self, kind: type[B]) -> B:
+        """Return the block of a kind; one of defaults where the job leaves it out and that is possible.
+
+        Raises
+        ------
+        ConfigError
+            The block is missing and has keys without defaults.
+        """
+        block = self.given_block(kind)
+        if block is not None:
+            return block
+        needed = required_keys(kind)
+        if needed:
+            message = f"{getattr(self, self.type_key)} needs this block, with {', '.join(needed)}."
+            raise ConfigError(Problem((kind.block_key,), message))
+        return kind()
+
+
+def _validated(kind: type[B] | None, value: Any, context: Mapping[str, Any]) -> Any:
+    """Validate a block, of which nothing but that it is one is known without a ``kind``.
+
+    A block of another class with the same key is read as its values.
+    """
+    if kind is None:
+        return value if isinstance(value, Mapping | Conf) else Conf.model_validate(value)
+    other = isinstance(value, Conf) and not isinstance(value, kind)
+    return kind.model_validate(value.model_dump() if other else value, context=dict(context))

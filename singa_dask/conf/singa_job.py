@@ -15,11 +15,20 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from singa_dask.conf.explain import MISPLACED_KEY
 from singa_dask.conf.job import JobConf
-from singa_dask.conf.layer import LayerConf, ParamConf
-from singa_dask.conf.model import Conf, Count, Positive, RegisteredName, Size, phase_name, plain_name
-from singa_dask.conf.part import PartConf, blocks_of
+from singa_dask.conf.model import (
+    MISPLACED_KEY,
+    Conf,
+    Count,
+    PartConf,
+    Positive,
+    RegisteredName,
+    Size,
+    blocks_of,
+    phase_name,
+    plain_name,
+)
+from singa_dask.conf.net import LayerConf, ParamConf
 from singa_dask.conf.singa_text import TextField, TextMessage, Value, Word, parse
 from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, locate, plain, show, step
 from singa_dask.errors import Mark, Problem

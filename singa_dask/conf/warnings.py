@@ -10,10 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from singa_dask.conf.job import JobConf, UpdaterConf
-from singa_dask.conf.layer import PHASES
-from singa_dask.conf.model import raw_value
-from singa_dask.conf.part import PartConf, required_keys
-from singa_dask.conf.wiring import LayerWiring, read_wiring
+from singa_dask.conf.model import PartConf, raw_value, required_keys
+from singa_dask.conf.net import PHASES, LayerWiring, read_wiring
 from singa_dask.errors import Problem
 from singa_dask.registry import Registry
 

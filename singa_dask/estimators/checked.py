@@ -17,9 +17,9 @@ from sklearn.utils.sparsefuncs import count_nonzero, mean_variance_axis, min_max
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from singa_dask.arrays import Array
-from singa_dask.data.codecs.labels import find_wrong_weight
+from singa_dask.data.codecs.record import find_wrong_weight
 from singa_dask.data.codecs.scaling import Moments, Scaling
-from singa_dask.jobs.datasets.partitions import array_of, map_parts, parts_of, rows_together
+from singa_dask.jobs.datasets.making import array_of, map_parts, parts_of, rows_together
 from singa_dask.registry import suggest
 
 BLOCK = 1 << 22

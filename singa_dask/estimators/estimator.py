@@ -23,8 +23,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from singa_dask import fs
 from singa_dask.arrays import Array
-from singa_dask.data import fs
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError
 from singa_dask.estimators.checked import (

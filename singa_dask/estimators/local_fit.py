@@ -19,7 +19,7 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.arrays import Array
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.codecs.learned import Learned
+from singa_dask.data.codecs.scaling import Learned
 from singa_dask.errors import ConfigError, NumericError
 from singa_dask.inference.job import classifier, inference_job, output_layer
 from singa_dask.inference.net import Trained, TrainedNet, load_modules
@@ -30,12 +30,10 @@ from singa_dask.jobs.datasets.making import as_datasets
 from singa_dask.layers import Param, StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.runtime import missing_gpus
-from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.checkpoints.lookup import load_manifest, load_values
+from singa_dask.runtime.checkpoints.lookup import InitialValues, load_manifest, load_values
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
-from singa_dask.runtime.planning.devices import device_of_part
 from singa_dask.runtime.planning.nets import build_net, find_ops
-from singa_dask.runtime.planning.resources import ThreadPools
+from singa_dask.runtime.planning.placement import ThreadPools, device_of_part
 from singa_dask.training import ALGORITHMS, UPDATERS, Algorithm, initial_values
 
 MAX_BATCHES, MAX_VALUES = 10, 1 << 20

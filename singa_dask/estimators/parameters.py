@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from singa_dask.conf.layer import PHASES
+from singa_dask.conf.net import PHASES
 from singa_dask.errors import ConfigError
 from singa_dask.jobs import Job, Net, layer, load
 from singa_dask.layers import LAYERS, StoreInput

@@ -15,8 +15,7 @@ import numpy as np
 
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer, StoreInput
-from singa_dask.layers.activation import LeakyReLU
-from singa_dask.layers.neuron import Activation, ReLU, Sigmoid, STanh, Tanh
+from singa_dask.layers.neuron import Activation, LeakyReLU, ReLU, Sigmoid, STanh, Tanh
 
 Converter: TypeAlias = Callable[..., Any]
 C = TypeVar("C", bound=Converter)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data.codecs.table import TableFacts
 from singa_dask.errors import ConfigError
 from singa_dask.exports.converters import Converter, Converters, input_dtype
 from singa_dask.inference.job import inference_job, label_layer, output_layers
@@ -17,7 +17,7 @@ from singa_dask.inference.net import build, fill
 from singa_dask.layers import LAYERS, Feature, Layer, StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.ops import get_ops
-from singa_dask.runtime.checkpoints.initial_values import InitialValues
+from singa_dask.runtime.checkpoints.lookup import InitialValues
 from singa_dask.runtime.planning.nets import build_net
 
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from singa_dask import fs
 from singa_dask.conf import JobConf
 from singa_dask.conf.yaml_text import dump, read_plain
-from singa_dask.data import fs
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError
 from singa_dask.exports.exported_net import net_of_params

@@ -27,26 +27,23 @@ from singa_dask.exports.converters import (
 )
 from singa_dask.exports.weights import encode_safetensors
 from singa_dask.layers import Feature, Layer, Param
-from singa_dask.layers.activation import GELU, GELUConf, SiLU
-from singa_dask.layers.cells import GRU, LSTM, RNN, RNNConf
-from singa_dask.layers.combine import Add, Multiply
-from singa_dask.layers.connection import Concate, Slice, Split
-from singa_dask.layers.conv import Convolution, GlobalPooling, Pooling
-from singa_dask.layers.embedding import Embedding, Numbers, OneHot, PositionalEmbedding
-from singa_dask.layers.image import ImagePreprocess
+from singa_dask.layers.attention import Embedding, MultiHeadAttention, Numbers, OneHot, PositionalEmbedding
+from singa_dask.layers.connection import Add, Concate, Multiply, Slice, Split
+from singa_dask.layers.conv import Convolution, GlobalPooling, ImagePreprocess, Pooling
 from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
-from singa_dask.layers.layer_norm import LayerNorm
-from singa_dask.layers.multi_head_attention import MultiHeadAttention
+from singa_dask.layers.loss import ArgSort
 from singa_dask.layers.neuron import (
+    GELU,
     Activation,
     Dropout,
     DropoutConf,
+    GELUConf,
     InnerProduct,
+    SiLU,
     Softmax,
 )
-from singa_dask.layers.norm import LRN, BatchNorm, GroupNorm
-from singa_dask.layers.output import ArgSort
-from singa_dask.layers.recurrent import Recurrent
+from singa_dask.layers.norm import LRN, BatchNorm, GroupNorm, LayerNorm
+from singa_dask.layers.recurrent import GRU, LSTM, RNN, Recurrent, RNNConf
 from singa_dask.layers.text import CharRNN
 
 RESERVED = {"F", "Path", "classes", "load", "load_file", "nn", "self", "torch"}

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from singa_dask import fs
 from singa_dask.conf import ClusterConf, JobConf, LayerConf, Phase
-from singa_dask.conf.wiring import check_phases, read_wiring
-from singa_dask.data import STORES, detect, fs
-from singa_dask.data.codecs.image import IMAGE_SUFFIXES
+from singa_dask.conf.net import check_phases, read_wiring
+from singa_dask.data import STORES, detect
+from singa_dask.data.stores.image import IMAGE_SUFFIXES
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers import LAYERS, StoreInput, Traits
 from singa_dask.layers.records import StoreConf
-from singa_dask.runtime.planning.passes import IN_ORDER, with_stores
-from singa_dask.runtime.planning.paths import absolute_paths
+from singa_dask.runtime.planning.nets import IN_ORDER, absolute_paths, with_stores
 
 NAMES = {Phase.TRAIN: "train", Phase.VALIDATION: "val", Phase.TEST: "test"}
 

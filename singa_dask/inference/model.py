@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from singa_dask import modules
+from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
 from singa_dask.arrays import Array
 from singa_dask.conf import JobFile, Phase, loads
-from singa_dask.data import Arrays, fs
-from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask.data import Arrays
+from singa_dask.data.codecs.table import TableFacts
 from singa_dask.errors import CheckpointError, ConfigError, DataError
 from singa_dask.inference.job import PhaseJob, has_classes, inference_job, label_layer, predicted_layer
 from singa_dask.inference.net import MetricSums, Trained, TrainedNet, load_modules
@@ -35,10 +35,9 @@ from singa_dask.observe.stored_run import StoredRun
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints import singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.checkpoints.lookup import find_steps, find_values
-from singa_dask.runtime.planning.devices import device_of_part
+from singa_dask.runtime.checkpoints.lookup import InitialValues, find_steps, find_values
 from singa_dask.runtime.planning.nets import build_net, find_ops
+from singa_dask.runtime.planning.placement import device_of_part
 
 ON_CPU = ("gpu=[]", "ops=auto")
 

@@ -20,16 +20,14 @@ from singa_dask.data import Arrays
 from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import ConfigError, SingaError, UnitError
 from singa_dask.layers import Layer, StoreInput
-from singa_dask.layers.metrics import Totals
-from singa_dask.layers.output import Writer
+from singa_dask.layers.feature import Totals
+from singa_dask.layers.loss import Writer
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.registry import suggest
-from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.planning.devices import explain_memory_errors
-from singa_dask.runtime.planning.nets import build_net
-from singa_dask.runtime.planning.passes import is_sequential, with_batchsize
-from singa_dask.runtime.planning.resources import ThreadPools, n_threads
+from singa_dask.runtime.checkpoints.lookup import InitialValues
+from singa_dask.runtime.planning.nets import build_net, is_sequential, with_batchsize
+from singa_dask.runtime.planning.placement import ThreadPools, explain_memory_errors, n_threads
 from singa_dask.training import ALGORITHMS, Algorithm
 from singa_dask.training.pass_metrics import PassMetrics, State
 

@@ -21,8 +21,8 @@ from singa_dask.inference.job import has_classes, predicted_layer
 from singa_dask.inference.model import Model, find_source, load_model
 from singa_dask.inference.records import is_of
 from singa_dask.inference.stored import PHASES, StoredNet, StoredRecords, labels_of, use_workers
-from singa_dask.jobs.clusters import check_client
-from singa_dask.jobs.datasets.partitions import parts_of, rows_together
+from singa_dask.jobs.datasets.making import parts_of, rows_together
+from singa_dask.jobs.preparing import check_client
 from singa_dask.jobs.run import Run
 
 AnyPath = str | os.PathLike[str]

@@ -14,12 +14,9 @@ import pyarrow as pa
 
 from singa_dask.arrays import Array
 from singa_dask.data import Arrays, Field
-from singa_dask.data.codecs.image import decode_image, image_pixels
-from singa_dask.data.codecs.labels import find_wrong_label
-from singa_dask.data.codecs.table_columns import column_kind, missing_rows
-from singa_dask.data.codecs.table_encoder import TableEncoder
-from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.codecs.table_spec import TableSpec
+from singa_dask.data.codecs.record import find_wrong_label
+from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec, column_kind, missing_rows
+from singa_dask.data.stores.image import decode_image, image_pixels
 from singa_dask.errors import DataError
 from singa_dask.inference.net import TrainedNet
 from singa_dask.layers import StoreInput

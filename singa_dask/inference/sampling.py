@@ -11,11 +11,11 @@ import numpy as np
 
 from singa_dask.arrays import Array
 from singa_dask.conf import ClusterConf, JobConf, LayerConf, NetConf, Phase
-from singa_dask.data.codecs.vocabulary import encode_text
+from singa_dask.data.stores.text import encode_text
 from singa_dask.errors import ConfigError
 from singa_dask.inference.net import fill
 from singa_dask.layers import LAYERS, Layer
-from singa_dask.layers.embedding import OneHot, OneHotConf, PositionalEmbedding
+from singa_dask.layers.attention import OneHot, OneHotConf, PositionalEmbedding
 from singa_dask.layers.text import (
     CharRNN,
     CharRNNConf,
@@ -26,10 +26,9 @@ from singa_dask.layers.text import (
     read_vocabulary,
 )
 from singa_dask.net import NeuralNet
-from singa_dask.runtime.checkpoints.initial_values import InitialValues
-from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
+from singa_dask.runtime.checkpoints.lookup import InitialValues
 from singa_dask.runtime.planning.nets import build_net, find_ops
-from singa_dask.runtime.planning.resources import limit_process, limit_thread
+from singa_dask.runtime.planning.placement import device_of_part, explain_memory_errors, limit_process, limit_thread
 
 
 def sample(

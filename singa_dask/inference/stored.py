@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 from distributed import Client
 
-from singa_dask import modules, runtime
+from singa_dask import fs, modules, runtime
 from singa_dask.conf import JobFile, Phase
-from singa_dask.data import STORES, Arrays, Store, fs, open_store
+from singa_dask.data import STORES, Arrays, Store, open_store
 from singa_dask.data.convert import backend_of
-from singa_dask.data.convert.tasks import report
+from singa_dask.data.convert.conversion import report
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError
 from singa_dask.inference.job import (
@@ -44,8 +44,8 @@ from singa_dask.inference.tasks import (
     merge_metrics,
     plan_tasks,
 )
-from singa_dask.jobs.clusters import find_cluster
 from singa_dask.jobs.datasets.hosts import placed_job
+from singa_dask.jobs.preparing import find_cluster
 from singa_dask.net import NeuralNet
 from singa_dask.training.pass_metrics import PassMetrics
 

@@ -15,23 +15,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from singa_dask import modules
+from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data import STORES, Arrays, fs
-from singa_dask.data.convert.tasks import report
+from singa_dask.data import STORES, Arrays
+from singa_dask.data.convert.conversion import report
 from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import ConfigError, NumericError
 from singa_dask.inference.net import MetricSums, ReadyNet, build, keep_outputs, load_modules, locate_errors
 from singa_dask.layers import StoreInput
-from singa_dask.layers.metrics import Totals, add_totals
+from singa_dask.layers.feature import Totals, add_totals
 from singa_dask.net import NeuralNet
-from singa_dask.runtime.checkpoints.initial_values import InitialValues
+from singa_dask.runtime.checkpoints.lookup import InitialValues
 from singa_dask.runtime.job.placing import check_wanted
-from singa_dask.runtime.planning.devices import device_of_part, explain_memory_errors
-from singa_dask.runtime.planning.nets import find_ops
-from singa_dask.runtime.planning.passes import divide, is_sequential, with_batchsize
-from singa_dask.runtime.planning.resources import limit_process, limit_thread
+from singa_dask.runtime.planning.nets import divide, find_ops, is_sequential, with_batchsize
+from singa_dask.runtime.planning.placement import device_of_part, explain_memory_errors, limit_process, limit_thread
 from singa_dask.training.pass_metrics import PassMetrics, State
 
 

@@ -12,11 +12,11 @@ from typing import Any
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import Conf, JobConf, JobFile, LayerConf, loads
 from singa_dask.conf import load as load_file
-from singa_dask.conf.explain import suggest_part
+from singa_dask.conf.model import suggest_part
 from singa_dask.conf.yaml_text import dump
 from singa_dask.errors import ConfigError
-from singa_dask.jobs.checking import check, complete, warnings_on
 from singa_dask.jobs.pages import JobNets, job_page, net_page
+from singa_dask.jobs.preparing import check, complete, warnings_on
 from singa_dask.layers import LAYERS, Layer
 
 

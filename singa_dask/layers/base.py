@@ -15,12 +15,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+from singa_dask.cancellation import Cancellation
 from singa_dask.conf import Conf, InitConf, LayerConf, ParamConf, Phase
 from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.gate import Gate
-from singa_dask.layers.feature import Connection, Feature, Param, ParamShard, Span, Traits
-from singa_dask.layers.metrics import Metrics
+from singa_dask.layers.feature import Connection, Feature, Metrics, Param, ParamShard, Span, Traits
 from singa_dask.ops.contract import Array, DType, Ops, Scalar
 from singa_dask.registry import Registry
 
@@ -121,7 +120,7 @@ class Context:
         How layers on this worker reach those on other workers of the group, where a net is partitioned so.
     stream_start : bool
         Whether the batch begins its stream of records anew, so that a state of the batch before does not belong to it.
-    gate : Gate
+    cancellation : Cancellation
         Where threads wait for versions of the params, and where layers see that the job has ended; of the unit.
     frozen : bool
         Whether the params keep their values from the first pass on, so that what a layer has made of them stays good.
@@ -143,7 +142,7 @@ class Context:
     states: dict[str, tuple[Array, ...]] = field(default_factory=dict)
     stream_start: bool = False
     exchange: Exchange | None = None
-    gate: Gate = field(default_factory=Gate)
+    cancellation: Cancellation = field(default_factory=Cancellation)
     frozen: bool = False
 
     @property

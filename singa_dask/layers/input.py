@@ -16,14 +16,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from singa_dask import fs
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Field, Size
-from singa_dask.data import Arrays, BadPolicy, Loader, Sampler, Store, Survey, fs, open_store, random_skip
-from singa_dask.data.codecs.labels import find_wrong_label, find_wrong_weight
+from singa_dask.data import Arrays, BadPolicy, Loader, Sampler, Store, Survey, open_store, random_skip
+from singa_dask.data.codecs.record import find_wrong_label, find_wrong_weight
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.loading.loader import Batch
-from singa_dask.data.order.sampler import advanced
-from singa_dask.data.order.shuffle import GroupRecords
+from singa_dask.data.order.sampler import GroupRecords, advanced
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels, show_names
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite
@@ -95,7 +95,7 @@ class StoreReader(InputLayer):
         self._cursor: Mapping[str, Any] | None = None
         self._n_ahead = 0
         self._fed: Batch | None = None
-        context.gate.on_close(self._abort)
+        context.cancellation.on_cancel(self._abort)
 
     def open_checked(self) -> Store:
         """Return the store, compared with the job."""
@@ -138,13 +138,13 @@ class StoreReader(InputLayer):
 
     @contextmanager
     def _waiting(self, what: str = "") -> Iterator[None]:
-        """Tell the gate what the thread waits for."""
-        self.context.gate.waiting_for = (f"records of layer {self.conf_name}{what}", time.monotonic())
+        """Tell the cancellation what the thread waits for."""
+        self.context.cancellation.waiting_for = (f"records of layer {self.conf_name}{what}", time.monotonic())
         yield
-        self.context.gate.waiting_for = None
+        self.context.cancellation.waiting_for = None
 
     def _abort(self) -> None:
-        """Wake whoever waits for records; called by the thread that closes the gate."""
+        """Wake whoever waits for records; called by the thread that closes the cancellation."""
         loader = self._loader
         if loader is not None:
             loader.abort()
@@ -153,7 +153,7 @@ class StoreReader(InputLayer):
         with self._waiting(": opens the store"):
             self._store = self.open_checked()
             self._loader = self.make_loader(self._store)
-        self.context.gate.check()  # closed meanwhile, it has not found the loader
+        self.context.cancellation.check()  # closed meanwhile, it has not found the loader
         if self._cursor is not None:
             self._loader.seek(self._cursor)
         if self._n_ahead:
@@ -182,7 +182,7 @@ class StoreReader(InputLayer):
         if self._loader is not None:
             with self._waiting():
                 self._loader.wait()
-            self.context.gate.check()
+            self.context.cancellation.check()
 
     def record_files(self, first: int, stop: int) -> list[str]:
         """Return the URL of the file of each of some records; empty unless the store is open and each has its own."""

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.conf.explain import PLAIN
+from singa_dask import fs
 from singa_dask.conf.model import (
+    PLAIN,
     Conf,
     Count,
     Field,
@@ -24,21 +25,20 @@ from singa_dask.conf.model import (
     Size,
     problem,
     raw_value,
+    read_options,
 )
-from singa_dask.conf.part import read_options
-from singa_dask.data import STORES, Store, detect, fs, open_store
-from singa_dask.data.codecs.image import ImageOptions
-from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.fs.decompression import DEFAULT_LIMIT_MB
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES
+from singa_dask.data import STORES, Store, detect, open_store
+from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores.class_names import show_names
+from singa_dask.data.stores.image import ImageOptions
 from singa_dask.data.stores.jsonl import JsonLinesStore
 from singa_dask.data.stores.opening import is_pattern
-from singa_dask.data.stores.store import backends_holding
+from singa_dask.data.stores.store import BLOCK_BYTES, backends_holding
 from singa_dask.data.stores.table import NamedColumns, TableStore
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_part import table_files
 from singa_dask.errors import ConfigError, DataError
+from singa_dask.fs.range_reader import DEFAULT_LIMIT_MB
 from singa_dask.ops.contract import Array, DType
 
 # keys of store_conf that name columns

@@ -12,9 +12,8 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, Problem
 from singa_dask.layers import Context, Feature, InputLayer, Layer, Param
 from singa_dask.layers.base import Allocation, allocate, memory_of, run_backward
-from singa_dask.layers.bridge import Bridge
-from singa_dask.layers.feature import Consumed
-from singa_dask.layers.metrics import Totals, add_totals
+from singa_dask.layers.connection import Bridge
+from singa_dask.layers.feature import Consumed, Totals, add_totals
 from singa_dask.net.node import Node
 from singa_dask.net.plan import plan, ready_order
 from singa_dask.net.watch import watch_backward, watch_forward
@@ -125,7 +124,7 @@ class NeuralNet:
         What the servers of the whole group keep, by name, in the order of all layers.
     shared_params : Params
         The params with their owners.
-    gate : Gate
+    cancellation : Cancellation
         Where threads wait for versions of these params; closed when the job ends.
     ops : Ops
         Kernels that compute it.
@@ -143,7 +142,7 @@ class NeuralNet:
         self.layers = wiring.layers
         self.all_layers = wiring.all_layers
         self.sources, self.readers = wiring.sources, wiring.readers
-        self.gate = context.gate
+        self.cancellation = context.cancellation
         self.owners = params.owners
         self.logical = params.logical
         self.shared_params = params
@@ -264,8 +263,8 @@ class NeuralNet:
 
     def forward(self, layer: Layer, phase: Phase) -> None:
         """Run a layer forward: `Layer.prepare`, then `Layer.forward`; `Aborted` if the job has ended."""
-        if self.gate.reason:
-            self.gate.check()
+        if self.cancellation.reason:
+            self.cancellation.check()
         start = time.monotonic_ns() if self.on_layer else 0
         if self.is_watched and not layer.traits.learns_without_loss:
             watch_forward(layer, phase)
@@ -280,8 +279,8 @@ class NeuralNet:
 
         The gradient of a running statistic is averaged over the copies. `Aborted` if the job has ended.
         """
-        if self.gate.reason:
-            self.gate.check()
+        if self.cancellation.reason:
+            self.cancellation.check()
         start = time.monotonic_ns() if self.on_layer else 0
         if self.is_watched and not layer.traits.learns_without_loss:
             watch_backward(layer, phase, self._copies.backward, self._copies.adds(layer))

@@ -182,7 +182,7 @@ class Params:
         kept = next((owned for owned in self.owners if owned.key == key), None)
         if kept is None:
             kept = param if param.key == key else Param.part_of(owner, param)
-            kept.gate = self.wiring.context.gate
+            kept.cancellation = self.wiring.context.cancellation
             self.owners.append(kept)
         param.share(kept)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from singa_dask.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from singa_dask.observe.json_text import to_json
+    from singa_dask.observe.journal import to_json
     from singa_dask.observe.progress import (
         Progress,
         join_if_fits,
@@ -47,7 +47,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "json_text": ["to_json"],
+        "journal": ["to_json"],
         "progress": [
             "Progress",
             "join_if_fits",

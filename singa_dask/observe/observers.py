@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from singa_dask.data import fs
+from singa_dask import fs
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.lazy import require
 from singa_dask.observe.journal import read_objects

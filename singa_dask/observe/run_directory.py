@@ -28,11 +28,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from singa_dask import fs
 from singa_dask.conf.yaml_text import redact_job
-from singa_dask.data import fs
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.observe.journal import Journal, is_in_use, read_objects
-from singa_dask.observe.json_text import to_json
+from singa_dask.observe.journal import Journal, is_in_use, read_objects, to_json
 from singa_dask.observe.learning import sentences
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.trace import TraceFile

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from singa_dask.data import fs
+from singa_dask import fs
 
 REWRITE_S = 1.0
 """Shortest time between two writes of the file, in seconds."""

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from singa_dask.runtime.job.names import this_user
     from singa_dask.runtime.job.placing import Runner, check_room, on_dask, on_each_worker, run_here, wait_for_room
     from singa_dask.runtime.job.record import Result
-    from singa_dask.runtime.planning.placement import Layout, plan_processes
-    from singa_dask.runtime.planning.resources import n_threads
+    from singa_dask.runtime.planning.placement import Layout, n_threads, plan_processes
 
 __all__ = [
     "Driver",
@@ -78,7 +77,6 @@ __getattr__ = lazy_names(
         "job.names": ["this_user"],
         "job.placing": ["Runner", "check_room", "on_dask", "on_each_worker", "run_here", "wait_for_room"],
         "job.record": ["Result"],
-        "planning.placement": ["Layout", "plan_processes"],
-        "planning.resources": ["n_threads"],
+        "planning.placement": ["Layout", "n_threads", "plan_processes"],
     },
 )

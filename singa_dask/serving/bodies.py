@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from singa_dask.arrays import Array
-from singa_dask.data.codecs.image import image_size
+from singa_dask.data.stores.image import image_size
 from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
 from singa_dask.errors import DataError
 

@@ -18,8 +18,8 @@ from singa_dask.conf import AlgConf, Conf, Phase
 from singa_dask.conf.model import Size
 from singa_dask.errors import ConfigError, NumericError, Problem
 from singa_dask.layers import Feature, Layer, Param, RBMHid
+from singa_dask.layers.attention import RNNLabel
 from singa_dask.layers.base import key_at
-from singa_dask.layers.embedding import RNNLabel
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import CapturedKernels
 from singa_dask.registry import Registry

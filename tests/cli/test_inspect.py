@@ -17,8 +17,8 @@ from singa_dask.cli import inspection
 from singa_dask.cli import pictures as sheet
 from singa_dask.cli.inspection import inspect_store, inspection_lines
 from singa_dask.data import STORES, open_store
-from singa_dask.data.codecs import image
-from singa_dask.data.stores.block_sizes import rows_per_block
+from singa_dask.data.stores import image
+from singa_dask.data.stores.store import rows_per_block
 from singa_dask.data.types import Arrays, TableColumn
 from tests.cli.conftest import DIGITS, Call
 from tests.contracts.foreign import NAMES, write_foreign

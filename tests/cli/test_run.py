@@ -94,7 +94,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> type[FakeDriver]:
 
     monkeypatch.setattr("singa_dask.runtime.job.driver.Driver", Driver)
     for name in ("connect", "embedded_cluster"):
-        monkeypatch.setattr(f"singa_dask.jobs.clusters.{name}", cluster)
+        monkeypatch.setattr(f"singa_dask.jobs.preparing.{name}", cluster)
     return Driver
 
 
@@ -203,7 +203,7 @@ def test_it_starts_over_with_the_values_it_had(
     call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "singa_dask.jobs.checking.prepare", lambda conf, **given: prepare(conf, **{**given, "init_from": ()})
+        "singa_dask.jobs.preparing.prepare", lambda conf, **given: prepare(conf, **{**given, "init_from": ()})
     )
     monkeypatch.setattr("singa_dask.runtime.checkpoints.lookup.find_values", str)
     run = tmp_path / "run"
@@ -272,7 +272,7 @@ def test_a_signal_before_the_job_has_started_ends_the_program(
         os.kill(os.getpid(), signal.SIGTERM)
         yield
 
-    monkeypatch.setattr("singa_dask.jobs.clusters.embedded_cluster", cluster)
+    monkeypatch.setattr("singa_dask.jobs.preparing.embedded_cluster", cluster)
     result = call("run", job, "--run-dir", tmp_path / "run")
     assert result.exit_code == 143
     assert "stopped before the job had started" in result.stderr
@@ -308,7 +308,7 @@ def test_no_scheduler_is_said(call: Call, job: Path, tmp_path: Path, monkeypatch
     def refuse(address: str, **given: Any) -> Any:
         raise ClusterError(f"{address}: no Dask scheduler answers there.")
 
-    monkeypatch.setattr("singa_dask.jobs.clusters.connect", refuse)
+    monkeypatch.setattr("singa_dask.jobs.preparing.connect", refuse)
     result = call("run", job, "--run-dir", tmp_path / "run", "--scheduler", "tcp://a:1")
     assert result.exit_code == 3
     assert result.stderr == "tcp://a:1: no Dask scheduler answers there.\n"

@@ -15,8 +15,7 @@ from distributed.comm.tcp import _add_frames_header
 from distributed.protocol import dumps
 from distributed.protocol.serialize import ToPickle
 
-from singa_dask.comm.greeting import Hello
-from singa_dask.comm.secret import Secret
+from singa_dask.comm.greeting import Hello, Secret
 from singa_dask.comm.wire import MARK
 from tests.comm.ends import TIMEOUT_S, update
 

@@ -27,7 +27,7 @@ from tests.comm.proxy import Proxy
 @pytest.fixture
 def warnings(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[str]:
     queue: SimpleQueue[str] = SimpleQueue()
-    logger = logging.getLogger("singa_dask.comm.inbox")
+    logger = logging.getLogger("singa_dask.comm.transport")
     monkeypatch.setattr(logger, "warning", lambda text, *args, **_: queue.put(text % args))
     return queue
 

@@ -21,9 +21,8 @@ from distributed.protocol import dumps, loads
 from distributed.protocol.serialize import to_serialize
 from distributed.security import Security
 
-from singa_dask.comm import inbox
-from singa_dask.comm.greeting import Hello, introduce
-from singa_dask.comm.secret import Secret
+from singa_dask.comm import transport
+from singa_dask.comm.greeting import Hello, Secret, introduce
 from singa_dask.comm.wire import connect
 from tests.comm.ends import SECRET, TIMEOUT_S, End, end, update
 from tests.comm.strangers import CHALLENGE_BYTES, Stranger, dask_message, frame, intrude, record_hello, strangers
@@ -129,7 +128,7 @@ def test_nothing_is_sent_to_a_listener_without_the_secret(stack: ExitStack) -> N
 
 
 def test_those_who_wait_in_silence_hold_few_sockets(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox, "MAX_WAITING", 16)
+    monkeypatch.setattr(transport, "MAX_WAITING", 16)
     receiver = end(stack, timeout_s=TIMEOUT_S)
     host, port = receiver.address.removeprefix("tcp://").split(":")
     n_fds = psutil.Process().num_fds()

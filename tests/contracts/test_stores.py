@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from singa_dask.data import STORES, fs, open_store
+from singa_dask import fs
+from singa_dask.data import STORES, open_store
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError

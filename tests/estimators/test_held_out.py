@@ -16,11 +16,11 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.preprocessing import StandardScaler
 
 import singa_dask as sd
-from singa_dask.conf.watched import EarlyStoppingConf
+from singa_dask.conf.job import EarlyStoppingConf
 from singa_dask.estimators import estimator
 from singa_dask.estimators.checked import drawn
 from singa_dask.runtime.checkpoints.lookup import find_steps
-from singa_dask.runtime.units.evaluation import Watch
+from singa_dask.runtime.units.worker import Watch
 
 X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])[Y]

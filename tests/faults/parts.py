@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from singa_dask.cancellation import pause
 from singa_dask.conf import Phase
-from singa_dask.gate import pause
 from singa_dask.layers import LAYERS, Layer
 from singa_dask.runtime.units.worker import Worker
 

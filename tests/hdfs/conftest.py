@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 from distributed import Client
 
-from singa_dask.data import fs
+from singa_dask import fs
 from tests.hdfs.cluster import HOSTS, READY_WITHIN_S, MiniHdfs
 from tests.hdfs.jars import Missing
 from tests.runtime.processes import cluster, wait_until

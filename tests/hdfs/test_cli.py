@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from distributed import Client
 
-from singa_dask.data import fs
+from singa_dask import fs
 from tests.cli.conftest import TINY
 from tests.runtime.processes import ROOT, program
 

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.data import BadPolicy, Loader, Sampler, fs, open_store
-from singa_dask.data.fs.range_reader import RangeReader
+from singa_dask import fs
+from singa_dask.data import BadPolicy, Loader, Sampler, open_store
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.errors import DataError
+from singa_dask.fs.range_reader import RangeReader
 from tests.contracts.records import pixels
 from tests.hdfs.cluster import BLOCK_BYTES, MiniHdfs
 from tests.runtime.ahead import read_little_ahead

@@ -14,11 +14,11 @@ import psutil
 import pytest
 from distributed import Client
 
+from singa_dask import fs
 from singa_dask.conf import JobConf
-from singa_dask.data import fs
-from singa_dask.data.fs.range_reader import RangeReader
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.errors import DataError
+from singa_dask.fs.range_reader import RangeReader
 from singa_dask.runtime import Driver, Patience, connect
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.contracts.records import pixels

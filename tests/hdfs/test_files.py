@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from singa_dask.data import fs
-from singa_dask.data.fs.range_reader import RangeReader
+from singa_dask import fs
 from singa_dask.errors import DataError
+from singa_dask.fs.range_reader import RangeReader
 from tests.hdfs.cluster import BLOCK_BYTES, HOSTS, MiniHdfs
 
 DATA = os.urandom(2_500_000)

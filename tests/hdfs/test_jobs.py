@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from singa_dask import fs
 from singa_dask.conf import JobConf
-from singa_dask.data import STORES, fs, open_store
+from singa_dask.data import STORES, open_store
 from singa_dask.runtime import Driver, embedded_cluster, plan_processes
 from singa_dask.runtime.checkpoints.lookup import find, load_values
 from tests.contracts.records import SUFFIX, assert_same, pixels, read_all

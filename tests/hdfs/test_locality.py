@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from distributed import Client
 
+from singa_dask import fs
 from singa_dask.conf import JobConf
-from singa_dask.data import STORES, fs
+from singa_dask.data import STORES
 from singa_dask.runtime import Driver, Result, local_cluster
 from singa_dask.runtime.checkpoints.lookup import find
 from tests.contracts.records import pixels

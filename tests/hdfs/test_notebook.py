@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from distributed import Client
 
-from singa_dask.data import fs
+from singa_dask import fs
 from tests.docs.notebooks import execute
 from tests.hdfs.cluster import MiniHdfs
 from tests.hdfs.test_pages import write_program

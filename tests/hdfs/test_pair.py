@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from singa_dask.data import Loader, Sampler, fs, open_store
+from singa_dask import fs
+from singa_dask.data import Loader, Sampler, open_store
 from singa_dask.data.stores.arrow import ArrowStore
 from tests.contracts.records import pixels
 from tests.hdfs.conftest import start_or_skip

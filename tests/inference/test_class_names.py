@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from singa_dask import fs
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data import fs, open_store
+from singa_dask.data import open_store
 from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError
 from singa_dask.inference.job import inference_job, with_data

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from singa_dask import fs
 from singa_dask.conf import ClusterConf, JobConf, Phase
-from singa_dask.data import fs
 from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inference.job import inference_job, label_layer, with_data

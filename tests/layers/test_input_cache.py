@@ -9,8 +9,8 @@ import pytest
 
 from singa_dask.conf import LayerConf
 from singa_dask.data import STORES
-from singa_dask.data.fs.cache import open_cache
 from singa_dask.errors import ConfigError
+from singa_dask.fs.cache import open_cache
 from singa_dask.layers.records import StoreConf
 from tests.contracts.records import floats, pixels
 from tests.layers.test_input import layer_of, read

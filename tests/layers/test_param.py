@@ -1,4 +1,4 @@
-"""Param and Gate: sharing, and threads that wait for versions."""
+"""Param and Cancellation: sharing, and threads that wait for versions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_closed_gate_ends_every_wait() -> None:
     param = make()
     with ThreadPoolExecutor(1) as pool:
         wait = pool.submit(param.wait, 0)
-        param.gate.close("server-0-0 failed")
+        param.cancellation.cancel("server-0-0 failed")
         with pytest.raises(Aborted, match="server-0-0 failed"):
             wait.result(timeout=60)
     with pytest.raises(Aborted):

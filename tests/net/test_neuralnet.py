@@ -38,7 +38,7 @@ def test_what_others_ask() -> None:
     assert net.name2layer("act1").conf.type == "STanh"
     assert net.param("w_fc2").shape == (3, 5)
     assert net.param_path("b_fc2") == ("neuralnet", "layer", 3, "param", 1)
-    assert all(p.gate is net.gate for p in net.params)
+    assert all(p.cancellation is net.cancellation for p in net.params)
 
 
 def test_description_is_a_table() -> None:

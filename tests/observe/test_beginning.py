@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.data import fs
+from singa_dask import fs
 from singa_dask.errors import ConfigError
 from singa_dask.observe import RunDirectory
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.data import fs
+from singa_dask import fs
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.observe import RunDirectory, journal, new_job_id, newest_run, run_directory, to_json
 

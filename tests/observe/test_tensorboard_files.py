@@ -10,7 +10,7 @@ import google_crc32c
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from singa_dask.data import fs
+from singa_dask import fs
 from singa_dask.observe import RunDirectory
 from singa_dask.observe.observers import TensorboardFiles
 from tests.observe.runs import BEGAN, metrics

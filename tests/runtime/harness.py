@@ -12,16 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.comm.secret import Secret
+from singa_dask import fs
+from singa_dask.comm.greeting import Secret
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
-from singa_dask.data import fs
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.planning.placement import Layout
-from singa_dask.runtime.units.unit import run_unit
-from singa_dask.runtime.units.unit_host import UnitHost
+from singa_dask.runtime.units.unit_host import UnitHost, run_unit
 from tests.runtime.ahead import read_little_ahead
 
 TIMEOUT_S = 240

@@ -21,20 +21,19 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data import fs
+from singa_dask import fs
 from singa_dask.data.codecs.record import schema_of
-from singa_dask.data.codecs.vocabulary import read_text, read_words
-from singa_dask.data.fs.range_reader import versions
-from singa_dask.data.order.shuffle import permutation
-from singa_dask.data.stores.block_sizes import even_blocks, rows_per_block
+from singa_dask.data.order.sampler import permutation
 from singa_dask.data.stores.class_names import has_several_labels
 from singa_dask.data.stores.column import read_idx
 from singa_dask.data.stores.opening import ShardedStore, is_pattern, shard_url, shard_urls
-from singa_dask.data.stores.store import STORES, Store, StoreOptions
+from singa_dask.data.stores.store import STORES, Store, StoreOptions, even_blocks, rows_per_block
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.stores.table_part import table_files
+from singa_dask.data.stores.text import read_text, read_words
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError
+from singa_dask.fs.range_reader import versions
 from singa_dask.registry import suggest
 
 # pattern of keys, by kind of the sources

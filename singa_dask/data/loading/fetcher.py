@@ -12,12 +12,12 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.fs.io_threads import IoThreads
 from singa_dask.data.loading.budget import decoding_bytes
 from singa_dask.data.order.sampler import MAX_STEPS, Sampler
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted
+from singa_dask.fs.io_threads import IoThreads
 
 Ids = npt.NDArray[np.int64]
 

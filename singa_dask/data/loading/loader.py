@@ -18,9 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data import fs
-from singa_dask.data.fs.io_threads import decode_threads, io_threads
-from singa_dask.data.fs.mapped_file import FAULT_BYTES, note_read
+from singa_dask import fs
 from singa_dask.data.loading.budget import MemoryBudget
 from singa_dask.data.loading.fetcher import Fetcher, LookAhead
 from singa_dask.data.loading.reader import BadLog, BadPolicy, BadRecord, BlockReader, empty_arrays
@@ -29,6 +27,8 @@ from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted
+from singa_dask.fs.io_threads import decode_threads, io_threads
+from singa_dask.fs.mapped_file import FAULT_BYTES, note_read
 
 LOG = logging.getLogger(__name__)
 Ids = npt.NDArray[np.int64]

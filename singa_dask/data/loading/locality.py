@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from singa_dask.data import fs
-from singa_dask.data.order.shuffle import permutation
+from singa_dask import fs
+from singa_dask.data.order.sampler import permutation
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Block
 from singa_dask.errors import DataError

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from singa_dask.data.loading.fetcher import Fetcher
 from singa_dask.data.loading.locality import Locations
-from singa_dask.data.order.shuffle import draw
+from singa_dask.data.order.sampler import draw
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted, DataError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from singa_dask.data.order.sampler import Sampler
-from singa_dask.data.order.shuffle import permutation, random_skip
+from singa_dask.data.order.sampler import Sampler, permutation, random_skip
 
 __all__ = ["Sampler", "permutation", "random_skip"]

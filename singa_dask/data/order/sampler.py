@@ -6,9 +6,12 @@ workers, with the same result. So a cursor is a few integers, and a resumed or r
 
 from __future__ import annotations
 
+import hashlib
 import math
+import zlib
 from bisect import bisect
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Literal
@@ -16,8 +19,336 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.order.shuffle import BlockOrder, FullOrder, GroupRecords, Ids, LastBatch
 from singa_dask.errors import DataError
+
+# Orders of records, and the random numbers that they are made of: pure functions of a seed and a purpose.
+#
+# Only the raw output of Philox is used, which NumPy guarantees not to change, so orders are stable across versions.
+
+
+# numbers at a time, where temporary arrays would take much memory
+CHUNK = 1 << 20
+LastBatch = Literal["wrap", "drop_last", "pad"]
+Ids = npt.NDArray[np.int64]
+
+
+def _raw(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[np.uint64]:
+    key = np.array([seed & (1 << 64) - 1, zlib.crc32(purpose.encode())], np.uint64)
+    # the first word is the counter of the draws; the others identify what they are for
+    counter = np.array([0, *numbers, 0, 0, 0][:4], np.uint64)
+    bits: Any = np.random.Philox(key=key, counter=counter)
+    return np.asarray(bits.random_raw(n), np.uint64)
+
+
+def permutation(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[np.int64]:
+    """Return a random permutation of 0..n-1.
+
+    Parameters
+    ----------
+    n : int
+    seed : int
+    purpose : str
+        Purpose of the permutation; those of different purposes are independent.
+    numbers : up to three ints, not negative
+        E.g. epoch, stream and window.
+
+    Returns
+    -------
+    (n,) int64
+    """
+    return _argsort(_raw(n, seed, purpose, *numbers))
+
+
+def _argsort(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Return the indices that sort numbers; equal ones keep their order.
+
+    Faster than np.argsort, with less memory: numbers are sorted with their index in place of their lowest bits.
+    """
+    n = len(numbers)
+    bits = np.uint64(max(n - 1, 1).bit_length())
+    packed = numbers >> bits
+    packed <<= bits
+    for first in range(0, n, CHUNK):
+        packed[first : first + CHUNK] |= np.arange(first, min(first + CHUNK, n), dtype=np.uint64)
+    packed.sort()
+    ties = _ties(packed, bits)
+    packed &= (np.uint64(1) << bits) - np.uint64(1)
+    order = packed.view(np.int64)
+    if len(ties):
+        # the lowest bits decide; groups of ties are in order
+        order[ties] = order[ties][np.argsort(numbers[order[ties]], kind="stable")]
+    return order
+
+
+def _ties(packed: npt.NDArray[np.uint64], bits: np.uint64) -> npt.NDArray[np.int64]:
+    """Return the positions of sorted numbers that are equal, but for their lowest bits, to the one before or after."""
+    chunks = []
+    for first in range(0, len(packed) - 1, CHUNK):
+        part = packed[first : first + CHUNK + 1]
+        equal = part[1:] ^ part[:-1] < np.uint64(1) << bits
+        if equal.any():
+            chunks.append(first + np.flatnonzero(equal))
+    if not chunks:
+        return np.empty(0, np.int64)
+    positions = np.concatenate(chunks)
+    return np.union1d(positions, positions + 1)
+
+
+def draw(n: int, seed: int, purpose: str, *numbers: int) -> int:
+    """Return a uniform random integer from 0 to n-1; other arguments as in `permutation`."""
+    return int(_raw(1, seed, purpose, *numbers)[0]) % n
+
+
+def random_skip(seed: int, layer: str, group: int, max_skip: int) -> int:
+    """Return the number of records that an input layer skips at the start, uniformly from 0 to ``max_skip``."""
+    return draw(max_skip + 1, seed, f"skip {layer}", group)
+
+
+class GroupRecords:
+    """The records of one group and its epochs; arguments as in `Sampler`.
+
+    Attributes
+    ----------
+    starts : (n_blocks + 1,) int64
+        First record of each block of the store, and the total count.
+    start, count : int
+        First record of the group, or of ``span``, and number of records.
+    batch_size : int
+    period : int
+        Rows per epoch, including padding.
+    skip : int
+        Records skipped at the start; whole batches unless ``last_batch`` is ``wrap``.
+    last_batch : {"wrap", "drop_last", "pad"}
+
+    Raises
+    ------
+    DataError
+        The group has no records, or less than a batch and ``last_batch`` is ``drop_last``.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int] | npt.NDArray[np.int64],
+        batch_size: int,
+        group: int,
+        n_groups: int,
+        skip: int,
+        last_batch: LastBatch,
+        span: tuple[int, int] | None = None,
+    ) -> None:
+        self.batch_size, self.last_batch = batch_size, last_batch
+        self.starts = np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))])
+        total = int(self.starts[-1])
+        self.start, end = span or (group * total // n_groups, (group + 1) * total // n_groups)
+        self.count = end - self.start
+        if not self.count:
+            raise DataError(f"{total} records are too few for {n_groups} groups: group {group} would have none.")
+        self.period = self.rows_per_epoch(batch_size)
+        if not self.period:
+            raise DataError(
+                f"{self.count} records for group {group} are less than a batch of {batch_size}: last_batch: drop_last "
+                "would drop all of them. Expected at least a whole batch. Set last_batch to pad or wrap."
+            )
+        self.skip = skip if last_batch == "wrap" else skip - skip % batch_size
+
+    def rows_per_epoch(self, batch_size: int) -> int:
+        """Return the rows of an epoch in batches of a size, including padding."""
+        more = {"wrap": 0, "drop_last": -(self.count % batch_size), "pad": -self.count % batch_size}
+        return self.count + more[self.last_batch]
+
+    @classmethod
+    def steps_per_epoch(cls, n: int, batch_size: int, n_groups: int, last_batch: LastBatch) -> Fraction:
+        """Return in how many batches groups together read each of ``n`` records once."""
+        groups = (cls([n], batch_size, group, n_groups, 0, last_batch) for group in range(n_groups))
+        return Fraction(max(group.period for group in groups), batch_size)
+
+
+class FullOrder:
+    """Full shuffling of the records of a group.
+
+    Parameters
+    ----------
+    records : GroupRecords
+    seed : int
+    """
+
+    def __init__(self, records: GroupRecords, seed: int) -> None:
+        self._records, self._seed = records, seed
+        # the epoch that was used last, and its order; replaced as one, since threads may share an order
+        self._last = (-1, np.empty(0, np.int64))
+
+    def ids(self, positions: Ids) -> Ids:
+        """Return the records at positions of the infinite sequence, which must ascend; of the same shape."""
+        flat = positions.reshape(-1)
+        period = self._records.period
+        first, last = int(flat[0]) // period, int(flat[-1]) // period
+        # where each epoch begins: computing an epoch for each position would take longer than reading the record
+        ends = np.searchsorted(flat, np.arange(first, last + 2) * period).tolist()
+        parts = []
+        for epoch, (low, high) in enumerate(pairwise(ends), first):
+            offsets = flat[low:high] - epoch * period
+            if period > self._records.count:
+                offsets %= self._records.count
+            parts.append(self._permutation(epoch)[offsets])
+        return np.concatenate(parts).reshape(positions.shape)
+
+    def _permutation(self, epoch: int) -> Ids:
+        """Return all records in the order of an epoch; the last one is kept."""
+        known, order = self._last
+        if known != epoch:
+            order = permutation(self._records.count, self._seed, "full", epoch)
+            order += self._records.start
+            self._last = epoch, order
+        return order
+
+
+class BlockOrder:
+    """Shuffling by blocks; see the notes of `Sampler`.
+
+    Parameters
+    ----------
+    records : GroupRecords
+    seed : int
+    streams : int
+        A divisor of the batch size.
+    window : int
+        Number of blocks that the group mixes at a time, over all streams.
+    assignment : (n_blocks,) int64, optional
+        Order in which blocks are assigned to the streams. Default: random by ``seed``.
+
+    Attributes
+    ----------
+    streams : int
+    width : int
+        Rows of a stream in each batch.
+    blocks_per_window : int
+        Number of blocks that a stream mixes at a time.
+    """
+
+    def __init__(self, records: GroupRecords, seed: int, streams: int, window: int, assignment: Ids | None) -> None:
+        self._records, self._seed, self._assignment = records, seed, assignment
+        self.streams, self.width = streams, records.batch_size // streams
+        self.blocks_per_window = max(1, -(-window // streams))
+        self._run_of: dict[int, tuple[int, Ids]] = {}
+        self._pieces_of: dict[int, tuple[int, Ids, Ids]] = {}
+
+    @property
+    def assignment_digest(self) -> str:
+        """Short hash of a given assignment; empty for a random one."""
+        order = self._assignment
+        return "" if order is None else hashlib.sha256(order.astype("<i8").tobytes()).hexdigest()[:16]
+
+    def rows(self, step: int, n_steps: int, low: int, high: int) -> Ids:
+        """Return rows ``low`` to ``high`` of ``n_steps`` batches, (n_steps, high - low) int64."""
+        width = self.width
+        ids = np.empty((n_steps, high - low), np.int64)
+        for stream in range(low // width, -(-high // width)):
+            rows = self._stream(stream, step * width, n_steps * width).reshape(n_steps, width)
+            at = stream * width
+            # a worker whose rows end within a stream gets a part of it
+            first, last = max(low, at), min(high, at + width)
+            ids[:, first - low : last - low] = rows[:, first - at : last - at]
+        return ids
+
+    def _stream(self, stream: int, first: int, n: int) -> Ids:
+        """Return items ``first`` to ``first + n`` of a stream, across epochs and windows."""
+        parts, item = [], first
+        while item < first + n:
+            begin, run = self._run(stream, item)
+            parts.append(run[item - begin : first + n - begin])
+            item += len(parts[-1])
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def _run(self, stream: int, item: int) -> tuple[int, Ids]:
+        """Return the items of a stream's epoch that are in the same window as an item: the first one, and records."""
+        kept = self._run_of.get(stream)
+        if kept is not None and kept[0] <= item < kept[0] + len(kept[1]):
+            return kept
+        row = item // self.width * self._records.batch_size + stream * self.width + item % self.width
+        epoch = (row + self._records.skip) // self._records.period
+        # a stream that supplies more items than it has starts again
+        offset = (item - self._supplied(stream, epoch)) % int(self._pieces(stream, epoch)[1][-1])
+        start, window = self._window(stream, epoch, offset)
+        begin = item - (offset - start)
+        # another thread may replace what is kept
+        run = self._run_of[stream] = begin, window[: self._supplied(stream, epoch + 1) - begin]
+        return run
+
+    def _supplied(self, stream: int, epoch: int) -> int:
+        """Return the number of items that a stream supplies before an epoch (negative for skipped ones)."""
+        return self._supplied_up_to(stream + 1, epoch) - self._supplied_up_to(stream, epoch)
+
+    def _supplied_up_to(self, stream: int, epoch: int) -> int:
+        """Return the number of items that all earlier streams supply before an epoch."""
+        width = self.width
+        batches, rest = divmod(epoch * self._records.period - self._records.skip, self._records.batch_size)
+        return stream * batches * width + min(rest, stream * width)
+
+    def _window(self, stream: int, epoch: int, offset: int) -> tuple[int, Ids]:
+        """Return first item and records of the window that contains item ``offset`` of a stream's epoch."""
+        pieces, ends = self._pieces(stream, epoch)
+        window = int(np.searchsorted(ends, offset, side="right")) // self.blocks_per_window
+        chosen = pieces[window * self.blocks_per_window : (window + 1) * self.blocks_per_window]
+        sizes = chosen[:, 1] - chosen[:, 0]
+        before = np.cumsum(sizes) - sizes
+        ids = np.repeat(chosen[:, 0] - before, sizes) + np.arange(int(sizes.sum()))
+        ids = ids[permutation(len(ids), self._seed, "window", epoch, stream, window)]
+        return int(ends[window * self.blocks_per_window] - sizes[0]), ids
+
+    def _pieces(self, stream: int, epoch: int) -> tuple[Ids, Ids]:
+        """Return the shuffled pieces of blocks of a stream's epoch as (first, end), and their cumulative lengths."""
+        kept = self._pieces_of.get(stream)
+        if kept is None or kept[0] != epoch:
+            pieces = self._cut(*self.span(stream, epoch))
+            pieces = pieces[permutation(len(pieces), self._seed, "blocks", epoch, stream)]
+            kept = self._pieces_of[stream] = (epoch, pieces, np.cumsum(pieces[:, 1] - pieces[:, 0]))
+        return kept[1], kept[2]
+
+    def span(self, stream: int, epoch: int) -> tuple[int, int]:
+        """Return the span (low, high) of a stream in an epoch, in records of the assignment."""
+        ends = (stream, stream + 1)
+        if self._records.last_batch == "wrap":
+            low, high = (self._supplied_up_to(c, epoch + 1) - self._supplied_up_to(c, epoch) for c in ends)
+            return self._records.start + low, self._records.start + high
+        low, high = (c * self._records.count // self.streams for c in ends)
+        # with fewer records than streams, streams share records
+        return self._records.start + low, self._records.start + max(high, low + 1)
+
+    def block_rows(self, low: int, high: int) -> Ids:
+        """Count the records of each block in rows ``low`` to ``high`` of the first epoch: (n_blocks,) int64."""
+        width = self.width
+        rows = np.zeros(len(self._records.starts) - 1, np.int64)
+        for stream in range(low // width, -(-high // width)):
+            pieces = self._cut(*self.span(stream, 0))
+            blocks = np.searchsorted(self._records.starts, pieces[:, 0], side="right") - 1
+            part = min(high, (stream + 1) * width) - max(low, stream * width)
+            np.add.at(rows, blocks, -(-(pieces[:, 1] - pieces[:, 0]) * part // width))
+        return rows
+
+    def _cut(self, low: int, high: int) -> Ids:
+        """Return the pieces (first, end) of blocks that make up records ``low`` to ``high`` of the assignment."""
+        firsts, ends, lengths = self._assigned
+        if low >= high:
+            return np.empty((0, 2), np.int64)
+        begin = int(np.searchsorted(lengths, low, side="right"))
+        stop = int(np.searchsorted(lengths, high, side="left")) + 1
+        pieces = np.empty((stop - begin, 2), np.int64)
+        pieces[:, 0], pieces[:, 1] = firsts[begin:stop], ends[begin:stop]
+        pieces[0, 0] = ends[begin] - (lengths[begin] - low)
+        pieces[-1, 1] -= lengths[stop - 1] - high
+        return pieces
+
+    @cached_property
+    def _assigned(self) -> tuple[Ids, Ids, Ids]:
+        """First and end record of each non-empty block in the order of the assignment, and cumulative lengths."""
+        n = len(self._records.starts) - 1
+        order = permutation(n, self._seed, "deal") if self._assignment is None else self._assignment
+        if not np.array_equal(np.sort(order), np.arange(n)):
+            raise DataError(f"the assignment has {len(order)} entries. Expected a permutation of the {n} blocks.")
+        firsts, ends = self._records.starts[:-1][order], self._records.starts[1:][order]
+        used = ends > firsts
+        return firsts[used], ends[used], np.cumsum((ends - firsts)[used])
+
 
 Shuffle = Literal["none", "block", "full"]
 

@@ -12,17 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.codecs.labels import as_labels, as_values, is_rounded, value_name
-from singa_dask.data.fs.byte_source import Range
-from singa_dask.data.fs.checksum import checksum_of
-from singa_dask.data.fs.decompression import check_decompressed, limit_of
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES, even_blocks, rows_per_block
+from singa_dask.data.codecs.record import as_labels, as_values, is_rounded, value_name
 from singa_dask.data.stores.class_names import parse_names, show_names
 from singa_dask.data.stores.npy import check_array
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import ADVICE, StoreOptions
+from singa_dask.data.stores.store import ADVICE, BLOCK_BYTES, StoreOptions, even_blocks, rows_per_block
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError
+from singa_dask.fs.mapped_file import checksum_of
+from singa_dask.fs.range_reader import Range, check_decompressed, limit_of
 
 VALUE_NAMES = ("images", "image", "pixel", "pixels", "data", "x", "features")
 CLASS_NAMES = ("class_names", "classes", "names")

@@ -16,18 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from singa_dask.data import fs
-from singa_dask.data.codecs.labels import as_labels
-from singa_dask.data.codecs.record import describe_fields, fields_of
-from singa_dask.data.codecs.table_columns import check_label_type
-from singa_dask.data.fs.byte_source import Bytes
-from singa_dask.data.fs.decompression import check_decompressed, limit_of
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES, Rechunker, rows_per_block
+from singa_dask import fs
+from singa_dask.data.codecs.record import as_labels, describe_fields, fields_of
+from singa_dask.data.codecs.table import check_label_type
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES, LabelOptions
+from singa_dask.data.stores.store import BLOCK_BYTES, STORES, LabelOptions, Rechunker, rows_per_block
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
+from singa_dask.fs.range_reader import Bytes, check_decompressed, limit_of
 
 STREAM = b"\xff" * 4
 MAGIC = b"ARROW1"

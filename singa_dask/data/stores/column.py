@@ -17,17 +17,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from singa_dask import fs
 from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Many, Size
-from singa_dask.data import fs
-from singa_dask.data.codecs.labels import as_labels, as_values, is_rounded
-from singa_dask.data.fs.byte_source import Bytes, Range, open_bytes
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES, even_blocks
+from singa_dask.data.codecs.record import as_labels, as_values, is_rounded
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES, StoreOptions
+from singa_dask.data.stores.store import BLOCK_BYTES, STORES, StoreOptions, even_blocks
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
+from singa_dask.fs.range_reader import Bytes, Range, open_bytes
 
 
 @dataclass(frozen=True)

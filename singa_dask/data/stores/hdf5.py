@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.fs.byte_source import Bytes, BytesInMemory, Range
-from singa_dask.data.fs.decompression import limit_of
-from singa_dask.data.fs.range_file import RangeFile
 from singa_dask.data.stores.array_store import CLASS_NAMES, PACKED, ArrayGroup, ArrayStore, StoredArray
 from singa_dask.data.stores.store import STORES
 from singa_dask.errors import DataError
+from singa_dask.fs.mapped_file import RangeFile
+from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range, limit_of
 from singa_dask.lazy import require
 
 GZIP, SHUFFLE, FLETCHER32, SZIP, NBIT, SCALE_OFFSET = 1, 2, 3, 4, 5, 6

@@ -18,12 +18,10 @@ import pyarrow.json
 
 from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Many, Size
-from singa_dask.data.codecs.labels import find_wrong_label, label_field
-from singa_dask.data.codecs.record import salvage_rows
-from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES, NEWLINE, cut_lines
+from singa_dask.data.codecs.record import find_wrong_label, label_field, salvage_rows
+from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES, LabelOptions, StoreOptions
+from singa_dask.data.stores.store import BLOCK_BYTES, NEWLINE, STORES, LabelOptions, StoreOptions, cut_lines
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 

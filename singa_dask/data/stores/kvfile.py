@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data import fs
+from singa_dask import fs
 from singa_dask.data.codecs.record import (
     check_schema,
     decode_records,
@@ -26,13 +26,11 @@ from singa_dask.data.codecs.record import (
     salvage_values,
     schema_of,
 )
-from singa_dask.data.fs.byte_source import Bytes
-from singa_dask.data.fs.range_reader import RangeReader
-from singa_dask.data.stores.block_sizes import Rechunker, cut_blocks, rows_per_block
 from singa_dask.data.stores.range_store import KeptIndex, RangeStore
-from singa_dask.data.stores.store import STORES, StoreOptions
+from singa_dask.data.stores.store import STORES, Rechunker, StoreOptions, cut_blocks, rows_per_block
 from singa_dask.data.types import Arrays, Records
 from singa_dask.errors import DataError
+from singa_dask.fs.range_reader import Bytes, RangeReader
 
 LENGTH = struct.Struct("<Q")
 SHARD = "shard.dat"

@@ -20,7 +20,7 @@ import lmdb
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data import fs
+from singa_dask import fs
 from singa_dask.data.codecs.record import (
     Decoder,
     check_schema,
@@ -32,15 +32,14 @@ from singa_dask.data.codecs.record import (
     salvage_values,
     schema_of,
 )
-from singa_dask.data.fs.cache import CachedFile, key_of, open_cache
-from singa_dask.data.fs.mapped_file import note_read
-from singa_dask.data.fs.range_reader import RangeReader, version
-from singa_dask.data.stores.block_sizes import Rechunker, rows_per_block
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import find_manifest
-from singa_dask.data.stores.store import STORES, Store, StoreOptions
+from singa_dask.data.stores.store import STORES, Rechunker, Store, StoreOptions, rows_per_block
 from singa_dask.data.types import Arrays, Block, Records
 from singa_dask.errors import DataError
+from singa_dask.fs.cache import CachedFile, key_of, open_cache
+from singa_dask.fs.mapped_file import note_read
+from singa_dask.fs.range_reader import RangeReader, version
 
 MAGIC = struct.pack("<I", 0xBEEFC0DE)
 MAGIC_AT = 16

@@ -21,17 +21,15 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib import format as npy_format
 
-from singa_dask.data import fs
-from singa_dask.data.codecs.labels import is_numeric, value_name
-from singa_dask.data.fs.byte_source import Bytes, BytesInMemory
-from singa_dask.data.fs.decompression import limit_of, read_member
-from singa_dask.data.stores.block_sizes import Rechunker, rows_per_block
+from singa_dask import fs
+from singa_dask.data.codecs.record import is_numeric, value_name
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.column import ColumnStore, FieldColumn
 from singa_dask.data.stores.range_store import describe
-from singa_dask.data.stores.store import STORES, LabelOptions, StoreOptions
+from singa_dask.data.stores.store import STORES, LabelOptions, Rechunker, StoreOptions, rows_per_block
 from singa_dask.data.types import Field, Records
 from singa_dask.errors import DataError
+from singa_dask.fs.range_reader import Bytes, BytesInMemory, limit_of, read_member
 
 # a word of a file's name -> the word in the name of the labels
 LABEL_WORDS = {"x": "y", "X": "y", "images": "labels", "image": "label", "features": "labels", "data": "labels"}

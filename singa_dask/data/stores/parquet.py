@@ -16,21 +16,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from singa_dask.data import fs
-from singa_dask.data.codecs.image import ImageOptions, decode_images, image_columns
-from singa_dask.data.codecs.labels import as_values
-from singa_dask.data.codecs.record import fields_of, salvage_rows
-from singa_dask.data.codecs.table_columns import check_label_type
-from singa_dask.data.fs.byte_source import Bytes, Range
-from singa_dask.data.fs.decompression import check_decompressed, limit_of
-from singa_dask.data.fs.range_file import RangeFile
+from singa_dask import fs
+from singa_dask.data.codecs.record import as_values, fields_of, salvage_rows
+from singa_dask.data.codecs.table import check_label_type
 from singa_dask.data.stores.arrow import METADATA, check_described, column_array, schema_for
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES, Rechunker
 from singa_dask.data.stores.class_names import hugging_face_names, parse_names
+from singa_dask.data.stores.image import ImageOptions, decode_images, image_columns
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES, LabelOptions
+from singa_dask.data.stores.store import BLOCK_BYTES, STORES, LabelOptions, Rechunker
 from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
+from singa_dask.fs.mapped_file import RangeFile
+from singa_dask.fs.range_reader import Bytes, Range, check_decompressed, limit_of
 
 # ranges that are closer than this are read as one: the bytes between them take less time than another request
 MAX_GAP_BYTES = 1 << 17

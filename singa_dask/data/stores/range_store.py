@@ -20,18 +20,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from singa_dask.data import fs
-from singa_dask.data.codecs.labels import label_field
-from singa_dask.data.codecs.record import fields_of, show_schema
-from singa_dask.data.fs.byte_source import Bytes, Range, open_bytes
-from singa_dask.data.fs.cache import key_of, open_cache
-from singa_dask.data.fs.checksum import checksum_of
-from singa_dask.data.fs.io_threads import io_threads, map_ahead
-from singa_dask.data.fs.range_reader import RangeReader, version
+from singa_dask import fs
+from singa_dask.data.codecs.record import fields_of, label_field, show_schema
 from singa_dask.data.stores.class_names import parse_names, show_names
 from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, Store
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import ConfigError, DataError
+from singa_dask.fs.cache import key_of, open_cache
+from singa_dask.fs.io_threads import io_threads, map_ahead
+from singa_dask.fs.mapped_file import checksum_of
+from singa_dask.fs.range_reader import Bytes, Range, RangeReader, open_bytes, version
 
 VERSION = 1
 # files that an error names

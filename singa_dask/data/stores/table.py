@@ -17,19 +17,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from singa_dask import fs
 from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Finding, Many, Size, raw_value
-from singa_dask.data import fs
 from singa_dask.data.codecs.record import bisect_rows
-from singa_dask.data.codecs.table_encoder import TableEncoder, TableStatistics
-from singa_dask.data.codecs.table_facts import TableFacts
-from singa_dask.data.codecs.table_spec import TableSpec, show_columns
-from singa_dask.data.fs.byte_source import Range
-from singa_dask.data.fs.host_files import SCHEME
-from singa_dask.data.fs.io_threads import decode_threads, io_threads, map_ahead
-from singa_dask.data.stores.block_sizes import BLOCK_BYTES
+from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec, TableStatistics, show_columns
 from singa_dask.data.stores.range_store import KeptIndex, Manifest, RangeStore, find_manifest, name_of, rest_of
-from singa_dask.data.stores.store import MANIFEST_DIR, STORES, StoreOptions
+from singa_dask.data.stores.store import BLOCK_BYTES, MANIFEST_DIR, STORES, StoreOptions
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_part import (
     WHOLE_SUFFIXES,
@@ -45,6 +39,9 @@ from singa_dask.data.stores.table_part import (
 )
 from singa_dask.data.types import Arrays, Block, FileSum, RecordRun, TableColumn
 from singa_dask.errors import DataError
+from singa_dask.fs.host_files import SCHEME
+from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
+from singa_dask.fs.range_reader import Range
 
 # maximum size of the records in a part of a row group
 GROUP_BYTES = 1 << 26

@@ -2,27 +2,310 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import csv
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.csv
 
-from singa_dask.data import fs
-from singa_dask.data.codecs.csv_records import (
-    AS_UTF8,
-    cut_records,
-    decimal_comma,
-    fault_of,
-    find_wrong,
-    has_numbers,
-    parse_columns,
-    read_header,
-    record_starts,
-)
-from singa_dask.data.codecs.table_columns import column_kind
-from singa_dask.data.fs.byte_source import Range, open_bytes, scan_ahead
+from singa_dask import fs
+from singa_dask.data.codecs.table import column_kind, is_number
 from singa_dask.data.stores.table_part import TablePart
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
+from singa_dask.fs.range_reader import Range, open_bytes, scan_ahead
+
+# Records of CSV files with a header: where they begin, and the columns of a block of them.
+#
+# A record ends at a line end outside quotes. Fields are quoted by ``"``, doubled within quotes (RFC 4180).
+
+
+QUOTE, NEWLINE, RETURN = b'"\n\r'
+HEAD_BYTES = 1 << 14
+BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
+# the first line of Excel's files
+SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\r?\n')
+SEPARATORS = (";", "\t", "|", ",")
+# fields that stand for no number, as pandas has them, and "?"
+MISSING = ("", "#N/A", "#NA", "-nan", "-NaN", "<NA>", "?", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null")
+DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+UTF8 = "utf-8"
+AS_UTF8 = 'Write it as UTF-8, in Excel as "CSV UTF-8", or set charset, such as latin-1.'
+# the longest header
+MAX_HEADER = 1 << 26
+
+Read = Callable[[int, int], bytes | memoryview]
+
+
+class CsvHeader(NamedTuple):
+    """The header of a file: names of the columns, separator, offset and line of the first record, and encoding."""
+
+    names: tuple[str, ...]
+    separator: str
+    start: int
+    line: int
+    charset: str = UTF8
+
+
+def read_header(
+    url: str, read: Read, size: int, separator: str, charset: str = UTF8, has_names: bool | None = None
+) -> CsvHeader:
+    """Read the header of a file of ``size`` bytes; columns without names are called by their positions from 1 on.
+
+    Raises
+    ------
+    DataError
+        The file is empty or in another encoding, the header has no such separator, or a name occurs twice.
+    """
+    check_charset(url, charset)
+    head = bytes(read(0, min(size, HEAD_BYTES)))
+    if head.startswith(WIDE_BOMS):
+        raise DataError(f"{url}: text in UTF-16, as Excel's Unicode Text is. {AS_UTF8}")
+    start, line = len(BOM) if head.startswith(BOM) else 0, 1
+    said = SEPARATOR_LINE.match(head, start)
+    if said:
+        separator, start, line = said[1].decode(errors="replace"), said.end(), 2
+    length = HEAD_BYTES
+    while (end := _record_end(head, start)) < 0 and len(head) < size:
+        length *= 16
+        if length > MAX_HEADER:
+            raise DataError(f"{url}, line {line}: a header of more than {len(head)} bytes, or an unclosed quote.")
+        head = bytes(read(0, min(size, length)))
+    text = head[start : end if end >= 0 else size]
+    if not text.strip():
+        raise DataError(f"{url}: it is empty." if not head.strip() else f"{url}, line {line}: expected a header.")
+    fields = _fields(f"{url}, line {line}", text, separator, charset)
+    if has_names is False:
+        return CsvHeader(tuple(str(i + 1) for i in range(len(fields))), separator, start, line, charset)
+    names = _names(f"{url}, line {line}", fields, has_names is True)
+    return CsvHeader(names, separator, start + len(text), line + text.count(b"\n"), charset)
+
+
+def check_charset(url: str, charset: str) -> None:
+    """Check that ASCII is the same in an encoding: line ends, separators and quotes are found in bytes."""
+    try:
+        if bytes(range(128)).decode(charset).encode() == bytes(range(128)):
+            return
+    except (LookupError, UnicodeError):
+        pass
+    raise DataError(f"{url}: charset {charset!r}. Expected an encoding that extends ASCII, such as latin-1 or cp1252.")
+
+
+def _record_end(text: bytes, start: int) -> int:
+    """Return the end of the first record after ``start``, including its line end; -1 if it is not in the text."""
+    data = np.frombuffer(text, np.uint8, offset=start)
+    ends = np.flatnonzero((data == NEWLINE) & (np.cumsum(data == QUOTE) % 2 == 0))
+    return start + int(ends[0]) + 1 if len(ends) else -1
+
+
+def _fields(where: str, text: bytes, separator: str, charset: str) -> list[str]:
+    try:
+        decoded = text.decode(charset).rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: not {charset.upper()}: {error}. {AS_UTF8}") from None
+    if "\r" in decoded and '"' not in decoded:
+        raise DataError(f"{where}: lines end with carriage returns only. Write the file with line feeds.")
+    if len(separator) != 1:
+        raise DataError(f"{where}: separator {separator!r}, expected one character for a table with named columns.")
+    if separator not in decoded and (other := next((each for each in SEPARATORS if each in decoded), "")):
+        raise DataError(f"{where}: it contains no {separator!r}, but {other!r}. Set separator: {other!r}.")
+    try:
+        return [name for row in csv.reader([decoded], delimiter=separator, strict=True) for name in row]
+    except csv.Error as error:
+        raise DataError(f"{where}: {error}.") from None
+
+
+def _names(where: str, fields: Sequence[str], may_be_numbers: bool) -> tuple[str, ...]:
+    names = [name.strip() for name in fields]
+    if not may_be_numbers and not any(name and not is_number(name) for name in names):
+        raise DataError(
+            f"{where}: expected a header with the names of the columns, got numbers: {','.join(fields)[:60]!r}."
+        )
+    twice = next((name for name in names if name and names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{where}: column {twice!r} occurs twice. Rename one.")
+    return tuple(names)
+
+
+def cut_records(url: str, chunks: Iterable[bytes | memoryview], header: CsvHeader, size: int) -> Iterator[RecordRun]:
+    """Scan a file for the ends of records, and yield runs of about the size of a chunk. Empty lines do not count.
+
+    Parameters
+    ----------
+    chunks : iterable of bytes or memoryview
+        The bytes of the file, in order, from the first record on.
+    size : int
+        Bytes of the file.
+
+    Raises
+    ------
+    DataError
+        A quote is not closed.
+    """
+    position = start = header.start
+    first_line = next_line = line = header.line
+    n, inside, blank = 0, False, True
+    for chunk in chunks:
+        data = np.frombuffer(chunk, np.uint8)
+        newlines, quotes = np.flatnonzero(data == NEWLINE), np.flatnonzero(data == QUOTE)
+        ends = newlines
+        if inside or len(quotes):
+            ends = newlines[(np.searchsorted(quotes, newlines) + inside) % 2 == 0]
+        inside = bool((inside + len(quotes)) % 2)
+        filled, has_rest = _filled(data, ends)
+        position += len(data)
+        line += len(newlines)
+        cut = position
+        if len(ends):
+            # the first record may have begun before
+            n += int(np.count_nonzero(filled)) + bool(not filled[0] and not blank)
+            blank = not has_rest
+            last = int(ends[-1]) + 1
+            next_line = line - int(len(newlines) - np.searchsorted(newlines, last))
+            cut = position - len(data) + last
+        else:
+            blank = blank and not has_rest
+        if position == size:
+            if inside:
+                raise DataError(f"{url}, line {next_line}: a quote in the record that begins here is not closed.")
+            n, cut = n + (not blank), size
+        elif not len(ends):
+            continue
+        if n:
+            yield RecordRun(start, cut - start, n, first_line)
+        first_line, start, n = next_line, cut, 0
+
+
+def _filled(data: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.bool_], bool]:
+    """Return whether the text up to each of some line ends is more than an empty line, and whether that after them is.
+
+    An empty line may have carriage returns.
+    """
+    heads = data[np.concatenate([[0], ends + 1])[: len(ends) + (not len(ends) or ends[-1] + 1 < len(data))]]
+    if not (heads == RETURN).any() and len(ends):
+        filled = heads != NEWLINE
+        return filled[: len(ends)], len(heads) > len(ends)
+    text = np.flatnonzero((data != NEWLINE) & (data != RETURN))
+    before = np.searchsorted(text, ends)
+    return np.diff(before, prepend=0) > 0, len(text) > (before[-1] if len(ends) else 0)
+
+
+def record_starts(text: bytes) -> npt.NDArray[np.int64]:
+    """Return the offset of each record in a run of them."""
+    data = np.frombuffer(text, np.uint8)
+    ends = np.flatnonzero((data == NEWLINE) & (np.cumsum(data == QUOTE, dtype=np.uint8) % 2 == 0)) + 1
+    starts = np.concatenate([[0], ends, [len(data)]]).astype(np.int64)
+    filled = np.searchsorted(np.flatnonzero((data != NEWLINE) & (data != RETURN)), starts)
+    return starts[:-1][np.diff(filled) > 0]
+
+
+def parse_columns(
+    text: bytes,
+    header: CsvHeader,
+    types: Mapping[str, pa.DataType] | None,
+    columns: Sequence[str] = (),
+    skip_wrong: bool = False,
+) -> pa.Table:
+    """Parse a run of records.
+
+    Parameters
+    ----------
+    types : mapping of str to pyarrow.DataType, or None
+        Type of each column; None to find out.
+    columns : sequence of str
+        Columns to parse; all if empty.
+    skip_wrong : bool
+        Leave out records with too few or too many fields.
+
+    Raises
+    ------
+    ValueError
+        A record is invalid; see `find_wrong`.
+    """
+    # pyarrow needs distinct names
+    names = [name or f"\0{i}" for i, name in enumerate(header.names)]
+    options = pyarrow.csv.ConvertOptions(
+        include_columns=list(columns),
+        column_types=types and {name: types[name] for name in columns},
+        null_values=list(MISSING),
+        strings_can_be_null=True,
+    )
+    return pyarrow.csv.read_csv(
+        pa.BufferReader(text),
+        pyarrow.csv.ReadOptions(
+            column_names=names,
+            use_threads=False,
+            # all of it, also where characters take more bytes in UTF-8
+            block_size=len(text) * (1 if header.charset == UTF8 else 4) + 1,
+            encoding=header.charset,
+        ),
+        pyarrow.csv.ParseOptions(
+            delimiter=header.separator,
+            newlines_in_values=b'"' in text,
+            invalid_row_handler=(lambda row: "skip") if skip_wrong else None,
+        ),
+        options,
+    )
+
+
+def has_numbers(texts: Sequence[str]) -> bool:
+    """Return whether more than half of some fields are numbers."""
+    booleans = ("true", "false")
+    return sum(not fault_of(text.strip()) and text.strip().lower() not in booleans for text in texts) > len(texts) / 2
+
+
+def decimal_comma(texts: Sequence[str]) -> str:
+    """Return the first field with a decimal comma if all fields are whole numbers or such; else an empty string."""
+    if all(DECIMAL_COMMA.fullmatch(text) or re.fullmatch(r"[+-]?\d+", text) for text in texts):
+        return next((text for text in texts if "," in text), "")
+    return ""
+
+
+def find_wrong(text: bytes, header: CsvHeader, numbers: Sequence[str]) -> tuple[int, str] | None:
+    """Return index and fault of the first invalid record of a run; None if all seem valid.
+
+    Parameters
+    ----------
+    numbers : sequence of str
+        Columns that must be numbers.
+    """
+    starts = [*record_starts(text).tolist(), len(text)]
+    wanted = [(name, header.names.index(name)) for name in numbers]
+    for i, (start, stop) in enumerate(pairwise(starts)):
+        try:
+            record = text[start:stop].decode(header.charset).strip("\r\n")
+            rows = list(csv.reader([record + "\n"], delimiter=header.separator))
+        except UnicodeDecodeError as error:
+            return i, f": not {header.charset.upper()}: {error}. {AS_UTF8.rstrip('.')}"
+        except csv.Error:
+            return i, ": a quote in a field that does not begin with one. Quote the field, and double quotes in it"
+        fields = rows[0] if rows else []
+        if len(fields) != len(header.names):
+            return i, f": {len(fields)} fields, expected {len(header.names)}, as in the header"
+        for name, index in wanted:
+            fault = fault_of(fields[index].strip())
+            if fault:
+                return i, f", column {name!r}: {fault}"
+    return None
+
+
+def fault_of(field: str) -> str:
+    """Return why a field is no number; empty if it is one, or has no value."""
+    if field in MISSING or field.lower() in ("true", "false"):
+        return ""
+    if DECIMAL_COMMA.fullmatch(field):
+        return f"{field!r} has a decimal comma. Write numbers with a decimal point"
+    try:
+        float(field)
+    except ValueError:
+        return f"{field!r} is not a number"
+    return f"{field!r} is not a number" if "_" in field else ""
+
 
 # records that are looked at for decimal commas
 SHOWN_ROWS = 1000

@@ -27,17 +27,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from singa_dask.data import fs
-from singa_dask.data.codecs.table_columns import column_kind, is_number
-from singa_dask.data.codecs.table_spec import TableSpec
-from singa_dask.data.fs.byte_source import Bytes, BytesInMemory, Range, open_bytes
-from singa_dask.data.fs.range_reader import RangeReader
+from singa_dask import fs
+from singa_dask.data.codecs.table import TableSpec, column_kind, is_number
 from singa_dask.data.stores.class_names import hugging_face_names
 from singa_dask.data.stores.opening import check_splits, is_pattern, shard_urls
 from singa_dask.data.stores.parquet import GroupReader, RowGroups
 from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
+from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range, RangeReader, open_bytes
 from singa_dask.lazy import require
 
 WHOLE_SUFFIXES = (".json", ".json.gz", ".xlsx")

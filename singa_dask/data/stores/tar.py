@@ -16,21 +16,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from singa_dask import fs
 from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Many
-from singa_dask.data import fs
-from singa_dask.data.codecs.image import IMAGE_SUFFIXES, ImageOptions, decode_image
-from singa_dask.data.codecs.labels import as_values, is_numeric, value_name
-from singa_dask.data.codecs.record import check_schema, salvage_rows, schema_of
-from singa_dask.data.fs.byte_source import Bytes, ReadAhead
-from singa_dask.data.fs.range_file import RangeFile
-from singa_dask.data.stores.block_sizes import cut_blocks
+from singa_dask.data.codecs.record import as_values, check_schema, is_numeric, salvage_rows, schema_of, value_name
 from singa_dask.data.stores.class_names import show_names
+from singa_dask.data.stores.image import IMAGE_SUFFIXES, ImageOptions, decode_image
 from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
 from singa_dask.data.stores.range_store import KeptIndex, RangeStore
-from singa_dask.data.stores.store import STORES, StoreOptions
+from singa_dask.data.stores.store import STORES, StoreOptions, cut_blocks
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
+from singa_dask.fs.mapped_file import RangeFile
+from singa_dask.fs.range_reader import Bytes, ReadAhead
 
 LOG = logging.getLogger(__name__)
 

@@ -11,18 +11,23 @@ import numpy.typing as npt
 from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Many, Size
 from singa_dask.data.codecs import protobuf
-from singa_dask.data.codecs.image import ImageOptions, decode_image, is_image
-from singa_dask.data.codecs.labels import find_wrong_label, label_field
 from singa_dask.data.codecs.protobuf import BYTES, VARINT
-from singa_dask.data.codecs.record import check_schema, decode_values, salvage_rows, schema_of
-from singa_dask.data.fs.byte_source import Bytes, ReadAhead
-from singa_dask.data.fs.checksum import crc32c, masked
-from singa_dask.data.stores.block_sizes import cut_blocks
+from singa_dask.data.codecs.record import (
+    check_schema,
+    decode_values,
+    find_wrong_label,
+    label_field,
+    salvage_rows,
+    schema_of,
+)
 from singa_dask.data.stores.class_names import read_classes
+from singa_dask.data.stores.image import ImageOptions, decode_image, is_image
 from singa_dask.data.stores.range_store import RangeStore
-from singa_dask.data.stores.store import STORES, LabelOptions
+from singa_dask.data.stores.store import STORES, LabelOptions, cut_blocks
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
+from singa_dask.fs.mapped_file import crc32c, masked
+from singa_dask.fs.range_reader import Bytes, ReadAhead
 
 HEAD_BYTES, TAIL_BYTES = 12, 4
 IMAGE_NAMES = ("image/encoded", "image_raw", "image", "images", "pixel", "data", "x")

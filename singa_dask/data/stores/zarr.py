@@ -14,16 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data import fs
-from singa_dask.data.fs.byte_source import BytesInMemory, Range
-from singa_dask.data.fs.checksum import checksum_of
-from singa_dask.data.fs.decompression import check_decompressed, limit_of
-from singa_dask.data.fs.range_reader import RangeReader
+from singa_dask import fs
 from singa_dask.data.stores.array_store import ArrayGroup, ArrayStore, StoredArray
 from singa_dask.data.stores.range_store import name_of
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import FileSum
 from singa_dask.errors import DataError
+from singa_dask.fs.mapped_file import checksum_of
+from singa_dask.fs.range_reader import BytesInMemory, Range, RangeReader, check_decompressed, limit_of
 from singa_dask.lazy import require
 
 # metadata of arrays and of groups, in versions 3 and 2; the attributes of version 2 are in a file of their own

@@ -22,12 +22,12 @@ from distributed.client import FutureCancelledError
 from distributed.comm.addressing import get_address_host
 
 from singa_dask.conf import JobConf
-from singa_dask.data.fs.host_files import SCHEME, Catalog, PartFile
-from singa_dask.data.fs.locks import create_locked, delete_unlocked
 from singa_dask.errors import ConfigError, DataError, LostUnitError
+from singa_dask.fs.cache import create_locked, delete_unlocked
+from singa_dask.fs.host_files import SCHEME, Catalog, PartFile
 from singa_dask.jobs.datasets.binding import fit_to_data, readers, with_urls
-from singa_dask.jobs.datasets.dataset import Dataset, WritePart
 from singa_dask.jobs.datasets.making import as_dataset
+from singa_dask.jobs.datasets.records import Dataset, WritePart
 from singa_dask.runtime import JobRun, check_room, plan_processes
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.driver import install_jobs

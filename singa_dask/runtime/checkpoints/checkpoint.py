@@ -28,17 +28,58 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors.numpy import load
 
-from singa_dask.data import fs
-from singa_dask.data.codecs.learned import Learned
-from singa_dask.data.fs.checksum import checksum_of
+from singa_dask import fs
+from singa_dask.data.codecs.scaling import Learned
 from singa_dask.errors import CheckpointError, DataError
+from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.manifest import (
     MANIFEST,
     decode_manifest,
     what_is_no_cut,
 )
-from singa_dask.runtime.checkpoints.tensors import tensor_chunks
+
+# Encode tensors as safetensors, without copying them more than once, or at all to write them to a file.
+
+
+# tensors of the last dtype come first
+DTYPES = ("U8", "I8", "I16", "U16", "F16", "I32", "U32", "F32", "F64", "I64", "U64")
+
+
+def encode_tensors(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Return the same bytes as ``safetensors.numpy.save``, which copies each tensor three times.
+
+    Parameters
+    ----------
+    tensors, metadata
+        See `tensor_chunks`.
+    """
+    return b"".join(tensor_chunks(tensors, metadata))
+
+
+def tensor_chunks(
+    tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+) -> list[bytes | memoryview]:
+    """Return the bytes of a safetensors file in order: its header, and views of the arrays.
+
+    Parameters
+    ----------
+    tensors : mapping of str to ndarray
+        By name: contiguous arrays of integers or floats of NumPy, little-endian.
+    metadata : mapping of str to str, optional
+    """
+    dtypes = {name: f"{array.dtype.kind.upper()}{8 * array.itemsize}" for name, array in tensors.items()}
+    ordered = sorted(tensors, key=lambda name: (-DTYPES.index(dtypes[name]), name))
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    end = 0
+    for name in ordered:
+        start, end = end, end + tensors[name].nbytes
+        header[name] = {"dtype": dtypes[name], "shape": list(tensors[name].shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    values = (memoryview(tensors[name].reshape(-1).view(np.uint8)) for name in ordered)
+    return [len(text).to_bytes(8, "little"), text, *values]
+
 
 # of parts: in files, and in memory, where a fast one will do
 CHECKSUMS: dict[str, Callable[[bytes], str | int]] = {

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from singa_dask.data import fs
-from singa_dask.data.codecs.blobproto import StoredParam, plain_param_name, read_blobprotos
+from singa_dask import fs
+from singa_dask.data.codecs.protobuf import StoredParam, plain_param_name, read_blobprotos
 from singa_dask.errors import CheckpointError
 
 WORKER_FILE = re.compile(r"step(\d+)-worker(\d+)(?:\.bin)?")

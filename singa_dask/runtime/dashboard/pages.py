@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from distributed import Scheduler
 from tornado import web
 
-from singa_dask.observe.json_text import finite
+from singa_dask.observe.journal import finite
 
 MAX_POINTS = 200
 MAX_CURVES = 16

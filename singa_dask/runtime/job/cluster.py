@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 from distributed import core as distributed_core
 from distributed.versions import VersionMismatchWarning, scheduler_relevant_packages
 
-from singa_dask.comm.probe import server_type
+from singa_dask.comm.dask_servers import server_type
 from singa_dask.errors import ClusterError, CommError
 
 

@@ -16,16 +16,15 @@ from distributed import Client, Worker, WorkerPlugin
 from distributed.comm.addressing import get_address_host
 from distributed.utils import sync
 
-from singa_dask import modules
-from singa_dask.comm.loading import load_on_scheduler
+from singa_dask import fs, modules
+from singa_dask.comm.dask_servers import load_on_scheduler
 from singa_dask.conf import ClusterConf, JobConf
-from singa_dask.data import fs
 from singa_dask.errors import A_BUG, ClusterError, DataError, LeftLineError, SingaError, UnitError
 from singa_dask.observe.observers import Observers, open_observers
 from singa_dask.observe.run_directory import RunDirectory
 from singa_dask.redaction import redact
+from singa_dask.runtime.job.checks import steps_by_task
 from singa_dask.runtime.job.cluster import present_workers
-from singa_dask.runtime.job.epochs import steps_by_task
 from singa_dask.runtime.job.events import Submission
 from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
 from singa_dask.runtime.job.jobs import Jobs
@@ -33,9 +32,9 @@ from singa_dask.runtime.job.names import DRIVERS, JOBS, SIGNAL_CODES, Op, this_u
 from singa_dask.runtime.job.placing import Placed, compute_scalings, on_dask, place_on_cluster
 from singa_dask.runtime.job.record import Result, summarise
 from singa_dask.runtime.job.sites import Plugin, as_client
-from singa_dask.runtime.planning.paths import absolute_paths
+from singa_dask.runtime.planning.nets import absolute_paths
 from singa_dask.runtime.planning.placement import plan_processes
-from singa_dask.runtime.units.job_log import in_job
+from singa_dask.runtime.units.unit_host import in_job
 
 
 class TakenOver(Exception):

@@ -10,8 +10,8 @@ from typing import Any
 from distributed import Scheduler, Status
 from distributed.comm.addressing import get_address_host
 
-from singa_dask.data.fs.host_files import Catalog
 from singa_dask.errors import ClusterError
+from singa_dask.fs.host_files import Catalog
 from singa_dask.runtime.job.names import SIGNAL_CODES, Op
 from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, Plugin, Sites

@@ -13,7 +13,7 @@ from distributed import Client
 from distributed.client import ClosedClientError
 
 from singa_dask import version
-from singa_dask.comm.loading import load_on_scheduler
+from singa_dask.comm.dask_servers import load_on_scheduler
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError
 from singa_dask.runtime.job.names import JOBS, SIGNAL_CODES, TAKEN_OVER, Op, this_user
 

@@ -13,7 +13,7 @@ from distributed import Scheduler, SchedulerPlugin, Status
 from distributed.scheduler import WorkerState
 from tornado import gen
 
-from singa_dask.comm.secret import Secret
+from singa_dask.comm.greeting import Secret
 from singa_dask.errors import A_BUG, ClusterError
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import Activity, add_dashboard

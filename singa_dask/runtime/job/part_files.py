@@ -13,9 +13,9 @@ from distributed import Worker, get_worker
 from distributed.protocol.serialize import to_serialize
 from distributed.utils import sync
 
-from singa_dask.data.fs.host_files import Catalog, PartFile, PartFolders, mounted
+from singa_dask.cancellation import pause
 from singa_dask.errors import DataError
-from singa_dask.gate import pause
+from singa_dask.fs.host_files import Catalog, PartFile, PartFolders, mounted
 from singa_dask.runtime.job.names import SITE, Op
 
 TIMEOUT_S = 60.0

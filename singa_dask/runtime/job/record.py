@@ -18,15 +18,15 @@ import numpy as np
 from distributed import Future
 from tornado.locks import Condition
 
-from singa_dask.comm.secret import Secret
+from singa_dask.comm.greeting import Secret
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import Activity
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.names import SIGNAL_CODES
 from singa_dask.runtime.planning.placement import Layout, plan_processes
-from singa_dask.runtime.units.learning import facts_of_workers
 from singa_dask.runtime.units.server import MORE
+from singa_dask.runtime.units.trainer import facts_of_workers
 
 
 class MetricsMerger:

@@ -21,22 +21,20 @@ from distributed.utils import sync, wait_for
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.comm import Address
-from singa_dask.comm.secret import Secret
+from singa_dask.comm.greeting import Secret
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import ClusterConf, JobConf, ListenConf
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError, LostUnitError, SingaError, is_out_of_memory, text_of
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
-from singa_dask.runtime.job.locality import host_names_of
+from singa_dask.runtime.checkpoints.manifest import SnapshotStore
 from singa_dask.runtime.job.names import EVENTS, SITE, Op
 from singa_dask.runtime.job.part_files import PartFiles
+from singa_dask.runtime.job.placing import host_names_of
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.initial_state import Rejoin
-from singa_dask.runtime.units.job_log import JobFilter
-from singa_dask.runtime.units.unit import run_unit
-from singa_dask.runtime.units.unit_host import UnitHost
+from singa_dask.runtime.units.unit_host import JobFilter, UnitHost, run_unit
 
 N_ASKED = 5
 ROUNDING_S = 1e-4

@@ -2,28 +2,138 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from singa_dask.conf import JobConf, Phase
+from singa_dask import fs
+from singa_dask.cancellation import Cancellation
+from singa_dask.conf import JobConf, LayerConf, Phase
+from singa_dask.conf.job import FREQUENCIES
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.gate import Gate
-from singa_dask.layers import Context, Span, StoreInput
+from singa_dask.layers import LAYERS, Context, Layer, Span, StoreInput
+from singa_dask.layers.loss import ArgSort
+from singa_dask.layers.records import StoreConf
 from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Ops
-from singa_dask.runtime.planning.passes import (
-    IN_ORDER,
-    KEYS,
-    WholePass,
-    check_whole,
-    count_records,
-    divide,
-    is_whole,
-    with_batchsize,
-    with_stores,
-)
+
+# Passes over all records of a store, each once: whole batches, and the records that are left in a smaller one.
+
+
+IN_ORDER = {"shuffle": "none", "random_skip": 0, "last_batch": "wrap"}
+"""Keys of ``store_conf`` with which records are read in file order, from the first one on."""
+KEYS = {Phase[phase.upper()]: keys for phase, keys in FREQUENCIES.items()}
+
+
+class WholePass(NamedTuple):
+    """How the net of a phase goes over all records: so many whole batches, and the net of a last one, if there is one.
+
+    The last batch may be larger than a whole one, so that each worker has some of it; ``weight`` is its size by that
+    of a whole one. Its net shares the params of the training net, too.
+    """
+
+    n_batches: int
+    weight: float
+    rest: NeuralNet | None
+
+
+def is_whole(job: JobConf, phase: Phase) -> bool:
+    """Return whether the net of a phase goes over all records whenever it runs in training."""
+    freq, steps = KEYS.get(phase, ("", ""))
+    return bool(freq) and getattr(job, freq) > 0 and getattr(job, steps) is None
+
+
+def is_sequential(layer: Layer) -> bool:
+    """Return whether a layer needs all batches in order, as it keeps state or writes a file."""
+    if layer.traits.is_input:
+        return not isinstance(layer, StoreInput)
+    keeps = layer.block is not None and getattr(layer.conf.given_block(layer.block), "carry_state", False)
+    return keeps or (layer.traits.is_output and not isinstance(layer, ArgSort))
+
+
+def check_whole(net: NeuralNet, phase: Phase) -> None:
+    """Check that a net can go over all records, each once.
+
+    Raises
+    ------
+    ConfigError
+        It cannot.
+    """
+    sizes = {layer.conf_name: layer.batch_size for layer in net.all_layers if isinstance(layer, StoreInput)}
+    others = [layer for layer in net.all_layers if (layer.traits.is_input or not layer.sources)]
+    if layer := next((layer for layer in others if not isinstance(layer, StoreInput)), None):
+        message = f"layer {layer.conf_name!r} reads no store, so the number of its records is not known"
+    elif layer := next((layer for layer in net.all_layers if is_sequential(layer)), None):
+        message = f"layer {layer.conf_name!r} takes all batches one after the other, in one size"
+    elif len(set(sizes.values())) > 1:
+        message = f"its input layers have batches of several sizes, {_shown(sizes)}"
+    else:
+        return
+    raise _refused(phase, f"{message}, and without {{steps}} each record counts once. Set {{steps}}.")
+
+
+def count_records(net: NeuralNet, phase: Phase) -> int:
+    """Return how many records a net reads, each once.
+
+    Raises
+    ------
+    ConfigError
+        Its stores have different numbers of records, or fewer than there are workers.
+    DataError
+        A store cannot be opened.
+    """
+    inputs = {layer.conf_name: layer for layer in net.all_layers if isinstance(layer, StoreInput)}
+    counts = {name: layer.count() for name, layer in inputs.items()}
+    n_records, n_workers = min(counts.values()), net.context.n_workers
+    if len(set(counts.values())) > 1:
+        message = f"input layers have different numbers of records: {_shown(counts)}."
+        raise _refused(phase, f"{message} Without {{steps}} each record counts once. Set {{steps}}.")
+    if n_records < n_workers:
+        message = f"{n_records} records are too few for {n_workers} workers of a group: each needs one at least."
+        raise _refused(phase, f"{message} Lower nworkers_per_group, or set {{steps}}.")
+    return n_records
+
+
+def _shown(numbers: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {n}" for name, n in numbers.items())
+
+
+def _refused(phase: Phase, message: str) -> ConfigError:
+    freq, steps = KEYS[phase]
+    return ConfigError(Problem((freq,), message.format(steps=steps)))
+
+
+def divide(n_records: int, size: int, n_workers: int = 1) -> tuple[int, int]:
+    """Return the number of whole batches, and of records left: none, or at least one for each worker."""
+    n_batches, n_rest = divmod(n_records, size)
+    while 0 < n_rest < n_workers:
+        n_batches, n_rest = n_batches - 1, n_rest + size
+    return n_batches, n_rest
+
+
+# -- jobs with other ways to read ------------------------------------------------------------------------------
+
+
+def store_of(layer: LayerConf) -> StoreConf | None:
+    """Return what a layer says of the records that it reads, if it reads any from a store."""
+    return layer.given_block(StoreConf) if issubclass(LAYERS.find(layer.type), StoreInput) else None
+
+
+def with_stores(job: JobConf, changes: Callable[[StoreConf], Mapping[str, object]]) -> JobConf:
+    """Return a job whose layers read stores with other keys in ``store_conf``."""
+    layers = list(job.neuralnet.layer)
+    for index, layer in enumerate(layers):
+        if (store := store_of(layer)) and (changed := changes(store)):
+            layers[index] = layer.with_block(store.model_copy(update=dict(changed)))
+    return job.with_layers(layers)
+
+
+def with_batchsize(job: JobConf, n: int) -> JobConf:
+    """Return the job with batches of ``n`` records."""
+    return with_stores(job, lambda _: {"batchsize": [n]})
+
 
 # dtype of features, by the precision of a job
 DTYPES = {
@@ -65,7 +175,7 @@ def build_nets(
     ops: Ops | None = None,
     deals: Mapping[str, Sequence[int]] | None = None,
     host_names: Collection[str] = (),
-    gate: Gate | None = None,
+    cancellation: Cancellation | None = None,
     memory: int | None = None,
 ) -> Nets:
     """Build the nets of one worker. Only shapes: nothing is opened or allocated.
@@ -83,7 +193,7 @@ def build_nets(
         For the input layers of the training net; see `Context`.
     host_names : collection of str
         See `Context`.
-    gate : Gate, optional
+    cancellation : Cancellation, optional
         Of the worker, see `Context`.
     memory : int, optional
         Bytes that the worker may take; a quarter of them is for its readers of stores.
@@ -94,14 +204,14 @@ def build_nets(
         All errors in wiring and shapes; or the kernels are not available.
     """
     ops = ops or _ops_for_shapes(job)
-    gate = gate or Gate()
-    train = _build_net(job, ops, Phase.TRAIN, group, worker, gate=gate)
+    cancellation = cancellation or Cancellation()
+    train = _build_net(job, ops, Phase.TRAIN, group, worker, cancellation=cancellation)
     nets = Nets(train)
     for phase, (freq, steps) in KEYS.items() if group == 0 else ():
         if 0 in (getattr(job, freq), getattr(job, steps)):
             continue
         of_phase = with_stores(job, lambda _: IN_ORDER) if is_whole(job, phase) else job
-        nets[phase] = _build_net(of_phase, ops, phase, group, worker, train, gate)
+        nets[phase] = _build_net(of_phase, ops, phase, group, worker, train, cancellation)
         if is_whole(job, phase):
             check_whole(nets[phase], phase)
     train.context.assignments = dict(deals or {})
@@ -137,7 +247,7 @@ def add_passes(job: JobConf, nets: Nets) -> None:
             smaller = with_batchsize(with_stores(job, lambda _: IN_ORDER), n_rest)
             # of one worker there are no shares
             shares = tuple(Span.of(n_rest, i, of.n_workers).size for i in range(of.n_workers) if of.n_workers > 1)
-            rest = _build_net(smaller, net.ops, phase, of.group, of.worker, train, of.gate, shares)
+            rest = _build_net(smaller, net.ops, phase, of.group, of.worker, train, of.cancellation, shares)
             for layer in _store_inputs(rest):
                 layer.span = (n_records - n_rest, n_records)
             rest.context.host_names, rest.context.class_names = of.host_names, of.class_names
@@ -189,7 +299,7 @@ def _build_net(
     group: int = 0,
     worker: int = 0,
     share_from: NeuralNet | None = None,
-    gate: Gate | None = None,
+    cancellation: Cancellation | None = None,
     shares: tuple[int, ...] = (),
 ) -> NeuralNet:
     context = Context(
@@ -201,7 +311,26 @@ def _build_net(
         shares=shares,
         group=group,
         n_groups=job.cluster.nworker_groups if phase == Phase.TRAIN else 1,
-        gate=gate or Gate(),
+        cancellation=cancellation or Cancellation(),
     )
-    context.gate.check()
+    context.cancellation.check()
     return make_net(job, context, ops, share_from=share_from)
+
+
+# Make the paths of a job absolute, for processes with another working directory.
+
+
+_PATHS = {"path", "vocab_path", "mean_file", "std_file", "meanfile", "checkpoint_path"}
+
+
+def absolute_paths(job: JobConf) -> JobConf:
+    """Return the job with its paths made absolute; relative ones start at the current directory."""
+    return JobConf.model_validate(_made_absolute(job.model_dump(mode="json"), ""))
+
+
+def _made_absolute(value: Any, key: str) -> Any:
+    if isinstance(value, dict):
+        return {name: _made_absolute(each, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_made_absolute(each, key) for each in value]
+    return fs.absolute(value) if key in _PATHS and isinstance(value, str) else value

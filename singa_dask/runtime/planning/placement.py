@@ -6,14 +6,30 @@ the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import math
+import os
+import resource
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
+from pathlib import Path
 from typing import Any
 
-from singa_dask.comm import Address
-from singa_dask.conf import ClusterConf
-from singa_dask.errors import ClusterError
+import numpy as np
+from threadpoolctl import ThreadpoolController, threadpool_limits
+
+from singa_dask.comm import Address, ParamSlice, slice_table
+from singa_dask.conf import ClusterConf, JobConf, Phase
+from singa_dask.errors import ClusterError, ConfigError, DeviceMemoryError, Problem
+from singa_dask.layers.feature import ParamShard
+from singa_dask.net import NeuralNet
+from singa_dask.ops import OPS, NumpyOps, get_ops
+from singa_dask.ops.contract import Ops
+from singa_dask.runtime.planning.nets import build_net, find_ops
 
 Gain = Callable[[int, Mapping[int, str]], Mapping[str, float]]
 
@@ -173,3 +189,412 @@ def _prefer(
         waiting.remove(process)
         left.remove(address)
     return chosen
+
+
+# Cores, threads and memory of a process.
+#
+# The limits here replace those of Dask's nannies, which start processes with one thread for every library.
+
+
+LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Files with the memory limit of the control group of this process, for both versions of control groups."""
+
+
+CGROUP = Path("/sys/fs/cgroup")
+CGROUP_OF_PROCESS = Path("/proc/self/cgroup")
+
+
+def cpu_count() -> int:
+    """Return the number of cores that this process may use, according to its affinity and its control group.
+
+    ``dask.system.cpu_count`` returns the same, but importing Dask takes longer than validating a job.
+    """
+    count = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    group = _text_of(CGROUP_OF_PROCESS).rpartition(":")[2].lstrip("/")
+    quotas = [_text_of(CGROUP / place / "cpu.max").split() for place in ("", group)]
+    quotas += [[_text_of(CGROUP / "cpu,cpuacct" / f"cpu.cfs_{key}_us") for key in ("quota", "period")]]
+    limits = [math.ceil(int(quota[0]) / int(quota[1])) for quota in quotas if "".join(quota).isdecimal()]
+    return min([count, *limits])
+
+
+def n_threads(job: JobConf, n_workers: int, n_on_gpus: int = 0) -> int:
+    """Return the number of threads of each of ``n_workers`` workers that share the cores of `cpu_count`.
+
+    ``n_on_gpus`` of the workers take one thread each. Servers are not counted, as they work while workers wait. The
+    number of threads that Dask has for tasks does not matter.
+    """
+    most = max(1, (cpu_count() - n_on_gpus) // max(1, n_workers - n_on_gpus))
+    return min(job.threads, most) if job.threads else most
+
+
+def machine_memory() -> int:
+    """Return the number of bytes of memory that this process may use."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limits = [int(text) for file in LIMITS if (text := _text_of(file)).isdecimal()]
+    return min([pages, *limits])
+
+
+def size_text(n_bytes: int) -> str:
+    """Format a number of bytes, for example as ``"1.5 GiB"``."""
+    size = float(n_bytes)
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            return f"{size:,.4g} {unit}"
+        size /= 1024
+    return f"{size:,.4g} PiB"
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
+
+
+# limits of BLAS that hold in this process, and what ends the last of them
+_lock, _asked, _restore = threading.Lock(), list[int](), ExitStack()
+
+
+@contextmanager
+def limit_process(n: int) -> Iterator[None]:
+    """Limit BLAS to ``n`` threads in this process, until the context ends; of several limits the lowest holds."""
+    with _lock:
+        if not _asked:
+            _restore.enter_context(threadpool_limits(n, user_api="blas"))
+        _asked.append(n)
+        threadpool_limits(min(_asked), user_api="blas")
+    try:
+        yield
+    finally:
+        with _lock:
+            _asked.remove(n)
+            if _asked:
+                threadpool_limits(min(_asked), user_api="blas")
+            else:
+                _restore.close()
+
+
+def limit_thread(n: int) -> AbstractContextManager[object]:
+    """Limit loaded OpenMP libraries to ``n`` threads for calls from this thread, until the context ends."""
+    limits: AbstractContextManager[object] = threadpool_limits(n, user_api="openmp")
+    return limits
+
+
+class ThreadPools:
+    """The libraries with threads that are loaded now: to look for them takes longer than a small net."""
+
+    def __init__(self) -> None:
+        self._found = ThreadpoolController()
+
+    def limit(self, n: int) -> AbstractContextManager[object]:
+        """Do what `limit_process` and `limit_thread` do, in those of these libraries that have more threads."""
+        larger = [each.filepath for each in self._found.lib_controllers if (each.num_threads or 0) > n]
+        limits: AbstractContextManager[object] = self._found.select(filepath=larger).limit(limits=n)
+        return limits
+
+
+def peak_memory() -> int:
+    """Return the peak memory of this process, in bytes."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most
+
+
+# Devices and threads of the workers of a process, and the memory of its params.
+#
+# GPUs are assigned to the workers of a process in order, as in SINGA. Nothing here needs a GPU unless one is used.
+
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""If this variable is set, for example by dask-cuda, a process has GPUs of its own, and starts with the first one."""
+
+
+def is_gpu(name: str) -> bool:
+    """Return whether a name for `get_ops` is that of a GPU."""
+    return name.startswith("cuda:")
+
+
+def n_on_gpus(job: JobConf, n_workers: int) -> int:
+    """Return how many of the ``n_workers`` workers of a process compute on GPUs."""
+    return n_workers if job.ops == "cupy" else min(len(job.gpu), n_workers)
+
+
+def device_names(job: JobConf, n_workers: int, n_visible: int = 0, first: int = 0) -> list[str]:
+    """Return the name for `get_ops` of each worker of one process.
+
+    Parameters
+    ----------
+    job : JobConf
+    n_workers : int
+        Number of workers of this process.
+    n_visible : int
+        Number of GPUs that this process sees; used if the job does not list GPUs.
+    first : int
+        Number of workers of other processes that see the same GPUs and come before these.
+    """
+    if job.ops != "cupy":
+        gpus = [f"cuda:{index}" for index in job.gpu[:n_workers]]
+        return gpus + [job.ops] * (n_workers - len(gpus))
+    if job.gpu:
+        return [f"cuda:{job.gpu[i % len(job.gpu)]}" for i in range(n_workers)]
+    # without any GPU the name is that of the first, and get_ops raises the error
+    return [f"cuda:{(first + i) % max(n_visible, 1)}" for i in range(n_workers)]
+
+
+def device_of_part(job: JobConf, index: int) -> str:
+    """Return the name for `get_ops` of a part of an inference: parts take the job's GPUs in turn."""
+    if job.ops == "cupy" and not job.gpu:
+        return f"cuda:{index % max(OPS.find('cupy').count(), 1)}"
+    return f"cuda:{job.gpu[index % len(job.gpu)]}" if job.gpu else job.ops
+
+
+def params_stay(layout: Layout, names: Collection[str]) -> bool:
+    """Return whether the params of a job stay on the one device that all its workers compute on.
+
+    That is so if one process has all units, there is one server group, and all workers share the memory of one GPU.
+    """
+    cluster = layout.cluster
+    alone = len(layout.processes) == cluster.nserver_groups == 1 and cluster.share_memory
+    return alone and len(set(names)) == 1 and all(map(is_gpu, names))
+
+
+class Devices:
+    """Assigns kernels, threads and memory to the units of one process.
+
+    Parameters
+    ----------
+    job : JobConf
+    layout : Layout
+    process : int
+    neighbours : collection of int, optional
+        Processes of the job on this host, itself among them. All, if not given.
+    threads : int, optional
+        Threads of each worker on the CPU, if they are not to be chosen by the cores of this host.
+
+    Attributes
+    ----------
+    n_threads : int
+        Threads of each worker on the CPU, and of BLAS calls for the whole process.
+    """
+
+    def __init__(
+        self,
+        job: JobConf,
+        layout: Layout,
+        process: int,
+        neighbours: Collection[int] | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.job = job
+        self._planned = plan_processes(job.cluster)
+        # index in the process where the job file puts a worker: its device is the same wherever it is
+        self._index = {unit: i for units in self._planned.processes for i, unit in enumerate(_workers(units))}
+        self._workers = _workers(layout.processes[process])
+        neighbours = range(len(layout.processes)) if neighbours is None else neighbours
+        beside = {each: _workers(layout.processes[each]) for each in neighbours}
+        n_gpu = sum(self._is_on_gpu(worker) for workers in beside.values() for worker in workers)
+        alone = bool(self._workers) and all(map(self._is_on_gpu, self._workers))
+        self._n_beside = sum(map(len, beside.values()))
+        self.n_threads = 1 if alone else threads or n_threads(job, self._n_beside, n_gpu)
+        self._first = 0 if VISIBLE in os.environ else sum(len(beside[each]) for each in beside if each < process)
+        self._names: dict[Address, str] = {}
+        self._roots: dict[str, Ops] = {}
+        self._lock = threading.Lock()
+
+    def threads(self, worker: Address) -> int:
+        """Return the number of threads of a worker: one if it computes on a GPU."""
+        return 1 if self._is_on_gpu(worker) else self.n_threads
+
+    def worker_bytes(self, limit: int | None) -> int:
+        """Return a worker's share of the memory of this machine, or of the limit of the process if that is less."""
+        share = machine_memory() // max(self._n_beside, 1)
+        return min(share, limit // max(len(self._workers), 1)) if limit else share
+
+    def _is_on_gpu(self, worker: Address) -> bool:
+        return n_on_gpus(self.job, self._index[worker] + 1) > self._index[worker]
+
+    @property
+    def names(self) -> Mapping[Address, str]:
+        """Name for `get_ops` of each worker of this process.
+
+        Raises
+        ------
+        ConfigError
+            The GPUs cannot be counted, as there is no CuPy.
+        """
+        if not self._names and self._workers:
+            if self.job.gpu:
+                names = [device_names(self.job, self._index[worker] + 1)[-1] for worker in self._workers]
+            else:
+                n_visible = OPS.find("cupy").count() if self.job.ops == "cupy" else 0
+                names = device_names(self.job, len(self._workers), n_visible, self._first)
+            self._names = dict(zip(self._workers, names, strict=True))
+        return self._names
+
+    @property
+    def params_stay(self) -> bool:
+        """Whether values of params, and updater state, are on the device that all workers use."""
+        return params_stay(self._planned, self.names.values())
+
+    def ops(self, unit: Address) -> Ops:
+        """Return the kernels of a worker or a server, for use in its thread only.
+
+        Raises
+        ------
+        ConfigError
+            They cannot be used here; the message says what is missing.
+        """
+        if unit.kind == "worker":
+            return self._root(self.names[unit]).for_thread()
+        if self.params_stay:
+            return self._root(self.names[self._workers[0]]).for_thread()
+        return NumpyOps()
+
+    def _root(self, name: str) -> Ops:
+        with self._lock:
+            if name not in self._roots:
+                self._roots[name] = find_ops(self.job, name)
+            return self._roots[name]
+
+    def memory(self, size: int, dtype: Any) -> Any:
+        """Return zeros for the values of a param: on the device if params stay there, else in (pinned) host memory."""
+        gpus = [name for name in self.names.values() if is_gpu(name)]
+        root = self._root(gpus[0]) if gpus else NumpyOps()
+        return root.zeros((size,), dtype) if self.params_stay else root.pinned((size,), dtype)
+
+    def release(self) -> None:
+        """Release the memory of GPUs, once all computation has ended."""
+        for root in self._roots.values():
+            root.release()
+
+
+def _workers(units: Sequence[Address]) -> list[Address]:
+    return [unit for unit in units if unit.kind == "worker"]
+
+
+@contextlib.contextmanager
+def explain_memory_errors(nets: Callable[[], Collection[NeuralNet]]) -> Iterator[None]:
+    """Add what a worker needs, and what to do, to an error about too little GPU memory.
+
+    Parameters
+    ----------
+    nets : callable
+        Returns the nets of a worker that computes on the GPU.
+
+    Raises
+    ------
+    DeviceMemoryError
+        The GPU has too little memory.
+    """
+    try:
+        yield
+    except DeviceMemoryError as error:
+        needs = ", ".join(
+            f"{net.memory_bytes() / 2**20:,.0f} MiB for a {str(net.context.phase.name).lower()} net with batches of "
+            f"{max(layer.features[0].shape[0] // layer.site.n_steps for layer in net.layers if layer.traits.is_input)}"
+            for net in nets()
+        )
+        raise DeviceMemoryError(
+            f"{error} Needed: {needs}, and the workspace of kernels. Lower batchsize, share the batch among more "
+            "workers (nworkers_per_group), say precision: bf16, or end what else uses this GPU."
+        ) from error
+
+
+# JobPlan: the table of params and slices of a job. Every process computes the same one from the job file.
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """Params and slices of a job, computed without data and without a cluster.
+
+    Attributes
+    ----------
+    layout : Layout
+        Where the units are. Nothing else depends on it.
+    names : tuple of str
+        Names of the unique params, or parts of params, in net order; messages use their index.
+    owners : tuple of str
+        Name of the whole param of each.
+    shards : tuple of ParamShard or None
+        Part of the whole param; None if it is all of it.
+    scales : tuple of (float, float) or None
+        ``lr_scale`` and ``wd_scale`` of each param; None for a running statistic.
+    n_sharers : tuple of int
+        Number of gradients of each in one step of a whole worker group.
+    n_shares : tuple of int
+        Divisor of the sum of these gradients.
+    slices : tuple of ParamSlice
+    dtype : dtype
+        dtype of params.
+    """
+
+    layout: Layout
+    names: tuple[str, ...]
+    owners: tuple[str, ...]
+    shards: tuple[ParamShard | None, ...]
+    scales: tuple[tuple[float, float] | None, ...]
+    n_sharers: tuple[int, ...]
+    n_shares: tuple[int, ...]
+    slices: tuple[ParamSlice, ...]
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def make(cls, job: JobConf, net: NeuralNet | None = None, layout: Layout | None = None) -> JobPlan:
+        """Compute the plan of a job.
+
+        Parameters
+        ----------
+        job : JobConf
+        net : NeuralNet, optional
+            Its training net, if it is built already.
+        layout : Layout, optional
+            Where the units are, if not where the job file puts them; see `pack`.
+        """
+        net = net or build_net(job, Phase.TRAIN, get_ops("numpy"))
+        kept, cluster = net.logical, job.cluster
+        if not kept:
+            raise ConfigError(Problem(("neuralnet", "layer"), "no layer of the training net has params to train."))
+        owners = [each.owner for each in kept.values()]
+        sizes = [each.param.size for each in kept.values()]
+        slices = slice_table(sizes, cluster.nserver_groups, cluster.nservers_per_group)
+        planned = plan_processes(cluster)
+        return cls(
+            layout=layout or planned,
+            names=tuple(kept),
+            owners=tuple(owner.name for owner in owners),
+            shards=tuple(each.param.shard for each in kept.values()),
+            scales=tuple(
+                None if owner.running_statistic else (owner.conf.lr_scale, owner.conf.wd_scale) for owner in owners
+            ),
+            n_sharers=tuple(net.n_gradients(name) for name in kept),
+            n_shares=tuple(net.n_shares(name) for name in kept),
+            slices=tuple(_assign_local_servers(slices, [each.workers for each in kept.values()], planned)),
+            dtype=net.context.param_dtype,
+        )
+
+
+def _assign_local_servers(
+    slices: Sequence[ParamSlice], users: Sequence[Collection[int]], layout: Layout
+) -> Iterator[ParamSlice]:
+    """Assign slices that only workers of one process use to a server of that process, if it has one.
+
+    Then parts of params that only one worker has never leave their process. ``users``: workers of each param in every
+    group; empty if all workers have it.
+    """
+    process_of, cluster = layout.process_of, layout.cluster
+    processes = [  # process of each worker, and of each server that its group talks to
+        (
+            [process_of[Address.worker(group, i)] for i in range(cluster.nworkers_per_group)],
+            [process_of[Address.server(layout.server_group_of(group), i)] for i in range(cluster.nservers_per_group)],
+        )
+        for group in range(cluster.nworker_groups)
+    ]
+    load = [0] * cluster.nservers_per_group
+    for piece in slices:
+        homes = [
+            server
+            for server in range(cluster.nservers_per_group)
+            if all({workers[i] for i in users[piece.param]} == {servers[server]} for workers, servers in processes)
+        ]
+        server = piece.server if piece.server in homes or not homes else min(homes, key=load.__getitem__)
+        load[server] += piece.size
+        yield piece._replace(server=server)

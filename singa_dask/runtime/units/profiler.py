@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from singa_dask.cancellation import Cancellation
 from singa_dask.comm import Message
 from singa_dask.conf import Phase
-from singa_dask.gate import Gate
 from singa_dask.layers import Layer
 from singa_dask.runtime.planning.nets import Nets
 from singa_dask.runtime.units.server import Server
@@ -161,7 +161,7 @@ class Profiler:
     unit : str
         The worker.
     nets : Nets
-    gate : Gate
+    cancellation : Cancellation
         Of the worker.
     trace : Trace or None
         Of its process; None if the job is not profiled.
@@ -175,7 +175,7 @@ class Profiler:
         self,
         unit: str,
         nets: Nets,
-        gate: Gate,
+        cancellation: Cancellation,
         trace: Trace | None,
         window: range,
         times_s: Callable[[], tuple[float, float, float]],
@@ -183,7 +183,7 @@ class Profiler:
         self._unit = unit
         self._nets = nets
         self._ops = nets[Phase.TRAIN].ops
-        self._gate = gate
+        self._cancellation = cancellation
         self._trace = trace or Trace(0, lambda event: None)
         self._window = window
         self._times_s = times_s
@@ -215,7 +215,7 @@ class Profiler:
         if on != self._is_on:
             self._is_on = on
             self._trace.record_all(on)
-            self._gate.on_waited = self._on_waited if on else None
+            self._cancellation.on_waited = self._on_waited if on else None
             for net in self._nets.each():
                 net.on_layer = self._on_layer if on else None
 

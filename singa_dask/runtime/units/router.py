@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from singa_dask.cancellation import Cancellation
 from singa_dask.comm import Address, Message, Stub
 from singa_dask.comm.transport import Transport
-from singa_dask.gate import Gate
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.initial_state import Rejoin
 from singa_dask.runtime.units.profiler import Trace
@@ -103,7 +103,7 @@ class Mailbox:
         The worker.
     post : callable
         Delivers a message.
-    gate : Gate
+    cancellation : Cancellation
         Of the worker; closing it ends every wait.
 
     Attributes
@@ -112,9 +112,9 @@ class Mailbox:
         Time that the worker has waited for others of its group, in seconds.
     """
 
-    def __init__(self, owner: Address, post: Callable[[Message], None], gate: Gate) -> None:
+    def __init__(self, owner: Address, post: Callable[[Message], None], cancellation: Cancellation) -> None:
         self.owner = owner
-        self.gate = gate
+        self.cancellation = cancellation
         self.wait_s = 0.0
         self._post = post
         self._arrived: dict[str, deque[dict[str, Any]]] = defaultdict(deque)
@@ -126,9 +126,9 @@ class Mailbox:
 
     def put(self, message: Message) -> None:
         """Add arrays that another worker has sent; called from any thread."""
-        with self.gate.condition:
+        with self.cancellation.condition:
             self._arrived[message.info["key"]].append(dict(zip(message.info["names"], message.arrays, strict=True)))
-            self.gate.condition.notify_all()
+            self.cancellation.condition.notify_all()
 
     def has(self, key: str) -> bool:
         """Return whether `receive` would not wait."""
@@ -150,7 +150,7 @@ class Mailbox:
             The job ended meanwhile.
         """
         started = time.perf_counter()
-        self.gate.wait(condition, what)
+        self.cancellation.wait(condition, what)
         self.wait_s += time.perf_counter() - started
 
     def receive(self, key: str) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class Router:
 
     Attributes
     ----------
-    gates : dict of Address to Gate
+    cancellations : dict of Address to Cancellation
         Of each local unit.
     inboxes : dict of Address to SimpleQueue
         Of each local unit.
@@ -218,8 +218,9 @@ class Router:
     ) -> None:
         local = layout.processes[process]
         self.inboxes: dict[Address, SimpleQueue[Message]] = {unit: SimpleQueue() for unit in local}
-        self.gates = {unit: Gate() for unit in local}
-        self.mailboxes = {unit: Mailbox(unit, self.post, self.gates[unit]) for unit in local if unit.kind == "worker"}
+        self.cancellations = {unit: Cancellation() for unit in local}
+        workers = [unit for unit in local if unit.kind == "worker"]
+        self.mailboxes = {unit: Mailbox(unit, self.post, self.cancellations[unit]) for unit in workers}
         self.transport: Transport | None = None
         self.peers: list[str] = []
         self.is_closed = False

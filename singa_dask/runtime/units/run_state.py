@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from singa_dask.cancellation import Cancellation
 from singa_dask.comm import Address, Message
 from singa_dask.conf import JobConf
 from singa_dask.errors import Aborted
-from singa_dask.gate import Gate
 
 
 class Channel:
@@ -30,7 +30,7 @@ class Channel:
     emit : callable
         Takes an event for people, a dict.
     inbox : SimpleQueue of Message
-    gate : Gate
+    cancellation : Cancellation
         Of the worker, where it says what it waits for.
     """
 
@@ -40,13 +40,13 @@ class Channel:
         post: Callable[[Message], None],
         emit: Callable[[dict[str, Any]], None],
         inbox: SimpleQueue[Message],
-        gate: Gate,
+        cancellation: Cancellation,
     ) -> None:
         self.address = address
         self.post = post
         self.emit = emit
         self._inbox = inbox
-        self._gate = gate
+        self._cancellation = cancellation
         self._handlers: dict[str, Callable[[Message], None]] = {"abort": _abort}
 
     def on(self, kind: str, handler: Callable[[Message], None]) -> None:
@@ -94,11 +94,11 @@ class Channel:
         self._handlers[message.kind](message)
 
     def _next(self, what: str, timeout_s: float | None = None) -> Message:
-        self._gate.waiting_for = (what, time.monotonic())
+        self._cancellation.waiting_for = (what, time.monotonic())
         try:
             return self._inbox.get(timeout=timeout_s)
         finally:
-            self._gate.waiting_for = None
+            self._cancellation.waiting_for = None
 
     def has_messages(self) -> bool:
         """Return whether `receive` would not wait."""

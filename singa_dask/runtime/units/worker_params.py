@@ -20,7 +20,7 @@ from singa_dask.comm import Address, Message, Share, Stub
 from singa_dask.layers import Param
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
-from singa_dask.runtime.planning.job_plan import JobPlan
+from singa_dask.runtime.planning.placement import JobPlan
 from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.server import Server
 
@@ -101,7 +101,7 @@ class WorkerParams:
         per_server_group = self._cluster.nworker_groups // self._cluster.nserver_groups
         puts = initial_state.rejoin is None and self._worker.group % per_server_group == 0
         for owner in self._net.owners:
-            self._net.gate.check()
+            self._net.cancellation.check()
             index = self._index[owner.key]
             if puts and self._net.logical[owner.key].holder == self._worker.id:
                 values, version = initial_state.values(owner)
@@ -178,7 +178,7 @@ class WorkerParams:
 
     def _update_ready(self, server: Server) -> None:
         """Update the params that have all of their gradients."""
-        self._net.gate.check()
+        self._net.cancellation.check()
         ready, self._ready = self._ready, []
         group = self._worker.group
         gradients = [pair for owner in ready for pair in self._stub.total(group, self._index[owner.key])]
@@ -187,7 +187,7 @@ class WorkerParams:
                 server.update(self._step, gradients)
         except Exception as error:  # of the server, whose thread reports it
             self._post(Message("failed", self._worker, server.address, info={"error": error}))
-            self._net.gate.wait(lambda: False, "the end of the job")
+            self._net.cancellation.wait(lambda: False, "the end of the job")
         for owner in ready:  # nobody else waits for a version
             owner.version = owner.last_version + 1
 

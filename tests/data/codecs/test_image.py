@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from singa_dask.data import open_store
-from singa_dask.data.codecs.image import FORMATS, IMAGE_SUFFIXES, decode_image, image_size, is_image
+from singa_dask.data.stores.image import FORMATS, IMAGE_SUFFIXES, decode_image, image_size, is_image
 from singa_dask.errors import DataError
 
 GREY = np.random.default_rng(0).integers(0, 256, (5, 7)).astype(np.uint8)

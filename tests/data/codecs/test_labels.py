@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from singa_dask.data import STORES, encode_record, open_store
-from singa_dask.data.codecs.labels import as_labels
+from singa_dask.data.codecs.record import as_labels
 from singa_dask.data.convert import convert
 from singa_dask.data.stores.kvfile import write_pairs
 from singa_dask.errors import DataError

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.data import BadPolicy, Loader, Sampler, Store, encode_record, open_store, write_manifest
-from singa_dask.data.order.shuffle import draw
+from singa_dask.data.order.sampler import draw
 from singa_dask.data.stores.kvfile import write_pairs
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
@@ -103,7 +103,7 @@ def damaged_foreign(folder: Path, backend: str) -> Damaged:
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make several blocks of a few records."""
     monkeypatch.setattr("singa_dask.data.stores.image.BLOCK_BYTES", 500)
-    monkeypatch.setattr("singa_dask.data.stores.block_sizes.cut_blocks.__defaults__", (400,))
+    monkeypatch.setattr("singa_dask.data.stores.store.cut_blocks.__defaults__", (400,))
 
 
 @pytest.fixture(params=ROWWISE)

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data import STORES, Loader, Sampler, Store, fs
+from singa_dask import fs
+from singa_dask.data import STORES, Loader, Sampler, Store
 from singa_dask.data.loading.budget import DEFAULT_BYTES, MemoryBudget
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError

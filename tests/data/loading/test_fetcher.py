@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from singa_dask.cancellation import Cancellation, check_cancelled, working_for
 from singa_dask.data import Loader, Sampler
-from singa_dask.data.fs import io_threads
-from singa_dask.data.fs.io_threads import IoThreads
 from singa_dask.data.loading.fetcher import Fetcher, LookAhead
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import Aborted, DataError
-from singa_dask.gate import Gate, check_gate, working_for
+from singa_dask.fs import io_threads
+from singa_dask.fs.io_threads import IoThreads
 
 N_BLOCKS = 20
 # a test that waits for longer has failed
@@ -59,7 +59,7 @@ class Far(RangeStore):
             self.now -= 1
             self.ended += 1
             self.lock.notify_all()
-        check_gate()
+        check_cancelled()
         if block_id in self.failing:
             raise self.failing[block_id]
         return [memoryview(bytes([block_id] * 100))]
@@ -287,12 +287,12 @@ def test_dropped_reads_count_until_they_end(threads: IoThreads) -> None:
 
 
 def test_reads_know_the_gate_of_the_thread_that_asked(threads: IoThreads) -> None:
-    store, gate = Far(lambda block: False), Gate()
-    with working_for(gate):
+    store, cancellation = Far(lambda block: False), Cancellation()
+    with working_for(cancellation):
         fetcher = Fetcher(store, threads, 2000)
         fetcher.follow(look_ahead(), 0)
         store.wait_for(lambda: store.now == 4)
-        gate.close("the end")
+        cancellation.cancel("the end")
         store.answer()
         with pytest.raises(Aborted, match="the end"):
             fetcher.read_block(0)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.data import STORES, Loader, Sampler, fs, open_store
+from singa_dask import fs
+from singa_dask.data import STORES, Loader, Sampler, open_store
 from tests.contracts.records import pixels
 
 N = 8000

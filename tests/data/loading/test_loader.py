@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from singa_dask.data import Batch, Loader, Sampler, Store
-from singa_dask.data.fs import range_reader
 from singa_dask.data.order.sampler import MAX_STEPS, advanced
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted, DataError
+from singa_dask.fs import range_reader
 from tests.contracts.records import pixels, stored
 
 N = 3000

@@ -12,18 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data import (
-    STORES,
-    Block,
-    HostSpan,
-    Loader,
-    Sampler,
-    assign_by_host,
-    fs,
-    host_names,
-    open_store,
-    same_host,
-)
+from singa_dask import fs
+from singa_dask.data import STORES, Block, HostSpan, Loader, Sampler, assign_by_host, host_names, open_store, same_host
 from singa_dask.data.loading.locality import Locations
 from singa_dask.errors import DataError
 from tests.contracts.records import pixels

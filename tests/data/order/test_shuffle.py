@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data.order import shuffle
-from singa_dask.data.order.shuffle import permutation
+from singa_dask.data.order import sampler
+from singa_dask.data.order.sampler import permutation
 
 
 @pytest.mark.parametrize(("n", "crc"), [(1000, 666993761), (8192, 1909826416), (100_000, 3041509660)])
@@ -28,5 +28,5 @@ def test_permutations_never_change(n: int, crc: int) -> None:
 def test_numbers_that_differ_in_few_bits(high: list[int], low: list[int], chunk: int) -> None:
     numbers = np.array([(a << 62) + b for a, b in zip(high, low, strict=False)], np.uint64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shuffle, "CHUNK", chunk)
-        assert shuffle._argsort(numbers).tolist() == np.argsort(numbers, kind="stable").tolist()
+        patch.setattr(sampler, "CHUNK", chunk)
+        assert sampler._argsort(numbers).tolist() == np.argsort(numbers, kind="stable").tolist()

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.data import fs, open_store, write_manifest
+from singa_dask import fs
+from singa_dask.data import open_store, write_manifest
 from singa_dask.errors import DataError
 from tests.contracts.records import assert_same, read_all
 

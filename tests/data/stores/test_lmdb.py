@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from singa_dask.data import Loader, Sampler, encode_record, fs, open_store, write_manifest
+from singa_dask import fs
+from singa_dask.data import Loader, Sampler, encode_record, open_store, write_manifest
 from singa_dask.data.codecs import protobuf
 from singa_dask.data.codecs.protobuf import BYTES, FIXED32, VARINT
-from singa_dask.data.fs.cache import open_cache
 from singa_dask.data.stores.lmdb import INFO_KEY, KEY, write_environment
 from singa_dask.errors import DataError
+from singa_dask.fs.cache import open_cache
 from tests.contracts.records import assert_same, floats, pixels, read_all, stored, written
 
 

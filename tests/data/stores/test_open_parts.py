@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from singa_dask.data import Loader, Sampler, fs
-from singa_dask.data.fs.range_reader import RangeReader
+from singa_dask import fs
+from singa_dask.data import Loader, Sampler
 from singa_dask.data.stores import table as table_module
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.stores.table_part import OpenParts
+from singa_dask.fs.range_reader import RangeReader
 from tests.contracts.records import read_all
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from singa_dask.data import fs, open_store
-from singa_dask.data.fs.byte_source import Range
-from singa_dask.data.stores.block_sizes import cut_blocks
+from singa_dask import fs
+from singa_dask.data import open_store
 from singa_dask.data.stores.range_store import RangeStore
+from singa_dask.data.stores.store import cut_blocks
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
+from singa_dask.fs.range_reader import Range
 from tests.contracts.foreign import write_foreign
 from tests.contracts.records import assert_same, pixels, written
 

@@ -9,12 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from singa_dask.data import Loader, Sampler, fs, open_store
-from singa_dask.data.fs.range_reader import RangeReader
+from singa_dask import fs
+from singa_dask.data import Loader, Sampler, open_store
 from singa_dask.data.stores import parquet
 from singa_dask.data.stores.parquet import RowGroups
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.errors import DataError
+from singa_dask.fs.range_reader import RangeReader
 from tests.contracts.records import assert_same, pixels, read_all, written
 
 WIDE = 1 << 16

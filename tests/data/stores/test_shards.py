@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from singa_dask.data import detect, fs, open_store
-from singa_dask.data.fs import byte_source, decompression
-from singa_dask.data.fs.io_threads import MAX_OPENING
+from singa_dask import fs
+from singa_dask.data import detect, open_store
 from singa_dask.data.stores.opening import shard_url, shard_urls
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.errors import DataError
+from singa_dask.fs import range_reader
+from singa_dask.fs.io_threads import MAX_OPENING
 from tests.contracts.foreign import zipped
 from tests.contracts.records import pixels, written
 
@@ -79,9 +80,9 @@ def test_gzipped_files_are_decompressed_together_each_once(tmp_path: Path, monke
     def gunzip(source: Any, limit: int) -> memoryview:
         seen.append(source.url)
         two.wait()
-        return decompression.gunzip(source, limit)
+        return range_reader.gunzip(source, limit)
 
-    monkeypatch.setattr(byte_source, "gunzip", gunzip)
+    monkeypatch.setattr(range_reader, "gunzip", gunzip)
     with open_store(url) as store:
         assert [each.url for each in store.parts] == [str(tmp_path / f"{i}.jsonl.gz") for i in range(6)]
         labels = np.concatenate([store.read_block(block.id)["label"] for block in store.blocks])

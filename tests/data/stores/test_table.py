@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from singa_dask.data import fs
-from singa_dask.data.codecs.table_facts import TableFacts
+from singa_dask import fs
+from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores import range_store, table_part
 from singa_dask.data.stores import table as table_module
 from singa_dask.data.stores.table import TableStore

@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from singa_dask.data import fs, open_store, write_manifest
-from singa_dask.data.fs.range_reader import RangeReader
+from singa_dask import fs
+from singa_dask.data import open_store, write_manifest
 from singa_dask.data.stores import range_store
 from singa_dask.data.stores.range_store import manifest_url
 from singa_dask.data.stores.tar import Member, TarIndex
 from singa_dask.errors import DataError
+from singa_dask.fs.range_reader import RangeReader
 from tests.contracts.foreign import png, tar
 from tests.contracts.records import assert_same, read_all
 
@@ -117,7 +118,7 @@ def test_a_damaged_header_is_not_the_end(tmp_path: Path) -> None:
 
 
 def test_a_block_is_one_read_and_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("singa_dask.data.fs.range_reader.MIN_CACHED_BYTES", 1000)
+    monkeypatch.setattr("singa_dask.fs.range_reader.MIN_CACHED_BYTES", 1000)
     fs.write_atomic("memory://tars/x.tar", tar(records()))
     options = {fs.CACHE: {"dir": str(tmp_path / "cache")}}
     reads: list[int] = []

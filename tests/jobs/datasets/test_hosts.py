@@ -16,10 +16,10 @@ from distributed import Client, Event, LocalCluster, Worker, wait
 from distributed.security import Security
 
 import singa_dask as sd
-from singa_dask.data.fs import host_files
-from singa_dask.data.fs.host_files import Catalog, PartFile
-from singa_dask.data.fs.range_reader import MIN_CACHED_BYTES
 from singa_dask.errors import ClusterError, ConfigError, DataError, UnitError
+from singa_dask.fs import host_files
+from singa_dask.fs.host_files import Catalog, PartFile
+from singa_dask.fs.range_reader import MIN_CACHED_BYTES
 from singa_dask.jobs.datasets import as_dataset, hosts
 from singa_dask.jobs.datasets.hosts import drop_from_hosts, place_on_hosts
 from singa_dask.runtime.checkpoints.lookup import load_values

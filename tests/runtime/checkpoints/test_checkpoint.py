@@ -24,8 +24,7 @@ from singa_dask.runtime.checkpoints.checkpoint import (
     write_part,
 )
 from singa_dask.runtime.checkpoints.lookup import find, load_values
-from singa_dask.runtime.checkpoints.manifest import make_manifest, write_file, write_manifest
-from singa_dask.runtime.checkpoints.snapshots import keep_in_memory
+from singa_dask.runtime.checkpoints.manifest import keep_in_memory, make_manifest, write_file, write_manifest
 from singa_dask.runtime.units.initial_state import InitialState
 from tests.runtime.harness import dense, mlp
 

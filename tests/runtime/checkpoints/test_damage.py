@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from singa_dask.data import fs
+from singa_dask import fs
 from singa_dask.errors import CheckpointError, DataError
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, LayerState, step_url, write_states

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, SavedTensor, part_name, write_part
-from singa_dask.runtime.checkpoints.manifest import make_manifest, name_of_life
-from singa_dask.runtime.checkpoints.snapshots import SnapshotStore, keep_in_memory
+from singa_dask.runtime.checkpoints.manifest import SnapshotStore, keep_in_memory, make_manifest, name_of_life
 
 
 def name(step: int, index: int = 0, life: int = 0) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from singa_dask.errors import LostUnitError
-from singa_dask.runtime.checkpoints.snapshots import SnapshotStore
+from singa_dask.runtime.checkpoints.manifest import SnapshotStore
 from singa_dask.runtime.job.site import Site
 from singa_dask.runtime.units.unit_host import may_succeed_again
 

@@ -11,8 +11,7 @@ import psutil
 import pytest
 from distributed import Client, Worker
 
-from singa_dask.comm.greeting import Hello
-from singa_dask.comm.secret import Secret
+from singa_dask.comm.greeting import Hello, Secret
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.comm.ends import End, update
 from tests.comm.strangers import CHALLENGE_BYTES, intrude, record_hello, strangers

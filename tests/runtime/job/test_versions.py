@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from distributed import Client
 
-from singa_dask.comm import loading
+from singa_dask.comm import dask_servers
 from singa_dask.errors import ClusterError, UnitError
 from singa_dask.runtime.job import sites
 from singa_dask.runtime.job.driver import install_jobs
@@ -18,14 +18,14 @@ MISSING = "import a_package_that_is_missing"
 
 
 def test_a_scheduler_with_another_version_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "__version__", "999.0")
+    monkeypatch.setattr(dask_servers, "__version__", "999.0")
     for ask in (lambda: install_jobs(client), lambda: RemoteJobs(client).rows()):
         with pytest.raises(ClusterError, match=r"the scheduler cannot load the package: .*, not 999\.0\. Install"):
             ask()
 
 
 def test_a_scheduler_without_the_package_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "_code", lambda module: MISSING)
+    monkeypatch.setattr(dask_servers, "_code", lambda module: MISSING)
     for ask in (lambda: install_jobs(client), lambda: RemoteJobs(client).rows()):
         with pytest.raises(ClusterError, match=r"the scheduler cannot load the package: No module named .*Install"):
             ask()

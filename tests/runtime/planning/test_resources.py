@@ -12,15 +12,15 @@ import pytest
 from dask.system import cpu_count
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from singa_dask.runtime.planning import resources
-from singa_dask.runtime.planning.resources import ThreadPools, limit_process, n_threads, peak_memory
+from singa_dask.runtime.planning import placement
+from singa_dask.runtime.planning.placement import ThreadPools, limit_process, n_threads, peak_memory
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime.harness import FRAMEWORKS, mlp
 
 
 @pytest.fixture
 def cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("singa_dask.runtime.planning.resources.cpu_count", lambda: 8)
+    monkeypatch.setattr("singa_dask.runtime.planning.placement.cpu_count", lambda: 8)
 
 
 @pytest.mark.usefixtures("cores")
@@ -84,7 +84,7 @@ def test_memory_that_was_in_use_once_counts() -> None:
 
 
 def test_cores_are_those_that_dask_counts() -> None:
-    assert resources.cpu_count() == cpu_count()
+    assert placement.cpu_count() == cpu_count()
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ def test_a_control_group_limits_the_cores(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     (tmp_path / "process").write_text("0::/kubepods/pod\n")
-    monkeypatch.setattr(resources, "CGROUP", tmp_path)
-    monkeypatch.setattr(resources, "CGROUP_OF_PROCESS", tmp_path / "process")
+    monkeypatch.setattr(placement, "CGROUP", tmp_path)
+    monkeypatch.setattr(placement, "CGROUP_OF_PROCESS", tmp_path / "process")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(99))
-    assert resources.cpu_count() == most
+    assert placement.cpu_count() == most
 
 
 def test_limits_of_others_are_never_raised() -> None:

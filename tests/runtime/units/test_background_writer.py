@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from singa_dask.runtime.units.job_log import _JOB, in_job
-from singa_dask.runtime.units.unit_host import BackgroundWriter
+from singa_dask.runtime.units.unit_host import _JOB, BackgroundWriter, in_job
 
 
 def test_what_is_submitted_is_done_in_order_in_the_context_of_the_caller() -> None:

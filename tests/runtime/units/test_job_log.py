@@ -9,7 +9,7 @@ from contextvars import copy_context
 
 import pytest
 
-from singa_dask.runtime.units.job_log import JobFilter, in_job
+from singa_dask.runtime.units.unit_host import JobFilter, in_job
 
 LOGGER = logging.getLogger("singa_dask.tests.job_log")
 

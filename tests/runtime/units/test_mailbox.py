@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from singa_dask.cancellation import Cancellation
 from singa_dask.comm import Address, Message
-from singa_dask.gate import Gate
 from singa_dask.runtime.units.router import Mailbox
 
 ME, OTHER = Address.worker(0, 0), Address.worker(0, 1)
@@ -26,7 +26,7 @@ def collecting_at_once() -> Iterator[None]:
 
 def test_arrays_that_come_while_a_worker_looks_for_them(collecting_at_once: None) -> None:
     """The collector can run in the middle of any look-up, and other threads while it runs."""
-    mailbox = Mailbox(ME, lambda message: None, Gate())
+    mailbox = Mailbox(ME, lambda message: None, Cancellation())
     message = Message("bridge", src=OTHER, dst=ME, info={"key": "a", "names": ["data"]}, arrays=(np.ones(2),))
 
     def put(phase: str, info: dict[str, int]) -> None:

@@ -6,9 +6,9 @@ from queue import SimpleQueue
 
 import pytest
 
+from singa_dask.cancellation import Cancellation
 from singa_dask.comm import Address, Message
 from singa_dask.errors import Aborted
-from singa_dask.gate import Gate
 from singa_dask.runtime.units.run_state import Channel, RunState
 from tests.runtime.harness import mlp
 
@@ -21,7 +21,7 @@ class Side:
     def __init__(self, address: Address = FIRST) -> None:
         self.posted: list[Message] = []
         self.inbox: SimpleQueue[Message] = SimpleQueue()
-        self.channel = Channel(address, self.posted.append, [].append, self.inbox, Gate())
+        self.channel = Channel(address, self.posted.append, [].append, self.inbox, Cancellation())
 
     def receive(self, kind: str, **info: str) -> None:
         self.inbox.put(Message(kind, src=SECOND, dst=self.channel.address, info=info))

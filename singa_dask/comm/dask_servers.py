@@ -1,0 +1,113 @@
+"""Ask a Dask server at an address a single question, e.g. which kind it is."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import socket
+from typing import Any
+
+from distributed import Client
+from distributed.comm.addressing import get_address_host_port
+from distributed.comm.core import connect
+from distributed.security import Security
+
+from singa_dask.errors import ClusterError, CommError
+from singa_dask.version import __version__
+
+ATTEMPT_S = 0.2
+
+
+def server_type(address: str, timeout_s: float) -> str:
+    """Return what kind of Dask server answers at an address: ``"Scheduler"``, ``"Worker"`` or ``"Nanny"``.
+
+    Raises
+    ------
+    CommError
+        No server answers within ``timeout_s``. The message is only the reason.
+    """
+    try:
+        return str(ask(address, timeout_s, "identity")["type"])
+    except Exception as error:  # a server with another protocol can make distributed raise anything
+        raise CommError(_refusal(address) or _reason(error, timeout_s)) from error
+
+
+def ask(address: str, timeout_s: float, op: str) -> Any:
+    """Call an operation of a Dask server over a connection of its own; return its answer. May raise anything."""
+    return asyncio.run(asyncio.wait_for(_ask(address, timeout_s, op), timeout_s))
+
+
+async def _ask(address: str, timeout_s: float, op: str) -> Any:
+    # slightly less than the outer timeout, so that the reason of this one is reported
+    comm = await connect(address, timeout=0.9 * timeout_s, **Security().get_connection_args("client"))
+    try:
+        await comm.write({"op": op, "reply": True})
+        return await comm.read()
+    finally:
+        comm.abort()
+
+
+def _refusal(address: str) -> str:
+    """Return the operating system's message if it refuses to connect; "" if it does not, or cannot tell at once.
+
+    The last attempt of `connect` may end for want of time alone.
+    """
+    try:
+        with socket.create_connection(get_address_host_port(address, strict=True), timeout=ATTEMPT_S):
+            return ""
+    except (OSError, ValueError, TypeError) as error:
+        return getattr(error, "strerror", None) or ""
+
+
+def _reason(error: BaseException, timeout_s: float) -> str:
+    """Return the operating system's message, or that there was no answer."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(error, TimeoutError | asyncio.TimeoutError):
+        return f"no answer in {timeout_s:g} s"
+    return str(error) or type(error).__name__
+
+
+# Load a module in a Dask process, beside its event loop: heartbeats go on while a large package is loaded.
+
+
+def _code(module: str) -> str:
+    """Return code that loads a module, and raises `ImportError` where the package has another version than here."""
+    other = f"singa-dask {{there}} is installed, not {__version__}"
+    return f"""
+import {module}
+from singa_dask.version import __version__ as there
+if there != {__version__!r}:
+    raise ImportError(f"{other}")
+"""
+
+
+def loading_message(module: str) -> dict[str, Any]:
+    """Return the message by which any Dask worker, which may not know this package, loads a module in a thread."""
+    return {
+        "op": "run",
+        "function": pickle.dumps(asyncio.to_thread),
+        "args": pickle.dumps((exec, _code(module), {})),
+        "wait": True,
+    }
+
+
+def load_on_scheduler(client: Client, module: str) -> None:
+    """Load a module in the process of the scheduler, in a thread.
+
+    Raises
+    ------
+    ClusterError
+        It does not have this package, or another version of it.
+    """
+    try:
+        client.run_on_scheduler(asyncio.to_thread, exec, _code(module), {})
+    except ImportError as error:
+        scheduler: Any = client.scheduler
+        raise ClusterError(
+            f"{scheduler.address}: the scheduler cannot load the package: {error}. "
+            f"Install singa-dask {__version__} there and on all Dask workers, and start them again."
+        ) from error

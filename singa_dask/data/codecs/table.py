@@ -1,0 +1,660 @@
+"""Columns of a table as arrays: their kinds, numbers and strings, and which values are missing."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from singa_dask.data.codecs.record import find_wrong_label, find_wrong_weight, is_point, labels_among
+from singa_dask.data.types import Arrays, Field
+from singa_dask.errors import DataError
+from singa_dask.registry import suggest
+
+
+def column_kind(kind: pa.DataType) -> str:
+    """Return ``number``, ``boolean``, ``string``, ``empty`` or, for a type that is not supported, its name."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return column_kind(kind.value_type)
+    if types.is_boolean(kind):
+        return "boolean"
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return "number"
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "string"
+    if types.is_null(kind):
+        return "empty"
+    names = {"date": types.is_date, "timestamp": types.is_timestamp, "time": types.is_time}
+    return next((name for name, test in names.items() if test(kind)), str(kind))
+
+
+def check_label_type(url: str, column: pa.Field) -> None:
+    """Raise a `DataError` for a column whose type is none of numbers: it cannot have the labels of arrays."""
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        raise DataError(
+            f"{url}: the label {column.name!r} is of type {column.type}, expected integers: write the index of the "
+            f"class, as pandas.factorize returns it. Or name another column: user_conf: {{label: ...}}."
+        )
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array, not encoded by a dictionary."""
+    chunks = column.chunks or [pa.array([], column.type)]
+    array = chunks[0] if len(chunks) == 1 else pa.chunked_array(chunks).combine_chunks()
+    return array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
+
+
+def missing_of(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return which values are missing: null, NaN, or the empty string."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        found = pc.is_null(column, nan_is_null=True)
+    elif column_kind(kind) == "string":
+        found = pc.fill_null(pc.equal(pc.utf8_length(column), 0), True)
+    else:
+        found = pc.is_null(column)
+    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def missing_rows(table: pa.Table, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return which rows have no value in one of some columns."""
+    found = np.zeros(len(table), np.bool_)
+    for name in names:
+        found |= missing_of(whole(table.column(name)))
+    return found
+
+
+def as_floats(column: pa.Array) -> npt.NDArray[np.float64]:
+    """Return numbers and booleans as float64, NaN where there is no value."""
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
+
+
+def as_texts(column: pa.Array) -> pa.Array:
+    """Return the values of a column as strings."""
+    return column if pa.types.is_string(column.type) else column.cast(pa.string())
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+# TableFacts: what is learned from the columns of a table, and stored in checkpoints and converted records.
+
+
+MAX_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """What is learned from the training data, and needed to read other data in the same way.
+
+    Attributes
+    ----------
+    features : tuple of str
+        Names of the columns.
+    means : mapping of str to float
+        Mean of each feature, if missing values are replaced by it.
+    categories : mapping of str to tuple of str
+        Names of each feature that is a category.
+    labels : mapping of str to tuple of str
+        By column of labels, in the order of the labels of a record: the names of its classes; none if they are
+        integers.
+    encoding : {"one_hot", "index"}
+    """
+
+    features: tuple[str, ...]
+    means: Mapping[str, float] = field(default_factory=dict)
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    encoding: str = "one_hot"
+
+    def values_of(self, name: str) -> list[str]:
+        """Return the names of the values that a feature has in a record: itself, or ``name=category``."""
+        if name in self.categories and self.encoding == "one_hot":
+            return [f"{name}={category}" for category in self.categories[name]]
+        return [name]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of each value of a record."""
+        return tuple(value for name in self.features for value in self.values_of(name))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes if there is one label; empty if its values are integers."""
+        return next(iter(self.labels.values())) if len(self.labels) == 1 else ()
+
+    def classes_of(self, name: str) -> tuple[str, ...]:
+        """Return the names of the classes of a column of labels."""
+        # facts that were stored before there could be several labels do not name the column
+        return self.labels.get(name, self.labels.get("", ()))
+
+    def compare(self, other: TableFacts) -> str:
+        """Return how records differ from those that other facts describe; empty if they have the same meaning."""
+        if self.names != other.names:
+            here, there = (", ".join(facts.names[:MAX_SHOWN]) for facts in (self, other))
+            return f"values of {here}, but {there}"
+        for name in self.features:
+            if self.categories.get(name) != other.categories.get(name):
+                return f"other categories of column {name!r} than"
+        for name in self.means.keys() & other.means.keys():
+            if self.means[name] != other.means[name]:
+                return f"missing values of column {name!r} are {self.means[name]:g}, but {other.means[name]:g}"
+        return ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return them as JSON has them."""
+        return {
+            "features": list(self.features),
+            "means": dict(self.means),
+            "categories": {name: list(names) for name, names in self.categories.items()},
+            "classes": list(self.classes),
+            # in the order of the labels of a record, which JSON with sorted keys would lose
+            "labels": [[name, list(names)] for name, names in self.labels.items()],
+            "encoding": self.encoding,
+        }
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> TableFacts:
+        """Return the facts in the result of `to_dict`."""
+        labels = found.get("labels", [["", found["classes"]]] if found["classes"] else [])
+        return cls(
+            tuple(found["features"]),
+            {name: float(mean) for name, mean in found["means"].items()},
+            {name: tuple(names) for name, names in found["categories"].items()},
+            {name: tuple(names) for name, names in labels},
+            str(found["encoding"]),
+        )
+
+
+# TableSpec: which columns of a table become records, as a job says it.
+
+
+# beginnings of Arrow's names of types
+ARRAYS = ("list", "large_list", "fixed_size_list", "fixed_size_binary", "extension")
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """What a job says about the columns of a table.
+
+    Attributes
+    ----------
+    features : tuple of str
+        Names or patterns (``pixel*``); empty for all columns of numbers other than label, target and weight.
+    label : tuple of str
+        Columns of integers, or of strings that name the classes; each is a label of its own.
+    target : tuple of str
+        Columns of numbers to predict.
+    missing : {"error", "skip", "mean"} or float
+        What to do with features that have no value.
+    categories : mapping of str to tuple of str
+        Features whose values are names, with the names in order; learned from the training data if empty.
+    encoding : {"one_hot", "index"}
+        Whether a category is one value for each name, or the index of the name.
+    weight : str
+        Column with the weight of each record; may be empty.
+    """
+
+    features: tuple[str, ...] = ()
+    label: tuple[str, ...] = ()
+    target: tuple[str, ...] = ()
+    missing: str | float = "error"
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    encoding: str = "one_hot"
+    weight: str = ""
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> TableSpec:
+        """Return what the options of a `TableStore` say, without what is not a feature if ``has_label`` is false."""
+        label = options["label"]
+        labels = (label,) if label and isinstance(label, str) else tuple(label)
+        spec = cls(
+            tuple(options["features"]),
+            labels,
+            tuple(options["target"]),
+            options["missing"],
+            {name: tuple(names) for name, names in options["categories"].items()},
+            options["encoding"],
+            options.get("weight", ""),
+        )
+        if options["has_label"]:
+            return spec
+        features_only = {name: known for name, known in spec.categories.items() if name not in labels}
+        return replace(spec, label=(), target=(), weight="", categories=features_only)
+
+    def with_label(self, url: str, names: Sequence[str]) -> TableSpec:
+        """Return it with the column that is called like a label, if it names no columns to be read.
+
+        Raises
+        ------
+        DataError
+            It is not clear which column is the label.
+        """
+        if self.features or self.label or self.target:
+            return self
+        found = labels_among(names)
+        if is_point(names) or len(found) > 1:
+            could = "could be the label, or a coordinate" if is_point(names) else "could each be the label"
+            raise DataError(f"{url}: {' and '.join(found)} {could}. Set label: NAME, or has_label: false.")
+        return replace(self, label=tuple(found))
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Columns of targets, labels and weights."""
+        return (*self.target, *self.label, *([self.weight] if self.weight else ()))
+
+    def select(self, url: str, kinds: Mapping[str, str], index: Sequence[str] = ()) -> tuple[str, ...]:
+        """Return the columns that are features, given the kind of each column of the table.
+
+        ``index`` are columns that number the rows, which only count if they are named.
+
+        Raises
+        ------
+        DataError
+            A name is unknown or given twice, or a column cannot be a feature.
+        """
+        others = self.outputs
+        if not self.features:
+            numeric = ("number", "boolean")
+            found = [name for name, kind in kinds.items() if kind in numeric or name in self.categories]
+            chosen = [name for name in found if name and name not in (*others, *index)]
+            arrays = [name for name, kind in kinds.items() if kind.startswith(ARRAYS) and name not in others]
+            if arrays:
+                raise DataError(
+                    f"{url}: column {arrays[0]!r} has an array in each record, which tables do not read. Set features "
+                    "without it; or read it, and no column of numbers, by user_conf: {features: ..., label: ...}."
+                )
+        else:
+            chosen = [name for pattern in self.features for name in _matching(url, pattern, kinds, others)]
+        if not chosen:
+            raise DataError(f"{url}: no columns of numbers for features. {show_columns(kinds)}")
+        twice = next((name for name in chosen if chosen.count(name) > 1), None)
+        if twice is not None:
+            raise DataError(f"{url}: column {twice!r} is selected twice by features.")
+        for name in self.categories:
+            if name not in (*chosen, *self.label):
+                raise DataError(f"{url}: categories has {name!r}, which is neither a feature nor a label.")
+        return tuple(chosen)
+
+    def check(self, url: str, kinds: Mapping[str, str], names: Sequence[str]) -> None:
+        """Check that the columns exist, are used once, and have values of the right kind.
+
+        Raises
+        ------
+        DataError
+            One of them does not.
+        """
+        uses = [
+            *((name, "features") for name in names),
+            *((name, "target") for name in self.target),
+            *((name, "label") for name in self.label),
+            *([(self.weight, "weight")] if self.weight else ()),
+        ]
+        found: dict[str, str] = {}
+        for name, use in uses:
+            if name in found:
+                where = f"twice in {use}" if found[name] == use else f"in {found[name]} and in {use}"
+                raise DataError(f"{url}: column {name!r} is {where}. Expected each column once.")
+            found[name] = use
+            if name not in kinds:
+                raise DataError(f"{url}: unknown column {name!r}. {_hint(name, kinds)}{show_columns(kinds)}")
+            is_named = name in self.label or name in self.categories
+            _check_kind(f"{url}: column {name!r}", kinds[name], is_named, is_feature=name in names)
+
+
+def _matching(url: str, pattern: str, kinds: Mapping[str, str], others: Sequence[str]) -> list[str]:
+    if pattern in kinds:
+        return [pattern]
+    if not any(character in pattern for character in "*?["):
+        raise DataError(f"{url}: unknown column {pattern!r}. {_hint(pattern, kinds)}{show_columns(kinds)}")
+    found = [name for name in kinds if fnmatch.fnmatchcase(name, pattern) and name not in others]
+    if not found:
+        raise DataError(f"{url}: no column matches {pattern!r}. {show_columns(kinds)}")
+    return found
+
+
+def _hint(name: str, kinds: Mapping[str, str]) -> str:
+    text = suggest(name, kinds)
+    return text.partition("Known:")[0] if "Did you mean" in text else ""
+
+
+def _check_kind(where: str, kind: str, is_named: bool, is_feature: bool) -> None:
+    if kind in ("number", "boolean") or (kind == "string" and is_named):
+        return
+    if kind == "empty":
+        raise DataError(f"{where} has no values. Leave it out of features.")
+    if kind == "string" and is_feature:
+        name = where.rpartition("column ")[2]
+        raise DataError(f"{where} holds strings, expected numbers. If they are names, set categories: {{{name}: []}}.")
+    if kind == "string":
+        raise DataError(f"{where} holds strings, expected numbers.")
+    hint = "Store days or seconds as numbers." if kind in ("date", "timestamp", "time", "duration") else ""
+    raise DataError(f"{where} holds values of type {kind}, expected numbers{' or strings' * is_named}. {hint}".rstrip())
+
+
+def show_columns(names: Mapping[str, str] | Sequence[str]) -> str:
+    """Format the names of columns for a message."""
+    names = [name for name in names if name]
+    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+    return f"Columns: {', '.join(names[:MAX_SHOWN])}{more}."
+
+
+# TableEncoder: makes arrays from the columns of a block. TableStatistics: learns what that takes from training data.
+#
+# A `TableSpec` is what a job says; `TableFacts` is what was learned from the training data (means, categories, names
+# of classes), so that other data are read in the same way.
+
+
+LARGEST = float(np.finfo(np.float32).max)
+Where = Callable[[int], str]
+Values = npt.NDArray[Any]
+# maximum number of categories that are learned from a column
+MAX_CATEGORIES = 10_000
+# more categories than this in fewer than twice as many records are no categories
+MANY = 100
+BOOLEANS = ("false", "true")
+
+
+class TableStatistics:
+    """Learns what a `TableSpec` needs to know of the training data.
+
+    Parameters
+    ----------
+    url : str
+        URL of the table, for errors.
+    spec : TableSpec
+    features : tuple of str
+        The columns of the table that are features.
+    kinds : mapping of str to str
+        Kind of each column.
+    known : TableFacts, optional
+        What was learned from the training data, if these are other data.
+    classes : mapping of str to tuple of str
+        Names of the classes of labels that the file has.
+
+    Attributes
+    ----------
+    needed : bool
+        Whether a pass over the data is necessary.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        spec: TableSpec,
+        features: tuple[str, ...],
+        kinds: Mapping[str, str],
+        known: TableFacts | None = None,
+        classes: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    ) -> None:
+        self._url, self._spec, self._features, self._known = url, spec, features, known
+        self._classes = classes
+        self._n = 0
+        self._sums: dict[str, tuple[float, int]] = {}
+        self._found: dict[str, set[str]] = {}
+        if known is None:
+            self._begin(kinds)
+        self.needed = bool(self._found or self._sums) or spec.missing == "skip"
+
+    def _begin(self, kinds: Mapping[str, str]) -> None:
+        spec, features = self._spec, self._features
+        self._categories = {name: spec.categories[name] for name in features if name in spec.categories}
+        self._labels = {name: spec.categories.get(name) or self._classes.get(name, ()) for name in spec.label}
+        learned = [name for name, names in self._categories.items() if not names]
+        for name, names in self._labels.items():
+            if kinds[name] == "boolean":
+                self._labels[name] = names or BOOLEANS
+            elif not names and (kinds[name] == "string" or name in spec.categories):
+                learned.append(name)
+        self._found = {name: set() for name in learned}
+        is_number = [name for name in features if name not in self._categories and spec.missing == "mean"]
+        self._sums = {name: (0.0, 0) for name in is_number}
+
+    def add(self, table: pa.Table) -> int:
+        """Take the records of a block into account; return how many of them are kept.
+
+        Raises
+        ------
+        DataError
+            A column has too many categories.
+        """
+        if self._spec.missing == "skip":
+            kept = ~missing_rows(table, [*self._features, *self._spec.outputs])
+            table = table.filter(pa.array(kept))
+        self._n += len(table)
+        for name, (total, n) in self._sums.items():
+            values = as_floats(whole(table.column(name)))
+            values = values[~np.isnan(values)]
+            self._sums[name] = total + float(values.sum()), n + len(values)
+        for name, found in self._found.items():
+            texts = as_texts(whole(table.column(name)))
+            present = pc.unique(texts.filter(pa.array(~missing_of(texts))))
+            found.update(present.to_pylist())
+            if len(found) > MAX_CATEGORIES:
+                self._refuse(name, f"more than {MAX_CATEGORIES}")
+        return len(table)
+
+    def _refuse(self, name: str, count: str) -> None:
+        raise DataError(
+            f"{self._url}: column {name!r} has {count} different values in {self._n} records. Expected categories, "
+            "whose names repeat. A number that identifies records is neither a category nor a label."
+        )
+
+    def finish(self) -> TableFacts:
+        """Return what has been learned.
+
+        Raises
+        ------
+        DataError
+            A column has no values, or is not one of categories.
+        """
+        if self._known is not None:
+            return self._checked(self._known)
+        for name, found in self._found.items():
+            if len(found) > MANY and 2 * len(found) > self._n:
+                self._refuse(name, str(len(found)))
+        empty = [name for name, (_, n) in self._sums.items() if not n]
+        empty += [name for name, found in self._found.items() if not found]
+        if empty and self._n:
+            raise DataError(f"{self._url}: column {empty[0]!r} has no values. Leave it out.")
+        learned = {name: _sorted(found) for name, found in self._found.items()}
+        return TableFacts(
+            self._features,
+            {name: total / n for name, (total, n) in self._sums.items() if n},
+            {name: names or learned[name] for name, names in self._categories.items()},
+            {name: names or learned.get(name, ()) for name, names in self._labels.items()},
+            self._spec.encoding,
+        )
+
+    def _checked(self, known: TableFacts) -> TableFacts:
+        """Return facts of the training data, if they have all that these data need."""
+        spec = self._spec
+        means = [name for name in self._features if name not in known.categories and name not in known.means]
+        names = [name for name in self._features if (name in spec.categories) != (name in known.categories)]
+        if means and spec.missing == "mean":
+            message = f"no mean of column {means[0]!r} is known of the training data. Set missing: mean for it too."
+            raise DataError(f"{self._url}: {message}")
+        if names:
+            raise DataError(f"{self._url}: column {names[0]!r} is a category here, or in training, but not in both.")
+        labels = [name for name in spec.label if name not in known.labels]
+        if labels and known.labels and "" not in known.labels:
+            learned = ", ".join(known.labels)
+            raise DataError(f"{self._url}: column {labels[0]!r} is no label of the training data. Labels: {learned}.")
+        return known
+
+
+def _sorted(found: set[str]) -> tuple[str, ...]:
+    """Return names sorted by their value if all are numbers, else as text."""
+    try:
+        return tuple(sorted(found, key=float))
+    except ValueError:
+        return tuple(sorted(found))
+
+
+class TableEncoder:
+    """Makes the arrays of records from the columns of a block.
+
+    Parameters
+    ----------
+    spec : TableSpec
+    facts : TableFacts
+
+    Attributes
+    ----------
+    schema : dict of str to Field
+        ``data`` (values,) float32, or float64 once its field says so; ``target`` (targets,) float32, ``label`` int32
+        and ``weight`` (1,) float32 if there are any. ``label`` is a number, or (labels,) if there are several.
+    """
+
+    def __init__(self, spec: TableSpec, facts: TableFacts) -> None:
+        self._spec, self._facts = spec, facts
+        self.schema = {"data": Field(np.dtype(np.float32), (len(facts.names),))}
+        self._places = _places(facts)
+        if spec.target:
+            self.schema["target"] = Field(np.dtype(np.float32), (len(spec.target),))
+        if spec.label:
+            several = (len(spec.label),) if len(spec.label) > 1 else ()
+            self.schema["label"] = Field(np.dtype(np.int32), several)
+        if spec.weight:
+            self.schema["weight"] = Field(np.dtype(np.float32), (1,))
+
+    def encode(self, table: pa.Table, where: Where) -> Arrays:
+        """Return the records of some rows.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+            Columns of numbers and strings, null where there is no value.
+        where : callable
+            Row -> its place, for an error.
+
+        Raises
+        ------
+        DataError
+            A value is missing, not finite, or not among the categories.
+        """
+        spec = self._spec
+        if spec.missing == "skip":
+            kept = np.flatnonzero(~missing_rows(table, (*self._facts.features, *spec.outputs)))
+            if len(kept) < len(table):
+                table, everywhere = table.take(pa.array(kept)), where
+                where = lambda row: everywhere(int(kept[row]))  # noqa: E731
+        data = np.empty((len(table), *self.schema["data"].shape), self.schema["data"].dtype)
+        for name, values in self._places:
+            data[:, values] = self._feature(whole(table.column(name)), where, name)
+        arrays: Arrays = {"data": data}
+        if spec.target:
+            targets = [_numbers(whole(table.column(name)), where, name, None) for name in spec.target]
+            arrays["target"] = np.stack(targets, axis=1).astype(np.float32)
+        if spec.label:
+            labels = [self._labels(whole(table.column(name)), where, name) for name in spec.label]
+            arrays["label"] = np.stack(labels, axis=1) if len(labels) > 1 else labels[0]
+        if spec.weight:
+            weights = _numbers(whole(table.column(spec.weight)), where, spec.weight, None)
+            wrong = find_wrong_weight(weights)
+            if wrong is not None:
+                raise DataError(f"{where(wrong[0])}, column {spec.weight!r}: {wrong[1]}.")
+            arrays["weight"] = weights[:, None].astype(np.float32)
+        return arrays
+
+    def _feature(self, column: pa.Array, where: Where, name: str) -> Values:
+        """Return the values of a feature, (n,) or one-hot."""
+        if name in self._facts.categories:
+            categories = self._facts.categories[name]
+            index = _index_of(column, categories, where, name)
+            return index[:, None] == np.arange(len(categories)) if self._facts.encoding == "one_hot" else index
+        fill = self._spec.missing
+        if fill == "mean":
+            return _numbers(column, where, name, self._facts.means[name])
+        return _numbers(column, where, name, float(fill) if not isinstance(fill, str) else None)
+
+    def _labels(self, column: pa.Array, where: Where, name: str) -> npt.NDArray[np.int32]:
+        classes = self._facts.classes_of(name)
+        if classes:
+            return _index_of(column, classes, where, name).astype(np.int32)
+        _refuse_missing(column, missing_of(column), where, name)
+        values = np.asarray(column.to_numpy(zero_copy_only=False))
+        wrong = find_wrong_label(values)
+        if wrong is not None:
+            raise DataError(f"{where(wrong[0])}, column {name!r}: {wrong[1]}.")
+        return values.astype(np.int32)
+
+
+def _places(facts: TableFacts) -> list[tuple[str, int | slice]]:
+    """Return each feature with the index of its value, or those of its one-hot values, in ``data``."""
+    found, at = list[tuple[str, int | slice]](), 0
+    for name in facts.features:
+        width = len(facts.values_of(name))
+        is_one_hot = name in facts.categories and facts.encoding == "one_hot"
+        found.append((name, slice(at, at + width) if is_one_hot else at))
+        at += width
+    return found
+
+
+def _refuse_missing(column: pa.Array, missing: npt.NDArray[np.bool_], where: Where, name: str, hint: str = "") -> None:
+    if missing.any():
+        row = int(missing.argmax())
+        hint = hint or " Set missing: skip to leave such records out."
+        raise DataError(f"{where(row)}, column {name!r}: no value.{hint}")
+
+
+def _numbers(column: pa.Array, where: Where, name: str, fill: float | None) -> npt.NDArray[np.floating[Any]]:
+    if pa.types.is_floating(column.type) and column.type != pa.float16() and not column.null_count:
+        # without a copy, and with less to do than by a cast
+        plain: Values = np.from_dlpack(column)
+        if _is_in_range(plain):
+            return plain
+    values = as_floats(column)
+    if _is_in_range(values):
+        return values
+    if fill is None:
+        hint = " Set missing: to mean, to skip, or to a number for features without a value."
+        _refuse_missing(column, np.isnan(values), where, name, hint)
+    else:
+        values = np.where(np.isnan(values), fill, values)
+    wrong = ~(np.abs(values) <= LARGEST)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(f"{where(row)}, column {name!r}: {values[row]:g} does not fit in a float of 32 bits.")
+    return values
+
+
+def _is_in_range(values: npt.NDArray[np.floating[Any]]) -> bool:
+    """Return whether all are within the range of float32, as nearly always; NaN is not."""
+    return not len(values) or bool(-LARGEST <= values.min() and values.max() <= LARGEST)
+
+
+def _index_of(column: pa.Array, names: Sequence[str], where: Where, name: str) -> npt.NDArray[np.int64]:
+    """Return the index of each string in a vocabulary."""
+    texts = as_texts(column)
+    if "" in names:
+        texts = pc.fill_null(texts, "")
+    else:
+        hint = " Set missing: skip, or name the empty value among its categories: ''."
+        _refuse_missing(texts, missing_of(texts), where, name, hint)
+    found = pc.index_in(texts, pa.array(names, texts.type))
+    if found.null_count:
+        row = int(np.asarray(found.is_null().to_numpy(zero_copy_only=False)).argmax())
+        shown = ", ".join(name or "'' (no value)" for name in names[:MAX_SHOWN])
+        more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+        raise DataError(
+            f"{where(row)}, column {name!r}: unknown category {texts[row].as_py()!r}. "
+            f"Expected one of the training data: {shown}{more}."
+        )
+    return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)

@@ -1,0 +1,372 @@
+"""Files at URLs, local or remote: functions built on fsspec, which no other room uses.
+
+All files that the package reads or writes (records, checkpoints, run directories) are named by URLs and accessed by
+these functions, called as ``fs.open(...)``. ``hdfs://`` URLs use a client of our own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import posixpath
+import secrets
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from singa_dask.errors import DataError, MissingPackageError
+from singa_dask.fs import hdfs, host_files
+from singa_dask.fs.hdfs import HdfsFileSystem
+from singa_dask.redaction import reveal
+
+__all__ = [
+    "CACHE",
+    "MAX_DECOMPRESSED",
+    "Options",
+    "absolute",
+    "create",
+    "entries",
+    "errors_name",
+    "exists",
+    "get_block_locations",
+    "has_locations",
+    "is_dir",
+    "join",
+    "local_path",
+    "look",
+    "ls",
+    "makedirs",
+    "move",
+    "open",
+    "read_bytes",
+    "remove_tree",
+    "resolve",
+    "size",
+    "staged",
+    "write_atomic",
+]
+
+Options = Mapping[str, Any] | None
+
+# key of the storage options that configures the cache of a `RangeReader`; not passed to the filesystem
+CACHE = "singa_dask.cache"
+# key of the storage options that limits what decompresses, see `decompression`; not passed to the filesystem
+MAX_DECOMPRESSED = "singa_dask.max_decompressed_mb"
+
+
+@contextlib.contextmanager
+def errors_name(url: str) -> Iterator[None]:
+    """Convert errors of a filesystem to `DataError`s that name the URL."""
+    try:
+        yield
+    except DataError:
+        raise
+    except FileNotFoundError as error:
+        if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
+            raise DataError(f"{url}: {error.__cause__}") from error  # HTTP: nobody has answered
+        raise DataError(f"{url}: no such file or directory.") from error
+    except (FileExistsError, NotADirectoryError) as error:
+        raise DataError(f"{url}: is a file, expected a directory.") from error
+    except IsADirectoryError as error:
+        raise DataError(f"{url}: is a directory, expected a file.") from error
+    except (OSError, ValueError, ImportError) as error:
+        text, kind = str(error), MissingPackageError if isinstance(error, ImportError) else DataError
+        raise kind(text if text.startswith(url) else f"{url}: {text}") from error
+
+
+def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
+    """Return the fsspec filesystem of a URL and the path on it.
+
+    Parameters
+    ----------
+    url : str
+        A path, or ``protocol://...``.
+    storage_options : mapping, optional
+        Passed to the filesystem. For HDFS see `hdfs.connect`.
+
+    Raises
+    ------
+    DataError
+        The protocol is unknown, or its package is missing.
+    """
+    options = dict(storage_options or {})
+    for ours in (CACHE, MAX_DECOMPRESSED):
+        options.pop(ours, None)
+    with errors_name(url):
+        options = reveal(options, url)
+        if url.startswith(hdfs.SCHEMES):
+            return hdfs.connect(url, options)
+        filesystem, path = fsspec.core.url_to_fs(url, **options)
+        hdfs.set_timeout(filesystem)
+    return filesystem, path
+
+
+@contextlib.contextmanager
+def _resolved(url: str, storage_options: Options) -> Iterator[tuple[Any, str]]:
+    """Yield what `resolve` returns; errors in the ``with`` block name the URL."""
+    filesystem, path = resolve(url, storage_options)
+    with errors_name(url):
+        yield filesystem, path
+
+
+def local_path(url: str) -> Path | None:
+    """Return the path of a local URL, or None if the URL is not local. A part file on this host is local."""
+    if url.startswith(host_files.SCHEME):
+        return host_files.local_path(url)
+    filesystem, path = resolve(url) if "://" not in url or url.startswith(("file:", "local:")) else (None, "")
+    return Path(path) if isinstance(filesystem, LocalFileSystem) else None
+
+
+def absolute(url: str) -> str:
+    """Make a relative local path absolute, so that it means the same in every process. URLs are returned unchanged."""
+    return url if "://" in url or not url else os.path.abspath(url)
+
+
+def join(url: str, *parts: str) -> str:
+    """Append path parts to a URL."""
+    return posixpath.join(url, *parts)
+
+
+def exists(url: str, storage_options: Options = None) -> bool:
+    """Return whether a file or directory exists."""
+    with _resolved(url, storage_options) as (filesystem, path):
+        return bool(filesystem.exists(path))
+
+
+def is_dir(url: str, storage_options: Options = None) -> bool:
+    """Return whether a URL is an existing directory."""
+    with _resolved(url, storage_options) as (filesystem, path):
+        return bool(filesystem.isdir(path))
+
+
+def size(url: str, storage_options: Options = None) -> int:
+    """Return the length of a file in bytes."""
+    with _resolved(url, storage_options) as (filesystem, path):
+        return int(filesystem.size(path))
+
+
+def look(url: str, storage_options: Options = None) -> tuple[bool, int] | None:
+    """Return whether a URL is a directory, and its length in bytes, by one request; None if there is nothing."""
+    with _resolved(url, storage_options) as (filesystem, path):
+        try:
+            info = filesystem.info(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+    return info["type"] == "directory", int(info.get("size") or 0)
+
+
+def ls(url: str, storage_options: Options = None) -> list[str]:
+    """Return the sorted names (last part of the path) of the entries of a directory."""
+    with _resolved(url, storage_options) as (filesystem, path):
+        return sorted(posixpath.basename(str(name).rstrip("/")) for name in filesystem.ls(path, detail=False))
+
+
+def entries(url: str, storage_options: Options = None) -> list[tuple[str, bool, int]]:
+    """Return name, whether it is a directory, and length in bytes of each entry of a directory, sorted by name."""
+    members = []
+    with _resolved(url, storage_options) as (filesystem, path):
+        for info in filesystem.ls(path, detail=True):
+            name, is_folder, n_bytes = str(info["name"]).rstrip("/"), info["type"] == "directory", info.get("size")
+            if info["type"] not in ("directory", "file"):  # a link
+                is_folder, n_bytes = filesystem.isdir(name), filesystem.size(name)
+            members.append((posixpath.basename(name), is_folder, int(n_bytes or 0)))
+    return sorted(members)
+
+
+def get_block_locations(
+    url: str, start: int = 0, length: int | None = None, storage_options: Options = None
+) -> list[dict[str, Any]]:
+    """Return which hosts hold which bytes of a file, in the format of hdfs3.
+
+    Parameters
+    ----------
+    url : str
+    start, length : int, optional
+        Range in bytes; without ``length`` it extends to the end of the file.
+
+    Returns
+    -------
+    list of dict
+        ``hosts`` (list of str), ``offset`` and ``length`` of each block that overlaps the range. Empty if the
+        filesystem does not know locations.
+    """
+    with _resolved(url, storage_options) as (filesystem, path):
+        if not hasattr(filesystem, "get_block_locations"):
+            return []
+        return list(filesystem.get_block_locations(path, start, length))
+
+
+def has_locations(url: str, storage_options: Options = None) -> bool:
+    """Return whether a filesystem supports `get_block_locations`. It may still return none."""
+    return hasattr(resolve(url, storage_options)[0], "get_block_locations")
+
+
+def makedirs(url: str, storage_options: Options = None) -> None:
+    """Create a directory and its parents, unless they exist."""
+    with _resolved(url, storage_options) as (filesystem, path):
+        filesystem.makedirs(path, exist_ok=True)
+
+
+def remove_tree(url: str, storage_options: Options = None) -> None:
+    """Delete a file, or a directory with its content. A missing one is ignored."""
+    with _resolved(url, storage_options) as (filesystem, path):
+        if filesystem.exists(path):
+            filesystem.rm(path, recursive=True)
+
+
+def move(source: str, target: str, storage_options: Options = None) -> None:
+    """Rename a file, or each file of a directory, within a filesystem; a file at the target is replaced atomically."""
+    if is_dir(source, storage_options):
+        for name in ls(source, storage_options):
+            move(join(source, name), join(target, name), storage_options)
+        return
+    here, there = local_path(source), local_path(target)
+    filesystem, path = resolve(target, storage_options)
+    with errors_name(target):
+        filesystem.makedirs(hdfs.parent(filesystem, path), exist_ok=True)
+        if here and there:
+            _rename_durably(here, there)
+        else:
+            hdfs.rename(filesystem, resolve(source, storage_options)[1], path)
+
+
+def open(url: str, mode: str = "rb", storage_options: Options = None) -> IO[Any]:
+    """Open a file, to be used in a ``with`` statement. Parents of a file to be written are created."""
+    with _resolved(url, storage_options) as (filesystem, path):
+        if "r" not in mode:
+            filesystem.makedirs(hdfs.parent(filesystem, path), exist_ok=True)
+        file: IO[Any] = filesystem.open(path, mode)
+        return file
+
+
+def create(url: str, data: bytes, storage_options: Options = None) -> bool:
+    """Write a file that is not there; return False if it is, also when others create it at the same moment.
+
+    Where a filesystem cannot create files exclusively, the process that looks last finds out.
+    """
+    with _resolved(url, storage_options) as (filesystem, path):
+        filesystem.makedirs(hdfs.parent(filesystem, path), exist_ok=True)
+        try:
+            with filesystem.open(path, "xb") as file:
+                file.write(data)
+        except (OSError, ValueError, NotImplementedError) as error:
+            if filesystem.exists(path):
+                return False
+            if isinstance(error, OSError):
+                raise
+            filesystem.pipe_file(path, data)  # there is no such mode
+    return True
+
+
+def read_bytes(url: str, offset: int = 0, length: int | None = None, storage_options: Options = None) -> bytes:
+    """Read a range of a file; without ``length``, everything from ``offset`` on.
+
+    Raises
+    ------
+    DataError
+        The file is missing, or shorter than ``offset + length``.
+    """
+    filesystem, path = resolve(url, storage_options)
+    end = None if length is None else offset + length
+    with errors_name(url):
+        data = bytes(filesystem.cat_file(path, start=offset, end=end)) if length != 0 else b""
+    if length is not None and len(data) != length:
+        raise DataError(f"{url}: {len(data)} bytes at offset {offset}, expected {length}: the file is truncated.")
+    return data
+
+
+@contextlib.contextmanager
+def staged(url: str, storage_options: Options = None) -> Iterator[Path]:
+    """Write a file atomically: completely, or not at all.
+
+    Yields the path of a temporary local file. If the ``with`` block succeeds, that file replaces ``url`` by a rename
+    (on a remote filesystem after an upload under another name); if it raises, ``url`` is unchanged. Temporary files
+    of the same target left by killed processes of this host are removed.
+    """
+    target = local_path(url)
+    filesystem, path = resolve(url, storage_options)
+    if not isinstance(filesystem, HdfsFileSystem):  # it creates them when it writes
+        with errors_name(url):
+            filesystem.makedirs(hdfs.parent(filesystem, path), exist_ok=True)
+    folder = target.parent if target else Path(tempfile.gettempdir())
+    # identifies the target and the host
+    prefix = f".{posixpath.basename(path)}.{hashlib.sha256(f'{socket.gethostname()} {path}'.encode()).hexdigest()[:8]}"
+    _remove_leftovers(folder, prefix)
+    temporary = folder / f"{prefix}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    try:
+        yield temporary
+        with errors_name(url):
+            if target:
+                _rename_durably(temporary, target)
+            else:
+                _upload(filesystem, temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _remove_leftovers(folder: Path, prefix: str) -> None:
+    for entry in os.scandir(folder):
+        if not (entry.name.startswith(prefix) and entry.name.endswith(".tmp")):
+            continue
+        pid = entry.name.removeprefix(prefix).split(".")[1]
+        if pid.isdigit() and not _is_alive(int(pid)):
+            Path(entry.path).unlink(missing_ok=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _upload(filesystem: Any, source: Path, path: str) -> None:
+    if isinstance(filesystem, HdfsFileSystem):
+        # is atomic, and written again where DataNodes or NameNodes fail
+        filesystem.put_file(str(source), path)
+        return
+    temporary = posixpath.join(hdfs.parent(filesystem, path), source.name)
+    try:
+        filesystem.put_file(str(source), temporary)
+        hdfs.rename(filesystem, temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            filesystem.rm(temporary)
+        raise
+
+
+def _rename_durably(source: Path, target: Path) -> None:
+    _fsync(source)
+    os.replace(source, target)
+    # the rename is durable only after a sync of the directory
+    _fsync(target.parent)
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomic(
+    url: str,
+    data: bytes | bytearray | memoryview | Sequence[bytes | memoryview],
+    storage_options: Options = None,
+) -> None:
+    """Write a file atomically: a reader sees either the old content or the new. Takes its bytes, or chunks of them."""
+    chunks = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
+    with staged(url, storage_options) as path:
+        with errors_name(url):
+            with path.open("wb") as file:
+                file.writelines(chunks)

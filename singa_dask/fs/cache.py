@@ -1,0 +1,550 @@
+"""Locks on open files, for processes of one host. A lock ends when its file is closed, or its process ends."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import logging
+import mmap
+import os
+import re
+import secrets
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, cast
+
+from filelock import lock_descriptor
+
+from singa_dask.cancellation import pause
+from singa_dask.errors import DataError
+from singa_dask.fs.mapped_file import checksum_of, map_file, note_read
+
+POLL_S = 0.01
+# of Linux, as /proc/mounts has them
+NETWORK_FILESYSTEMS = frozenset(
+    "9p afs beegfs ceph cifs coda fuse.ceph fuse.ceph-fuse fuse.glusterfs fuse.juicefs fuse.s3fs fuse.sshfs glusterfs "
+    "gpfs lustre ncpfs nfs nfs4 orangefs smb2 smb3 smbfs virtiofs wekafs".split()
+)
+MOUNTS = Path("/proc/self/mounts")
+
+
+def try_lock(file: IO[Any]) -> bool:
+    """Lock an open file; returns False if it is locked by others, or through another open file of this process."""
+    return bool(lock_descriptor(file.fileno(), blocking=False))
+
+
+def create_locked(path: Path) -> IO[bytes]:
+    """Create a file that others see as soon as it is locked, and not before. Its name does not begin with a dot."""
+    file = path.with_name(f".{path.name}").open("xb")
+    try_lock(file)
+    os.replace(file.name, path)
+    return file
+
+
+def delete_unlocked(paths: Iterable[Path], delete: Callable[[Path], object] = Path.unlink) -> list[Path]:
+    """Delete files that no living process has locked; return the others.
+
+    Parameters
+    ----------
+    paths : iterable of Path
+        A file that is gone is passed over: its owner may just have renamed or deleted it.
+    delete : callable
+        Is passed each file that nobody has locked.
+    """
+    locked = []
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            if try_lock(file):
+                delete(path)
+            else:
+                locked.append(path)
+    return locked
+
+
+def wait_for_lock(file: IO[Any], wait_s: float, progress: Callable[[], object] = lambda: None) -> bool:
+    """Lock an open file; returns False if it was locked by others for ``wait_s`` seconds without progress.
+
+    Parameters
+    ----------
+    progress : callable
+        Returns what changes as long as the process that holds the lock makes progress.
+    """
+    seen, until = progress(), time.monotonic() + wait_s
+    while not try_lock(file):
+        now = time.monotonic()
+        if (latest := progress()) != seen:
+            seen, until = latest, now + wait_s
+        if now > until:
+            return False
+        # such locks have no timeout, and no event for their release
+        pause(POLL_S)
+    return True
+
+
+def network_filesystem(path: Path) -> str:
+    """Return the type of the file system of a directory if it is shared by several hosts; empty if local or unknown.
+
+    Systems without ``/proc/self/mounts`` know no network file systems.
+    """
+    mounts = MOUNTS.read_text(errors="replace") if MOUNTS.exists() else ""
+    target, longest, kind = path.resolve(), -1, ""
+    for line in mounts.splitlines():
+        _, place, kind_there = line.split()[:3]
+        # blanks in names are octal escapes
+        mount = Path(place.encode().decode("unicode_escape"))
+        # of several mounts at one place the last one counts
+        if target.is_relative_to(mount) and len(mount.parts) >= longest:
+            longest, kind = len(mount.parts), kind_there
+    return kind if kind in NETWORK_FILESYSTEMS else ""
+
+
+# Cache of remote data on a local disk: one file per entry, shared by the processes of a host.
+#
+# In its directory ``singa-dask-cache`` marks it as ours; ``entries/`` holds the entries, each followed by a seal;
+# ``tmp/`` holds entries being written, which have their full length from the beginning; ``locks/`` holds 256 empty
+# lock files, chosen by the first byte of the key; ``pins/`` holds a locked file for each entry that is open as a
+# file; ``usage`` holds the total number of bytes.
+
+
+LOG = logging.getLogger(__name__)
+
+DEFAULT_LIMIT_GB = 20.0
+# seconds for which a block that another process fetches is waited for, or the lock of the whole cache
+WAIT_S = 10.0
+# seconds without progress after which another process that fetches a file is no longer waited for
+STALL_S = 120.0
+# seconds until writing is tried again after an error of the disk
+RETRY_S = 60.0
+# maximum number of maps, beyond which entries of up to MAX_COPY_BYTES are copied
+MAX_MAPS = 256
+MAX_COPY_BYTES = 1 << 26
+MARKER = "singa-dask-cache"
+MAGIC = b"SDCACHE1"
+# magic, key, bytes, crc32c
+SEAL = struct.Struct("<8s32sQI12x")
+KEY = re.compile(r"[0-9a-f]{64}")
+LEFTOVER = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}\.tmp")
+PIN = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}\.pin")
+COUNTER = struct.Struct("<Q")
+# eviction frees at least this fraction of the limit: 1 / SLACK
+SLACK = 16
+PIECE_BYTES = 1 << 24
+
+
+def key_of(*parts: Any) -> str:
+    """Return the key of an entry described by these parts: 64 hexadecimal digits."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+_OPEN: dict[tuple[str, int], Cache] = {}
+_OPENING = threading.Lock()
+# each map in use keeps a file open
+_MAPS: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+
+
+def open_cache(settings: Mapping[str, Any] | None = None) -> Cache:
+    """Return the cache for some settings: one object per process, directory and limit.
+
+    Parameters
+    ----------
+    settings : mapping, optional
+        ``dir`` and ``limit_gb`` (10**9 bytes) as in a job's ``store_conf.cache``.
+
+    Raises
+    ------
+    DataError
+        The directory cannot be used.
+    """
+    options = settings or {}
+    default = os.environ.get("SINGA_DASK_CACHE") or os.path.join("~", ".cache", "singa-dask")
+    folder = os.path.abspath(os.path.expanduser(options.get("dir") or default))
+    limit = int(options.get("limit_gb", DEFAULT_LIMIT_GB) * 1e9)
+    with _OPENING:  # files of a store are opened in several threads
+        if (folder, limit) not in _OPEN:
+            _OPEN[folder, limit] = Cache(Path(folder), limit)
+        return _OPEN[folder, limit]
+
+
+class Cache:
+    """A cache of at most ``limit_bytes``, with least-recently-used eviction.
+
+    Parameters
+    ----------
+    folder : Path
+        Created if it is missing. An existing one must be empty or a cache.
+    limit_bytes : int
+
+    Attributes
+    ----------
+    hits, misses : int
+        Reads of this process that were served from the cache, and reads that were fetched.
+
+    Raises
+    ------
+    DataError
+        The directory cannot be written, contains other files, or is on a network file system.
+    """
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        self.folder = folder
+        self.limit_bytes = limit_bytes
+        self.hits = self.misses = 0
+        # after an error of the disk nothing is written until this time
+        self._paused_until = 0.0
+        self._is_warned = False
+        self._pausing = threading.Lock()
+        # key -> inode of the file whose checksum was verified
+        self._whole: dict[str, int] = {}
+        try:
+            self._claim()
+            with self._usage() as usage:
+                if usage is not None:
+                    self._delete_leftovers("tmp", LEFTOVER)
+                    _set_count(usage, sum(size for _, size, _ in self._entries()))
+        except OSError as error:
+            text = f"{folder}: cannot be used as a cache: {error.strerror or error}."
+            raise DataError(f"{text} Set cache.dir or SINGA_DASK_CACHE to a writable directory.") from error
+
+    # -- reading ------------------------------------------------------------------------------------
+
+    def read(self, key: str, length: int, fetch: Callable[[], bytes | memoryview]) -> memoryview:
+        """Return an entry; a missing or damaged one is fetched.
+
+        Parameters
+        ----------
+        length : int
+            Bytes of the entry.
+        fetch : callable
+            Returns the bytes. Only one process of a host fetches a key at a time, unless another has waited for
+            `WAIT_S` seconds.
+
+        Raises
+        ------
+        DataError
+            The entry exceeds the limit of the cache.
+        """
+        self.check_fits(length)
+        entry = self.find(key)
+        if entry is None:
+            with self._try_lock(key) as locked:
+                entry = self.find(key, warn=False)
+                if entry is None:
+                    self.misses += 1
+                    data = fetch()
+                    if locked:
+                        self.keep(key, data)
+                    return memoryview(data)
+        self.hits += 1
+        return entry
+
+    def file(self, key: str, length: int, chunks: Callable[[], Iterable[bytes]]) -> CachedFile:
+        """Return an entry as an open file, for readers that need one. It is not evicted until it is closed.
+
+        While another process fetches the entry, this one waits as long as there is progress. If the other one ends, or
+        makes no progress for `STALL_S` seconds, the entry is fetched here.
+
+        Raises
+        ------
+        DataError
+            The entry exceeds the limit, or the disk is full.
+        """
+        self.check_fits(length)
+        pin: CachedFile | None = None
+        try:
+            pin = self._pin(key)
+            with self._lock(key, STALL_S) as locked:
+                if self.find(key) is not None:
+                    self.hits += 1
+                else:
+                    self.misses += 1
+                    if not locked:
+                        LOG.warning(
+                            "%s: another process fetches a file, but makes no progress. It is fetched here, too.",
+                            self.folder,
+                        )
+                    self._write(key, length, chunks())
+            return pin
+        except BaseException as error:
+            if pin is not None:
+                pin.close()
+            if not isinstance(error, OSError):
+                raise
+            text = f"{self.folder}: a file of {length} bytes cannot be written: {error.strerror or error}."
+            raise DataError(f"{text} Set cache.dir to a directory on a disk with enough space.") from error
+
+    def check_fits(self, length: int) -> None:
+        """Raise a `DataError` if an entry of this length exceeds the limit."""
+        if length + SEAL.size > self.limit_bytes:
+            text = f"{self.folder}: an entry of {length} bytes exceeds the limit of {self.limit_bytes} bytes."
+            needed_gb = (length + SEAL.size) / 1e9
+            raise DataError(f"{text} Set cache.limit_gb to at least {needed_gb:.3g}, better more, to hold all data.")
+
+    def find(self, key: str, warn: bool = True) -> memoryview | None:
+        """Return an entry as a view of a memory map (a copy if too many are open); None if missing or damaged."""
+        path = self._entry(key)
+        try:
+            with path.open("rb", buffering=0) as file:
+                status = os.fstat(file.fileno())
+                inode = status.st_ino
+                is_copied = len(_MAPS) >= MAX_MAPS and status.st_size <= MAX_COPY_BYTES
+                data = memoryview(file.read() if is_copied else map_file(file))
+                if not is_copied:
+                    _MAPS.add(cast(mmap.mmap, data.obj))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError):
+            data, inode = memoryview(b""), -1
+        if self._whole.get(key) != inode and not _is_whole(key, data):
+            if warn:
+                LOG.warning("%s: damaged, will be fetched again.", path)
+            return None
+        self._whole[key] = inode
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return data[: -SEAL.size]
+
+    def holds(self, key: str) -> bool:
+        """Return whether there is an entry; it may still be damaged."""
+        return self._entry(key).exists()
+
+    # -- writing ------------------------------------------------------------------------------------
+
+    def keep(self, key: str, data: bytes | memoryview) -> None:
+        """Write an entry if it fits the limit. After an error of the disk, nothing is written for `RETRY_S` seconds."""
+        if time.monotonic() < self._paused_until or len(data) + SEAL.size > self.limit_bytes:
+            return
+        try:
+            self._write(key, len(data), [data])
+        except OSError as error:
+            self._give_up(error)
+        else:
+            self._go_on()
+
+    def _give_up(self, error: OSError) -> None:
+        """Pause writing, with one warning until it works again. Many threads write at the same time."""
+        with self._pausing:
+            self._paused_until = time.monotonic() + RETRY_S
+            is_known, self._is_warned = self._is_warned, True
+        if not is_known:
+            text = "%s: the cache is not written: %s. It is tried again every %g s."
+            LOG.warning(text, self.folder, error.strerror or error, RETRY_S)
+
+    def _go_on(self) -> None:
+        """Take note that writing works, unless that began before the pause."""
+        with self._pausing:
+            if time.monotonic() >= self._paused_until:
+                self._is_warned = False
+
+    def _write(self, key: str, length: int, chunks: Iterable[bytes | memoryview]) -> None:
+        path, file = self._entry(key), self._reserve(key, length + SEAL.size)
+        try:
+            with file:
+                crc = n = 0
+                for chunk in chunks:
+                    file.write(chunk)
+                    crc, n = checksum_of(chunk, crc), n + len(chunk)
+                if n != length:
+                    raise DataError(f"{path}: fetched {n} bytes, expected {length}.")
+                file.write(SEAL.pack(MAGIC, bytes.fromhex(key), length, crc))
+                file.flush()
+                path.parent.mkdir(exist_ok=True)
+                os.replace(file.name, path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            self._release(length + SEAL.size)
+            raise
+
+    # -- the directory -----------------------------------------------------------------------------
+
+    def _claim(self) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if kind := network_filesystem(self.folder):
+            raise DataError(
+                f"{self.folder}: cannot be used as a cache: it is on a network file system ({kind}). Hosts would "
+                "delete files that others read from, and a cache there is hardly faster. Set cache.dir or "
+                "SINGA_DASK_CACHE to a directory on a local disk."
+            )
+        names = os.listdir(self.folder)
+        if MARKER not in names and names:
+            text = f"{self.folder}: not a cache of singa-dask: it holds {min(names)}, but no {MARKER}."
+            raise DataError(f"{text} Set cache.dir to an empty or a new directory.")
+        # the marker is created first, so that a process that sees the other entries sees it too
+        (self.folder / MARKER).touch()
+        for name in ("entries", "locks", "pins", "tmp"):
+            (self.folder / name).mkdir(exist_ok=True)
+
+    def _entry(self, key: str) -> Path:
+        """Return the file of an entry."""
+        return self.folder / "entries" / key[:2] / key
+
+    def _reserve(self, key: str, size: int) -> IO[bytes]:
+        """Make room and return a locked temporary file. A temporary file without a lock was left by a dead process."""
+        with self._locked_usage() as usage:
+            held = _count(usage)
+            if held + size > self.limit_bytes:
+                held = self._evict(self.limit_bytes - max(size, self.limit_bytes // SLACK))
+            if held + size > self.limit_bytes:
+                raise OSError(errno.ENOSPC, f"{held} bytes are in use and cannot be evicted")
+            file = (self.folder / "tmp" / f"{key}.{secrets.token_hex(8)}.tmp").open("xb")
+            try_lock(file)
+            # who counts the files counts it in full
+            file.truncate(size)
+            _set_count(usage, held + size)
+        return file
+
+    def _release(self, size: int) -> None:
+        """Give back what was reserved for an entry that was not written."""
+        with self._usage() as usage:
+            if usage is not None:
+                _set_count(usage, max(0, _count(usage) - size))
+
+    def _evict(self, target: int) -> int:
+        """Delete the oldest entries down to ``target`` bytes; return the bytes left.
+
+        Entries that are open as files stay. Existing maps of others remain valid.
+        """
+        self._delete_leftovers("tmp", LEFTOVER)
+        pinned = {path.name[:64] for path in self._delete_leftovers("pins", PIN)}
+        entries = sorted(self._entries(), key=lambda entry: entry[2])
+        held = sum(size for _, size, _ in entries)
+        for path, size, _ in entries:
+            if held <= target:
+                break
+            if path.parent.name != "tmp" and path.name not in pinned and _is_sealed(path):
+                path.unlink(missing_ok=True)
+                held -= size
+        return held
+
+    def _entries(self) -> Iterator[tuple[Path, int, int]]:
+        """Yield path, size in bytes and time of last use of the files with names of entries."""
+        for name, pattern in (("entries", KEY), ("tmp", LEFTOVER)):
+            for folder, _, files in os.walk(self.folder / name):
+                for file in filter(pattern.fullmatch, files):
+                    path = Path(folder, file)
+                    with contextlib.suppress(FileNotFoundError):
+                        status = path.stat()
+                        yield path, status.st_size, status.st_mtime_ns
+
+    def _pin(self, key: str) -> CachedFile:
+        """Keep an entry, which may be missing yet, from being evicted until the returned file is closed.
+
+        Raises
+        ------
+        OSError
+            The directory cannot be written.
+        """
+        with self._locked_usage():
+            pin = (self.folder / "pins" / f"{key}.{secrets.token_hex(8)}.pin").open("xb")
+            try_lock(pin)
+        return CachedFile(self._entry(key), pin)
+
+    def _delete_leftovers(self, folder: str, pattern: re.Pattern[str]) -> list[Path]:
+        """Delete the files of dead processes; return those of living ones."""
+        return delete_unlocked(path for path in (self.folder / folder).iterdir() if pattern.fullmatch(path.name))
+
+    # -- locks --------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _lock(self, key: str, wait_s: float) -> Iterator[bool]:
+        """Hold the lock of a key; yields False if the one that holds it made no progress for ``wait_s`` seconds.
+
+        Raises
+        ------
+        OSError
+            The directory is gone, or cannot be written.
+        """
+        with (self.folder / "locks" / key[:2]).open("ab") as file:
+            yield wait_for_lock(file, wait_s, lambda: self._progress(key[:2]))
+
+    def _progress(self, prefix: str) -> list[tuple[str, int]]:
+        """Return names and times of the last write of files that are being written, by the first byte of their keys."""
+        written = []
+        for path in (self.folder / "tmp").glob(f"{prefix}*"):
+            with contextlib.suppress(FileNotFoundError):
+                written.append((path.name, path.stat().st_mtime_ns))
+        return written
+
+    @contextlib.contextmanager
+    def _usage(self) -> Iterator[IO[bytes] | None]:
+        """Hold the lock of the whole cache; yields the usage file, or None if it could not be locked in time."""
+        descriptor = os.open(self.folder / "usage", os.O_RDWR | os.O_CREAT, 0o600)
+        with os.fdopen(descriptor, "r+b", buffering=0) as file:
+            yield file if wait_for_lock(file, WAIT_S) else None
+
+    @contextlib.contextmanager
+    def _locked_usage(self) -> Iterator[IO[bytes]]:
+        with self._usage() as usage:
+            if usage is None:
+                raise OSError(errno.EBUSY, f"locked for more than {WAIT_S:g} s")
+            yield usage
+
+    @contextlib.contextmanager
+    def _try_lock(self, key: str) -> Iterator[bool]:
+        """Hold the lock of a key; yields False if it could not be acquired in time, or the disk has failed."""
+        with contextlib.ExitStack() as held:
+            try:
+                locked = held.enter_context(self._lock(key, WAIT_S))
+            except OSError as error:
+                self._give_up(error)
+                locked = False
+            yield locked
+
+
+class CachedFile:
+    """An entry that is open as a file. Its bytes are followed by the seal of the cache.
+
+    Attributes
+    ----------
+    path : Path
+        Is not evicted until the file is closed.
+    """
+
+    def __init__(self, path: Path, pin: IO[bytes]) -> None:
+        self.path, self._pin, self._process = path, pin, os.getpid()
+
+    def close(self) -> None:
+        """Allow that the entry is evicted. In a forked child the file of the parent stays open."""
+        if self._process == os.getpid():
+            Path(self._pin.name).unlink(missing_ok=True)
+        self._pin.close()
+
+
+def _count(usage: IO[bytes]) -> int:
+    data = os.pread(usage.fileno(), COUNTER.size, 0)
+    return int(COUNTER.unpack(data)[0]) if len(data) == COUNTER.size else 0
+
+
+def _set_count(usage: IO[bytes], held: int) -> None:
+    os.pwrite(usage.fileno(), COUNTER.pack(held), 0)
+
+
+def _is_sealed(path: Path) -> bool:
+    """Return whether a file ends with a seal of its name: only such files are deleted."""
+    try:
+        with path.open("rb") as file:
+            n = file.seek(0, os.SEEK_END) - SEAL.size
+            seal = os.pread(file.fileno(), SEAL.size, max(n, 0))
+    except OSError:
+        return False
+    return n >= 0 and SEAL.unpack(seal)[:3] == (MAGIC, bytes.fromhex(path.name), n)
+
+
+def _is_whole(key: str, data: memoryview) -> bool:
+    """Return whether the bytes of a file match its seal."""
+    n = len(data) - SEAL.size
+    if n < 0:
+        return False
+    magic, name, length, crc = SEAL.unpack(data[n:])
+    if (magic, name, length) != (MAGIC, bytes.fromhex(key), n):
+        return False
+    actual = 0
+    for start in range(0, n, PIECE_BYTES):
+        piece = data[start : min(start + PIECE_BYTES, n)]
+        actual = checksum_of(piece, actual)
+        note_read(len(piece))
+    return bool(actual == crc)

@@ -1,0 +1,491 @@
+"""Filesystems of ``hdfs://`` URLs: ours on hdfs-native, or another selected by ``storage_options: {client: ...}``.
+
+`HdfsFileSystem` is an fsspec filesystem on an `HdfsConnection`. Pickled filesystems open their own client, reads stay
+within the file, and whole files are written atomically: from the start again if a DataNode fails. What fsspec's
+filesystem on WebHDFS lacks is here, too: files in the root, renames that replace a file, and timeouts.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import importlib
+import io
+import itertools
+import logging
+import posixpath
+import re
+import secrets
+import time
+import urllib.parse
+from collections.abc import Mapping
+from typing import IO, Any
+
+import fsspec
+import hdfs_native
+from fsspec.implementations.arrow import HadoopFileSystem
+
+from singa_dask.fs.hdfs_connection import (
+    HdfsConnection,
+    block_locations,
+    connection,
+    patiently,
+    repeated,
+    user_name,
+    web_addresses,
+    with_errno,
+)
+from singa_dask.fs.mapped_file import RangeFile
+
+LOG = logging.getLogger(__name__)
+CHUNK_BYTES = 4 << 20
+# From this attempt on a file is one block if it is not longer than this: each block may meet the DataNode that fails.
+ONE_BLOCK_FROM, MAX_BLOCK_BYTES = 2, 1 << 30
+# block sizes are multiples of the bytes that a checksum is of
+BLOCK_MULTIPLE = 1 << 20
+# Delays before a read is repeated.
+BACK_OFF_S = (0.1, 0.4, 1.6)
+SCHEMES = ("hdfs://", "viewfs://")
+# seconds to connect, and without data
+TIMEOUT_S = (10.0, 60.0)
+# what must be installed for each client
+CLIENTS = {
+    "native": "hdfs-native",
+    "pyarrow": "a Java machine (JAVA_HOME), Hadoop's libhdfs.so (ARROW_LIBHDFS_DIR) and CLASSPATH",
+    "webhdfs": "requests (pip install requests)",
+    "hdfs3": "hdfs3 and libhdfs3, which are unmaintained: hdfs3 0.3.1 does not import on Python 3.10 and later. "
+    "Leave the option out to use hdfs-native",
+}
+
+
+class HdfsReader:
+    """Reads ranges of one file; can be used by several threads.
+
+    The client reads the replicas of a block in the order in which the NameNode names them, and goes on with the next
+    one if a DataNode fails or sends nothing. Then the file is opened again: the NameNode shuffles replicas that are
+    equally far. A reader of its own therefore is the way to read a range from another replica.
+
+    Parameters
+    ----------
+    connection : HdfsConnection
+    path : str
+
+    Attributes
+    ----------
+    size : int
+        Bytes.
+    """
+
+    def __init__(self, connection: HdfsConnection, path: str) -> None:
+        self._connection, self._path = connection, path
+        self.size = self._modified = -1
+        # the client's reader, and how long it waits for a DataNode
+        self._opened: tuple[hdfs_native.FileReader, float] | None = None
+        self._open(connection.read_idle_s(0))
+
+    def _open(self, idle_s: float) -> hdfs_native.FileReader:
+        opened = self._opened
+        if opened is not None and opened[1] == idle_s:
+            return opened[0]
+        modified, reader = self._connection.ask(
+            self._path,
+            lambda client: (client.get_file_info(self._path).modification_time, client.read(self._path)),
+            idle_s,
+        )
+        if self.size >= 0 and (self.size, self._modified) != (len(reader), modified):
+            text = f"{self._connection.root}{self._path}: the file was replaced while it was read."
+            raise with_errno(OSError, errno.ESTALE, text)
+        self.size, self._modified = len(reader), modified
+        self._opened = reader, idle_s
+        return reader
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``offset`` on, fewer at the end of the file.
+
+        Raises
+        ------
+        OSError
+            All retries failed. The error names URL and offset.
+        """
+        offset = max(offset, 0)
+        length = min(length, self.size - offset)
+        if length <= 0:
+            return b""
+        return repeated(lambda attempt: self._read(offset, length, attempt), BACK_OFF_S)
+
+    def _read(self, offset: int, length: int, attempt: int) -> bytes:
+        idle_s = self._connection.read_idle_s(attempt)
+        reader = self._open(idle_s)
+        began = time.monotonic()
+        try:
+            data = self._connection.guarded(self._path, offset, lambda: reader.read_range(offset, length))
+        except OSError:
+            self._opened = None
+            raise
+        if self._connection.note_read(time.monotonic() - began, idle_s):
+            self._opened = None
+        return data
+
+
+class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
+    """A filesystem on HDFS, accessed by hdfs-native.
+
+    Parameters
+    ----------
+    netloc : str
+        ``host:port`` of the NameNode, or a name defined in the Hadoop configuration (HA, viewfs); empty for
+        ``fs.defaultFS``.
+    scheme : {"hdfs", "viewfs"}
+    deadline_s : float
+        Maximum time for one call of the NameNode.
+    http : str, optional
+        ``http://host:port`` of the NameNode, for block locations; taken from the configuration by default.
+    config_dir : str, optional
+        Directory of core-site.xml and hdfs-site.xml; by default from ``HADOOP_CONF_DIR`` or ``HADOOP_HOME``.
+    kerberos_principal, kerberos_keytab, kerberos_cache : str, optional
+        Passed to hdfs-native, as are delegation tokens in ``HADOOP_TOKEN_FILE_LOCATION``.
+    config
+        Hadoop's settings, whose names contain dots: ``{"dfs.replication": 2}``.
+
+    Raises
+    ------
+    ValueError
+        An option is unknown: it has no dot in its name and is not listed above.
+    """
+
+    protocol = ("hdfs", "viewfs")
+    root_marker = "/"
+
+    def __init__(
+        self,
+        netloc: str = "",
+        scheme: str = "hdfs",
+        *,
+        deadline_s: float = 10.0,
+        http: str | None = None,
+        config_dir: str | None = None,
+        kerberos_principal: str | None = None,
+        kerberos_keytab: str | None = None,
+        kerberos_cache: str | None = None,
+        **config: Any,
+    ) -> None:
+        super().__init__()
+        unknown = sorted(name for name in config if "." not in name)
+        if unknown:
+            raise ValueError(
+                f"unknown storage options: {', '.join(unknown)}. Known: client, config_dir, deadline_s, http, "
+                "kerberos_cache, kerberos_keytab, kerberos_principal, and Hadoop's settings, as dfs.replication."
+            )
+        self.root = f"{scheme}://{netloc}"
+        self.deadline_s = float(deadline_s)
+        self._http, self._config_dir = http, config_dir
+        self._config = {name: str(value) for name, value in config.items()}
+        self._kerberos = {
+            "kerberos_principal": kerberos_principal,
+            "kerberos_keytab": kerberos_keytab,
+            "kerberos_cache": kerberos_cache,
+        }
+        self._own: HdfsConnection | None = None
+
+    @property
+    def _connection(self) -> HdfsConnection:
+        """The connection of this process."""
+        if self._own is None:
+            self._own = connection(self.root, self._config, self._config_dir, self._kerberos, self.deadline_s)
+        return self._own
+
+    # -- fsspec ---------------------------------------------------------------------------------------
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(member) for member in path]
+        match = re.fullmatch(r"(?:hdfs|viewfs)://[^/]*(/.*)?", str(path), re.DOTALL)
+        return ((match[1] if match else str(path)) or "/").rstrip("/") or "/"
+
+    def unstrip_protocol(self, name: str) -> str:
+        return f"{self.root}{self._strip_protocol(name)}"
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        path = self._strip_protocol(path)
+        return _entry(self._connection.ask(path, lambda client: client.get_file_info(path)))
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        path = self._strip_protocol(path)
+        statuses = self._connection.ask(path, lambda client: list(client.list_status(path)))
+        return [_entry(status) if detail else status.path for status in statuses]
+
+    def exists(self, path: str, **_: Any) -> bool:
+        # fsspec's version treats every error as "does not exist"
+        try:
+            self.info(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def isdir(self, path: str) -> bool:
+        try:
+            return bool(self.info(path)["type"] == "directory")
+        except FileNotFoundError:
+            return False
+
+    def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
+        path = self._strip_protocol(path)
+        self._connection.ask(path, lambda client: client.mkdirs(path, 0o755, create_parents))
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        if not exist_ok and self.exists(path):
+            raise with_errno(FileExistsError, errno.EEXIST, f"{self.unstrip_protocol(path)}: exists.")
+        self.mkdir(path)
+
+    def mv(self, path1: str, path2: str, **_: Any) -> None:
+        """Rename; an existing file at ``path2`` is replaced atomically."""
+        source, target = self._strip_protocol(path1), self._strip_protocol(path2)
+        self._connection.ask(source, lambda client: client.rename(source, target, True), repeatable=False)
+
+    def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
+        path = self._strip_protocol(path)
+        if not self._connection.ask(path, lambda client: client.delete(path, recursive), repeatable=False):
+            raise with_errno(FileNotFoundError, errno.ENOENT, f"{self.root}{path}: no such file or directory.")
+
+    def put_file(self, lpath: str, rpath: str, **_: Any) -> None:
+        """Copy a local file atomically: a reader sees either the old content or the new.
+
+        It is written under another name, and renamed; from the start again while DataNodes or NameNodes fail.
+        """
+        target = self._strip_protocol(rpath)
+        folder, name = posixpath.split(target)
+        attempts, failed = itertools.count(), list[str]()
+
+        def write() -> None:
+            self.mkdir(folder)
+            failed.append(posixpath.join(folder, f".{name}.{secrets.token_hex(8)}.tmp"))
+            self._write_once(source, failed[-1], next(attempts))
+            self.mv(failed[-1], target)
+            failed.pop()
+
+        with open(lpath, "rb") as source:
+            try:
+                patiently(write)
+            finally:
+                self._remove_failed(failed)
+
+    def _write_once(self, source: IO[bytes], path: str, attempt: int) -> None:
+        block_bytes = None
+        if attempt >= ONE_BLOCK_FROM:
+            n_bytes = min(source.seek(0, io.SEEK_END), MAX_BLOCK_BYTES)
+            block_bytes = -(-max(n_bytes, 1) // BLOCK_MULTIPLE) * BLOCK_MULTIPLE
+        source.seek(0)
+        output = _Output(self._connection, path, self._writer(path, "wb", block_bytes))
+        try:
+            while chunk := source.read(CHUNK_BYTES):
+                output.write(chunk)
+        except BaseException:
+            output.abandon()
+            raise
+        output.close()
+
+    def _remove_failed(self, paths: list[str]) -> None:
+        for path in paths:
+            try:
+                self._connection.ask(path, lambda client, path=path: client.delete(path, False))  # type: ignore[misc]
+            except OSError as error:
+                LOG.warning("%s It is left there.", error)
+                # the others would take as long
+                return
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+        reader = self.reader(path)
+        first, last, _step = slice(start, end).indices(reader.size)
+        return reader.read(first, last - first)
+
+    def reader(self, path: str) -> HdfsReader:
+        """Open a file for ranged reads."""
+        return HdfsReader(self._connection, self._strip_protocol(path))
+
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+        path = self._strip_protocol(path)
+        if mode == "rb":
+            return io.BufferedReader(RangeFile(self.reader(path)), CHUNK_BYTES)
+        if mode in ("wb", "ab", "xb"):
+            return io.BufferedWriter(_Output(self._connection, path, self._writer(path, mode)), CHUNK_BYTES)
+        raise ValueError(f"mode {mode!r}: files on HDFS are read (rb), written (wb, xb) or appended to (ab).")
+
+    def _writer(self, path: str, mode: str, block_bytes: int | None = None) -> hdfs_native.FileWriter:
+        # hdfs-native takes the defaults of these from the NameNode, not from the configuration
+        replication, block_size = (self._config.get(name) for name in ("dfs.replication", "dfs.blocksize"))
+        options = hdfs_native.WriteOptions(
+            overwrite=mode != "xb",
+            replication=int(replication) if replication else None,
+            block_size=max(block_bytes or 0, int(block_size or 0)) or None,
+        )
+        return self._connection.ask(
+            path,
+            lambda client: client.append(path) if mode == "ab" else client.create(path, options),
+            repeatable=mode == "wb",
+        )
+
+    def get_block_locations(self, path: str, start: int = 0, length: int | None = None) -> list[dict[str, Any]]:
+        """Return which hosts hold which bytes of a file; see `fs.get_block_locations`."""
+        cluster = self._connection
+        addresses = [self._http] if self._http else web_addresses(cluster.netloc, cluster.settings)
+        path = self._strip_protocol(path)
+        length = self.info(path)["size"] - start if length is None else length
+        return block_locations(addresses, path, start, length, user_name())
+
+
+class _Output(io.RawIOBase):
+    """A writer as a Python file object."""
+
+    def __init__(self, connection: HdfsConnection, path: str, writer: hdfs_native.FileWriter) -> None:
+        self._connection, self._path, self._writer, self._at = connection, path, writer, 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = bytes(data)
+        self._connection.guarded(self._path, self._at, lambda: self._writer.write(view))
+        self._at += len(view)
+        return len(view)
+
+    def abandon(self) -> None:
+        """Close the file object without completing the file, which might wait for DataNodes that fail."""
+        # else the client's writer would complete it when it is collected, in any thread and without a deadline
+        io.RawIOBase.close(self._writer)
+        super().close()
+
+    def close(self) -> None:
+        if not self.closed:
+            try:
+                self._connection.guarded(self._path, self._at, self._writer.close)
+            finally:
+                self.abandon()
+
+
+def _entry(status: Any) -> dict[str, Any]:
+    return {
+        "name": status.path,
+        "size": status.length,
+        "type": "directory" if status.isdir else "file",
+        "mtime": status.modification_time / 1000,
+        "owner": status.owner,
+        "group": status.group,
+        "permission": status.permission,
+        "replication": status.replication,
+        "block_size": status.blocksize,
+    }
+
+
+# -- other clients ---------------------------------------------------------------------------------------------
+
+
+def connect(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return the filesystem of an ``hdfs://`` or ``viewfs://`` URL and the path on it.
+
+    Raises
+    ------
+    ValueError
+        The client is unknown.
+    ImportError
+        The client, or something it requires, is not installed.
+    """
+    others = dict(options)
+    client = others.pop("client", "native")
+    if client not in CLIENTS:
+        raise ValueError(f"unknown client {client!r}. Known: {', '.join(sorted(CLIENTS))}.")
+    scheme, rest = url.split("://", 1)
+    netloc, slash, path = rest.partition("/")
+    try:
+        filesystem = _filesystem(client, urllib.parse.urlsplit(f"{scheme}://{netloc}"), others)
+    except (ImportError, OSError) as error:
+        if client == "native":
+            raise
+        # pyarrow lists every path that it searched
+        said = "".join(str(error).splitlines()[:1])
+        raise ImportError(f"client {client}: {said}. It needs {CLIENTS[client]}.") from error
+    return filesystem, (slash + path).rstrip("/") or "/"
+
+
+def _filesystem(client: str, url: urllib.parse.SplitResult, options: dict[str, Any]) -> Any:
+    if client == "native":
+        return HdfsFileSystem(url.netloc, url.scheme, **options)
+    if client == "pyarrow":
+        return HadoopFileSystem(host=url.hostname or "default", port=url.port or 0, **options)
+    if client == "hdfs3":
+        return _Hdfs3(host=url.hostname, port=url.port, **options)
+    web = urllib.parse.urlsplit(options.pop("http", f"http://{url.hostname}:9870"))
+    filesystem = fsspec.filesystem(
+        "webhdfs", host=web.hostname, port=web.port or 9870, use_https=web.scheme == "https", **options
+    )
+    set_timeout(filesystem)
+    return filesystem
+
+
+def _is_web(filesystem: Any) -> bool:
+    """Return whether a filesystem is fsspec's on WebHDFS. Its module cannot be imported without requests."""
+    return "webhdfs" in filesystem.protocol
+
+
+def set_timeout(filesystem: Any) -> None:
+    """Limit requests of a filesystem on WebHDFS to `TIMEOUT_S`; leave others as they are."""
+    if _is_web(filesystem) and not isinstance(filesystem.session.request, functools.partial):
+        filesystem.session.request = functools.partial(filesystem.session.request, timeout=TIMEOUT_S)
+
+
+def parent(filesystem: Any, path: str) -> str:
+    """Return the directory of a file. For fsspec's WebHDFS that of a file in / is empty, which makes a wrong URL."""
+    return posixpath.dirname(path) if _is_web(filesystem) else str(filesystem._parent(path))
+
+
+def rename(filesystem: Any, source: str, target: str) -> None:
+    """Rename a file; one at the target is replaced, atomically where the filesystem can.
+
+    fsspec requests WebHDFS's plain rename, which does nothing if the target exists, and ignores its answer.
+
+    Raises
+    ------
+    OSError
+        WebHDFS refused to rename.
+    """
+    if not _is_web(filesystem):
+        filesystem.mv(source, target)
+        return
+    try:
+        filesystem._call("RENAME", method="put", path=source, destination=target, renameoptions="OVERWRITE")
+    except (RuntimeError, ValueError) as error:
+        raise with_errno(OSError, errno.EIO, f"{target}: cannot be replaced by a rename: {error}") from error
+
+
+class _Hdfs3(fsspec.AbstractFileSystem):  # type: ignore[misc]
+    """hdfs3 as an fsspec filesystem; fsspec implements the other methods with these."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self._hdfs3 = importlib.import_module("hdfs3").HDFileSystem(**options)
+        self.get_block_locations = self._hdfs3.get_block_locations
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        return _typed(self._hdfs3.info(path))
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        return [_typed(entry) if detail else entry["name"] for entry in self._hdfs3.ls(path, detail=True)]
+
+    def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
+        self._hdfs3.makedirs(path)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        self._hdfs3.makedirs(path)
+
+    def mv(self, path1: str, path2: str, **_: Any) -> None:
+        self._hdfs3.mv(path1, path2)
+
+    def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
+        self._hdfs3.rm(path, recursive=recursive)
+
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+        return self._hdfs3.open(path, mode)
+
+
+def _typed(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {**entry, "type": entry["kind"]}

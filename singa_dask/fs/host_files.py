@@ -1,0 +1,349 @@
+"""Part files on the hosts of Dask workers, at ``dask://TOKEN/part-00003.arrow``.
+
+A `Catalog` lists the files of a dataset and their hosts. While it is mounted in a process, its files are read like any
+others: those of this host are local files, ranges of the others come from a function that the run time gives, and are
+kept in a directory of this host.
+
+``holders/`` has a locked file for each living process and token that the process holds. A token that no living process
+holds was left by a job that has died, and is deleted by `PartFolders.sweep`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import posixpath
+import re
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple, TypeVar
+
+import fsspec
+
+from singa_dask.errors import DataError
+from singa_dask.fs.cache import create_locked, delete_unlocked
+from singa_dask.fs.mapped_file import RangeFile
+
+SCHEME = "dask://"
+SAFE = re.compile(r"\w[\w.-]*", re.ASCII)
+# one that begins with a dot is not locked yet
+HOLDER = re.compile(r"\w.*\.[0-9a-f]{16}\.lock")
+
+T = TypeVar("T")
+
+# the locked files of this process, by directory and token
+_HELD: dict[tuple[Path, str], IO[bytes]] = {}
+_HOLDING = threading.Lock()
+
+
+class PartFile(NamedTuple):
+    """A file on the host of a Dask worker.
+
+    Attributes
+    ----------
+    name : str
+        ``part-00003.arrow``.
+    host : str
+        Host of the address of the Dask worker.
+    worker : str
+        Address of the Dask worker that wrote the file. The file stays when that process ends.
+    path : str
+        Local path on that host.
+    size : int
+        Bytes.
+    n : int
+        Number of records.
+    """
+
+    name: str
+    host: str
+    worker: str
+    path: str
+    size: int
+    n: int
+
+
+class Catalog(NamedTuple):
+    """The files of a dataset, in the order of its partitions.
+
+    Attributes
+    ----------
+    dataset : str
+        Name of the dataset, for errors.
+    token : str
+        Names these files of the dataset; no other dataset has it.
+    files : tuple of PartFile
+    """
+
+    dataset: str
+    token: str
+    files: tuple[PartFile, ...]
+
+    @classmethod
+    def of(cls, values: Sequence[Any]) -> Catalog:
+        """Make one of its `message`."""
+        dataset, token, files = values
+        return cls(dataset, token, tuple(PartFile(*file) for file in files))
+
+    def message(self) -> list[Any]:
+        """Return the catalog as plain values."""
+        return [self.dataset, self.token, [list(file) for file in self.files]]
+
+    @property
+    def url(self) -> str:
+        """Pattern that matches all files."""
+        return f"{SCHEME}{self.token}/part-*{posixpath.splitext(self.files[0].name)[1]}"
+
+
+Fetch = Callable[[Catalog, PartFile, int, int], bytes]
+"""(catalog, file, offset, length) returns bytes of a file on another host."""
+
+
+class _Mount(NamedTuple):
+    """A catalog that this process can read."""
+
+    catalog: Catalog
+    files: dict[str, PartFile]
+    fetch: Fetch
+    cache: Path | None
+
+
+# by token: a process may have several jobs, or lives of one, that read the same files
+_MOUNTS: dict[str, list[_Mount]] = {}
+_MOUNTING = threading.Lock()
+
+
+@contextlib.contextmanager
+def mounted(
+    catalogs: Iterable[Catalog], fetch: Fetch, cache: Callable[[Catalog], Path | None] = lambda _: None
+) -> Iterator[None]:
+    """Make the files of catalogs readable in this process, as long as the context lasts.
+
+    Parameters
+    ----------
+    catalogs : iterable of Catalog
+    fetch : callable
+        Reads a range of a file on another host.
+    cache : callable
+        Returns the directory that keeps what was read of other hosts, if there is to be one.
+    """
+    mounts = [
+        _Mount(catalog, {file.name: file for file in catalog.files}, fetch, cache(catalog)) for catalog in catalogs
+    ]
+    with _MOUNTING:
+        for mount in mounts:
+            _MOUNTS.setdefault(mount.catalog.token, []).append(mount)
+    try:
+        yield
+    finally:
+        with _MOUNTING:
+            for mount in mounts:
+                _MOUNTS[mount.catalog.token].remove(mount)
+                if not _MOUNTS[mount.catalog.token]:
+                    del _MOUNTS[mount.catalog.token]
+
+
+def dataset_of(url: str) -> str:
+    """Return the name of the dataset that ``dask://NAME`` asks for; empty if a URL is no such name."""
+    name = url.removeprefix(SCHEME).rstrip("/")
+    return name if url.startswith(SCHEME) and "/" not in name else ""
+
+
+def local_path(url: str) -> Path | None:
+    """Return the path of a part file on this host; None if it is on another one."""
+    mount, name = _look_up(url)
+    file = mount and mount.files.get(name)
+    return Path(file.path) if file is not None and _is_here(file) else None
+
+
+def cache_of(url: str) -> dict[str, Any] | None:
+    """Return the settings of the cache of a part file, if none are given; None if it has no cache."""
+    mount = _look_up(url)[0] if url.startswith(SCHEME) else None
+    return None if mount is None or mount.cache is None else {"dir": str(mount.cache)}
+
+
+def _look_up(url: str) -> tuple[_Mount | None, str]:
+    """Return the mount of a URL or path, None if there is none, and the name of the file, empty for a directory."""
+    token, _, name = url.removeprefix(SCHEME).strip("/").partition("/")
+    mounts = _MOUNTS.get(token)
+    return mounts[-1] if mounts else None, name
+
+
+def _is_here(file: PartFile) -> bool:
+    """Return whether a file is on this host: then its path exists, and no other file has it."""
+    try:
+        return Path(file.path).stat().st_size == file.size
+    except OSError:
+        return False
+
+
+class HostFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
+    """The part files of the mounted catalogs; fsspec implements the other methods with these. It is read-only."""
+
+    protocol = "dask"
+    root_marker = ""
+
+    def _find(self, path: str) -> tuple[_Mount, PartFile | None]:
+        """Return the mount of a path, and the file there, None for the directory of a token."""
+        path = self._strip_protocol(path)
+        mount, name = _look_up(path)
+        if mount is None:
+            token = path.partition("/")[0]
+            raise DataError(
+                f"{SCHEME}{path}: there is no dataset {token!r} here. Give it from Python: singa_dask.train(job, "
+                f"data={{{token!r}: ...}}); or publish it on a Dask cluster, client.publish_dataset(..., "
+                f"name={token!r}), and run the job there: --scheduler, or client=."
+            )
+        if name and name not in mount.files:
+            raise FileNotFoundError(f"{SCHEME}{path}")
+        return mount, mount.files.get(name)
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        """Return name, type and size; ``etag`` as versions of a file have different tokens."""
+        mount, file = self._find(path)
+        token = mount.catalog.token
+        if file is None:
+            return {"name": token, "size": 0, "type": "directory"}
+        return {"name": f"{token}/{file.name}", "size": file.size, "type": "file", "etag": token}
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        """Return the files of a token."""
+        mount, file = self._find(path)
+        names = [f"{mount.catalog.token}/{name}" for name in (mount.files if file is None else [file.name])]
+        return [self.info(name) for name in names] if detail else names
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
+        """Return a range of a file, as long as the file has it."""
+        mount, file = self._find(path)
+        if file is None:
+            raise IsADirectoryError(f"{SCHEME}{path}")
+        low, high, _step = slice(start, end).indices(file.size)
+        if high <= low:
+            return b""
+        if not _is_here(file):
+            return mount.fetch(mount.catalog, file, low, high - low)
+        with Path(file.path).open("rb") as opened:
+            opened.seek(low)
+            return opened.read(high - low)
+
+    def get_block_locations(self, path: str, start: int = 0, length: int | None = None) -> list[dict[str, Any]]:
+        """Return the host of a file, in the format of hdfs3."""
+        file = self._find(path)[1]
+        if file is None:
+            return []
+        end = file.size if length is None else min(start + length, file.size)
+        return [{"hosts": [file.host], "offset": start, "length": end - start}]
+
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+        if mode != "rb":
+            raise OSError("part files of a dataset cannot be written")
+        return io.BufferedReader(RangeFile(_Whole(self, path, self.info(path)["size"])))
+
+
+class _Whole:
+    """A file as a source of ranges."""
+
+    def __init__(self, filesystem: HostFileSystem, path: str, size: int) -> None:
+        self._filesystem, self._path, self.size = filesystem, path, size
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._filesystem.cat_file(self._path, offset, offset + length)
+
+
+fsspec.register_implementation("dask", HostFileSystem, clobber=True)
+
+
+class PartFolders:
+    """The directories of part files below one directory.
+
+    Parameters
+    ----------
+    root : Path
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._holders = root / "holders"
+
+    def path(self, token: str, name: str) -> Path:
+        """Return the path of a file.
+
+        Raises
+        ------
+        ValueError
+            Token or name is no plain name, which may lead to another directory.
+        """
+        for part in (token, name):
+            if not SAFE.fullmatch(part) or part == self._holders.name:
+                raise ValueError(f"{part!r} is no name of a part file")
+        return self.root / token / name
+
+    def write(self, token: str, name: str, write: Callable[[Path], T]) -> tuple[Path, T]:
+        """Name a file that ``write`` writes, if it writes one; return its path, and what ``write`` returned.
+
+        Raises
+        ------
+        OSError
+            The disk is full, or the directory cannot be written.
+        """
+        path = self.path(token, name)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = path.with_name(f".{secrets.token_hex(4)}.{name}")
+        try:
+            result = write(temporary)
+            if temporary.exists():
+                os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return path, result
+
+    def read(self, token: str, name: str, offset: int, length: int) -> bytes:
+        """Return a range of a file, as long as the file has it.
+
+        Raises
+        ------
+        FileNotFoundError
+        """
+        with self.path(token, name).open("rb") as file:
+            file.seek(offset)
+            return file.read(length)
+
+    # -- who holds them ----------------------------------------------------------------------------
+
+    def hold(self, token: str) -> bool:
+        """Keep the files of a token as long as this process lives, or until it drops them; False if it does already."""
+        with _HOLDING:
+            if (self.root, token) in _HELD:
+                return False
+            self._holders.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _HELD[self.root, token] = create_locked(self._holders / f"{token}.{secrets.token_hex(8)}.lock")
+            return True
+
+    def drop(self, token: str) -> None:
+        """Delete the files of a token. Those that are mapped can still be read."""
+        with _HOLDING:
+            held = _HELD.pop((self.root, token), None)
+        if held is not None:
+            held.close()
+        shutil.rmtree(self.path(token, "all").parent, ignore_errors=True)
+        self._living()
+
+    def sweep(self, live: Collection[str] = ()) -> list[str]:
+        """Delete the files of tokens that no living process holds, but for some; return these tokens."""
+        held = self._living()
+        left = [path.name for path in self.root.iterdir() if path.is_dir() and path.name != self._holders.name]
+        dead = sorted(set(left) - held - set(live))
+        for token in dead:
+            shutil.rmtree(self.root / token, ignore_errors=True)
+        return dead
+
+    def _living(self) -> set[str]:
+        """Return the tokens that living processes hold; delete what dead ones have left in ``holders/``."""
+        if not self._holders.is_dir():
+            return set()
+        holders = (path for path in self._holders.iterdir() if HOLDER.fullmatch(path.name))
+        return {path.name.rsplit(".", 2)[0] for path in delete_unlocked(holders)}
