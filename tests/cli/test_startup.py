@@ -35,7 +35,7 @@ def test_listing_jobs_loads_no_nets_and_no_records() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert not {f"singa_dask.{room}" for room in ("api", "conf", "data.fs", "layers", "net", "ops", "train")} & loaded
+    assert not {f"singa_dask.{room}" for room in ("api", "conf", "fs", "layers", "net", "ops", "training")} & loaded
 
 
 def test_a_conversion_in_this_process_loads_nothing_of_dask(tmp_path: Path) -> None:
