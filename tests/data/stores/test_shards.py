@@ -74,13 +74,13 @@ def gzipped(folder: Path, count: int) -> str:
 
 def test_gzipped_files_are_decompressed_together_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = gzipped(tmp_path, 6)
-    two = threading.Barrier(2)
+    two, decompress = threading.Barrier(2), range_reader.gunzip
     seen: list[str] = []
 
     def gunzip(source: Any, limit: int) -> memoryview:
         seen.append(source.url)
         two.wait()
-        return range_reader.gunzip(source, limit)
+        return decompress(source, limit)
 
     monkeypatch.setattr(range_reader, "gunzip", gunzip)
     with open_store(url) as store:
