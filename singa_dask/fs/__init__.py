@@ -56,7 +56,7 @@ Options = Mapping[str, Any] | None
 
 # key of the storage options that configures the cache of a `RangeReader`; not passed to the filesystem
 CACHE = "singa_dask.cache"
-# key of the storage options that limits what decompresses, see `decompression`; not passed to the filesystem
+# key of the storage options that limits what decompresses, see `range_reader.gunzip`; not passed to the filesystem
 MAX_DECOMPRESSED = "singa_dask.max_decompressed_mb"
 
 

@@ -490,7 +490,7 @@ class ReadAhead:
 
 
 def open_bytes(url: str, storage_options: fs.Options = None) -> Bytes:
-    """Open a file; a gzipped one is decompressed, see `decompression.gunzip`.
+    """Open a file; a gzipped one is decompressed, see `gunzip`.
 
     Raises
     ------

@@ -462,7 +462,7 @@ class TextOptions(StoreOptions):
     """Options of lines of numbers."""
 
     separator: str = KeyField(default=",", min_length=1)
-    """Characters that separate two numbers, each of them; see `text_lines.LineParser`."""
+    """Characters that separate two numbers, each of them; see `LineParser`."""
     has_label: bool = True
     """Whether the first number of a line is its label, an integer."""
     shape: Many[Size] = KeyField(default=[])
