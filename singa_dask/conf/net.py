@@ -188,7 +188,7 @@ class LayerWiring:
     def of(cls, index: int, layer: object) -> LayerWiring:
         """Read a layer's raw values, or a LayerConf; mistakes in them are not reported here."""
         included, excluded = ([phase_name(v) for v in as_list(raw_value(layer, k, object, None))] for k in STYLES)
-        clear = all(name in PHASES for name in (*included, *excluded))
+        clear = all(isinstance(name, str) and name in PHASES for name in (*included, *excluded))
         sources = as_list(raw_value(layer, "srclayers", object, None))
         return cls(
             index,
