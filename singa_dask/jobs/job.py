@@ -15,8 +15,8 @@ from singa_dask.conf import load as load_file
 from singa_dask.conf.model import suggest_part
 from singa_dask.conf.yaml_text import dump
 from singa_dask.errors import ConfigError
+from singa_dask.jobs.checking import check, complete, warnings_on
 from singa_dask.jobs.pages import JobNets, job_page, net_page
-from singa_dask.jobs.preparing import check, complete, warnings_on
 from singa_dask.layers import LAYERS, Layer
 
 

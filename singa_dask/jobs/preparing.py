@@ -6,17 +6,17 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from distributed import Client
 
 from singa_dask import fs
-from singa_dask.api import REGISTRIES
-from singa_dask.conf import JobConf, JobFile, Phase, find_warnings
+from singa_dask.conf import JobConf, JobFile, Phase
 from singa_dask.conf.yaml_text import read_plain, redact_job
 from singa_dask.errors import ClusterError, ConfigError, Problem
+from singa_dask.jobs.checking import check, complete, count_steps, refuse_missing_gpus
 from singa_dask.jobs.datasets.binding import check_names, readers, shown_by_name, with_urls
 from singa_dask.net import NeuralNet
 from singa_dask.observe import first_command, new_job_id, newest_run, read_summary
@@ -26,20 +26,13 @@ from singa_dask.runtime import (
     Patience,
     connect,
     embedded_cluster,
-    missing_gpus,
-    net_warnings,
     plan_processes,
-    prepare,
     this_user,
     wait_for_room,
-    worker_warnings,
 )
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find as find_checkpoint
 from singa_dask.runtime.checkpoints.lookup import has_checkpoints
-from singa_dask.runtime.job.checks import with_steps
-from singa_dask.runtime.planning.nets import build_nets
-from singa_dask.training import with_initialisers
 from singa_dask.version import __version__
 
 # The Dask cluster that a job runs on: one that is there, or one that is started for it.
@@ -125,94 +118,6 @@ def cluster_of(
             with starting():
                 cluster = stack.enter_context(embedded_cluster(layout))
         yield cluster
-
-
-# Checks of a job that look at its nets and its records; each mistake is told with its place in the file.
-
-
-def check(job_file: JobFile, **given: Any) -> dict[Phase, NeuralNet]:
-    """Check what needs the whole job: wiring, shapes, topology, records, initial values; see `prepare`.
-
-    Returns
-    -------
-    dict of Phase to NeuralNet
-        The nets, shapes only.
-
-    Raises
-    ------
-    ConfigError
-        With the places in the file.
-    """
-    # data of Python objects are not there before the job is started
-    absent = {*given.pop("absent", ()), *readers(job_file.job)}
-    with job_file.located():
-        return prepare(job_file.job, absent=absent, **given)
-
-
-def complete(job_file: JobFile, init_from: Sequence[str] = ()) -> JobFile:
-    """Add the initialisers of the layers' types for params that neither the job nor a checkpoint initialises.
-
-    SINGA's own files, and jobs that start from checkpoints (``init_from`` among them), stay as they are: that nothing
-    says it is a mistake there.
-
-    Raises
-    ------
-    ConfigError
-        The training net cannot be built; with the places in the file.
-    """
-    job = job_file.job
-    if job_file.is_singa or job.checkpoint_path or init_from or not job.trains:
-        return job_file
-    with job_file.located():
-        return replace(job_file, job=with_initialisers(job, build_nets(job)[Phase.TRAIN]))
-
-
-def count_steps(job_file: JobFile, nets: Mapping[Phase, NeuralNet], resume: str | None = None) -> JobFile:
-    """Return the job with train_steps in place of epochs; its training records must be readable from here.
-
-    Raises
-    ------
-    ConfigError
-        They cannot be counted, or there are none; with the place in the file.
-    """
-    with job_file.located():
-        return replace(job_file, job=with_steps(job_file.job, nets[Phase.TRAIN], resume))
-
-
-def refuse_missing_gpus(job_file: JobFile) -> None:
-    """Check that this machine has the GPUs that a job asks for, before it starts.
-
-    Raises
-    ------
-    ConfigError
-        It does not; with the place in the file.
-    """
-    if problems := missing_gpus(job_file.job):
-        raise ConfigError(job_file.in_order(problems))
-
-
-def warnings_on(
-    job_file: JobFile,
-    nets: Mapping[Phase, NeuralNet] | None = None,
-    embedded: bool = False,
-    more: Iterable[Problem] = (),
-) -> list[Problem]:
-    """Return the warnings on a job, each with its place in the file.
-
-    Parameters
-    ----------
-    job_file : JobFile
-    nets : mapping of Phase to NeuralNet, optional
-        Where the job is to be trained: its nets.
-    embedded : bool
-        Whether this machine is to train the job alone.
-    more : iterable of Problem
-        Others, that are to be among them.
-    """
-    problems = [*find_warnings(job_file.job, REGISTRIES, training=nets is not None), *net_warnings(nets or {})]
-    if embedded:
-        problems += [*worker_warnings(job_file.job), *missing_gpus(job_file.job)]
-    return job_file.in_order([*problems, *more])
 
 
 class RunPlace(NamedTuple):

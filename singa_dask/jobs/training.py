@@ -13,11 +13,12 @@ from distributed import Client
 from singa_dask.conf import JobConf
 from singa_dask.conf.model import suggest_key
 from singa_dask.errors import ConfigError
+from singa_dask.jobs.checking import warnings_on
 from singa_dask.jobs.datasets.binding import check_data, fit_to_data
 from singa_dask.jobs.datasets.hosts import local_parts, placed
 from singa_dask.jobs.datasets.making import as_datasets
 from singa_dask.jobs.job import Job
-from singa_dask.jobs.preparing import changes_of, check_client, cluster_of, prepare_run, warnings_on
+from singa_dask.jobs.preparing import changes_of, check_client, cluster_of, prepare_run
 from singa_dask.jobs.run import Run, Training
 from singa_dask.observe import Progress, start_progress
 from singa_dask.observe.progress import NotebookProgress, notebook_shell

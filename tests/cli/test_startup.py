@@ -48,3 +48,12 @@ def test_a_conversion_in_this_process_loads_nothing_of_dask(tmp_path: Path) -> N
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
     assert (tmp_path / "records.arrow").exists()
+
+
+def test_validate_loads_nothing_of_dask(job: Path) -> None:
+    script = (
+        f"import sys; from singa_dask.cli import main; main(['validate', {str(job)!r}], standalone_mode=False);"
+        "print({'dask', 'distributed'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"

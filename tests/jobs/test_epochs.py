@@ -15,7 +15,7 @@ import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.conf import Phase
 from singa_dask.data import Sampler
-from singa_dask.jobs.preparing import count_steps
+from singa_dask.jobs.checking import count_steps
 from singa_dask.jobs.training import RunOptions
 from singa_dask.runtime import embedded_cluster, plan_processes
 from singa_dask.runtime.planning.nets import build_nets
