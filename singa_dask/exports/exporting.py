@@ -20,7 +20,7 @@ from singa_dask.exports.exported_net import ExportedNet, convert, input_facts, n
 from singa_dask.exports.onnx_layers import OnnxGraph
 from singa_dask.exports.torch_layers import TorchModule
 from singa_dask.exports.weights import encode_npz, encode_safetensors
-from singa_dask.inference.model import run_of
+from singa_dask.observe.stored_run import run_of
 from singa_dask.runtime.checkpoints import lookup, singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.version import __version__

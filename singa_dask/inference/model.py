@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -31,7 +30,7 @@ from singa_dask.jobs.pages import model_page
 from singa_dask.jobs.run import Run
 from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.records import StoreConf
-from singa_dask.observe.stored_run import StoredRun
+from singa_dask.observe.stored_run import run_of
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints import singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
@@ -117,25 +116,6 @@ def find_source(
     checkpoint = find_values(url if step is None else _of_step(url, step))
     sources = tuple(modules.read(read.job.modules))
     return ModelSource(url, read.resolved(), checkpoint, _version_of(checkpoint), sources)
-
-
-def run_of(url: str) -> str:
-    """Return the run directory that a URL is, or is in.
-
-    Raises
-    ------
-    ConfigError
-        There is none.
-    """
-    parent, _, name = url.rpartition("/")
-    if re.fullmatch(r"step-\d+", name):
-        url = parent.removesuffix("/checkpoint")
-    elif name == "checkpoint":
-        url = parent
-    try:
-        return StoredRun(url).url
-    except ConfigError as error:
-        raise ConfigError(f"{error} For a checkpoint without a run give its job: job=, or --job.") from None
 
 
 def _of_step(url: str, step: int) -> str:

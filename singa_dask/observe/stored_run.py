@@ -341,3 +341,22 @@ def time_shares(run: StoredRun) -> dict[str, float]:
         return {}
     shares = {kind: min(seconds / elapsed, 1.0) for kind, seconds in waited.items()}
     return {"compute": max(1.0 - sum(shares.values()), 0.0), **shares}
+
+
+def run_of(url: str) -> str:
+    """Return the run directory that a URL is, or is in.
+
+    Raises
+    ------
+    ConfigError
+        There is none.
+    """
+    parent, _, name = url.rpartition("/")
+    if re.fullmatch(r"step-\d+", name):
+        url = parent.removesuffix("/checkpoint")
+    elif name == "checkpoint":
+        url = parent
+    try:
+        return StoredRun(url).url
+    except ConfigError as error:
+        raise ConfigError(f"{error} For a checkpoint without a run give its job: job=, or --job.") from None
