@@ -23,7 +23,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from safetensors.numpy import load
@@ -32,12 +32,14 @@ from singa_dask import fs
 from singa_dask.data.codecs.scaling import Learned
 from singa_dask.errors import CheckpointError, DataError
 from singa_dask.fs.mapped_file import checksum_of
-from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.manifest import (
     MANIFEST,
     decode_manifest,
     what_is_no_cut,
 )
+
+if TYPE_CHECKING:
+    from singa_dask.net import NeuralNet
 
 # Encode tensors as safetensors, without copying them more than once, or at all to write them to a file.
 
