@@ -496,11 +496,10 @@ class BatchReader:
         blocks = self._blocks_of(firsts)
         whole = (firsts + n <= starts[blocks + 1]) & (ids[:, -1] - firsts == n - 1)
         rows = (firsts - starts[blocks]).tolist()
-        batches, read = [], self._reader.arrays
+        batches = []
         for i, (block, row, is_whole) in enumerate(zip(blocks.tolist(), rows, whole.tolist(), strict=True)):
-            arrays = read(block) if is_whole else None
-            if arrays is not None:
-                batches.append({name: array[row : row + n] for name, array in arrays.items()})
+            if is_whole:
+                batches.append({name: array[row : row + n] for name, array in self._reader.block(block).items()})
             else:
                 batches.append({name: array[i * n : (i + 1) * n] for name, array in buffers.items()})
                 self._copy_runs(block, row, n, batches[-1])
@@ -514,7 +513,8 @@ class BatchReader:
             end = min(end, last)
             high = min(n, low + end - start - row)
             if high > low:
-                self._reader.copy(block, row, {name: array[low:high] for name, array in out.items()})
+                for name, array in self._reader.block(block).items():
+                    out[name][low:high] = array[row : row + high - low]
             low = high
             block, row = (block + 1, 0) if end < last else self._reader.locate(self._sampler.start)
 

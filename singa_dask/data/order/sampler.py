@@ -26,8 +26,6 @@ from singa_dask.errors import DataError
 # Only the raw output of Philox is used, which NumPy guarantees not to change, so orders are stable across versions.
 
 
-# numbers at a time, where temporary arrays would take much memory
-CHUNK = 1 << 20
 LastBatch = Literal["wrap", "drop_last", "pad"]
 Ids = npt.NDArray[np.int64]
 
@@ -60,38 +58,11 @@ def permutation(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[n
 
 
 def _argsort(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Return the indices that sort numbers; equal ones keep their order.
-
-    Faster than np.argsort, with less memory: numbers are sorted with their index in place of their lowest bits.
-    """
-    n = len(numbers)
-    bits = np.uint64(max(n - 1, 1).bit_length())
-    packed = numbers >> bits
-    packed <<= bits
-    for first in range(0, n, CHUNK):
-        packed[first : first + CHUNK] |= np.arange(first, min(first + CHUNK, n), dtype=np.uint64)
-    packed.sort()
-    ties = _ties(packed, bits)
-    packed &= (np.uint64(1) << bits) - np.uint64(1)
-    order = packed.view(np.int64)
-    if len(ties):
-        # the lowest bits decide; groups of ties are in order
-        order[ties] = order[ties][np.argsort(numbers[order[ties]], kind="stable")]
-    return order
-
-
-def _ties(packed: npt.NDArray[np.uint64], bits: np.uint64) -> npt.NDArray[np.int64]:
-    """Return the positions of sorted numbers that are equal, but for their lowest bits, to the one before or after."""
-    chunks = []
-    for first in range(0, len(packed) - 1, CHUNK):
-        part = packed[first : first + CHUNK + 1]
-        equal = part[1:] ^ part[:-1] < np.uint64(1) << bits
-        if equal.any():
-            chunks.append(first + np.flatnonzero(equal))
-    if not chunks:
-        return np.empty(0, np.int64)
-    positions = np.concatenate(chunks)
-    return np.union1d(positions, positions + 1)
+    """Return the indices that sort numbers; equal ones, which are rare, keep their order."""
+    # several times as fast as a stable sort
+    order = np.argsort(numbers)
+    ordered = numbers[order]
+    return np.argsort(numbers, kind="stable") if (ordered[1:] == ordered[:-1]).any() else order
 
 
 def draw(n: int, seed: int, purpose: str, *numbers: int) -> int:

@@ -64,8 +64,10 @@ class ArrowStore(RangeStore):
         source = self.open_source()
         self._schema, batches = _read_footer(source)
         self.schema = _fields(self.url, self._schema)
-        self._label = "label"
-        if METADATA not in (self._schema.metadata or {}):
+        self._label, described = "label", metadata_of(self._schema)
+        if described:
+            check_options(self.url, described, self.options)
+        else:
             if {"data", "pixel"} <= self.schema.keys():
                 raise DataError(f"{self.url}: data and pixel could each be the values of a record. Leave one out.")
             self.other_fields = tuple(name for name in self._schema.names if name not in self.schema)
@@ -73,8 +75,8 @@ class ArrowStore(RangeStore):
             if self._label:
                 check_label_type(self.url, self._schema.field(self._label))
                 self.schema["label"] = Field(np.dtype(np.int32))
-        self.class_names = parse_names(_metadata(self._schema).get("class_names"))
-        self.set_table_facts(_metadata(self._schema).get("table"))
+        self.class_names = parse_names(described.get("class_names"))
+        self.set_table_facts(described.get("table"))
         self.blocks, self._compressed = self._find_blocks(source, batches)
         self.mapped = self.is_local and not self._compressed
 
@@ -185,13 +187,31 @@ def _contiguous(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.ascontiguousarray(array, np.int32 if array.ndim == 1 else None)
 
 
-def _metadata(schema: pa.Schema) -> dict[str, Any]:
-    """Return the metadata that our converters write."""
-    return json.loads((schema.metadata or {}).get(METADATA, b'{"fields": {}}'))  # type: ignore[no-any-return]
+def metadata_of(schema: pa.Schema) -> dict[str, Any]:
+    """Return the metadata that our converters write; empty if others have written the file."""
+    return json.loads((schema.metadata or {}).get(METADATA, b"{}"))  # type: ignore[no-any-return]
+
+
+def check_options(url: str, described: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Raise a `DataError` if options name other fields than a file of our converters has, which are not chosen."""
+    fields = list(described["fields"])
+    columns = [name for name, _ in (described.get("table") or {}).get("labels", [])]
+    names = {
+        "features": [name for name in fields if name != "label"],
+        # of several labels none can be chosen
+        "label": [name for name in fields if name == "label"] + (columns if len(columns) == 1 else []),
+    }
+    for key, known in names.items():
+        if options.get(key) and options[key] not in known:
+            there = f"It has {' or '.join(known)}" if known else "It has none"
+            raise DataError(
+                f"{url}: no {options[key]!r} for {key}: a conversion has chosen what its records are. {there}."
+            )
 
 
 def _fields(url: str, schema: pa.Schema) -> dict[str, Field]:
-    described = fields_of(_metadata(schema)["fields"])
+    metadata = metadata_of(schema)
+    described = fields_of(metadata["fields"]) if metadata else {}
     fields = {}
     for column in schema:
         if column.name in described and pa.types.is_fixed_size_binary(column.type):

@@ -258,7 +258,8 @@ class _Group(ArrayGroup):
             raise ValueError("it is empty")
         self._source, self._limit = source, limit
         self._h5py = require("h5py", "hdf5", source.url)
-        self._file = self._h5py.File(RangeFile(source if source.is_local else _Pages(source)), "r")
+        read = source.read if source.is_local else _Pages(source).read
+        self._file = self._h5py.File(RangeFile(read, source.size), "r")
         if self._file.userblock_size:
             raise DataError(f"{source.url}: a file with a user block, which is not read. Write it without one.")
         self.attributes = _attributes(self._file)

@@ -240,7 +240,7 @@ class LMDBFile:
         return self._source.scan(int(self.offsets[index]), int(self.lengths[index]))
 
     def rows(self, offsets: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
-        """Copy values, or parts of them, of one length: (n, length)."""
+        """Copy values of one length: (n, length)."""
         self.check_unchanged()
         note_read(len(offsets) * length)
         # every offset of the file is an element of this array, so one call copies all values
@@ -278,8 +278,6 @@ class LMDBStore(Store):
         self._file: LMDBFile | None = None
         self._cached: CachedFile | None = None
         self._decoder: Decoder | None = None
-        # by block: offset in the file of each record's pixels, and the other arrays
-        self._pixels: dict[int, tuple[npt.NDArray[np.int64], Arrays]] = {}
         try:
             file, path, self._bytes = self._locate()
             self._file = LMDBFile(file, path, self._bytes)
@@ -361,28 +359,13 @@ class LMDBStore(Store):
         block, where = self.blocks[block_id], f"{self.url}, block {block_id}"
         if self._decoder is None:
             return self._split(self.block_bytes(block_id), block.n, where)
-        if block_id in self._pixels:
-            offsets, others = self._pixels[block_id]
-            field = self.schema["pixel"]
-            return {"pixel": self._opened.rows(offsets, field.size_bytes).reshape(block.n, *field.shape), **others}
         if block.crc is not None and block_id not in self._verified:
             self.block_bytes(block_id)
         try:
-            arrays = self._find_pixels(block) or decode_values(self._values(block_id), self._decoder)
+            arrays = self._decode_together(block) or decode_values(self._values(block_id), self._decoder)
         except ValueError as error:
             raise DataError(f"{where} (records from {block.offset} on): {error}.") from error
         return check_schema(arrays, self.schema, where)
-
-    def copies_rows(self, block_id: int) -> bool:
-        return block_id in self._pixels
-
-    def copy_rows(self, block_id: int, first: int, out: Arrays) -> None:
-        offsets, others = self._pixels[block_id]
-        n, pixel = len(out["pixel"]), self.schema["pixel"]
-        rows = self._opened.rows(offsets[first : first + n], pixel.size_bytes)
-        out["pixel"][...] = rows.reshape(n, *pixel.shape)
-        for name, array in others.items():
-            out[name][...] = array[first : first + n]
 
     @property
     def _opened(self) -> LMDBFile:
@@ -390,26 +373,17 @@ class LMDBStore(Store):
             raise DataError(f"{self.url}: closed.")
         return self._file
 
-    def _find_pixels(self, block: Block) -> Arrays | None:
-        """Decode a block and store the offsets of its pixels, so that later only pixels are read.
-
-        Returns None if its records have different layouts or another schema.
-        """
+    def _decode_together(self, block: Block) -> Arrays | None:
+        """Decode the records of a block; None if they have different layouts, or one of them is wrong."""
         file, span = self._opened, slice(block.offset, block.offset + block.n)
         offsets, lengths = file.offsets[span], file.lengths[span]
         if self._decoder is None or (lengths != lengths[0]).any():
             return None
-        rows = file.rows(offsets, int(lengths[0]))
         try:
-            arrays = self._decoder(rows)
+            return self._decoder(file.rows(offsets, int(lengths[0])))
         except ValueError:
             # reported for a single record when they are decoded one by one
             return None
-        if arrays is None or "pixel" not in arrays or schema_of(arrays) != self.schema:
-            return None
-        others = {name: array for name, array in arrays.items() if name != "pixel"}
-        self._pixels[block.id] = offsets + (arrays["pixel"].ctypes.data - rows.ctypes.data), others
-        return arrays
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         if self._decoder is None:

@@ -179,9 +179,7 @@ class NpyStore(ColumnStore):
 
     def open_columns(self) -> tuple[dict[str, FieldColumn], int]:
         arrays = {"values": self._open(self.url)}
-        labels = self.options["labels"] or self.file_beside(
-            lambda name: WORD.sub(lambda word: LABEL_WORDS[word[0]], name)
-        )
+        labels = self.options["labels"] or self.file_beside(_name_of_labels)
         if labels:
             arrays["labels"] = self._open(labels)
         return npy_columns(self.url, arrays)

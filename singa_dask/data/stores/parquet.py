@@ -5,7 +5,6 @@ Lists of numbers are about 15 times slower to read than fixed-size binary, which
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ import pyarrow.parquet as pq
 from singa_dask import fs
 from singa_dask.data.codecs.record import as_values, fields_of, salvage_rows
 from singa_dask.data.codecs.table import check_label_type
-from singa_dask.data.stores.arrow import METADATA, check_described, column_array, schema_for
+from singa_dask.data.stores.arrow import check_described, check_options, column_array, metadata_of, schema_for
 from singa_dask.data.stores.class_names import hugging_face_names, parse_names
 from singa_dask.data.stores.image import ImageOptions, decode_images, image_columns
 from singa_dask.data.stores.range_store import RangeStore
@@ -118,7 +117,7 @@ class GroupReader:
     """
 
     def __init__(self, source: Bytes, checked: set[int], metadata: Any = None) -> None:
-        self._window, self._checked = _Window(source), checked
+        self._window, self._checked = _Window(source.read, source.size), checked
         self._file = pq.ParquetFile(self._window, metadata=metadata, pre_buffer=False)
         self.metadata, self.schema = self._file.metadata, self._file.schema_arrow
         self._checking = pq.ParquetFile(
@@ -229,9 +228,14 @@ class ParquetStore(RangeStore):
         )
         if not self.count:
             return
-        self.schema = self._fields(schema)
-        self.class_names = self._names(schema)
-        self.set_table_facts(json.loads((schema.metadata or {}).get(METADATA, b"{}")).get("table"))
+        described = metadata_of(schema)
+        self.schema = self._fields(schema, described.get("fields", {}))
+        self.class_names = parse_names(described.get("class_names"))
+        if "label" in self._columns and not self.class_names:
+            self.class_names = hugging_face_names(schema.metadata, self._columns["label"])
+        if described:
+            check_options(self.url, described, self.options)
+        self.set_table_facts(described.get("table"))
         self._ranges = [self._groups.ranges(i, list(self._columns.values())) for i in range(len(groups))]
         self._check_sizes([group.total_byte_size for group in groups])
 
@@ -299,9 +303,8 @@ class ParquetStore(RangeStore):
 
         return salvage_rows(self.blocks[block_id].n, self.schema, read_row)
 
-    def _fields(self, schema: pa.Schema) -> dict[str, Field]:
-        """Return the fields, and set the column of each."""
-        described = json.loads((schema.metadata or {}).get(METADATA, b"{}")).get("fields", {})
+    def _fields(self, schema: pa.Schema, described: Mapping[str, Any]) -> dict[str, Field]:
+        """Return the fields, as our converters described them or by the columns, and set the column of each."""
         if described:
             self._columns = {name: name for name in described}
             fields = fields_of(described)
@@ -335,14 +338,6 @@ class ParquetStore(RangeStore):
             return "".join(chosen)
         fault = f"no {what} in {given!r}" if given else f"{' and '.join(chosen)} are {what}"
         raise DataError(f"{self.url}: {fault}. Name one in user_conf: {{features: ...}}. Columns: {', '.join(found)}.")
-
-    def _names(self, schema: pa.Schema) -> tuple[str, ...]:
-        """Return the class names in the metadata of our converters or of Hugging Face."""
-        metadata = schema.metadata or {}
-        ours = json.loads(metadata.get(METADATA, b"{}")).get("class_names")
-        if ours or "label" not in self._columns:
-            return parse_names(ours)
-        return hugging_face_names(metadata, self._columns["label"])
 
     def _field(self, column: pa.Field) -> Field | None:
         """Return the field of a column without our metadata; None if it has no arrays."""

@@ -197,15 +197,6 @@ class Store(ABC):
         """
         return {name: array[rows] for name, array in self.read_block(block_id).items()}
 
-    def copies_rows(self, block_id: int) -> bool:
-        """Return whether `copy_rows` does less work than `read_block`, for a block that was read before."""
-        return False
-
-    def copy_rows(self, block_id: int, first: int, out: Arrays) -> None:
-        """Copy consecutive records of a block, from row ``first`` on, to ``out``: (m, *shape) per field."""
-        for name, array in self.read_block(block_id).items():
-            out[name][...] = array[first : first + len(out[name])]
-
     @property
     def remote(self) -> bool:
         """Whether it takes requests to read a block, so that a loader fetches many at a time from a `RangeStore`."""

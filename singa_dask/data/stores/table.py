@@ -8,7 +8,9 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
+import logging
 import operator
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +24,7 @@ from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Finding, Many, Size, raw_value
 from singa_dask.data.codecs.record import bisect_rows
 from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec, TableStatistics, show_columns
-from singa_dask.data.stores.range_store import KeptIndex, Manifest, RangeStore, find_manifest, name_of, rest_of
+from singa_dask.data.stores.range_store import VERSION, Manifest, RangeStore, find_manifest, name_of, rest_of
 from singa_dask.data.stores.store import BLOCK_BYTES, MANIFEST_DIR, STORES, StoreOptions
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_part import (
@@ -41,8 +43,12 @@ from singa_dask.data.types import Arrays, Block, FileSum, RecordRun, TableColumn
 from singa_dask.errors import DataError
 from singa_dask.fs.host_files import SCHEME
 from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
-from singa_dask.fs.range_reader import Range
+from singa_dask.fs.range_reader import Range, version
 
+LOG = logging.getLogger(__name__)
+
+# the index of shorter tables is not kept: it is made again faster than it is read from a remote file system
+MIN_INDEXED_BYTES = 1 << 24
 # maximum size of the records in a part of a row group
 GROUP_BYTES = 1 << 26
 # remote files that are opened at the same time; gzipped ones are held in memory
@@ -225,13 +231,13 @@ class TableStore(RangeStore):
             self._spec = self._spec.with_label(self.url, names)
         self._reader = TableReader(self._part, self._files, self._spec)
         self._known = TableFacts.from_dict(options["facts"]) if options["facts"] else None
-        kept = KeptIndex([each.url for each in self._files], self.storage_options, self._index_url())
-        index = kept.find(parse=TableIndex.from_dict)
+        index = self._find_index()
         if index is None:
             index = self._scan()
             # parts of a dataset are there for one job, and cannot be written to
-            if not self.url.startswith(SCHEME):
-                kept.keep(index.to_dict, sum(piece.run.length for piece in index.pieces))
+            is_long = sum(piece.run.length for piece in index.pieces) >= MIN_INDEXED_BYTES
+            if is_long and self._versions and not self.url.startswith(SCHEME):
+                self._keep_index(index)
         self._use(index)
 
     def _index_url(self) -> str:
@@ -239,6 +245,34 @@ class TableStore(RangeStore):
         folder, slash, name = self.url.rstrip("/").rpartition("/")
         key = hashlib.sha256(json.dumps([name, self.options], sort_keys=True, default=str).encode()).hexdigest()[:16]
         return f"{folder}{slash}{MANIFEST_DIR}/table-{key}.json"
+
+    @cached_property
+    def _versions(self) -> list[list[str]]:
+        """Name and version of each file; empty if a version is not known."""
+        files = [each.url for each in self._files]
+        threads = io_threads(files[0])
+        known = map_ahead(lambda url: version(url, self.storage_options), files, threads, threads.n)
+        versions = [[posixpath.basename(url), each] for url, each in zip(files, known, strict=True)]
+        return versions if all(each for _, each in versions) else []
+
+    def _find_index(self) -> TableIndex | None:
+        """Return the index that is kept; None if there is none, or files have changed."""
+        url = self._index_url()
+        try:
+            if fs.exists(url, self.storage_options):
+                content = json.loads(fs.read_bytes(url, storage_options=self.storage_options))
+                if (content["version"], content["files"]) == (VERSION, self._versions):
+                    return TableIndex.from_dict(content)
+        except (DataError, KeyError, TypeError, ValueError) as error:
+            LOG.warning("%s: the index is ignored: %s: %s", url, type(error).__name__, error)
+        return None
+
+    def _keep_index(self, index: TableIndex) -> None:
+        url, content = self._index_url(), {"version": VERSION, "files": self._versions, **index.to_dict()}
+        try:
+            fs.write_atomic(url, json.dumps(content, separators=(",", ":")).encode() + b"\n", self.storage_options)
+        except DataError as error:
+            LOG.warning("%s: not written, so each process reads the files when it opens them: %s", url, error)
 
     def _open_part(self, file: int) -> TablePart:
         options = {name: self.options[name] for name in ("separator", "charset", "header") if name in self.options}

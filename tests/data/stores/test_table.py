@@ -17,8 +17,8 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.data.codecs.table import TableFacts
-from singa_dask.data.stores import range_store, table_part
 from singa_dask.data.stores import table as table_module
+from singa_dask.data.stores import table_part
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
@@ -312,7 +312,7 @@ def test_files_of_other_types_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_index_of_a_large_table_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_store, "MIN_INDEXED_BYTES", 1)
+    monkeypatch.setattr(table_module, "MIN_INDEXED_BYTES", 1)
     path = tmp_path / "t.csv"
     with table_of(path, FRUIT, label="kind", missing="mean") as store:
         expected = read_all(store)
