@@ -432,7 +432,6 @@ class Sampler:
         order = None if assignment is None else np.asarray(assignment, np.int64)
         self._block = BlockOrder(self._records, seed, streams, window, order)
         self._full = FullOrder(self._records, seed)
-        self._one_epoch: Ids = np.empty(0, np.int64)
 
     # -- batches -------------------------------------------------------------------------------------
 
@@ -461,21 +460,11 @@ class Sampler:
         return ids
 
     def epoch_of(self, step: int, worker: int = 0, n_workers: int = 1) -> Ids:
-        """Return the epoch of each row of ``rows(step, worker, n_workers)``, (B / n_workers,) int64.
-
-        The array is read-only, as it is shared by steps of the same epoch.
-        """
+        """Return the epoch of each row of ``rows(step, worker, n_workers)``, (B / n_workers,) int64."""
         low, high = self.bounds(n_workers)[worker : worker + 2]
         first = self.first_row + step * self.batch_size
-        epoch = (first + low) // self.period
-        if (first + high - 1) // self.period > epoch:
-            rows: Ids = np.arange(first + low, first + high, dtype=np.int64)
-            return rows // self.period
-        known = self._one_epoch
-        if len(known) != high - low or known[0] != epoch:
-            known = self._one_epoch = np.full(high - low, epoch, np.int64)
-            known.flags.writeable = False
-        return known
+        rows: Ids = np.arange(first + low, first + high, dtype=np.int64)
+        return rows // self.period
 
     def block_rows(self, worker: int = 0, n_workers: int = 1) -> Ids:
         """Return the number of rows of each block that a worker reads in its first epoch (``full``: on average).

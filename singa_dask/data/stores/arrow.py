@@ -176,15 +176,12 @@ def schema_for(
 
 
 def _batch(rows: Arrays, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [
-        pa.Array.from_buffers(field.type, len(rows[field.name]), [None, pa.py_buffer(_contiguous(rows[field.name]))])
-        for field in schema
-    ]
+    columns = []
+    for field in schema:
+        array = rows[field.name]
+        buffer = pa.py_buffer(np.ascontiguousarray(array, np.int32 if array.ndim == 1 else None))
+        columns.append(pa.Array.from_buffers(field.type, len(array), [None, buffer]))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _contiguous(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return np.ascontiguousarray(array, np.int32 if array.ndim == 1 else None)
 
 
 def metadata_of(schema: pa.Schema) -> dict[str, Any]:

@@ -12,14 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
+from singa_dask.data.codecs.record import show_names
 from singa_dask.data.codecs.scaling import Learned, Scaling
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
-
-# maximum number of names of one list in a message
-MAX_SHOWN = 20
 
 Labels = npt.NDArray[np.int32]
 # a line of a file that numbers its names, as TensorFlow's labels.txt does
@@ -152,12 +150,6 @@ def relabel(labels: npt.NDArray[Any], table: Labels, where: str) -> Labels:
         raise DataError(f"{where}: label {wrong} has no class name. Expected 0 to {len(table) - 1}.")
     found: Labels = table[labels]
     return found
-
-
-def show_names(names: Sequence[str]) -> str:
-    """Format names for a message, at most 20 of them."""
-    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
-    return f"{', '.join(names[:MAX_SHOWN])}{more}"
 
 
 def hugging_face_names(metadata: Mapping[bytes, bytes] | None, column: str) -> tuple[str, ...]:

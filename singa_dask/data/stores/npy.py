@@ -77,10 +77,7 @@ class NpyArray:
     @property
     def size_bytes(self) -> int:
         """Bytes of all values."""
-        size = self.kind.itemsize
-        for extent in self.shape:
-            size *= extent
-        return size
+        return math.prod(self.shape) * self.kind.itemsize
 
 
 def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

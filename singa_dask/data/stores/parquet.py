@@ -20,7 +20,7 @@ from singa_dask.data.codecs.record import as_values, fields_of, salvage_rows
 from singa_dask.data.codecs.table import check_label_type
 from singa_dask.data.stores.arrow import check_described, check_options, column_array, metadata_of, schema_for
 from singa_dask.data.stores.class_names import hugging_face_names, parse_names
-from singa_dask.data.stores.image import ImageOptions, decode_images, image_columns
+from singa_dask.data.stores.image import ImageOptions, decode_image
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import BLOCK_BYTES, STORES, LabelOptions, Rechunker
 from singa_dask.data.types import Arrays, Block, Field, Records
@@ -98,10 +98,6 @@ class RowGroups:
                 return reader.read(group, columns, is_checked)
         finally:
             self._free.append(reader)
-
-    def batches(self, columns: Sequence[str], n: int) -> Iterator[pa.RecordBatch]:
-        """Yield columns of all row groups, ``n`` rows at a time."""
-        yield from self.reader().batches(columns, n)
 
 
 class GroupReader:
@@ -223,9 +219,7 @@ class ParquetStore(RangeStore):
         self._groups = RowGroups(self.sources[0])
         schema, metadata = self._groups.schema, self._groups.metadata
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        self.blocks = tuple(
-            Block(i, group.num_rows, self.url, _offset(group), sum(_sizes(group))) for i, group in enumerate(groups)
-        )
+        self.blocks = tuple(Block(i, group.num_rows, self.url, *extent_of(group)) for i, group in enumerate(groups))
         if not self.count:
             return
         described = metadata_of(schema)
@@ -280,12 +274,21 @@ class ParquetStore(RangeStore):
         return {"pixel": np.stack(images)}
 
     def _decode_images(self, table: pa.Table, first: int) -> list[npt.NDArray[np.uint8]]:
-        resize, channels = self.options["resize"], self.options["channels"]
-        return decode_images(_joined(table.column(self._images)), self.url, resize, channels, first)
+        """Decode a column of images; ``first`` is the index of the first record, for errors."""
+        images = []
+        for i, data in enumerate(_joined(table.column(self._images)).field("bytes"), first):
+            where = f"{self.url}, record {i}"
+            if not data.is_valid:
+                raise DataError(
+                    f"{where}: has no bytes of an image, at most its path. Write the images themselves, as "
+                    "Dataset.push_to_hub and datasets.table.embed_table_storage do."
+                )
+            images.append(decode_image(data.as_buffer(), where, self.options["resize"], self.options["channels"]))
+        return images
 
     def _image_field(self) -> Field:
         """Return the field of a column of images, of which the first is decoded."""
-        batch = next(self._groups.batches([self._images], 1))
+        batch = next(self._groups.reader().batches([self._images], 1))
         (first,) = self._decode_images(pa.Table.from_batches([batch]), 0)
         return Field(first.dtype, first.shape)
 
@@ -311,7 +314,7 @@ class ParquetStore(RangeStore):
             check_described(self.url, schema, fields)
             return fields
         found = {column.name: known for column in schema if (known := self._field(column))}
-        images = image_columns(schema)
+        images = [column.name for column in schema if _is_image(column.type)]
         if self.options["features"] in images or not found:
             self._images = value = self._choose_values(images, "images")
             found |= {value: self._image_field()} if value else {}
@@ -418,12 +421,17 @@ class ImageParquetStore(ParquetStore):
             raise DataError(f"{self.url}: no column of encoded images, structs of bytes and path. Leave backend out.")
 
 
-def _sizes(group: Any) -> list[int]:
-    return [int(group.column(i).total_compressed_size) for i in range(group.num_columns)]
+def extent_of(group: Any) -> tuple[int, int]:
+    """Return where the pages of a row group begin, about, and their compressed bytes."""
+    columns = [group.column(i) for i in range(group.num_columns)]
+    offset = min((int(column.data_page_offset) for column in columns), default=0)
+    return offset, sum(int(column.total_compressed_size) for column in columns)
 
 
-def _offset(group: Any) -> int:
-    return min(int(group.column(i).data_page_offset) for i in range(group.num_columns))
+def _is_image(kind: pa.DataType) -> bool:
+    """Return whether values are structs with ``bytes``."""
+    is_struct = pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0
+    return is_struct and kind.field("bytes").type in (pa.binary(), pa.large_binary())
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:

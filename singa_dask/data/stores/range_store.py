@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from singa_dask import fs
-from singa_dask.data.codecs.record import fields_of, label_field, show_schema
-from singa_dask.data.stores.class_names import parse_names, show_names
+from singa_dask.data.codecs.record import fields_of, label_field, show_names, show_schema
+from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, Store
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import ConfigError, DataError
@@ -101,7 +101,8 @@ class Manifest:
         same = [ours == theirs for ours, theirs in zip(names, known, strict=False)]
         first = same.index(False) if False in same else len(same) - 1
         lists = (("missing", set(known) - set(names)), ("new", set(names) - set(known)))
-        changes = [f"{word}: {_some(each)}" for word, each in lists if each] or [f"not in this order: {names[first]}"]
+        changes = [f"{word}: {show_names(sorted(each), MAX_NAMED)}" for word, each in lists if each]
+        changes = changes or [f"not in this order: {names[first]}"]
         # each record has its own file, or there is no telling which blocks those were
         block = f", block {np.searchsorted(store.starts, first, 'right') - 1}" if store.record_files(0, 1) else ""
         raise DataError(f"{store.url}{block}: of {len(known)} files in its manifest, {'; '.join(changes)}: {ADVICE}")
@@ -133,7 +134,7 @@ class Manifest:
         DataError
             They are not, and a ``url`` is given.
         """
-        known, found = ([_range(block) for block in each] for each in (self.blocks, blocks))
+        known, found = ([(block.n, block.offset, block.length) for block in each] for each in (self.blocks, blocks))
         if known != found and not url:
             self.dismiss()
             return blocks
@@ -147,11 +148,6 @@ class Manifest:
         return tuple(dataclasses.replace(block, crc=known.crc) for block, known in pairs)
 
 
-def _some(names: set[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"{', '.join(sorted(names)[:MAX_NAMED])}{more}"
-
-
 def plain(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of a store as they are in a manifest: without those that let faulty files be opened."""
     kept = {name: value for name, value in options.items() if name not in ("tolerant", "truncated")}
@@ -161,10 +157,6 @@ def plain(options: Mapping[str, Any]) -> dict[str, Any]:
 def name_of(file: str, url: str) -> str:
     """Return the name of a file of a store for its manifest: relative to the directory that the store is in."""
     return file.removeprefix(url.rstrip("/").rpartition("/")[0] + "/")
-
-
-def _range(block: Block) -> tuple[int, int, int]:
-    return block.n, block.offset, block.length
 
 
 def manifest_url(url: str) -> str:

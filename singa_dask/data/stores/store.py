@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -336,7 +336,7 @@ class Store(ABC):
         """Close the file."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (type(self), self.url, self.storage_options, self.options)
+        return partial(type(self), self.url, self.storage_options, **self.options), ()
 
     def __enter__(self) -> Store:
         return self
@@ -352,10 +352,6 @@ STORES.base = Store
 def backends_holding(records: str) -> list[str]:
     """Return the names of the formats with such records: of those that ``holds`` this."""
     return [name for name in STORES.names() if (found := STORES.get(name)) is not None and found.holds == records]
-
-
-def _reopen(cls: type[Store], url: str, storage_options: Mapping[str, Any], options: Mapping[str, Any]) -> Store:
-    return cls(url, storage_options, **options)
 
 
 # Blocks: how many records or lines make one, and `Rechunker`, by which a writer gets records in such chunks.

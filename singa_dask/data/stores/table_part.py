@@ -31,7 +31,7 @@ from singa_dask import fs
 from singa_dask.data.codecs.table import TableSpec, column_kind, is_number
 from singa_dask.data.stores.class_names import hugging_face_names
 from singa_dask.data.stores.opening import check_splits, is_pattern, shard_urls
-from singa_dask.data.stores.parquet import GroupReader, RowGroups
+from singa_dask.data.stores.parquet import GroupReader, RowGroups, extent_of
 from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
@@ -434,10 +434,7 @@ class ParquetPart(TablePart):
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
         rows = max(1, block_bytes // max(row_bytes, 1))
         for i, (start, stop) in enumerate(zip(self._starts, self._starts[1:], strict=False)):
-            group = self._groups.metadata.row_group(i)
-            columns = [group.column(each) for each in range(group.num_columns)]
-            offset = min((int(each.data_page_offset) for each in columns), default=0)
-            length = sum(int(each.total_compressed_size) for each in columns)
+            offset, length = extent_of(self._groups.metadata.row_group(i))
             for first in range(start, stop, rows):
                 n = min(rows, stop - first)
                 share = length * n // (stop - start)

@@ -18,8 +18,15 @@ import numpy as np
 
 from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Many
-from singa_dask.data.codecs.record import as_values, check_schema, is_numeric, salvage_rows, schema_of, value_name
-from singa_dask.data.stores.class_names import show_names
+from singa_dask.data.codecs.record import (
+    as_values,
+    check_schema,
+    is_numeric,
+    salvage_rows,
+    schema_of,
+    show_names,
+    value_name,
+)
 from singa_dask.data.stores.image import IMAGE_SUFFIXES, ImageOptions, decode_image
 from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
 from singa_dask.data.stores.range_store import RangeStore

@@ -27,6 +27,7 @@ from singa_dask.data.codecs.record import LABEL_NAMES, labels_among, salvage_row
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import BLOCK_BYTES, STORES, Rechunker, StoreOptions, cut_lines, rows_per_block
+from singa_dask.data.stores.table_csv import BOM, HEAD_BYTES, WIDE_BOMS
 from singa_dask.data.types import Arrays, Field, Records, TableColumn
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import open_bytes
@@ -452,10 +453,6 @@ def _is_header(fields: Sequence[str]) -> bool:
 
 def _counted(first: int, n: int) -> list[str]:
     return [str(i) for i in range(first, first + n)]
-
-
-HEAD_BYTES = 1 << 14
-BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 
 
 class TextOptions(StoreOptions):

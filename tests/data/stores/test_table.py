@@ -127,7 +127,7 @@ def test_missing_categories_have_a_name_if_it_is_given(csv: Path) -> None:
     [
         (FRUIT, {"features": ["wieght"]}, "fruit.csv: unknown column 'wieght'. Did you mean 'weight'? Columns: id, "),
         (FRUIT, {"features": ["z*"]}, "fruit.csv: no column matches 'z*'. Columns: id, weight"),
-        (FRUIT, {"features": ["id", "i*"]}, "column 'id' is selected twice"),
+        (FRUIT, {"features": ["id", "i*"]}, "column 'id' is twice in features"),
         (FRUIT, {"label": "species"}, "unknown column 'species'. Columns"),
         (FRUIT, {"features": ["colour"]}, "column 'colour' holds strings, expected numbers. If they are names, set "),
         (FRUIT, {"features": ["id"], "categories": {"kind": []}}, "categories has 'kind', which is neither"),
