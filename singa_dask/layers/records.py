@@ -33,7 +33,7 @@ from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores.image import ImageOptions
 from singa_dask.data.stores.jsonl import JsonLinesStore
 from singa_dask.data.stores.opening import is_pattern
-from singa_dask.data.stores.store import BLOCK_BYTES, backends_holding
+from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.table import NamedColumns, TableStore
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_part import table_files
@@ -401,7 +401,7 @@ def _open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain
     header: list[str] = []
     if kind == "csv" and conf.header is not False:
         with contextlib.suppress(DataError):
-            part = CsvPart(table_files(conf.path, options)[0].url, options, conf.separator, BLOCK_BYTES, False)
+            part = CsvPart(table_files(conf.path, options)[0].url, options, conf.separator)
             part.source.close()
             header = list(part.names)
     if not header and (kind != "parquet" or plain is not None):

@@ -107,19 +107,10 @@ class TableIndex:
         }
 
 
-def open_part(
-    url: str,
-    format: str,
-    storage_options: fs.Options = None,
-    block_bytes: int = BLOCK_BYTES,
-    tolerant: bool = False,
-    separator: str = ",",
-    charset: str = "utf-8",
-    header: bool | None = None,
-) -> TablePart:
-    """Open one file of a table, with the parameters of `TableStore`."""
+def open_part(url: str, format: str, storage_options: fs.Options = None, **options: Any) -> TablePart:
+    """Open one file of a table; ``options`` are those of a `CsvPart`."""
     if format == "csv":
-        return CsvPart(url, storage_options, separator, block_bytes, tolerant, charset, header)
+        return CsvPart(url, storage_options, **options)
     source = read_whole(url, storage_options) if format == "whole" else None
     return ParquetPart(url, storage_options, source)
 
@@ -275,9 +266,9 @@ class TableStore(RangeStore):
             LOG.warning("%s: not written, so each process reads the files when it opens them: %s", url, error)
 
     def _open_part(self, file: int) -> TablePart:
-        options = {name: self.options[name] for name in ("separator", "charset", "header") if name in self.options}
-        url = self._files[file].url
-        return open_part(url, self._format, self.storage_options, self._block_bytes, self._tolerant, **options)
+        names = ("separator", "charset", "header", "block_bytes", "tolerant")
+        options = {name: self.options[name] for name in names if name in self.options}
+        return open_part(self._files[file].url, self._format, self.storage_options, **options)
 
     def _use(self, index: TableIndex) -> None:
         self._index, self.table_facts = index, index.facts
