@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.data.loading.budget import MemoryBudget
-from singa_dask.data.loading.fetcher import Fetcher, LookAhead
+from singa_dask.data.loading.fetcher import Fetcher, LookAhead, MemoryBudget
 from singa_dask.data.loading.reader import BadLog, BadPolicy, BadRecord, BlockReader, empty_arrays
 from singa_dask.data.order.sampler import Sampler
 from singa_dask.data.stores.range_store import RangeStore
@@ -61,7 +60,7 @@ class Loader:
     worker, n_workers : int
         Index of the worker in the group, and size of the group.
     bytes_bound : int, optional
-        Maximum bytes of memory that the loader takes, see `MemoryBudget`. By default `budget.DEFAULT_BYTES`, or more if
+        Maximum bytes of memory that the loader takes, see `MemoryBudget`. By default `DEFAULT_BYTES`, or more if
         blocks are large.
     share : int, optional
         Maximum of that default, in bytes.
