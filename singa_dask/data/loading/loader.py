@@ -200,8 +200,7 @@ class Loader:
     def wait(self) -> None:
         """Wait until the thread has a batch, or an error for `next`. Not counted in ``wait_s``."""
         with self._ready:
-            while self._thread is not None and not (self._is_cancelled() or self._queue or self._ended):
-                self._ready.wait()
+            self._ready.wait_for(lambda: not self._thread or self._is_cancelled() or self._queue or self._ended)
 
     def epochs(self) -> Ids:
         """Return the epoch of each row of the last batch, (B / n_workers,) int64."""
@@ -275,8 +274,7 @@ class Loader:
         with self._ready:
             if used is not None:
                 self._spare.append(used.arrays)
-            while not (self._is_cancelled() or self._queue or self._ended):
-                self._ready.wait()
+            self._ready.wait_for(lambda: self._is_cancelled() or self._queue or self._ended)
             if self._is_cancelled():
                 raise Aborted(f"{self.store.url}: closed while waiting for a batch.")
             buffer = self._queue.popleft() if self._queue else None
@@ -338,8 +336,7 @@ class Loader:
     def _wait_for_room(self) -> bool:
         """Wait until another buffer fits the bound; returns False if the loader is stopping."""
         with self._ready:
-            while not self._is_cancelled() and self._is_full():
-                self._ready.wait()
+            self._ready.wait_for(lambda: self._is_cancelled() or not self._is_full())
             return not self._is_cancelled()
 
     def _is_full(self) -> bool:

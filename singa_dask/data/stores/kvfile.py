@@ -239,7 +239,6 @@ class KVFileStore(RangeStore):
     title = "a key-value file"
     suffixes = (".bin", ".dat", ".kvfile")
     directory_files = (SHARD,)
-    accepts_truncated = True
 
     def index(self) -> None:
         source = self.open_source(file_url(self.url, self.storage_options))

@@ -106,7 +106,7 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     if not backend:
         raise _unknown(url, storage_options)
     found = STORES.find(backend)
-    if not found.accepts_truncated:
+    if "truncated" not in found.option_names():
         options.pop("truncated", None)
     try:
         return _checked_cache(found(url, storage_options, **options))

@@ -111,7 +111,6 @@ class Store(ABC):
     write_options: ClassVar[tuple[str, ...]] = ()
     """Keywords of ``write``. `convert` passes ``class_names`` and ``table_facts`` where they are among these."""
     blocks: tuple[Block, ...] = ()
-    accepts_truncated: ClassVar[bool] = False
     mapped: bool = False
     labels_apart: bool = False
     class_names: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -494,7 +494,7 @@ class ParquetPart(TablePart):
             at += len(batch)
         rest = at - stop
         if rest:
-            batches = _chain(batch.slice(len(batch) - rest), batches)
+            batches = chain([batch.slice(len(batch) - rest)], batches)
         self._stream = (group, stop, columns, batches)
         return pa.Table.from_batches(kept)
 
@@ -526,11 +526,6 @@ class _SharedReads:
                 found = self._held[ranges] = _Reads(read())
             self._last = found
             return found
-
-
-def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
 
 
 def _named(column: pa.ChunkedArray, names: Sequence[str], where: str) -> pa.ChunkedArray:

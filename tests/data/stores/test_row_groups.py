@@ -62,7 +62,7 @@ def test_ranges_hold_the_columns_and_are_merged_where_they_are_near(
 def test_what_was_not_fetched_is_read_from_the_file(tmp_path: Path) -> None:
     groups = RowGroups(RangeReader(str(table(tmp_path, compression="zstd"))))
     assert groups.read(0, ["a"]).column("a").to_pylist() == [0, 1, 2, 3]
-    assert [batch.num_rows for batch in groups.batches(["c"], 3)] == [3, 3, 2]
+    assert [batch.num_rows for batch in groups.reader().batches(["c"], 3)] == [3, 3, 2]
 
 
 def test_blocks_that_are_not_local_are_fetched_ahead(tmp_path: Path) -> None:
