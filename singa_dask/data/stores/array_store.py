@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from singa_dask.data.codecs.record import as_labels, as_values, is_rounded, show_names, value_name
 from singa_dask.data.stores.class_names import parse_names
-from singa_dask.data.stores.npy import check_array
+from singa_dask.data.stores.column import check_array
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import ADVICE, BLOCK_BYTES, StoreOptions, even_blocks, rows_per_block
 from singa_dask.data.types import Arrays, Block, Field

@@ -29,9 +29,9 @@ import pyarrow.parquet as pq
 
 from singa_dask import fs
 from singa_dask.data.codecs.table import TableSpec, column_kind, is_number
+from singa_dask.data.stores.arrow import PARQUET_MAGIC, GroupReader, RowGroups, extent_of
 from singa_dask.data.stores.class_names import hugging_face_names
 from singa_dask.data.stores.opening import check_splits, is_pattern, shard_urls
-from singa_dask.data.stores.parquet import GroupReader, RowGroups, extent_of
 from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
@@ -105,7 +105,6 @@ MAX_REMOTE = 256
 CSV_SUFFIXES = (".csv", ".tsv", ".txt", ".data")
 PARQUET_SUFFIXES = (".parquet", ".pq", ".parq")
 PACKED = ".gz"
-PARQUET_MAGIC = b"PAR1"
 # directory of Spark's unfinished tasks
 UNFINISHED = "_temporary"
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"

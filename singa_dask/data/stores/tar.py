@@ -27,8 +27,8 @@ from singa_dask.data.codecs.record import (
     show_names,
     value_name,
 )
+from singa_dask.data.stores.column import NPY_DAMAGE, decode_npy
 from singa_dask.data.stores.image import IMAGE_SUFFIXES, ImageOptions, decode_image
-from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, StoreOptions, cut_blocks
 from singa_dask.data.types import Arrays
