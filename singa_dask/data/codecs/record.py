@@ -229,7 +229,7 @@ def decode_records(rows: Rows) -> Arrays | None:
         return decode_records(wrapped[0])
     if any((column.number, column.wire) == (3, VARINT) for column in found):
         raise ValueError("the third field is a number, as in Caffe's records")
-    shape = _integers(found, 1)
+    shape = protobuf.integers(found, 1)
     if shape is None:
         return None
     arrays = _floats(found, 4, shape) or _pixels(found, 3, shape)
@@ -282,7 +282,7 @@ def decode_datums(rows: Rows) -> Arrays | None:
         raise ValueError("encoded images are not supported")
     shape: list[int] = []
     for number in (1, 2, 3):
-        extent = _integers(found, number)
+        extent = protobuf.integers(found, number)
         if extent is None:
             return None
         shape += extent
@@ -423,18 +423,6 @@ def salvage_values(
         return {name: array[0] for name, array in arrays.items()}
 
     return salvage_rows(len(values), schema, read_row)
-
-
-def _integers(found: Iterable[MessageField], number: int) -> list[int] | None:
-    """Return the integers of a field, packed or not, that are the same in all rows; None if they differ."""
-    integers: list[int] = []
-    for column in found:
-        if column.number == number:
-            if not (column.values == column.values[0]).all():
-                return None
-            packed = column.wire == BYTES
-            integers += protobuf.varints_of(column.values[0].tobytes()) if packed else [int(column.values[0])]
-    return integers
 
 
 def _floats(found: Iterable[MessageField], number: int, shape: Sequence[int]) -> Arrays:

@@ -18,7 +18,7 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -370,31 +370,6 @@ class NpyArray:
         return math.prod(self.shape) * self.kind.itemsize
 
 
-def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read the header of an npy file, and leave the file at its first value.
-
-    Returns
-    -------
-    shape : tuple of int
-    fortran : bool
-        Whether the first axis changes fastest.
-    kind : dtype
-
-    Raises
-    ------
-    ValueError and others of NPY_DAMAGE
-        It is not an npy file, or the header is damaged.
-    """
-    version = npy_format.read_magic(file)
-    if version > (3, 0):
-        raise ValueError(f"an npy file of version {'.'.join(map(str, version))}, expected at most 3.0")
-    # version 3 differs in the names of structured types only
-    read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
-    with _PARSING:
-        shape, fortran, kind = read(file)
-    return shape, fortran, kind
-
-
 def locate_npy(source: Bytes, start: int = 0) -> NpyArray:
     """Parse the header of an npy file that begins at ``start``.
 
@@ -407,7 +382,13 @@ def locate_npy(source: Bytes, start: int = 0) -> NpyArray:
     if not head.startswith(NPY_MAGIC):
         raise ValueError("not an npy file")
     file = io.BytesIO(head)
-    shape, fortran, kind = _read_header(file)
+    version = npy_format.read_magic(file)
+    if version > (3, 0):
+        raise ValueError(f"an npy file of version {'.'.join(map(str, version))}, expected at most 3.0")
+    # version 3 differs in the names of structured types only
+    read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+    with _PARSING:
+        shape, fortran, kind = read(file)
     return NpyArray(source, kind, shape, fortran and len(shape) > 1, start + file.tell())
 
 
@@ -419,16 +400,13 @@ def decode_npy(data: bytes | bytearray | memoryview) -> npt.NDArray[Any]:
     ValueError and others of NPY_DAMAGE
         It is damaged, or its values are objects.
     """
-    file = io.BytesIO(data)
-    shape, fortran, kind = _read_header(file)
-    if kind.hasobject:
-        raise ValueError(f"an array of {kind}, expected numbers")
-    expected, found = math.prod(shape) * kind.itemsize, len(data) - file.tell()
-    if found != expected:
-        raise ValueError(f"{found} bytes of values, expected {expected}")
-    values = np.frombuffer(data, kind, offset=file.tell())
-    array: npt.NDArray[Any] = values.reshape(shape, order="F" if fortran else "C")
-    return array
+    npy = locate_npy(BytesInMemory("", data))
+    if npy.kind.hasobject:
+        raise ValueError(f"an array of {npy.kind}, expected numbers")
+    if len(data) - npy.offset != npy.size_bytes:
+        raise ValueError(f"{len(data) - npy.offset} bytes of values, expected {npy.size_bytes}")
+    array: npt.NDArray[Any] = np.frombuffer(data, npy.kind, offset=npy.offset)
+    return array.reshape(npy.shape, order="F" if npy.fortran else "C")
 
 
 class NpyOptions(StoreOptions):

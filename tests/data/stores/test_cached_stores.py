@@ -53,8 +53,8 @@ def test_the_second_epoch_comes_from_the_cache(backend: str, far: Far, tmp_path:
         before = far.cache.misses
         assert_same(read_all(store), records)
         misses = far.cache.misses
-        # text has read its first block to see how long a line is, and Parquet 64 KiB of footer
-        assert before == (backend in ("csv", "parquet"))
+        # Parquet has read 64 KiB of footer
+        assert before == (backend == "parquet")
         assert misses == n + (backend == "parquet")
         assert_same(read_all(store), records)
         assert far.cache.misses == misses
