@@ -293,6 +293,11 @@ class TableSpec:
                 raise DataError(f"{url}: categories has {name!r}, which is neither a feature nor a label.")
         return tuple(chosen)
 
+    def read_kinds(self, kinds: Mapping[str, str], features: Sequence[str]) -> dict[str, str]:
+        """Return the kind in which each column is read."""
+        named = {name: "string" for name in self.categories}
+        return {name: named.get(name, kinds[name]) for name in (*features, *self.outputs)}
+
     def check(self, url: str, kinds: Mapping[str, str], names: Sequence[str]) -> None:
         """Check that the columns exist, are used once, and have values of the right kind.
 

@@ -33,7 +33,6 @@ from singa_dask.data.stores.table_part import (
     ParquetPart,
     TableFile,
     TablePart,
-    TableReader,
     format_of,
     kind_of_key,
     read_whole,
@@ -210,17 +209,17 @@ class TableStore(RangeStore):
         return checked
 
     def index(self) -> None:
-        self._part, options = OpenParts(self._open_part), self.options
+        options = self.options
         self._compared = set[int]()
         self._tolerant = "tolerant" in options
         self._block_bytes = options["block_bytes"]
         self._files = table_files(self.url, self.storage_options)
+        self._parts = OpenParts(self._files, self._open_part)
         self._format = options["format"] or format_of(self._files, self.storage_options)
         self._spec = TableSpec.from_options(options)
         if options["has_label"]:
-            names = (*self._part(0).names, *(name for name, _ in self._files[0].keys))
+            names = (*self._parts(0).names, *(name for name, _ in self._files[0].keys))
             self._spec = self._spec.with_label(self.url, names)
-        self._reader = TableReader(self._part, self._files, self._spec)
         self._known = TableFacts.from_dict(options["facts"]) if options["facts"] else None
         index = self._find_index()
         if index is None:
@@ -286,7 +285,7 @@ class TableStore(RangeStore):
             for i, piece in enumerate(self._pieces)
         )
         self.table_columns = self._describe(index)
-        self._columns = self._reader.wanted(index.kinds, index.facts.features)
+        self._columns = self._spec.read_kinds(index.kinds, index.facts.features)
 
     def _describe(self, index: TableIndex) -> tuple[TableColumn, ...]:
         names, facts = index.facts.names, index.facts
@@ -322,7 +321,7 @@ class TableStore(RangeStore):
         statistics = TableStatistics(self.url, spec, features, kinds, known, names)
         # the width of a record, before its categories are known
         row_bytes = 4 * len(features)
-        wanted = self._reader.wanted(kinds, features)
+        wanted = self._spec.read_kinds(kinds, features)
         runs = self._runs(kinds, features, row_bytes)
         if statistics.needed:
             pieces = self._learn(statistics, runs, wanted, row_bytes)
@@ -354,13 +353,13 @@ class TableStore(RangeStore):
     def _read_run(self, file: int, run: RecordRun, wanted: Mapping[str, str]) -> tuple[pa.Table | None, int]:
         """Return the rows of a run that can be read, if any can, and the number of others."""
         try:
-            data = self._part(file).fetch(run, self._reader.in_file(file, wanted))
+            data = self._parts(file).fetch(run, self._parts.in_file(file, wanted))
             try:
-                return self._reader.decode(file, run, wanted, data), 0
+                return self._parts.decode(file, run, wanted, data), 0
             except DataError:
                 if not self._tolerant:
                     raise
-                good, bad = bisect_rows(run.n, self._reader.rows(file, run, wanted, data))
+                good, bad = bisect_rows(run.n, self._parts.rows(file, run, wanted, data))
                 return pa.concat_tables([table for _, table in good]) if good else None, len(bad)
         except DataError:
             if not self._tolerant:
@@ -372,7 +371,7 @@ class TableStore(RangeStore):
 
         They are those of the first file and the directories.
         """
-        parts = (self._part(file) for file in range(len(self._files)))
+        parts = (self._parts(file) for file in range(len(self._files)))
         part, found = next(((part, kinds) for part in parts if (kinds := part.kinds)), (None, {}))
         if part is None:
             raise DataError(f"{self.url}: no records{' but the header' * (self._format == 'csv')}.")
@@ -403,9 +402,9 @@ class TableStore(RangeStore):
         is_local = fs.local_path(self._files[0].url) is not None
         limit = self._block_bytes if self._format == "csv" else GROUP_BYTES
         threads, n_ahead = io_threads(self._files[0].url), 1 if is_local else OPENED_AHEAD[self._format]
-        for file, part in enumerate(map_ahead(self._part, range(len(self._files)), threads, n_ahead)):
+        for file, part in enumerate(map_ahead(self._parts, range(len(self._files)), threads, n_ahead)):
             if file:
-                self._check_columns(part, self._reader.wanted(kinds, features), self._files[file])
+                self._check_columns(part, self._spec.read_kinds(kinds, features), self._files[file])
             for run in part.runs(limit, row_bytes):
                 yield file, run
 
@@ -427,32 +426,32 @@ class TableStore(RangeStore):
 
     @property
     def is_local(self) -> bool:
-        return self._part(0).source.is_local
+        return self._parts(0).source.is_local
 
     def ranges(self, block_id: int) -> tuple[Range, ...]:
         file, run, _ = self._pieces[block_id]
-        return self._part(file).ranges(run, self._reader.in_file(file, self._columns))
+        return self._parts(file).ranges(run, self._parts.in_file(file, self._columns))
 
     def fetch_bytes(self, block_id: int) -> int:
         file, run, _ = self._pieces[block_id]
-        part = self._part.find(file)
-        return part.fetch_bytes(run, self._reader.in_file(file, self._columns)) if part else run.length
+        part = self._parts.find(file)
+        return part.fetch_bytes(run, self._parts.in_file(file, self._columns)) if part else run.length
 
     def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
         file, run, _ = self._pieces[block_id]
-        data = self._part(file).fetch(run, self._reader.in_file(file, self._columns), again)
+        data = self._parts(file).fetch(run, self._parts.in_file(file, self._columns), again)
         self._check_file(file, self.blocks[block_id].crc is not None)
         self.verify_crc(block_id, *data)
         return data
 
     def is_cached(self, block_id: int) -> bool:
         # opening a file takes requests
-        return self._part.find(self._pieces[block_id].file) is not None and super().is_cached(block_id)
+        return self._parts.find(self._pieces[block_id].file) is not None and super().is_cached(block_id)
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         file, run, kept = self._pieces[block_id]
-        table = self._reader.decode(file, run, self._columns, data)
-        arrays = self._encoder.encode(table, self._part(file).place(run, data))
+        table = self._parts.decode(file, run, self._columns, data)
+        arrays = self._encoder.encode(table, self._parts(file).place(run, data))
         if len(arrays["data"]) != kept:
             raise DataError(f"{self.url}, block {block_id}: changed since it was opened.")
         return arrays
@@ -460,7 +459,7 @@ class TableStore(RangeStore):
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         file, run, kept = self._pieces[block_id]
         data = self.fetch(block_id)
-        rows, place = self._reader.rows(file, run, self._columns, data), self._part(file).place(run, data)
+        rows, place = self._parts.rows(file, run, self._columns, data), self._parts(file).place(run, data)
 
         def encode(first: int, stop: int) -> Arrays:
             # places take a while to find, and only those of single rows are shown
@@ -486,7 +485,7 @@ class TableStore(RangeStore):
 
     def manifest_info(self) -> dict[str, Any]:
         # of several files, the length of each is compared
-        n_bytes = self._part(0).source.size if len(self._files) == 1 else 0
+        n_bytes = self._parts(0).source.size if len(self._files) == 1 else 0
         return {"bytes": n_bytes, **self.chosen_block_options()}
 
     def files(self) -> list[str]:
@@ -496,7 +495,7 @@ class TableStore(RangeStore):
         return [self._file_sum(file) for file in range(len(self._files))]
 
     def _file_sum(self, file: int) -> FileSum:
-        source = self._part(file).source
+        source = self._parts(file).source
         inside = [range for i, piece in enumerate(self._pieces) if piece.file == file for range in self.ranges(i)]
         rest = rest_of(source, [(offset, offset + length) for _, offset, length in inside])
         return FileSum(name_of(source.url, self.url), source.size, rest)
@@ -518,4 +517,4 @@ class TableStore(RangeStore):
         return super().named_error(block_id, error)
 
     def close(self) -> None:
-        self._part.close()
+        self._parts.close()

@@ -14,7 +14,6 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
 from itertools import accumulate, chain
@@ -28,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from singa_dask import fs
-from singa_dask.data.codecs.table import TableSpec, column_kind, is_number
+from singa_dask.data.codecs.table import column_kind, is_number
 from singa_dask.data.stores.arrow import PARQUET_MAGIC, GroupReader, RowGroups, extent_of
 from singa_dask.data.stores.class_names import hugging_face_names
 from singa_dask.data.stores.opening import check_splits, is_pattern, shard_urls
@@ -303,18 +302,20 @@ class _Slot:
 
 
 class OpenParts:
-    """The parts of a table that were used last. Any thread may use it; several can open files at the same time.
+    """The parts of a table, of which those that were used last stay open, read with the columns of their directories.
 
-    Parts that are no longer kept are closed when nobody uses them or views of them.
+    Any thread may use it; several can open files at the same time. Parts that are no longer kept are closed when nobody
+    uses them or views of them.
 
     Parameters
     ----------
+    files : sequence of TableFile
     open_part : callable
         Index of a file -> `TablePart`.
     """
 
-    def __init__(self, open_part: Callable[[int], TablePart]) -> None:
-        self._open = open_part
+    def __init__(self, files: Sequence[TableFile], open_part: Callable[[int], TablePart]) -> None:
+        self.files, self._open = files, open_part
         self._lock = threading.Lock()
         self._slots: OrderedDict[int, _Slot] = OrderedDict()
 
@@ -345,41 +346,20 @@ class OpenParts:
         with self._lock:
             self._slots.clear()
 
-
-@dataclass(frozen=True)
-class TableReader:
-    """Reads the rows of runs, with the columns that directories give.
-
-    Attributes
-    ----------
-    parts : OpenParts
-    files : sequence of TableFile
-    spec : TableSpec
-    """
-
-    parts: OpenParts
-    files: Sequence[TableFile]
-    spec: TableSpec
-
-    def wanted(self, kinds: Mapping[str, str], features: Sequence[str]) -> dict[str, str]:
-        """Return the kind in which each column is read."""
-        named = {name: "string" for name in self.spec.categories}
-        return {name: named.get(name, kinds[name]) for name in (*features, *self.spec.outputs)}
-
     def in_file(self, file: int, wanted: Mapping[str, str]) -> dict[str, str]:
-        """Return the columns that a file holds, without those that its directories give."""
+        """Return the columns, with their kinds, that a file holds, without those that its directories give."""
         keys = dict(self.files[file].keys)
         return {name: kind for name, kind in wanted.items() if name not in keys}
 
     def decode(self, file: int, run: RecordRun, wanted: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
         """Return the rows of a run from its bytes."""
-        return with_keys(self.parts(file).decode(run, self.in_file(file, wanted), data), self.files[file], wanted)
+        return with_keys(self(file).decode(run, self.in_file(file, wanted), data), self.files[file], wanted)
 
     def rows(
         self, file: int, run: RecordRun, wanted: Mapping[str, str], data: Sequence[memoryview]
     ) -> Callable[[int, int], pa.Table]:
         """Return a function: first, stop -> some rows of a run for which `decode` fails; it raises if one is bad."""
-        rows = self.parts(file).rows(run, self.in_file(file, wanted), data)
+        rows = self(file).rows(run, self.in_file(file, wanted), data)
         return lambda first, stop: with_keys(rows(first, stop), self.files[file], wanted)
 
 
