@@ -219,7 +219,7 @@ def decode_records(rows: Rows) -> Arrays | None:
     ValueError
         A row is not such a record.
     """
-    if _is_word(protobuf.columns(rows[:1]) if rows.shape[1] else None):
+    if _is_word(protobuf.columns(rows[:1])):
         return {"data": _decode_words(rows)}
     found = protobuf.columns(rows)
     if found is None:

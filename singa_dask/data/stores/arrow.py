@@ -73,9 +73,8 @@ class ArrowStore(RangeStore):
         self._schema, batches = _read_footer(source)
         self.schema = _fields(self.url, self._schema)
         self._label, described = "label", metadata_of(self._schema)
-        if described:
-            check_options(self.url, described, self.options)
-        else:
+        self.is_converted = bool(described)
+        if not described:
             if {"data", "pixel"} <= self.schema.keys():
                 raise DataError(f"{self.url}: data and pixel could each be the values of a record. Leave one out.")
             self.other_fields = tuple(name for name in self._schema.names if name not in self.schema)
@@ -195,23 +194,6 @@ def _batch(rows: Arrays, schema: pa.Schema) -> pa.RecordBatch:
 def metadata_of(schema: pa.Schema) -> dict[str, Any]:
     """Return the metadata that our converters write; empty if others have written the file."""
     return json.loads((schema.metadata or {}).get(METADATA, b"{}"))  # type: ignore[no-any-return]
-
-
-def check_options(url: str, described: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    """Raise a `DataError` if options name other fields than a file of our converters has, which are not chosen."""
-    fields = list(described["fields"])
-    columns = [name for name, _ in (described.get("table") or {}).get("labels", [])]
-    names = {
-        "features": [name for name in fields if name != "label"],
-        # of several labels none can be chosen
-        "label": [name for name in fields if name == "label"] + (columns if len(columns) == 1 else []),
-    }
-    for key, known in names.items():
-        if options.get(key) and options[key] not in known:
-            there = f"It has {' or '.join(known)}" if known else "It has none"
-            raise DataError(
-                f"{url}: no {options[key]!r} for {key}: a conversion has chosen what its records are. {there}."
-            )
 
 
 def _fields(url: str, schema: pa.Schema) -> dict[str, Field]:
@@ -524,8 +506,7 @@ class ParquetStore(RangeStore):
         self.class_names = parse_names(described.get("class_names"))
         if "label" in self._columns and not self.class_names:
             self.class_names = hugging_face_names(schema.metadata, self._columns["label"])
-        if described:
-            check_options(self.url, described, self.options)
+        self.is_converted = bool(described)
         self.set_table_facts(described.get("table"))
         self._ranges = [self._groups.ranges(i, list(self._columns.values())) for i in range(len(groups))]
         self._check_sizes([group.total_byte_size for group in groups])

@@ -67,6 +67,18 @@ def label_columns(store: Store) -> list[str]:
     return sorted(indices, key=lambda name: indices[name]) or list(labels)
 
 
+def check_label(store: Store, label: str) -> None:
+    """Raise a `DataError` if somebody names a label that records of a conversion do not have: it is not chosen there.
+
+    Jobs may name it, for other records that they read in the same way.
+    """
+    named = [] if has_several_labels(store) else label_columns(store)
+    known = ["label", *named] if "label" in store.schema else []
+    if label and store.is_converted and label not in known:
+        there = f"It has {' or '.join(known)}" if known else "It has none"
+        raise DataError(f"{store.url}: no {label!r} for the label: a conversion has chosen it. {there}.")
+
+
 def find_label(store: Store, column: str) -> tuple[int | None, tuple[str, ...]]:
     """Return the index of a label among several, None if there is one, and the names of its classes.
 

@@ -17,7 +17,7 @@ import zipfile
 import zlib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 import numpy as np
@@ -350,6 +350,8 @@ class NpyArray:
     Attributes
     ----------
     source : Bytes
+    name : str
+        For errors: in the archive, or the URL.
     kind : dtype
     shape : tuple of int
     fortran : bool
@@ -359,6 +361,7 @@ class NpyArray:
     """
 
     source: Bytes
+    name: str
     kind: np.dtype[Any]
     shape: tuple[int, ...]
     fortran: bool
@@ -370,7 +373,7 @@ class NpyArray:
         return math.prod(self.shape) * self.kind.itemsize
 
 
-def locate_npy(source: Bytes, start: int = 0) -> NpyArray:
+def locate_npy(source: Bytes, start: int = 0, name: str = "") -> NpyArray:
     """Parse the header of an npy file that begins at ``start``.
 
     Raises
@@ -389,7 +392,7 @@ def locate_npy(source: Bytes, start: int = 0) -> NpyArray:
     read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
     with _PARSING:
         shape, fortran, kind = read(file)
-    return NpyArray(source, kind, shape, fortran and len(shape) > 1, start + file.tell())
+    return NpyArray(source, name or source.url, kind, shape, fortran and len(shape) > 1, start + file.tell())
 
 
 def decode_npy(data: bytes | bytearray | memoryview) -> npt.NDArray[Any]:
@@ -443,11 +446,8 @@ class NpyStore(ColumnStore):
     suffixes = (".npy",)
 
     def open_columns(self) -> tuple[dict[str, FieldColumn], int]:
-        arrays = {"values": self._open(self.url)}
         labels = self.options["labels"] or self.file_beside(_npy_labels)
-        if labels:
-            arrays["labels"] = self._open(labels)
-        return npy_columns(self.url, arrays)
+        return npy_columns(self.url, self._open(self.url), self._open(labels) if labels else None)
 
     def _open(self, url: str) -> NpyArray:
         source = self.open_source(url)
@@ -469,34 +469,23 @@ def _npy_labels(values: str) -> str:
     return WORD.sub(lambda match: LABEL_WORDS[match[0]], values)
 
 
-def npy_columns(
-    url: str, arrays: Mapping[str, NpyArray], names: Mapping[str, str] | None = None
-) -> tuple[dict[str, FieldColumn], int]:
+def npy_columns(url: str, values: NpyArray, labels: NpyArray | None = None) -> tuple[dict[str, FieldColumn], int]:
     """Return the columns, values first, and the number of records of npy arrays.
-
-    Parameters
-    ----------
-    url : str
-    arrays : mapping of str to NpyArray
-        ``values``, and ``labels`` if there are any.
-    names : mapping of str to str, optional
-        Names of the arrays in errors; the URLs of their files by default.
 
     Raises
     ------
     DataError
         An array is not of numbers, has no axis of records, or the lengths differ.
     """
-    names = names or {key: array.source.url for key, array in arrays.items()}
-    columns: dict[str, FieldColumn] = {}
-    for key, array in arrays.items():
-        check_array(url, names[key], array.kind, array.shape, key == "labels")
-        name = "label" if key == "labels" else value_name(array.kind)
+    arrays, columns = [values, *([labels] if labels else [])], dict[str, FieldColumn]()
+    for array in arrays:
+        check_array(url, array.name, array.kind, array.shape, array is labels)
+        name = "label" if array is labels else value_name(array.kind)
         columns[name] = _column(array, name)
-    lengths = {names[key]: array.shape[0] for key, array in arrays.items()}
+    lengths = {array.name: array.shape[0] for array in arrays}
     if len(set(lengths.values())) > 1:
         raise DataError(f"{url}: arrays of different lengths: {lengths}.")
-    return columns, next(iter(lengths.values()))
+    return columns, values.shape[0]
 
 
 def check_array(url: str, name: str, kind: np.dtype[Any], shape: tuple[int, ...], is_label: bool) -> None:
@@ -539,7 +528,7 @@ def _column(array: NpyArray, name: str) -> FieldColumn:
         # from the start, so that the header is among what a manifest has checksums of
         data = source.read(0, array.offset + array.size_bytes)
         source.close()
-        array = NpyArray(BytesInMemory(source.url, data), array.kind, array.shape, True, array.offset)
+        array = replace(array, source=BytesInMemory(source.url, data))
     return _FortranColumn(array.source, array.kind, field, array.offset, stride, array.shape)
 
 
@@ -633,18 +622,17 @@ class NpzStore(ColumnStore):
         with fs.open(self.url, storage_options=self.storage_options) as file, zipfile.ZipFile(file) as archive:
             _check_count(file, archive)
             members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
-            chosen = self._choose(members)
-            arrays = {name: self._locate(reader, archive, members[key]) for name, key in chosen.items()}
+            chosen = [members[name] for name in self._choose(members)]
+            arrays = [self._locate(reader, archive, member) for member in chosen]
             if CLASS_NAMES in members:
                 known = decode_npy(self._read(archive, members[CLASS_NAMES]))
                 self.class_names = parse_names(known.tolist())
-            stored = [members[key] for key in chosen.values() if members[key].compress_type == zipfile.ZIP_STORED]
+            stored = [member for member in chosen if member.compress_type == zipfile.ZIP_STORED]
             self._stored = {member.filename for member in stored}
             n_bytes = sum(member.file_size for member in stored)
             if reader.is_local and n_bytes <= MAX_CHECKED_BYTES and self.manifest is None:
                 self._check_sums(archive)
-        names = {key: members[name].filename.removesuffix(".npy") for key, name in chosen.items()}
-        return npy_columns(self.url, arrays, names)
+        return npy_columns(self.url, *arrays)
 
     def _read(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytearray:
         return read_member(archive, member, f"{self.url}, {member.filename}", limit_of(self.storage_options))
@@ -664,8 +652,8 @@ class NpzStore(ColumnStore):
                 while member.filename in self._stored and file.read(CHUNK_BYTES):
                     pass
 
-    def _choose(self, members: dict[str, Any]) -> dict[str, str]:
-        """Return the names of the members with images and labels."""
+    def _choose(self, members: dict[str, Any]) -> list[str]:
+        """Return the names of the members with images and, if there are any, labels."""
         found = [each for name in IMAGE_NAMES for each in members if each.lower() == name]
         if len(found) > 1:
             raise DataError(f"{self.url}: {' and '.join(found)} could each be the images or data. Expected one array.")
@@ -674,7 +662,7 @@ class NpzStore(ColumnStore):
             raise DataError(f"{message}{_advice(list(members))}")
         self.other_fields = tuple(name for name in members if name not in (*found, CLASS_NAMES))
         label = self.choose_label(self.other_fields)
-        return {"values": found[0], "labels": label} if label else {"values": found[0]}
+        return [found[0], label] if label else found
 
     def _locate(self, reader: Bytes, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NpyArray:
         """Return where an array's values are."""
@@ -684,7 +672,7 @@ class NpzStore(ColumnStore):
             source, start = reader, member.header_offset + LOCAL_HEADER_BYTES + sum(struct.unpack("<HH", header[26:]))
         else:
             source, start = BytesInMemory(self.url, self._read(archive, member)), 0
-        array = locate_npy(source, start)
+        array = locate_npy(source, start, member.filename.removesuffix(".npy"))
         size = array.offset - start + array.size_bytes
         if is_numeric(array.kind) and size != member.file_size:
             raise ValueError(f"{member.filename} has {member.file_size} bytes, not {size}")

@@ -180,6 +180,7 @@ class ShardedStore(RangeStore):
         self.schema = self._stores[0].schema
         self.table_facts, self.table_columns = self._stores[0].table_facts, self._stores[0].table_columns
         self.other_fields, self.label_name = self._stores[0].other_fields, self._stores[0].label_name
+        self.is_converted = self._stores[0].is_converted
         blocks: list[Block] = []
         for store in self._stores:
             blocks += [dataclasses.replace(block, id=len(blocks) + block.id) for block in store.blocks]

@@ -84,6 +84,8 @@ class Store(ABC):
         Names of columns, keys or arrays that could hold labels, but are not read; for an error.
     table_facts : TableFacts or None
         What the values of records from named columns mean, so that other data can be read in the same way.
+    is_converted : bool
+        Whether a conversion has written the records, and chosen what their label is; see `class_names.check_label`.
     rounds_data : bool
         Whether ``data`` is rounded from values of more than 32 bits; see `widen`.
     truncation : str
@@ -118,6 +120,7 @@ class Store(ABC):
     label_name: str = ""
     other_fields: tuple[str, ...] = ()
     table_facts: TableFacts | None = None
+    is_converted: bool = False
     rounds_data: bool = False
     truncation: str = ""
     schema: dict[str, Field]

@@ -209,12 +209,11 @@ class TableStore(RangeStore):
         return checked
 
     def index(self) -> None:
-        options = self.options
-        self._compared = set[int]()
+        options, self._files = self.options, list[TableFile]()
+        self._parts, self._compared = OpenParts(self._files, self._open_part), set[int]()
+        self._files += table_files(self.url, self.storage_options)
         self._tolerant = "tolerant" in options
         self._block_bytes = options["block_bytes"]
-        self._files = table_files(self.url, self.storage_options)
-        self._parts = OpenParts(self._files, self._open_part)
         self._format = options["format"] or format_of(self._files, self.storage_options)
         self._spec = TableSpec.from_options(options)
         if options["has_label"]:

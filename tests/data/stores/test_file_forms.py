@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from singa_dask.data import STORES, open_store
-from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data import open_store
 from singa_dask.errors import DataError
 from tests.contracts.foreign import example, frame
 
@@ -330,22 +329,3 @@ def test_huge_numbers_of_arrays_are_named(tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes(buffer.getvalue())
     with open_store(str(tmp_path / "x.npz")) as store, pytest.raises(DataError, match=r"record 1: the value 1e\+39"):
         store.read_block(0)
-
-
-@pytest.mark.parametrize("backend", ["arrow", "parquet"])
-def test_options_that_name_fields_which_converted_records_do_not_have(backend: str, tmp_path: Path) -> None:
-    url, records = str(tmp_path / f"x.{backend}"), {"data": np.zeros((3, 2), np.float32), "label": np.int32([0, 1, 0])}
-    facts = TableFacts(("a", "b"), labels={"species": ("cat", "dog")})
-    STORES.find(backend).write(url, records, table_facts=facts.to_dict())
-    for label in ("", "label", "species"):
-        with open_store(url, label=label) as store:
-            assert store.read_block(0)["label"].tolist() == [0, 1, 0]
-    chosen = "a conversion has chosen what its records are"
-    with pytest.raises(DataError, match=f"no 'colour' for label: {chosen}. It has label or species."):
-        open_store(url, label="colour")
-    STORES.find(backend).write(url, {"data": records["data"]})
-    with pytest.raises(DataError, match=f"no 'label' for label: {chosen}. It has none."):
-        open_store(url, label="label")
-    if backend == "parquet":
-        with pytest.raises(DataError, match=f"no 'x' for features: {chosen}. It has data."):
-            open_store(url, features="x")
