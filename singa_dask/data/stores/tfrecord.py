@@ -125,7 +125,9 @@ def _feature(rows: Rows) -> Feature | None:
 def _fields(rows: Rows, number: int) -> list[Rows] | None:
     """Return the values of a field of messages or bytes; empty for an empty message, None if layouts differ."""
     found = protobuf.columns(rows)
-    return found and [column.values for column in found if (column.number, column.wire) == (number, BYTES)]
+    if found is None:
+        return None
+    return [column.values for column in found if (column.number, column.wire) == (number, BYTES)]
 
 
 class TFRecordOptions(ImageOptions, LabelOptions):
