@@ -16,8 +16,8 @@ from singa_dask.cli.output import TextColumn, table
 from singa_dask.cli.pictures import PictureLayout, Pictures, by_shape, guess_layout
 from singa_dask.cli.tasks import counted
 from singa_dask.data import STORES, Arrays, Field, Store
-from singa_dask.data.codecs.record import show_schema
-from singa_dask.data.stores.class_names import find_label, has_several_labels, label_columns, show_names
+from singa_dask.data.codecs.record import show_names, show_schema
+from singa_dask.data.stores.class_names import find_label, has_several_labels, label_columns
 from singa_dask.data.stores.opening import check_manifests
 from singa_dask.data.types import TableColumn
 from singa_dask.errors import DataError

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from singa_dask.arrays import Array
+from singa_dask.data.stores.column import NPY_DAMAGE, decode_npy
 from singa_dask.data.stores.image import image_size
-from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
 from singa_dask.errors import DataError
 
 # bodies of the greatest size that are in memory at a time
