@@ -21,8 +21,17 @@ from singa_dask.conf import JobFile, Phase, loads
 from singa_dask.data import Arrays
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.errors import CheckpointError, ConfigError, DataError
-from singa_dask.inference.job import PhaseJob, has_classes, inference_job, label_layer, predicted_layer
-from singa_dask.inference.net import MetricSums, Trained, TrainedNet, load_modules
+from singa_dask.inference.net import (
+    MetricSums,
+    PhaseJob,
+    Trained,
+    TrainedNet,
+    has_classes,
+    inference_job,
+    label_layer,
+    load_modules,
+    predicted_layer,
+)
 from singa_dask.inference.records import LabelReader, MemoryRecords, as_records
 from singa_dask.inference.stored import labels_of
 from singa_dask.inference.tasks import merge_metrics

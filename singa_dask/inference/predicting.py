@@ -17,8 +17,8 @@ from distributed import Client
 from singa_dask.arrays import Array
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.inference.job import has_classes, predicted_layer
 from singa_dask.inference.model import Model, find_source, load_model
+from singa_dask.inference.net import has_classes, predicted_layer
 from singa_dask.inference.records import is_of
 from singa_dask.inference.stored import PHASES, StoredNet, StoredRecords, labels_of, use_workers
 from singa_dask.jobs.datasets.making import parts_of, rows_together

@@ -25,7 +25,8 @@ from singa_dask.data.convert import backend_of
 from singa_dask.data.convert.conversion import report
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError
-from singa_dask.inference.job import (
+from singa_dask.inference.net import (
+    build,
     classifier,
     has_values,
     inference_job,
@@ -35,7 +36,6 @@ from singa_dask.inference.job import (
     target_names,
     with_data,
 )
-from singa_dask.inference.net import build
 from singa_dask.inference.tasks import (
     InferenceTask,
     NetFacts,

@@ -13,7 +13,7 @@ from singa_dask import fs
 from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.inference.job import inference_job, label_layer, with_data
+from singa_dask.inference.net import inference_job, label_layer, with_data
 from singa_dask.inference.stored import Predicted, prediction_rows
 from singa_dask.inference.tasks import InferenceTask, inspect_net, plan_tasks
 from singa_dask.runtime.checkpoints import lookup

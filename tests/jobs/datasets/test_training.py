@@ -19,7 +19,7 @@ from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets import Dataset, PartFacts, as_dataset
 from singa_dask.jobs.datasets.hosts import local_parts
-from singa_dask.jobs.training import RunOptions
+from singa_dask.jobs.run import RunOptions
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.jobs.conftest import KEYS
 
