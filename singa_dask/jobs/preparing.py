@@ -179,18 +179,6 @@ def count_steps(job_file: JobFile, nets: Mapping[Phase, NeuralNet], resume: str 
         return replace(job_file, job=with_steps(job_file.job, nets[Phase.TRAIN], resume))
 
 
-def refuse_missing_gpus(job_file: JobFile) -> None:
-    """Check that this machine has the GPUs that a job asks for, before it starts.
-
-    Raises
-    ------
-    ConfigError
-        It does not; with the place in the file.
-    """
-    if problems := missing_gpus(job_file.job):
-        raise ConfigError(job_file.in_order(problems))
-
-
 def warnings_on(
     job_file: JobFile,
     nets: Mapping[Phase, NeuralNet] | None = None,
@@ -383,8 +371,8 @@ def prepare_run(
     place = choose_place(read.job, run_dir, resume, overwrite, init_from)
     read = complete(read, place.init_from)
     starting = {"resume": place.checkpoint, "init_from": place.init_from}
-    if not elsewhere:
-        refuse_missing_gpus(read)
+    if not elsewhere and (problems := missing_gpus(read.job)):
+        raise ConfigError(read.in_order(problems))
     if not readers(read.job):
         nets = check(read, **starting, check_sources=not elsewhere)
         read = read if elsewhere else count_steps(read, nets, place.checkpoint)

@@ -11,8 +11,8 @@ from singa_dask.lazy import lazy_names
 
 if TYPE_CHECKING:
     from singa_dask.jobs.datasets.making import as_dataset
-    from singa_dask.jobs.datasets.records import Dataset, PartFacts
+    from singa_dask.jobs.datasets.records import Dataset
 
-__all__ = ["Dataset", "PartFacts", "as_dataset"]
+__all__ = ["Dataset", "as_dataset"]
 
-__getattr__ = lazy_names(__name__, {"records": ["Dataset", "PartFacts"], "making": ["as_dataset"]})
+__getattr__ = lazy_names(__name__, {"records": ["Dataset"], "making": ["as_dataset"]})

@@ -33,7 +33,7 @@ def write(dataset: Dataset, folder: Path) -> list[int]:
     """Write all partitions as another process would; return their numbers of records."""
     write_part = pickle.loads(pickle.dumps(dataset.write_part))
     values = compute(*dataset.parts, scheduler="synchronous")
-    return [write_part(value, str(folder / dataset.file_name(i)), i).n for i, value in enumerate(values)]
+    return [write_part(value, str(folder / dataset.file_name(i)), i) for i, value in enumerate(values)]
 
 
 def read(folder: Path, **options: Any) -> dict[str, np.ndarray]:
