@@ -31,6 +31,7 @@ from singa_dask.inference.net import (
     label_layer,
     load_modules,
     predicted_layer,
+    target_names,
 )
 from singa_dask.inference.records import LabelReader, MemoryRecords, as_records
 from singa_dask.inference.stored import labels_of
@@ -38,8 +39,7 @@ from singa_dask.inference.tasks import merge_metrics
 from singa_dask.jobs.job import Job, load
 from singa_dask.jobs.pages import model_page
 from singa_dask.jobs.run import Run
-from singa_dask.layers import LAYERS, StoreInput
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers import StoreInput
 from singa_dask.observe.stored_run import StoredRun
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints import singa_checkpoint
@@ -178,10 +178,12 @@ class Model:
         Of the run, or of the checkpoint.
     step : int
         Steps of training that the values have seen.
+    source : ModelSource
+        What it was loaded from.
     """
 
     def __init__(self, source: ModelSource) -> None:
-        self._source = source
+        self.source = source
         self.url, self.step = source.url, source.version.step
         load_modules(source.sources)
         self._job = source.job_file()
@@ -191,11 +193,6 @@ class Model:
         self._trained = Trained(InitialValues(job, (source.checkpoint,)), ops)
         self._lock = threading.RLock()
         self._nets: dict[str, TrainedNet] = {}
-
-    @property
-    def source(self) -> ModelSource:
-        """What it was loaded from."""
-        return self._source
 
     # -- what it is ------------------------------------------------------------------------------------------
 
@@ -249,14 +246,9 @@ class Model:
         """Return whether a layer has the probabilities of classes."""
         return has_classes(self._job.job, layer)
 
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """Names of the columns that the net was trained to predict; empty if they have none."""
-        if self.is_classifier:
-            return ()
-        layers = [each for each in self._job.job.neuralnet.layer if each.in_phase(Phase.TEST)]
-        readers = [each for each in layers if LAYERS.find(each.type).traits.reads_beside == "targets"]
-        return tuple(name for each in readers for name in each.block(StoreConf).target)
+    def targets_of(self, layer: str) -> tuple[str, ...]:
+        """Return the names of the columns whose values a layer predicts; empty if they have none."""
+        return target_names(self._job.job, Phase.TEST, layer)
 
     # -- what it does ----------------------------------------------------------------------------------------
 
@@ -287,7 +279,7 @@ class Model:
             There are several layers to predict from.
         """
         layer = layer or self.output
-        return self.predictions_of(self._values(x, layer), layer)
+        return self.predictions_of(self.extract(x, layer), layer)
 
     def predictions_of(self, values: Array, layer: str) -> Array:
         """Return what `predict` makes of the values of a layer."""
@@ -306,7 +298,7 @@ class Model:
         layer = layer or self.output
         if not self.has_classes(layer):
             raise ConfigError(f"{self.url}: layer {layer!r} has no probabilities of classes. Say predict or extract.")
-        return self.probabilities_of(self._values(x, layer), layer)
+        return self.probabilities_of(self.extract(x, layer), layer)
 
     def probabilities_of(self, values: Array, layer: str) -> Array:
         """Return what `predict_proba` makes of the values of a layer."""
@@ -316,7 +308,16 @@ class Model:
 
     def extract(self, x: Any, layer: str) -> Array:
         """Return what a layer makes of records that `predict` takes: (n, *shape) float32; see `layers`."""
-        return self._values(x, layer)
+        with self._lock:
+            net = self._net(layer)
+            records = self._records_of(net, x)
+            n = next(iter(records.values())).n
+            values = np.empty((n, *(self.layers[layer] or (1,))), np.float32)
+            for first, stop in net.batches(n):
+                arrays = {name: each.read(first, stop) for name, each in records.items()}
+                outputs, _ = net.compute(arrays, stop - first, first)
+                values[first:stop] = outputs[layer]["data"]
+            return values
 
     def test(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> dict[str, Any]:
         """Measure the net on records, each once: the metrics of its test net, by name.
@@ -394,11 +395,6 @@ class Model:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _values(self, x: Any, layer: str) -> Array:
-        with self._lock:
-            net = self._net(layer)
-            return self._computed(net, layer, self._records_of(net, x))
-
     def _records_of(
         self, net: TrainedNet, x: Any, outputs: bool = False, skips: bool = False
     ) -> dict[str, MemoryRecords]:
@@ -421,16 +417,6 @@ class Model:
             counts = ", ".join(f"{each.n} of {name}" for name, each in records.items())
             raise DataError(f"x: records: {counts}. Expected as many of each.")
         return records
-
-    def _computed(self, net: TrainedNet, layer: str, records: Mapping[str, MemoryRecords]) -> Array:
-        shape = self.layers[layer] or (1,)
-        n = next(iter(records.values())).n
-        values = np.empty((n, *shape), np.float32)
-        for first, stop in net.batches(n):
-            arrays = {name: each.read(first, stop) for name, each in records.items()}
-            outputs, _ = net.compute(arrays, stop - first, first)
-            values[first:stop] = outputs[layer]["data"]
-        return values
 
     def _net(self, layer: str) -> TrainedNet:
         """Return the net up to a layer, or without a name all of it, for the metrics."""
@@ -465,7 +451,7 @@ class Model:
         return self._trained.class_names.table_of(layer.conf_name, learns=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _received, (self._source,)
+        return _received, (self.source,)
 
     def __repr__(self) -> str:
         return f"<Model {self.name!r} of {redact(self.url)}, step {self.step}>"

@@ -288,14 +288,14 @@ def has_classes(job: JobConf, layer: str) -> bool:
     return any(each.name == layer and predicts_classes(each) for each in job.neuralnet.layer)
 
 
-def has_labels(job: JobConf, layer: str) -> bool:
-    """Return whether a layer has a probability for each of several labels, any number of which a record may have."""
-    return any(each.name == layer and _traits(each).predicts == "labels" for each in job.neuralnet.layer)
-
-
 def has_values(job: JobConf, phase: Phase, layer: str) -> bool:
-    """Return whether a layer has values to predict, of which none excludes another: no probabilities of classes."""
-    return has_labels(job, layer) or bool(_compared_by(job, phase, layer))
+    """Return whether a layer has values to predict, of which none excludes another: no probabilities of classes.
+
+    They are compared with targets, or are a probability for each of several labels, any number of which a record may
+    have.
+    """
+    has_labels = any(each.name == layer and _traits(each).predicts == "labels" for each in job.neuralnet.layer)
+    return has_labels or bool(_compared_by(job, phase, layer))
 
 
 def _compared_by(job: JobConf, phase: Phase, layer: str) -> str:
@@ -648,12 +648,6 @@ class TrainedNet:
     def pass_metrics(self, names: Sequence[str] | None = None) -> PassMetrics:
         """Return metrics by name, by default those of the job, to add batches to."""
         return PassMetrics(self.shapes, self._job.metrics if names is None else names)
-
-    def close(self) -> None:
-        """Close all nets."""
-        for ready in self._sized.values():
-            ready.net.close()
-        self._sized.clear()
 
     def _net(self, n: int) -> ReadyNet:
         """Return the net for batches of ``n`` records."""
