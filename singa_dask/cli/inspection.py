@@ -268,18 +268,12 @@ class FieldStatistics:
         """Add the values of some records, (n, *shape)."""
         values = block.reshape(-1, len(self.counts)).astype(np.float64)
         finite = np.isfinite(values)
-        if finite.all():
-            counts = np.full(len(self.counts), len(values))
-            low, high = values.min(axis=0), values.max(axis=0)
-        else:
-            n_nan = int(np.isnan(values).sum())
-            self.n_nan += n_nan
-            self.n_infinite += int((~finite).sum()) - n_nan
-            counts = finite.sum(axis=0)
-            low, high = np.where(finite, values, np.inf).min(axis=0), np.where(finite, values, -np.inf).max(axis=0)
-            values = np.where(finite, values, 0.0)
-        self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
-        self._merge(values, finite, counts)
+        n_nan = int(np.isnan(values).sum())
+        self.n_nan += n_nan
+        self.n_infinite += int((~finite).sum()) - n_nan
+        self.low = np.minimum(self.low, values.min(axis=0, where=finite, initial=np.inf))
+        self.high = np.maximum(self.high, values.max(axis=0, where=finite, initial=-np.inf))
+        self._merge(np.where(finite, values, 0.0), finite, finite.sum(axis=0))
 
     def _merge(self, values: Values, finite: Values, counts: Values) -> None:
         """Merge means and sums of squared differences (Chan, Golub and LeVeque 1979)."""

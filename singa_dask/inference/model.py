@@ -37,7 +37,6 @@ from singa_dask.inference.records import LabelReader, MemoryRecords, as_records
 from singa_dask.inference.stored import labels_of
 from singa_dask.inference.tasks import merge_metrics
 from singa_dask.jobs.job import Job, load
-from singa_dask.jobs.pages import model_page
 from singa_dask.jobs.run import Run
 from singa_dask.layers import StoreInput
 from singa_dask.observe.stored_run import StoredRun
@@ -455,11 +454,6 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<Model {self.name!r} of {redact(self.url)}, step {self.step}>"
-
-    def _repr_html_(self) -> str:
-        kinds = {each.name: each.type for each in self._job.job.neuralnet.layer}
-        rows = [(name, kinds[name], " x ".join(map(str, shape))) for name, shape in self.layers.items()]
-        return model_page(self.name, redact(self.url), self.step, rows)
 
 
 _models: OrderedDict[ModelSource, Model] = OrderedDict()

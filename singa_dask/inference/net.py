@@ -1,4 +1,4 @@
-"""Nets of inference: their jobs, and the nets with the values of checkpoints, built as far as needed, batch by batch."""
+"""Nets of inference: their jobs, and the nets with values of checkpoints, built as far as needed, batch by batch."""
 
 from __future__ import annotations
 

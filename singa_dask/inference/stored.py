@@ -248,10 +248,10 @@ class LayerValues(NamedTuple):
         """Yield the names of the columns, then a row for each record, or for each time step of a record.
 
         The columns: ``file``, if records have their own files or there are several stores; ``record``, the index of the
-        record, unless all have their own files. Then with ``topk`` ``step``, if there are several time steps; ``class``,
-        ``number`` and ``probability`` of the most likely class; ``class_2``, ``number_2``, ... of the next ones.
-        Without, one for each label or target, with its name or number. Of several layers each has such columns, after
-        its name: ``species.class``.
+        record, unless all have their own files. With ``topk``: ``step``, if there are several time steps; ``class``,
+        ``number`` and ``probability`` of the most likely class; ``class_2``, ``number_2``, ... of the next ones. Else
+        one for each label or target, with its name or number. Of several layers each has such columns, after its name:
+        ``species.class``.
 
         Raises
         ------
