@@ -106,39 +106,6 @@ def activation_of(layer: Activation) -> tuple[str, float]:
     return kind or block.type, getattr(block, "negative_slope", 0.0)
 
 
-def refuse_carried(layer: Any) -> None:
-    """Refuse a layer that carries time steps, or positions, from batch to batch.
-
-    Raises
-    ------
-    ConfigError
-    """
-    if layer.carries:
-        raise ConfigError("its time steps go on from batch to batch. Say carry_state: false.")
-
-
-def refuse_cut_batch(layer: Any) -> None:
-    """Refuse a `Slice` along the first axis, unless each piece is a time step.
-
-    Raises
-    ------
-    ConfigError
-    """
-    if not (layer.steps == 1 and layer.sources[0].n_steps == len(layer.spans)):
-        raise ConfigError("it cuts the batch, whose length an exported model leaves open. Say slice_dim: 1.")
-
-
-def refuse_single_steps(layer: Any) -> None:
-    """Refuse an `LSTM` whose time steps are layers of their own, each of which hands its cell on to the next one.
-
-    Raises
-    ------
-    ConfigError
-    """
-    if layer.site.prototype is not None:
-        raise ConfigError("its time steps are computed one by one, and hand on the cell.")
-
-
 def unique_name(name: str, names: set[str]) -> str:
     """Return a name that is not taken, with a number if need be, and add it to those that are."""
     free_name, number = name, 1

@@ -82,7 +82,7 @@ def _name_of(cls: type[Layer]) -> str:
     )
 
 
-class Net(Mapping[str, Any]):
+class Net(dict[str, Any]):
     """The block ``neuralnet`` of a job.
 
     Parameters
@@ -95,19 +95,10 @@ class Net(Mapping[str, Any]):
     """
 
     def __init__(self, layers: Sequence[Mapping[str, Any]], **keys: Any) -> None:
-        self._values: dict[str, Any] = {**keys, "layer": list(_wired(layers))}
-
-    def __getitem__(self, key: str) -> Any:
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
+        super().__init__(**keys, layer=list(_wired(layers)))
 
     def __repr__(self) -> str:
-        return f"<Net: {', '.join(each['name'] for each in self._values['layer'])}>"
+        return f"<Net: {', '.join(each['name'] for each in self['layer'])}>"
 
 
 def _wired(layers: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
