@@ -15,7 +15,10 @@ import numpy as np
 
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer, StoreInput
+from singa_dask.layers.attention import MultiHeadAttention, PositionalEmbedding
+from singa_dask.layers.connection import Slice
 from singa_dask.layers.neuron import Activation, LeakyReLU, ReLU, Sigmoid, STanh, Tanh
+from singa_dask.layers.recurrent import LSTM
 
 Converter: TypeAlias = Callable[..., Any]
 C = TypeVar("C", bound=Converter)
@@ -70,8 +73,9 @@ class Converters:
         Raises
         ------
         ConfigError
-            There is none.
+            There is none, or no format has such a layer.
         """
+        _refuse(layer)
         for cls in type(layer).__mro__:
             if cls in self._by_class:
                 return self._by_class[cls]
@@ -104,6 +108,23 @@ def activation_of(layer: Activation) -> tuple[str, float]:
     block: Any = layer.conf.block(layer.block) if layer.block else None
     kind = next((kind for cls, kind in ACTIVATIONS.items() if isinstance(layer, cls)), "")
     return kind or block.type, getattr(block, "negative_slope", 0.0)
+
+
+def _refuse(layer: Layer) -> None:
+    """Refuse what no format can say, as an exported model has batches of any length, and no state from batch to batch.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if isinstance(layer, MultiHeadAttention | PositionalEmbedding) and layer.carries:
+        raise ConfigError("its time steps go on from batch to batch. Say carry_state: false.")
+    if isinstance(layer, Slice) and len(layer.spans) > 1 and not layer.axis:
+        # unless each piece is a time step
+        if not (layer.steps == 1 and layer.sources[0].n_steps == len(layer.spans)):
+            raise ConfigError("it cuts the batch, whose length an exported model leaves open. Say slice_dim: 1.")
+    if isinstance(layer, LSTM) and layer.site.prototype is not None:
+        raise ConfigError("its time steps are computed one by one, and hand on the cell.")
 
 
 def unique_name(name: str, names: set[str]) -> str:

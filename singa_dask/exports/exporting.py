@@ -24,9 +24,6 @@ from singa_dask.exports.weights import encode_npz, encode_safetensors
 from singa_dask.inference.model import run_of
 from singa_dask.inference.net import build, fill, inference_job, label_layer, output_layers
 from singa_dask.layers import LAYERS, Feature, Layer, StoreInput
-from singa_dask.layers.attention import MultiHeadAttention, PositionalEmbedding
-from singa_dask.layers.connection import Slice
-from singa_dask.layers.recurrent import LSTM
 from singa_dask.net import NeuralNet
 from singa_dask.ops import get_ops
 from singa_dask.runtime.checkpoints import lookup, singa_checkpoint
@@ -199,26 +196,8 @@ def convert(exported: ExportedNet, converters: Converters, graph: Graph) -> None
 def _converted(converter: Converter, graph: Graph, layer: Layer, values: dict[Feature, Any]) -> list[Any]:
     if any(source not in values for source in layer.sources):
         raise ConfigError("it reads what a later layer gives, in a cycle.")
-    _refuse(layer)
     outputs = converter(graph, layer, *(values[source] for source in layer.sources))
     return graph.finish(outputs if isinstance(outputs, list) else [outputs])
-
-
-def _refuse(layer: Layer) -> None:
-    """Refuse what no format can say, as an exported model has batches of any length, and no state from batch to batch.
-
-    Raises
-    ------
-    ConfigError
-    """
-    if isinstance(layer, MultiHeadAttention | PositionalEmbedding) and layer.carries:
-        raise ConfigError("its time steps go on from batch to batch. Say carry_state: false.")
-    if isinstance(layer, Slice) and len(layer.spans) > 1 and not layer.axis:
-        # unless each piece is a time step
-        if not (layer.steps == 1 and layer.sources[0].n_steps == len(layer.spans)):
-            raise ConfigError("it cuts the batch, whose length an exported model leaves open. Say slice_dim: 1.")
-    if isinstance(layer, LSTM) and layer.site.prototype is not None:
-        raise ConfigError("its time steps are computed one by one, and hand on the cell.")
 
 
 # Modules whose functions convert the layers.

@@ -280,8 +280,8 @@ def start(
     job : Job
     data : mapping of str to Any, or Any, optional
         Data of input layers with ``path: dask://NAME``, by name; a single value is that of ``dask://train``. Arrays of
-        NumPy, Dask or xarray, frames of pandas or Dask, tables of pyarrow, or pairs (X, y) of these; see
-        `singa_dask.jobs.datasets.as_dataset`. They are written to files for the time of the run, a partition at a time.
+        NumPy, Dask or xarray, frames of pandas or Dask, tables of pyarrow, or pairs (X, y) of these; see `as_dataset`
+        in `singa_dask.jobs.datasets.making`. They are written to files for the time of the run, a partition at a time.
     client : distributed.Client or str, optional
         Of the Dask cluster to run on, or the address of its scheduler. By default a cluster of the job's size is
         started in this process or beside it, for this job alone; a script that starts one of several processes needs

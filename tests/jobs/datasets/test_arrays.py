@@ -17,7 +17,8 @@ from dask import compute
 
 from singa_dask.data import open_store
 from singa_dask.errors import DataError
-from singa_dask.jobs.datasets import Dataset, as_dataset
+from singa_dask.jobs.datasets.making import as_dataset
+from singa_dask.jobs.datasets.records import Dataset
 
 X = np.arange(24, dtype=np.float64).reshape(12, 2)
 Y = np.arange(12) % 3

@@ -16,7 +16,8 @@ from dask import compute
 
 from singa_dask.data.stores.table import TableStore
 from singa_dask.errors import DataError
-from singa_dask.jobs.datasets import Dataset, as_dataset
+from singa_dask.jobs.datasets.making import as_dataset
+from singa_dask.jobs.datasets.records import Dataset
 
 FRAME = pd.DataFrame(
     {
