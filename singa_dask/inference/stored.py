@@ -494,29 +494,25 @@ class StoredNet:
         stores: Sequence[StoredRecords] = (),
         *,
         topk: int = 0,
-        phase: Phase = Phase.TEST,
-        steps: int = 0,
     ) -> LayerValues:
-        """Return what layers make of the records of stores, or the likeliest classes.
+        """Return what layers of the test net make of the records of stores, or the likeliest classes.
 
         Parameters
         ----------
         layers : sequence of str
             By default the only one with what the net predicts: probabilities of classes or labels, or values.
         stores : sequence of StoredRecords
-            By default the job's own records of the phase.
+            By default the job's own records.
         topk : int
             Number of classes; 0 for all values, as always of layers with labels or targets.
-        phase : Phase
-        steps : int
-            Number of batches, 0 for every record once.
 
         Raises
         ------
         SingaError
         """
+        phase = Phase.TEST
         layers = tuple(dict.fromkeys(layers)) or (predicted_layer(self.read.job, phase),)
-        are_values = topk > 0 and self._have_values(layers, topk, phase)
+        are_values = topk > 0 and self._have_values(layers, topk)
         topk = 0 if are_values else topk
         kept = self._kept(layers, phase)
         sources: list[StoredRecords | None] = [*stores] or [None]
@@ -526,16 +522,16 @@ class StoredNet:
         predicted = []
         with self.workers() as workers:
             for records, inference in zip(sources, inferences, strict=True):
-                facts, results = inference.compute(workers, steps, self.show)
+                facts, results = inference.compute(workers, 0, self.show)
                 predicted.append(Predicted(records.url if records else "", results))
         names = facts.class_names
         if are_values:
             names = tuple(target_names(self.read.job, phase, layer) for layer in layers)
         return LayerValues(layers, topk, predicted, names, inferences[0].net)
 
-    def _have_values(self, layers: Sequence[str], topk: int, phase: Phase) -> bool:
+    def _have_values(self, layers: Sequence[str], topk: int) -> bool:
         """Return whether layers have values, or probabilities of labels, instead of classes."""
-        valued = [layer for layer in layers if has_values(self.read.job, phase, layer)]
+        valued = [layer for layer in layers if has_values(self.read.job, Phase.TEST, layer)]
         if valued and len(valued) < len(layers):
             raise ConfigError(
                 f"layers {', '.join(layers)}: some have classes, {valued[0]!r} labels or values. Predict them apart."
