@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -50,13 +50,6 @@ from singa_dask.runtime.planning.placement import device_of_part
 ON_CPU = ("gpu=[]", "ops=auto")
 
 
-class CheckpointVersion(NamedTuple):
-    """Which values a checkpoint had: its step, and the checksum of its manifest."""
-
-    step: int
-    digest: str
-
-
 @dataclass(frozen=True)
 class ModelSource:
     """What a model is loaded from.
@@ -69,7 +62,10 @@ class ModelSource:
         Text of the job, with every default.
     checkpoint : str
         URL of a step, or of a file of SINGA's.
-    version : CheckpointVersion
+    step : int
+        Of the checkpoint.
+    digest : str
+        Checksum of its manifest.
     sources : tuple of Source
         The user's own modules.
     """
@@ -77,7 +73,8 @@ class ModelSource:
     url: str
     job: str
     checkpoint: str
-    version: CheckpointVersion
+    step: int
+    digest: str
     sources: tuple[modules.Source, ...] = ()
 
     def job_file(self) -> JobFile:
@@ -98,7 +95,7 @@ class ModelSource:
                 f"{error} A model that is sent to another process is loaded there from its URL. Every host has to be "
                 "able to read it."
             ) from error
-        if version != self.version:
+        if version != (self.step, self.digest):
             raise CheckpointError(
                 f"{self.checkpoint}: has other values now than when the model was loaded. Load it again."
             )
@@ -124,7 +121,7 @@ def find_source(
     read = loads(text, resolved, sets, registries=REGISTRIES, with_lines=False)
     checkpoint = find_values(url if step is None else _of_step(url, step))
     sources = tuple(modules.read(read.job.modules))
-    return ModelSource(url, read.resolved(), checkpoint, _version_of(checkpoint), sources)
+    return ModelSource(url, read.resolved(), checkpoint, *_version_of(checkpoint), sources)
 
 
 def run_of(url: str) -> str:
@@ -154,12 +151,13 @@ def _of_step(url: str, step: int) -> str:
     return steps[step]
 
 
-def _version_of(checkpoint: str) -> CheckpointVersion:
+def _version_of(checkpoint: str) -> tuple[int, str]:
+    """Return which values a checkpoint has: its step, and the checksum of its manifest."""
     place = singa_checkpoint.parse(checkpoint)
     if place and not fs.is_dir(checkpoint):
-        return CheckpointVersion(place[1], str(fs.size(checkpoint)))
+        return place[1], str(fs.size(checkpoint))
     stored = Checkpoint(checkpoint)
-    return CheckpointVersion(stored.step, str(stored.manifest.get("sha256", "")))
+    return stored.step, str(stored.manifest.get("sha256", ""))
 
 
 # models that a process keeps which were sent to it, so that their values are read once
@@ -183,7 +181,7 @@ class Model:
 
     def __init__(self, source: ModelSource) -> None:
         self.source = source
-        self.url, self.step = source.url, source.version.step
+        self.url, self.step = source.url, source.step
         load_modules(source.sources)
         self._job = source.job_file()
         self._exposed = self._phase_job(exposed=True)

@@ -78,24 +78,22 @@ class _Process:
     tracks: list[str] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What ``otherData`` has of it."""
-        names = ("index", "life", "host", "clock_error_ms", "dropped", "n", "tracks")
-        return {name: getattr(self, name) for name in names}
-
     def add(self, event: Mapping[str, Any], to_us: float) -> None:
         """Add the spans of an event; ``to_us`` is to be added to their times in microseconds."""
-        for track, name, kind, start, duration, arguments, arrow in _decoded(event["spans"]):
+        spans = json.loads(zlib.decompress(base64.b64decode(event["spans"])))
+        for track, name, kind, start, duration, arguments, arrow in spans:
             if track not in self.tracks:
                 self.tracks.append(track)
             place = {"pid": self.index, "tid": self.tracks.index(track), "ts": round(start / 1e3 + to_us, 3)}
             shown = {"name": name, "cat": kind, "ph": "X", **place, "dur": round(duration / 1e3, 3)}
             self.put({**shown, "args": arguments} if arguments else shown)
             if arrow:
-                direction, number = arrow.split()
+                direction, message = arrow.split()
                 ends = {"ph": "s"} if direction == "out" else {"ph": "f", "bp": "e"}
-                self.put({"name": "message", "cat": "message", **ends, "id": _flow_id(number), **place})
+                # viewers expect a number
+                sender, receiver, number = map(int, message.split("-"))
+                flow = f"0x{sender << 48 | receiver << 32 | number:x}"
+                self.put({"name": "message", "cat": "message", **ends, "id": flow, **place})
         self.host = event.get("host", "")
         self.clock_error_ms = round(1e3 * event.get("error_s", 0.0), 3)
         self.dropped += event["dropped"]
@@ -116,17 +114,6 @@ class _Process:
 
     def _name(self, what: str, thread: int = 0, **arguments: Any) -> str:
         return json.dumps({"name": what, "ph": "M", "pid": self.index, "tid": thread, "args": arguments})
-
-
-def _decoded(spans: str) -> list[list[Any]]:
-    decoded: list[list[Any]] = json.loads(zlib.decompress(base64.b64decode(spans)))
-    return decoded
-
-
-def _flow_id(message: str) -> str:
-    """Return a number for ``<from>-<to>-<number>`` of a message, in hexadecimal digits, as viewers expect it."""
-    sender, receiver, number = map(int, message.split("-"))
-    return f"0x{sender << 48 | receiver << 32 | number:x}"
 
 
 class TraceFile:
@@ -206,7 +193,9 @@ class TraceFile:
         if self._is_saved:
             return
         processes = [self._processes[index] for index in sorted(self._processes)]
-        facts = {"began": self._began, "processes": [each.facts for each in processes]}
+        kept = ("index", "life", "host", "clock_error_ms", "dropped", "n", "tracks")
+        described = [{name: getattr(each, name) for name in kept} for each in processes]
+        facts = {"began": self._began, "processes": described}
         events = [line for each in processes for line in (*each.names(), *each.events)]
         head = f'{{"displayTimeUnit": "ms",\n"otherData": {json.dumps(facts)},\n"traceEvents": [\n'
         fs.write_atomic(self.url, (head + ",\n".join(events) + "\n]}\n").encode())
