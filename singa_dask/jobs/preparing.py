@@ -318,6 +318,16 @@ class Prepared(NamedTuple):
         priority : int
         """
         read, place = self.job_file, self.place
+        command = {
+            "time": time.time(),
+            "arguments": list(arguments),
+            "directory": os.getcwd(),
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "version": __version__,
+            "init_from": [os.path.abspath(url) if "://" not in url else url for url in place.init_from],
+            "resume": place.checkpoint,
+        }
         return JobRun.of(
             self.bound.job,
             place.steps(),
@@ -330,7 +340,7 @@ class Prepared(NamedTuple):
             resolved_text=read.resolved(),
             goes_on=place.goes_on,
             replaces=place.replaces,
-            command=describe_command(arguments, place.init_from, place.checkpoint),
+            command=command,
             queue=queue,
             priority=priority,
         )
@@ -411,19 +421,3 @@ def changes_of(read: JobFile, place: RunPlace) -> list[str]:
         message = f"train_steps is {n_steps}, and the checkpoint is of step {step}: no step is left."
         lines.append(f"{message} Set train_steps, or epochs, higher to train on.")
     return lines
-
-
-def describe_command(
-    arguments: Sequence[str], init_from: Sequence[str] = (), resume: str | None = None
-) -> dict[str, Any]:
-    """Return what a run directory records about the command that started a run."""
-    return {
-        "time": time.time(),
-        "arguments": list(arguments),
-        "directory": os.getcwd(),
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "version": __version__,
-        "init_from": [os.path.abspath(url) if "://" not in url else url for url in init_from],
-        "resume": resume,
-    }
