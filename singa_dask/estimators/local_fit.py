@@ -1,4 +1,4 @@
-"""FittedNet: a trained net as a value, which computes outputs in this process."""
+"""LocalFit: a fit in this thread; FittedNet: a trained net as a value, which computes outputs in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters of the estimators: what they mean, and which go together."""
+"""Parameters of the estimators: what they mean, which go together, and the jobs that they make."""
 
 from __future__ import annotations
 
