@@ -1,4 +1,4 @@
-"""What estimators check of features, targets and weights, and learn of them before a fit; sparse matrices; categories."""
+"""What estimators check of features, targets and weights, and learn of them before a fit; sparse rows; categories."""
 
 from __future__ import annotations
 

@@ -119,6 +119,11 @@ class InferenceTask:
         """Number of records of all batches."""
         return self.n_batches * self.batchsize
 
+    @property
+    def labels_of_layers(self) -> tuple[str, ...]:
+        """``label_layers``, if not empty."""
+        return self.label_layers or ("",) * len(self.layers)
+
     def __call__(self) -> TaskResult:
         """Compute the task.
 
@@ -159,7 +164,7 @@ def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
     for _ in range(task.n_batches):
         check_wanted()
         metrics.append(ready.compute(Phase(task.phase), of_pass, task.weight))
-        for name, label_layer, arrays in zip(task.layers, task.label_layers, batches, strict=False):
+        for name, label_layer, arrays in zip(task.layers, task.labels_of_layers, batches, strict=False):
             arrays.append(keep_outputs(net, name, task.labels, task.topk, label_layer))
         report(task.batchsize)
     joined = [{key: np.concatenate([batch[key] for batch in arrays]) for key in arrays[0]} for arrays in batches]
@@ -224,7 +229,7 @@ def inspect_net(task: InferenceTask) -> NetFacts:
             batchsize=sizes.pop() if same else max((layer.features[0].shape[0] for layer in inputs), default=1),
             sequential=sequential[0] if sequential else "",
             record_bytes=1 if task.topk else n_bytes,
-            class_names=tuple(map(net.context.class_names.known_for, task.label_layers)),
+            class_names=tuple(map(net.context.class_names.known_for, task.labels_of_layers)),
         )
 
 
