@@ -179,18 +179,6 @@ def count_steps(job_file: JobFile, nets: Mapping[Phase, NeuralNet], resume: str 
         return replace(job_file, job=with_steps(job_file.job, nets[Phase.TRAIN], resume))
 
 
-def refuse_missing_gpus(job_file: JobFile) -> None:
-    """Check that this machine has the GPUs that a job asks for, before it starts.
-
-    Raises
-    ------
-    ConfigError
-        It does not; with the place in the file.
-    """
-    if problems := missing_gpus(job_file.job):
-        raise ConfigError(job_file.in_order(problems))
-
-
 def warnings_on(
     job_file: JobFile,
     nets: Mapping[Phase, NeuralNet] | None = None,
@@ -330,6 +318,16 @@ class Prepared(NamedTuple):
         priority : int
         """
         read, place = self.job_file, self.place
+        command = {
+            "time": time.time(),
+            "arguments": list(arguments),
+            "directory": os.getcwd(),
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "version": __version__,
+            "init_from": [os.path.abspath(url) if "://" not in url else url for url in place.init_from],
+            "resume": place.checkpoint,
+        }
         return JobRun.of(
             self.bound.job,
             place.steps(),
@@ -342,7 +340,7 @@ class Prepared(NamedTuple):
             resolved_text=read.resolved(),
             goes_on=place.goes_on,
             replaces=place.replaces,
-            command=describe_command(arguments, place.init_from, place.checkpoint),
+            command=command,
             queue=queue,
             priority=priority,
         )
@@ -383,8 +381,8 @@ def prepare_run(
     place = choose_place(read.job, run_dir, resume, overwrite, init_from)
     read = complete(read, place.init_from)
     starting = {"resume": place.checkpoint, "init_from": place.init_from}
-    if not elsewhere:
-        refuse_missing_gpus(read)
+    if not elsewhere and (problems := missing_gpus(read.job)):
+        raise ConfigError(read.in_order(problems))
     if not readers(read.job):
         nets = check(read, **starting, check_sources=not elsewhere)
         read = read if elsewhere else count_steps(read, nets, place.checkpoint)
@@ -423,19 +421,3 @@ def changes_of(read: JobFile, place: RunPlace) -> list[str]:
         message = f"train_steps is {n_steps}, and the checkpoint is of step {step}: no step is left."
         lines.append(f"{message} Set train_steps, or epochs, higher to train on.")
     return lines
-
-
-def describe_command(
-    arguments: Sequence[str], init_from: Sequence[str] = (), resume: str | None = None
-) -> dict[str, Any]:
-    """Return what a run directory records about the command that started a run."""
-    return {
-        "time": time.time(),
-        "arguments": list(arguments),
-        "directory": os.getcwd(),
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "version": __version__,
-        "init_from": [os.path.abspath(url) if "://" not in url else url for url in init_from],
-        "resume": resume,
-    }
