@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from contextvars import Context, ContextVar, copy_context
+from contextvars import ContextVar, copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -33,6 +33,7 @@ from singa_dask.errors import (
     is_out_of_memory,
     text_of,
 )
+from singa_dask.fs.io_threads import DaemonThreads
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.redaction import redact
@@ -151,9 +152,9 @@ class UnitHost:
         Local workers and servers, also those that have ended.
     threads : dict of str to Thread
         Of each local unit, by name.
-    writer, keeper : BackgroundWriter
-        One writes parts of checkpoints in the background, the other one keeps those of snapshots, which do not wait for
-        a file system.
+    writer, keeper : DaemonThreads
+        One thread writes parts of checkpoints in the background, the other one keeps those of snapshots, which do not
+        wait for a file system.
     trace : Trace or None
         If the job is profiled.
     """
@@ -190,8 +191,8 @@ class UnitHost:
         self.units: dict[Address, Worker | Server] = {}
         self.threads: dict[str, threading.Thread] = {}
         self.failure: dict[str, Any] | None = None
-        self.writer = BackgroundWriter(f"checkpoint-{process}")
-        self.keeper = BackgroundWriter(f"snapshot-{process}")
+        self.writer = DaemonThreads(1, f"checkpoint-{process}")
+        self.keeper = DaemonThreads(1, f"snapshot-{process}")
         self.stub = self._new_stub()
         coordinator = Coordinator(layout.process_of, rejoin)
         self.trace = Trace(process, emit) if job.profile else None
@@ -394,50 +395,6 @@ class UnitHost:
 
 
 logger = logging.getLogger(__name__)
-
-_Task = tuple[Context, Callable[[], None]]
-
-
-class BackgroundWriter:
-    """Calls functions one after the other in a daemon thread, which does not hold up the end of the process.
-
-    Parameters
-    ----------
-    name : str
-        Of the thread.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._is_closed = False
-        self._lock = threading.Lock()
-
-    def submit(self, write: Callable[[], None]) -> None:
-        """Call a function in the background, in a copy of the caller's context; it reports its errors itself."""
-        with self._lock:
-            if self._is_closed:
-                return
-            self._tasks.put((copy_context(), write))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._write_all, name=self._name, daemon=True)
-                self._thread.start()
-
-    def _write_all(self) -> None:
-        while (task := self._tasks.get()) is not None and not self._is_closed:
-            context, write = task
-            try:
-                context.run(write)
-            except Exception:
-                logger.exception("%s", self._name)
-            del task, context, write  # a copy of all params
-
-    def close(self) -> None:
-        """Drop what has not begun. What is being written is not waited for; the thread ends after it."""
-        with self._lock:
-            self._is_closed = True
-            self._tasks.put(None)
 
 
 def explain(address: Address, unit: Worker | Server | None, error: BaseException) -> dict[str, Any]:
