@@ -21,7 +21,6 @@ from distributed.utils import sync, wait_for
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.comm import Address
-from singa_dask.comm.greeting import Secret
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import ClusterConf, JobConf, ListenConf
 from singa_dask.data.codecs.scaling import Scaling
@@ -90,7 +89,11 @@ class Hosting:
     Parameters
     ----------
     placement : mapping
-        What `Jobs` has sent; see `Site.host`.
+        What `Jobs` has sent: ``job_id``, ``life``, ``process``, ``processes`` (units of each), ``workers`` (Dask worker
+        of each), ``buddy``, ``term`` (the life in which all processes began together), ``rejoin`` (fields of `Rejoin`,
+        for a process that joins others), ``threads`` (of each worker, or None), ``start`` (``manifest`` of a snapshot,
+        ``url`` of a checkpoint, or nothing), ``job`` as JSON, ``deals``, ``sources``, ``datasets``,
+        ``checkpoint_url``, ``init_from``, ``scalings``, ``secret``.
 
     Attributes
     ----------
@@ -98,50 +101,37 @@ class Hosting:
         Set by `build`.
     key : tuple of str and int
         The job and the process.
+    buddy : str
+        Dask worker that keeps a second copy of snapshots; it may change.
     reports : dict of str to dict
         Of the units that have ended.
-    datasets : list
-        Catalogs of the part files that the job reads, as plain values.
     mounts : ExitStack
-        Closed at the end: what makes them readable here.
-    listen : ListenConf
-        Of the job, from `build` on.
+        Closed at the end: what makes the part files of the job readable here.
     """
 
     def __init__(self, placement: Mapping[str, Any]) -> None:
+        self.placement = placement
         self.job_id: str = placement["job_id"]
         self.life: int = placement["life"]
         self.process: int = placement["process"]
-        self.workers: list[str] = list(placement["workers"])
         self.buddy: str = placement["buddy"]
-        self.term: int = placement["term"]
-        self.rejoin = _rejoin_of(placement["rejoin"])
-        self.start_from: Mapping[str, Any] = placement["start"]
-        self.checkpoint_url: str = placement["checkpoint_url"]
-        self.init_from: list[str] = list(placement["init_from"])
         self.sources = [modules.Source(*source) for source in placement["sources"]]
         self.key = self.job_id, self.process
         self.reports: dict[str, dict[str, Any]] = {}
         self.host: UnitHost
-        self.secret: Secret = placement["secret"]
-        self.listen = ListenConf()
-        self.datasets: list[Any] = list(placement["datasets"])
         self.mounts = ExitStack()
-        self._placement = placement
         self._n_running = 0
         self._is_closed = False
         self._changed = threading.Condition()
 
-    def build(self, **options: Any) -> None:
+    def build(self, job: JobConf, **options: Any) -> None:
         """Build the `UnitHost`; ``options`` are its other arguments."""
-        placement = self._placement
+        placement = self.placement
         processes = tuple(tuple(Address(*unit) for unit in units) for units in placement["processes"])
-        job = JobConf.from_json(placement["job"], REGISTRIES)
         if not self.buddy and job.cluster.snapshot_freq is None:
             # nobody would have the snapshots of a process that is lost
             cluster = ClusterConf.model_validate({**job.cluster.model_dump(), "snapshot_freq": 0})
             job = job.model_copy(update={"cluster": cluster})
-        self.listen = job.cluster.listen
         self.host = UnitHost(
             self.job_id,
             self.process,
@@ -150,7 +140,7 @@ class Hosting:
             scalings={name: Scaling.from_dict(scaling) for name, scaling in placement["scalings"].items()},
             layout=Layout(processes, job.cluster),
             life=self.life,
-            rejoin=self.rejoin,
+            rejoin=_rejoin_of(placement["rejoin"]),
             threads=placement["threads"],
             **options,
         )
@@ -169,7 +159,8 @@ class Hosting:
             self._n_running += 1
         try:
             self.host.connect(endpoints)
-            report = run_unit(self.host, unit, self.checkpoint_url, resume, self.init_from)
+            url, init_from = self.placement["checkpoint_url"], self.placement["init_from"]
+            report = run_unit(self.host, unit, url, resume, init_from)
             self.reports[str(unit)] = report
             return report
         finally:
@@ -325,22 +316,12 @@ class Site(WorkerPlugin):
     # -- lives -------------------------------------------------------------------------------------------------------
 
     async def _host(self, placement: Mapping[str, Any]) -> dict[str, Any]:
-        """Start to host a process of a job; return its ``endpoint``, or an ``error`` and whether it is ``final``.
-
-        Parameters
-        ----------
-        placement : mapping
-            ``job_id``, ``life``, ``process``, ``processes`` (units of each), ``workers`` (Dask worker of each),
-            ``buddy``, ``term`` (the life in which all processes began together), ``rejoin`` (fields of `Rejoin`, for a
-            process that joins others), ``threads`` (of each worker, or None), ``start`` (``manifest`` of a snapshot,
-            ``url`` of a checkpoint, or nothing), ``job`` as JSON, ``deals``, ``sources``, ``datasets``,
-            ``checkpoint_url``, ``init_from``, ``scalings``, ``secret``.
-        """
+        """Start to host a process of a job; return its ``endpoint``, or an ``error`` and whether it is ``final``."""
         hosting = Hosting(placement)
         key = hosting.key
         self._oldest[key] = max(hosting.life, self._oldest.get(key, 0))
         for before in self._of(hosting.job_id):
-            if before.life < hosting.term or (before.key == key and before.life < hosting.life):
+            if before.life < placement["term"] or (before.key == key and before.life < hosting.life):
                 await self._close(before, "a newer life of the job begins")
         try:
             await self._in_thread(self._build, hosting)
@@ -354,7 +335,7 @@ class Site(WorkerPlugin):
         if hosting.life < self._oldest.get(key, 0):  # meanwhile it was ended, or another life has begun
             await self._in_thread(hosting.end, "this life is over")
             return {"error": f"life {hosting.life} of the job is over"}
-        if hosting.rejoin is None and (manifest := hosting.start_from.get("manifest")):
+        if placement["rejoin"] is None and (manifest := placement["start"].get("manifest")):
             # what a life that is over has left after this snapshot was never complete, and must not push it out
             self.store.discard(hosting.job_id, manifest["step"], manifest["step"])
         if hosting.host.trace is not None:
@@ -371,13 +352,15 @@ class Site(WorkerPlugin):
     def _build(self, hosting: Hosting) -> None:
         self._check_modules(hosting)
         modules.load(hosting.sources, REGISTRIES.values())
-        hosting.mounts.enter_context(self._files.reading(hosting.datasets))
-        mine = get_address_host(self.worker.address)
+        placement, mine = hosting.placement, get_address_host(self.worker.address)
+        hosting.mounts.enter_context(self._files.reading(placement["datasets"]))
+        job = JobConf.from_json(placement["job"], REGISTRIES)
         hosting.build(
-            transport=self._transport(hosting) if len(hosting.workers) > 1 else None,
+            job,
+            transport=self._transport(hosting, job.cluster.listen) if len(placement["workers"]) > 1 else None,
             emit=partial(self._emit, hosting.job_id, hosting.life),
             host_names=host_names_of(self.worker),
-            neighbours=[i for i, worker in enumerate(hosting.workers) if get_address_host(worker) == mine],
+            neighbours=[i for i, worker in enumerate(placement["workers"]) if get_address_host(worker) == mine],
             keep=partial(self._keep_part, hosting),
             memory_limit=self.worker.memory_manager.memory_limit,
         )
@@ -393,7 +376,7 @@ class Site(WorkerPlugin):
                     "Rename the file, or wait for that job."
                 )
 
-    def _transport(self, hosting: Hosting) -> Callable[..., Transport]:
+    def _transport(self, hosting: Hosting, conf: ListenConf) -> Callable[..., Transport]:
         scheme, _, endpoint = self.worker.address.partition("://")
         security = self.worker.security
 
@@ -402,10 +385,10 @@ class Site(WorkerPlugin):
             return Transport(
                 f"{scheme}://{endpoint.rpartition(':')[0]}",
                 *callbacks,
-                life=hosting.term,
-                secret=hosting.secret,
-                interface=hosting.listen.interface,
-                ports=hosting.listen.port_range,
+                life=hosting.placement["term"],
+                secret=hosting.placement["secret"],
+                interface=conf.interface,
+                ports=conf.port_range,
                 listen_args=security.get_listen_args("worker"),
                 connect_args=security.get_connection_args("worker"),
                 name=f"transport-{hosting.job_id}",
@@ -515,9 +498,10 @@ class Site(WorkerPlugin):
 
     def start_point(self, hosting: Hosting) -> str | Checkpoint | None:
         """Return what the units of a life start from."""
-        manifest = hosting.start_from.get("manifest")
+        start = hosting.placement["start"]
+        manifest = start.get("manifest")
         if manifest is None:
-            url: str | None = hosting.start_from.get("url")
+            url: str | None = start.get("url")
             return url
         holders = {part["file"]: part["holders"] for part in (*manifest["parts"], *manifest.get("states", ()))}
         name = f"the snapshot of step {manifest['step']}"
