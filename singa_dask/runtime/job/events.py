@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from singa_dask import fs
 from singa_dask.comm import Address
 from singa_dask.fs.host_files import Catalog
 
@@ -286,7 +287,7 @@ class Submission:
     priority : int
         It does not start before jobs in line of the same priority, or a higher one.
     datasets : sequence
-        Catalogs of the part files that it reads, as plain values.
+        Catalogs of the part files that it reads, as plain values. The end of the job deletes them.
     """
 
     job_id: str
@@ -298,6 +299,11 @@ class Submission:
     init_from: Sequence[str] = ()
     priority: int = 0
     datasets: Sequence[Sequence[Any]] = ()
+
+    @property
+    def checkpoint_url(self) -> str:
+        """URL of the directory that ``step-<n>`` directories go to."""
+        return fs.join(self.run_url, "checkpoint")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,7 +318,6 @@ class JobSpec(Submission):
         Dask worker of each process.
     deals : mapping of str to sequence of int
         By input layer: the order in which its blocks are assigned to workers.
-    checkpoint_url : str
     client : str
         Id of the client that submits it.
     name : str
@@ -326,7 +331,6 @@ class JobSpec(Submission):
     cluster: str
     workers: Sequence[str]
     deals: Mapping[str, Sequence[int]]
-    checkpoint_url: str
     client: str
     name: str = ""
     driver: int = 0

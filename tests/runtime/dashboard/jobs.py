@@ -42,7 +42,6 @@ def full(job_id: str, n_reports: int = 300) -> JobRecord:
             workers=[f"tcp://127.0.0.{p // 4 + 1}:{4000 + p}" for p in range(PROCESSES)],
             deals={},
             sources=[],
-            checkpoint_url="",
             resume=None,
             init_from=(),
             client="",

@@ -62,7 +62,7 @@ class SimulatedJob(SimulatedCluster):
         return plan_processes(ClusterConf.model_validate_json(cluster))
 
     def _spec(self, cluster: str, workers: list[str]) -> JobSpec:
-        given = {"cluster": cluster, "workers": workers, "deals": {}, "checkpoint_url": "file:///run"}
+        given = {"cluster": cluster, "workers": workers, "deals": {}}
         return JobSpec(job_id="job", job="{}", resume=RESUME, client="client", **given)
 
     @property
