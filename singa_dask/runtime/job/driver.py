@@ -252,12 +252,10 @@ class Driver:
         spec = {
             **asdict(self._submission),
             "job": self.job.model_dump_json(),
-            "cluster": self.job.cluster.model_dump_json(),
             "workers": list(placed.workers),
             "deals": {name: list(map(int, deal)) for name, deal in placed.deals.items()},
             "sources": [list(source) for source in self._submission.sources],
             "client": self._client.id,
-            "name": self.job.name,
             "driver": self._lease.number if self._lease else 0,
             "scalings": self._scalings or {},
         }

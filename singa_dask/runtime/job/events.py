@@ -312,27 +312,21 @@ class JobSpec(Submission):
 
     Attributes
     ----------
-    cluster : str
-        Its ``cluster`` block as JSON.
     workers : sequence of str
         Dask worker of each process.
     deals : mapping of str to sequence of int
         By input layer: the order in which its blocks are assigned to workers.
     client : str
         Id of the client that submits it.
-    name : str
-        As the job file says.
     driver : int
         Number of the driver that submits it, if the job is detached; else 0.
     scalings : mapping of str to mapping
         By input layer of the training net: mean and deviation of the records, see `Scaling.to_dict`.
     """
 
-    cluster: str
     workers: Sequence[str]
     deals: Mapping[str, Sequence[int]]
     client: str
-    name: str = ""
     driver: int = 0
     scalings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

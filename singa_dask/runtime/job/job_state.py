@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
@@ -58,7 +59,7 @@ class JobState:
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
         self.phase: Literal["new", "starting", "running", "ending", "placing", "over"] = "new"
-        self.cluster = ClusterConf.model_validate_json(spec.cluster)
+        self.cluster = ClusterConf.model_validate(json.loads(spec.job)["cluster"])
         self._layout = plan_processes(self.cluster)
         self._placer = Placer(self._layout, self.cluster)
         # a job with an elastic block may begin on fewer Dask workers

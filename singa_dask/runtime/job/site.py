@@ -337,7 +337,7 @@ class Site(WorkerPlugin):
             return {"error": f"life {hosting.life} of the job is over"}
         if placement["rejoin"] is None and (manifest := placement["start"].get("manifest")):
             # what a life that is over has left after this snapshot was never complete, and must not push it out
-            self.store.discard(hosting.job_id, manifest["step"], manifest["step"])
+            self.store.discard_others(hosting.job_id, manifest["step"])
         if hosting.host.trace is not None:
             self._clock = await measure_clock(self.worker.scheduler.singa_dask_clock)
         self.hostings[key] = hosting
