@@ -187,7 +187,9 @@ class JobState:
             self._life.endpoints[event.process] = event.endpoint
             self._life.take_threads(event.threads)
             if len(self._life.endpoints) == len(self.roster.workers):
-                self._run_units()
+                self.phase = "running"
+                processes = range(len(self.roster.workers))
+                self._actions += [run_action(self._life, process, self._workers) for process in processes]
 
     def _on_said(self, event: ev.Said) -> None:
         what, kind = event.what, event.what["event"]
@@ -374,11 +376,6 @@ class JobState:
                 self._prepare_move(f"there is room for {n} processes", urgent=False)
 
     # -- from one placement to the next -------------------------------------------------------------------------
-
-    def _run_units(self) -> None:
-        self.phase = "running"
-        processes = range(len(self.roster.workers))
-        self._actions += [run_action(self._life, process, self._workers) for process in processes]
 
     def break_off(self, failure: dict[str, Any]) -> list[Any]:
         """End the job without waiting for anything; return what is to be done."""

@@ -354,19 +354,15 @@ def buddies_of(roster: Roster, workers: Mapping[str, WorkerFacts]) -> list[str]:
 
     It is on another host if possible, and of the job if possible.
     """
-    spare = [address for address, known in workers.items() if known.usable and address not in roster.workers]
-    return [_buddy_of(process, roster.workers, spare, workers) for process in range(len(roster.workers))]
-
-
-def _buddy_of(process: int, mine: Sequence[str], spare: Sequence[str], workers: Mapping[str, WorkerFacts]) -> str:
-    own = mine[process]
-    others = [address for address in (*mine[process + 1 :], *mine[:process], *spare) if address != own]
-
-    def rank(address: str) -> tuple[bool, bool]:
-        here = workers[own].host if own in workers else ""
-        return (address in workers and workers[address].host == here, address in spare)
-
-    return min(others, key=rank, default="")
+    mine = roster.workers
+    spare = [address for address, known in workers.items() if known.usable and address not in mine]
+    hosts = {address: known.host for address, known in workers.items()}
+    buddies = []
+    for process, own in enumerate(mine):
+        others = [address for address in (*mine[process + 1 :], *mine[:process], *spare) if address != own]
+        ranks = {other: (other in hosts and hosts[other] == hosts.get(own, ""), other in spare) for other in others}
+        buddies.append(min(ranks, key=ranks.__getitem__, default=""))
+    return buddies
 
 
 WINDOW_S = 3600.0

@@ -25,6 +25,7 @@ from singa_dask.comm.transport import Transport
 from singa_dask.conf import ClusterConf, JobConf, ListenConf
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError, LostUnitError, SingaError, is_out_of_memory, text_of
+from singa_dask.fs.io_threads import DaemonThreads
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.manifest import SnapshotStore
@@ -151,8 +152,10 @@ class Hosting:
         has_worker = any(unit.kind == "worker" for unit in self.host.local)
         return self.host.devices.n_threads if has_worker else 0
 
-    def run(self, unit: Address, endpoints: Sequence[str], resume: str | Checkpoint | None) -> dict[str, Any]:
-        """Run a unit in this thread; return its report."""
+    def run(
+        self, unit: Address, endpoints: Sequence[str], start_point: Callable[[], str | Checkpoint | None]
+    ) -> dict[str, Any]:
+        """Run a unit; return its report. ``start_point`` returns what it starts from."""
         with self._changed:
             if self._is_closed:
                 return {"state": "aborted", "step": -1}
@@ -160,7 +163,7 @@ class Hosting:
         try:
             self.host.connect(endpoints)
             url, init_from = self.placement["checkpoint_url"], self.placement["init_from"]
-            report = run_unit(self.host, unit, url, resume, init_from)
+            report = run_unit(self.host, unit, url, start_point(), init_from)
             self.reports[str(unit)] = report
             return report
         finally:
@@ -276,7 +279,7 @@ class Site(WorkerPlugin):
             Op.JOIN: self._join,
             Op.REQUEST: self._request,
             Op.STACKS: lambda job_id: stacks_of(self._of(job_id)),
-            Op.KEEP: self._keep,
+            Op.KEEP: self.store.put,
             Op.PART: self._part,
             **self._files.handlers,
         }
@@ -295,7 +298,8 @@ class Site(WorkerPlugin):
                 logger.warning("the scheduler is gone (%s): jobs stop with a checkpoint", error)
                 for hosting in hostings:
                     hosting.host.request("stop")
-            await self._in_thread(self._wait_for_all, hostings)
+            for hosting in hostings:
+                await self._in_thread(hosting.wait, LEAVE_TIMEOUT_S)
             with suppress(Exception):  # what is kept here may be read until then
                 await wait_for(worker.scheduler.singa_dask_left(worker=worker.address), LEAVE_TIMEOUT_S)
         for hosting in list(self.hostings.values()):
@@ -304,10 +308,6 @@ class Site(WorkerPlugin):
         self._files.close()
         for op in [op for op in worker.handlers if op.startswith("singa_dask_")]:
             del worker.handlers[op]
-
-    def _wait_for_all(self, hostings: Sequence[Hosting]) -> None:
-        for hosting in hostings:
-            hosting.wait(LEAVE_TIMEOUT_S)
 
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a function beside the event loop of the Dask worker, which it would hold up."""
@@ -489,9 +489,6 @@ class Site(WorkerPlugin):
         """Call the site of another Dask worker; from the threads of units."""
         return sync(self.worker.loop, getattr(self.worker.rpc(worker), op), **arguments, callback_timeout=timeout_s)
 
-    def _keep(self, job_id: str, step: int, file: str, content: bytes) -> None:
-        self.store.put(job_id, file, step, content)
-
     def _part(self, job_id: str, file: str) -> Any:
         content = self.store.get(job_id, file)
         return None if content is None else to_serialize(content)
@@ -533,22 +530,16 @@ class Site(WorkerPlugin):
 def run_units(
     job_id: str, life: int, process: int, units: Sequence[tuple[str, int, int]], endpoints: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Run some units on this Dask worker, the first one in this thread; a task of the job. Return their reports."""
+    """Run some units on this Dask worker, each in a thread; a task of the job. Return their reports."""
     site = get_worker().plugins[SITE]
     assert isinstance(site, Site)
     hosting = site.hostings.get((job_id, process))
     if hosting is None or hosting.life != life:
         return [{"state": "aborted", "step": -1} for _ in units]
-    reports: dict[Address, dict[str, Any]] = {}
-
-    def run(unit: Address) -> None:
-        reports[unit] = hosting.run(unit, endpoints, site.start_point(hosting))
-
-    addresses = [Address(*unit) for unit in units]
-    threads = [threading.Thread(target=run, args=(unit,), name=str(unit), daemon=True) for unit in addresses[1:]]
-    for thread in threads:
-        thread.start()
-    run(addresses[0])
-    for thread in threads:
-        thread.join()
-    return [reports[unit] for unit in addresses]
+    threads = DaemonThreads(len(units), "units")
+    start = partial(site.start_point, hosting)
+    reports = [threads.future(partial(hosting.run, Address(*unit), endpoints, start)) for unit in units]
+    try:
+        return [report.result() for report in reports]
+    finally:
+        threads.close()

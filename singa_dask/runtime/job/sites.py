@@ -124,18 +124,11 @@ class Sites:
 
     async def install(self, worker: str, plugin: Plugin = SITE_PLUGIN) -> BaseException | None:
         """Install a plug-in on a Dask worker if it is not there; return the error if that fails."""
-        async with self._installing.setdefault(worker, Lock()):
-            return await self._install(worker, plugin)
-
-    async def _install(self, worker: str, plugin: Plugin) -> BaseException | None:
         installed = self._installed.setdefault(plugin.name, set())
-        if worker not in installed:
-            # loading takes seconds on a busy machine
-            for message in (
-                loading_message(plugin.module),
-                {"op": "plugin-add", "plugin": plugin.pickled, "name": plugin.name},
-            ):
-                answer = await self.ask(worker, HOST_TIMEOUT_S, **message)
+        add = {"op": "plugin-add", "plugin": plugin.pickled, "name": plugin.name}
+        async with self._installing.setdefault(worker, Lock()):
+            for message in () if worker in installed else (loading_message(plugin.module), add):
+                answer = await self.ask(worker, HOST_TIMEOUT_S, **message)  # loading takes seconds on a busy machine
                 if isinstance(answer, BaseException):
                     return answer
             installed.add(worker)
