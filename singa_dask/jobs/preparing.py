@@ -330,19 +330,22 @@ class Prepared(NamedTuple):
         priority : int
         """
         read, place = self.job_file, self.place
+        recording = {
+            "job_text": read.text,
+            "resolved_text": read.resolved(),
+            "goes_on": place.goes_on,
+            "replaces": place.replaces,
+            "steps": place.steps(),
+            "command": describe_command(arguments, place.init_from, place.checkpoint),
+        }
         return JobRun.of(
             self.bound.job,
-            place.steps(),
             job_id=place.job_id,
             run_url=place.url,
             owner=this_user(),
             resume=place.checkpoint,
             init_from=[fs.absolute(url) for url in place.init_from],
-            job_text=read.text,
-            resolved_text=read.resolved(),
-            goes_on=place.goes_on,
-            replaces=place.replaces,
-            command=describe_command(arguments, place.init_from, place.checkpoint),
+            recording=recording,
             queue=queue,
             priority=priority,
         )

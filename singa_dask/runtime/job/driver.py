@@ -277,31 +277,20 @@ class JobRun(Submission):
 
     Attributes
     ----------
-    job_text, resolved_text : str
-        For the run directory.
-    goes_on, replaces : bool
-        See `RunDirectory`.
-    steps : sequence of (int, int)
-        First step of each worker group of a run that goes on.
-    command : mapping
-        Line for ``commands.jsonl``.
+    recording : mapping
+        Arguments of `RunDirectory` beside its URL.
     queue : bool
         Wait in line if there is no room.
     """
 
-    job_text: str
-    resolved_text: str
-    goes_on: bool
-    replaces: bool
-    steps: Sequence[tuple[int, int]]
-    command: Mapping[str, Any]
+    recording: Mapping[str, Any]
     queue: bool = False
 
     @classmethod
-    def of(cls, job: JobConf, steps: Mapping[int, int], **fields: Any) -> JobRun:
+    def of(cls, job: JobConf, **fields: Any) -> JobRun:
         """Make one from a job on the client: reads the user's own modules."""
         sources = [list(source) for source in modules.read(job.modules)]
-        return cls(job=absolute_paths(job).model_dump_json(), sources=sources, steps=list(steps.items()), **fields)
+        return cls(job=absolute_paths(job).model_dump_json(), sources=sources, **fields)
 
     @property
     def cluster(self) -> ClusterConf:
@@ -316,16 +305,7 @@ class JobRun(Submission):
         ConfigError
             Another run is there.
         """
-        return RunDirectory(
-            self.run_url,
-            self.job_text,
-            self.resolved_text,
-            self.goes_on,
-            replaces=self.replaces,
-            steps=dict(self.steps),
-            command=self.command,
-            again=again,
-        )
+        return RunDirectory(self.run_url, **self.recording, again=again)
 
     def observers(self) -> Observers:
         """Return what passes events on to other programs.
