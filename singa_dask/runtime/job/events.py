@@ -10,30 +10,6 @@ from singa_dask import fs
 from singa_dask.comm import Address
 from singa_dask.fs.host_files import Catalog
 
-
-class WorkerFacts(NamedTuple):
-    """A Dask worker, as the scheduler knows it.
-
-    Attributes
-    ----------
-    nthreads : int
-    busy : int
-        Threads that tasks of others occupy.
-    host, name : str
-    has_nanny : bool
-        Whether somebody starts it again if it is lost.
-    usable : bool
-        Whether it takes tasks, and has been heard of in the last seconds.
-    """
-
-    nthreads: int
-    busy: int
-    host: str
-    name: str
-    has_nanny: bool
-    usable: bool
-
-
 # -- events --------------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.names import SIGNAL_CODES
 from singa_dask.runtime.job.placer import Placer, RestartPoints, Restarts, Roster, buddies_of
 from singa_dask.runtime.job.replacement import Life, Replacement, host_actions, processes_to_replace, run_action
-from singa_dask.runtime.planning.placement import pack, plan_processes
+from singa_dask.runtime.planning.placement import WorkerFacts, pack, plan_processes
 
 SILENT_TOGETHER_S = 1.0
 """How much later a Dask worker is found silent that has been cut off together with another one: two looks."""
@@ -76,7 +76,7 @@ class JobState:
         self._place_at = 0.0
         self._all_told_at = 0.0  # when others that fell silent together with a Dask worker are known, too
         self._now = 0.0
-        self._workers: Mapping[str, ev.WorkerFacts] = {}
+        self._workers: Mapping[str, WorkerFacts] = {}
         self._actions: list[Any] = []
         self._trains = self._has_trained = False
         self._replacement: Replacement | None = None
@@ -140,7 +140,7 @@ class JobState:
 
     # -- events ----------------------------------------------------------------------------------------------------
 
-    def handle(self, event: Any, now: float, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:
+    def handle(self, event: Any, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
         """Take an event; return what is to be done, in order.
 
         Parameters
@@ -162,7 +162,7 @@ class JobState:
                 handler(event)
         return self._actions
 
-    def begin(self, now: float, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:
+    def begin(self, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
         """Begin the first life, on the Dask workers that the client has chosen."""
         self._now, self._workers, self._actions = now, workers, []
         if self._failure is None:

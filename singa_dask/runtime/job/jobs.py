@@ -26,7 +26,7 @@ from singa_dask.runtime.job.placer import place_again
 from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.site import read_clock
 from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, SILENT_S, Heartbeats, Sites, UnitTasks
-from singa_dask.runtime.planning.placement import plan_processes
+from singa_dask.runtime.planning.placement import WorkerFacts, plan_processes
 
 TICK_S = 0.5
 CLIENT_BACK_S = 10.0
@@ -292,7 +292,7 @@ class Jobs(SchedulerPlugin):
                         self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
         return is_left
 
-    def _tell_steps(self, job_id: str, record: JobRecord, seen: Mapping[str, ev.WorkerFacts]) -> None:
+    def _tell_steps(self, job_id: str, record: JobRecord, seen: Mapping[str, WorkerFacts]) -> None:
         """Pass on the steps that came with the heartbeats of Dask workers; warn if there are none for long."""
         state = record.state
         steps: dict[str, int] = {}
@@ -315,10 +315,10 @@ class Jobs(SchedulerPlugin):
         if stall and state.phase == "running":
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": stall})
 
-    def _look_at_workers(self) -> dict[str, ev.WorkerFacts]:
+    def _look_at_workers(self) -> dict[str, WorkerFacts]:
         """Return what is known of each Dask worker."""
         return {
-            address: ev.WorkerFacts(
+            address: WorkerFacts(
                 nthreads=known.nthreads,
                 busy=len(known.processing),
                 host=known.host,
@@ -329,7 +329,7 @@ class Jobs(SchedulerPlugin):
             for address, known in self.scheduler.workers.items()
         }
 
-    def _facts(self, job_id: str, seen: Mapping[str, ev.WorkerFacts] | None = None) -> dict[str, ev.WorkerFacts]:
+    def _facts(self, job_id: str, seen: Mapping[str, WorkerFacts] | None = None) -> dict[str, WorkerFacts]:
         """Return what is known of each Dask worker, as a job sees it: its own tasks do not count."""
         facts = dict(seen or self._look_at_workers())
         record = self.records.get(job_id)
@@ -341,7 +341,7 @@ class Jobs(SchedulerPlugin):
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
-    def handle(self, job_id: str, event: Any, seen: Mapping[str, ev.WorkerFacts] | None = None) -> None:
+    def handle(self, job_id: str, event: Any, seen: Mapping[str, WorkerFacts] | None = None) -> None:
         """Hand an event to a job, and do what it decides; ``seen``: what is known of the Dask workers, if that is."""
         record = self.records.get(job_id)
         if record is None:

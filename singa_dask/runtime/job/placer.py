@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
-from singa_dask.runtime.job.events import WorkerFacts
-from singa_dask.runtime.planning.placement import Layout, pack, place
+from singa_dask.runtime.planning.placement import Layout, WorkerFacts, pack, place
 
 FIRST_S = 5.0
 """How long a Dask worker that could not host a process, or end it in time, is not used. Twice as long each time."""
@@ -214,8 +213,7 @@ class Placer:
         layout = Layout(tuple(self._layout.processes[p] for p in processes), self._layout.cluster)
         waited = now - self._since
         try:
-            facts = {address: known._asdict() for address, known in free.items()}
-            chosen = place(layout, facts, {address: known.busy for address, known in free.items()})
+            chosen = place(layout, free)
         except ClusterError:
             if waited < (NANNY_S if self._expects_nanny else 0.0):
                 return None
@@ -334,11 +332,9 @@ def place_again(
     low, high = limits
     if high < len(layout.processes):
         layout = pack(layout, high)
-    facts = {address: known._asdict() for address, known in workers.items()}
-    busy = {address: known.busy for address, known in workers.items()}
     stays = dict.fromkeys(before, 1.0)
     try:
-        return layout, tuple(place(layout, facts, busy, lambda process, chosen: stays))
+        return layout, tuple(place(layout, workers, lambda process, chosen: stays))
     except ClusterError:
         free = {address: known.nthreads - known.busy for address, known in workers.items()}
         roomy = [address for address in free if free[address] > 0]

@@ -261,14 +261,8 @@ def _explain_task(unit: Address, error: BaseException) -> dict[str, Any]:
     """Describe the failure of a task without a result."""
     if is_out_of_memory(error):
         return {"reason": f"{unit}: {text_of(error)}", "error": "", "exit_code": 1, "expected": True, "retry": False}
-    reason = f"{unit}: its task failed: {error!r}"
-    return {
-        "reason": reason,
-        "error": repr(error),
-        "exit_code": LostUnitError.exit_code,
-        "expected": True,
-        "retry": True,
-    }
+    failure = {"reason": f"{unit}: its task failed: {error!r}", "error": repr(error)}
+    return {**failure, "exit_code": LostUnitError.exit_code, "expected": True, "retry": True}
 
 
 def as_client(security: Security, role: str) -> Security:

@@ -14,12 +14,12 @@ from singa_dask.errors import CheckpointError
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.checkpoints import checkpoint, lookup
 from singa_dask.runtime.job.placing import Locality, Surveyed, reads_remote_stores, survey
-from singa_dask.runtime.planning.placement import place
+from singa_dask.runtime.planning.placement import WorkerFacts, place
 from tests.runtime.harness import Outcome, mlp
 
 HOSTS = ["a", "b", "c"]
-WORKERS = {f"tcp://10.0.0.{i}:1": {"nthreads": 2, "name": name} for i, name in enumerate("xacyb")}
-NAMES = {address: host_names(str(facts["name"])) for address, facts in WORKERS.items()}
+WORKERS = {f"tcp://10.0.0.{i}:1": WorkerFacts(2, 0, "", name) for i, name in enumerate("xacyb")}
+NAMES = {address: host_names(facts.name) for address, facts in WORKERS.items()}
 
 
 def store(*hosts: str, n: int = 480) -> Survey:
@@ -39,16 +39,16 @@ def locality(conf: JobConf, found: Survey, fresh: bool = True, **deals: list[int
 
 def placed(conf: JobConf, near: Locality) -> list[str]:
     """Return the names of the Dask workers that are chosen."""
-    chosen = place(plan_processes(conf.cluster), WORKERS, {}, near.gain)
-    return [str(WORKERS[address]["name"]) for address in chosen]
+    chosen = place(plan_processes(conf.cluster), WORKERS, near.gain)
+    return [WORKERS[address].name for address in chosen]
 
 
 def test_processes_spread_over_the_hosts_that_hold_the_records() -> None:
     conf = job(nworkers_per_group=3)
     near = locality(conf, store(*["ab", "bc", "ca"] * 4))
-    chosen = place(plan_processes(conf.cluster), WORKERS, {}, near.gain)
+    chosen = place(plan_processes(conf.cluster), WORKERS, near.gain)
     assert sorted(placed(conf, near)) == HOSTS
-    hosts = [str(WORKERS[address]["name"]) for address in chosen]
+    hosts = [WORKERS[address].name for address in chosen]
     (deal,) = near.assignments(chosen).values()
     assert sorted(deal) == list(range(12))
     held = ["ab", "bc", "ca"] * 4
@@ -72,9 +72,7 @@ def test_a_resumed_job_follows_its_deal_and_gets_no_other() -> None:
 def test_where_nobody_is_near_nothing_is_dealt() -> None:
     conf = job(nworkers_per_group=2)
     near = locality(conf, store("q", "r"))
-    assert place(plan_processes(conf.cluster), WORKERS, {}, near.gain) == place(
-        plan_processes(conf.cluster), WORKERS, {}
-    )
+    assert place(plan_processes(conf.cluster), WORKERS, near.gain) == place(plan_processes(conf.cluster), WORKERS)
     assert near.assignments(list(WORKERS)[:2]) == {}
 
 
