@@ -60,10 +60,6 @@ class Message:
         put, get, update, sync, replica and their answers ``r-...``; replaced; flush; pack; hello, start, leave, stop,
         stop-at, checkpoint-at, snapshot-at, snapshot, part, measured, judged, end, abort.
     src, dst : Address
-    job : str
-        Id of the job; messages of other jobs are refused.
-    life : int
-        Life of the job that the sender belongs to; it rises by 1 whenever the units are placed anew.
     param, slice : int
         Index of the logical param and of its slice; -1 if the message is about neither.
     version : int
@@ -81,8 +77,6 @@ class Message:
     kind: str
     src: Address
     dst: Address
-    job: str = ""
-    life: int = 0
     param: int = -1
     slice: int = -1
     version: int = -1

@@ -434,7 +434,8 @@ class JobState:
         self.phase = "over"
         stuck = tuple(sorted(self._life.ending & set(self._workers)))
         what = {
-            **self._life.describe(),
+            "reports": dict(self._life.reports),
+            "processes": self.roster.layout.describe()["processes"],
             **self.restarts.summary(),
             "event": "over",
             "failure": self._failure,

@@ -457,12 +457,9 @@ def _give_up_after(seconds: float) -> Callable[[], None]:
     return check
 
 
-_LayerScaling = tuple[str, Scaling | GroupMoments]
-
-
 def _measure(
     job: str, sources: Sequence[modules.Source], init_from: Sequence[str], index: int, of: int
-) -> list[_LayerScaling]:
+) -> list[tuple[str, Scaling | GroupMoments]]:
     """Return for each layer that standardises the moments of part ``index`` of ``of`` parts of its records.
 
     Or the scaling of a checkpoint that the job begins with.

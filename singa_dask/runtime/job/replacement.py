@@ -79,10 +79,6 @@ class Life:
             self.reports.setdefault(unit, {"unit": unit, "state": "not started", "step": -1})
         return missing
 
-    def describe(self) -> dict[str, Any]:
-        """Return reports and units for the last event of a job."""
-        return {"reports": dict(self.reports), "processes": [process["units"] for process in self.roster.describe()]}
-
     def known_step(self, steps: Mapping[str, int]) -> int:
         """Return the newest step that is known, from reports and from the ``steps`` of worker groups; else -1."""
         reported = [int(report.get("step", -1)) for report in self.reports.values()]

@@ -98,8 +98,7 @@ class Checkpointing:
     save_later : SaveLater
     in_background : callable
         Calls a function in a thread that may wait for file systems: these may take minutes to answer.
-    snapshot_life : int, optional
-        The life of the job, if it takes snapshots.
+    takes_snapshots : bool
 
     Attributes
     ----------
@@ -116,7 +115,7 @@ class Checkpointing:
         channel: Channel,
         save_later: SaveLater,
         in_background: Callable[[Callable[[], None]], None],
-        snapshot_life: int | None = None,
+        takes_snapshots: bool,
     ) -> None:
         self._job = job
         self._plan = plan
@@ -125,7 +124,6 @@ class Checkpointing:
         self._state = state
         self._channel = channel
         self._in_background = in_background
-        self._life = snapshot_life
         self.reporter = Reporter(trainer, state, channel, save_later)
         self._first_step = state.step
         self._saved_at = time.perf_counter()
@@ -136,7 +134,7 @@ class Checkpointing:
         self._freq = {"checkpoint": (job.checkpoint_freq, job.checkpoint_after)}
         term = secrets.token_hex(4)
         self._pending = {"checkpoint": Pending("checkpoint", job.cluster, term, self._write_later)}
-        if snapshot_life is not None:
+        if takes_snapshots:
             self._freq["snapshot"] = job.cluster.snapshot_freq or 0, 0
             self._pending["snapshot"] = Pending("snapshot", job.cluster, term, self._end_snapshot)
         self._written: Event = {}  # the event of the newest checkpoint of this run that is complete
@@ -345,7 +343,7 @@ class Checkpointing:
 
     def _end_snapshot(self, step: int, parts: Sequence[Event], facts: Mapping[str, Any]) -> Event:
         manifest = make_manifest(parts, facts)
-        return {"event": "snapshot", "step": step, "time": time.time(), "life": self._life, "manifest": manifest}
+        return {"event": "snapshot", "step": step, "time": time.time(), "manifest": manifest}
 
     def _write_later(self, step: int, parts: Sequence[Event], facts: Mapping[str, Any]) -> None:
         """Write the manifest in the background; put the event of that in the inbox."""

@@ -193,10 +193,19 @@ class UnitHost:
         self.failure: dict[str, Any] | None = None
         self.writer = DaemonThreads(1, f"checkpoint-{process}")
         self.keeper = DaemonThreads(1, f"snapshot-{process}")
-        self.stub = self._new_stub()
+        self.stub = Stub(
+            process,
+            self.plan.slices,
+            layout.process_of,
+            self.plan.n_sharers,
+            layout.server_group_of,
+            share_memory=job.cluster.share_memory,
+            dtype=self.plan.dtype,
+            memory=self.devices.memory,
+        )
         coordinator = Coordinator(layout.process_of, rejoin)
         self.trace = Trace(process, emit) if job.profile else None
-        self.router = Router(job_id, process, layout, self.stub, self.units, coordinator, self.abort, self.trace)
+        self.router = Router(process, layout, self.stub, self.units, coordinator, self.abort, self.trace)
         self._requested: set[str] = set()
         self._lock = threading.Lock()
         self._limits = ExitStack()
@@ -211,19 +220,6 @@ class UnitHost:
                     process=process,
                     receive_buffer=self.stub.receive_buffer,
                 )
-
-    def _new_stub(self) -> Stub:
-        plan, job = self.plan, self.job
-        return Stub(
-            self.process,
-            plan.slices,
-            plan.layout.process_of,
-            plan.n_sharers,
-            plan.layout.server_group_of,
-            share_memory=job.cluster.share_memory,
-            dtype=plan.dtype,
-            memory=self.devices.memory,
-        )
 
     # -- the start ---------------------------------------------------------------------------------------
 
@@ -589,7 +585,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
             params,
             host.save_later,
             host.writer.submit,
-            host.life if host.keep is not None and host.job.cluster.snapshot_freq != 0 else None,
+            host.keep is not None and host.job.cluster.snapshot_freq != 0,
             host.trace,
         )
         host.add(worker)
@@ -620,10 +616,8 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack:
 
 def _own_server_of(host: UnitHost, net: NeuralNet, mirror: HostMirror | None) -> Callable[[], Server | None]:
     """Return what finds the server that a worker may call itself: one of its process that serves no other worker."""
-    cluster = host.job.cluster
-    counts = cluster.nworker_groups, cluster.nworkers_per_group, cluster.nserver_groups, cluster.nservers_per_group
     server = Address.server(0, 0)
-    is_own = set(counts) == {1} and server in host.local and cluster.share_memory
+    is_own = len(host.local) == len(host.plan.layout.units) == 2 and host.job.cluster.share_memory
     if not is_own or mirror is not None or host.trace is not None:
         return lambda: None
     if not host.devices.params_stay and sum(owner.size for owner in net.owners) > MAX_OWN_VALUES:
