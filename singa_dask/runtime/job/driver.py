@@ -100,7 +100,7 @@ class Driver:
         given = Submission(job="", **submission)
         self._submission = replace(
             given,
-            sources=[modules.Source(*source) for source in given.sources] or modules.read(job.modules),
+            sources=given.sources or modules.read(job.modules),
             run_url=fs.absolute(given.run_url),
             owner=given.owner or this_user(),
             init_from=[fs.absolute(url) for url in given.init_from],
@@ -203,7 +203,8 @@ class Driver:
     def _begin(self) -> None:
         """Choose Dask workers, and submit the job."""
         given = self._submission
-        sources, resume, datasets = given.sources, given.resume, given.datasets
+        sources = [modules.Source(*source) for source in given.sources]
+        resume, datasets = given.resume, given.datasets
         placed = place_on_cluster(self._client, self.job, self._layout, sources, resume, datasets)
         if not self._queue:
             self._prepare()
