@@ -254,7 +254,7 @@ class Driver:
             **asdict(self._submission),
             "job": self.job.model_dump_json(),
             "workers": list(placed.workers),
-            "deals": {name: list(map(int, deal)) for name, deal in placed.deals.items()},
+            "assignments": {name: list(map(int, order)) for name, order in placed.assignments.items()},
             "sources": [list(source) for source in self._submission.sources],
             "client": self._client.id,
             "driver": self._lease.number if self._lease else 0,

@@ -290,7 +290,7 @@ class JobSpec(Submission):
     ----------
     workers : sequence of str
         Dask worker of each process.
-    deals : mapping of str to sequence of int
+    assignments : mapping of str to sequence of int
         By input layer: the order in which its blocks are assigned to workers.
     client : str
         Id of the client that submits it.
@@ -301,7 +301,7 @@ class JobSpec(Submission):
     """
 
     workers: Sequence[str]
-    deals: Mapping[str, Sequence[int]]
+    assignments: Mapping[str, Sequence[int]]
     client: str
     driver: int = 0
     scalings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

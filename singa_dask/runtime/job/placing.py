@@ -97,7 +97,7 @@ def _survey_stores(job: str, resume: str | None) -> Surveyed:
     surveys = {layer.name: layer.survey() for layer in net.layers if isinstance(layer, StoreInput)}
     asked = {name: survey for name, survey in surveys.items() if survey is not None}
     located = {name: survey for name, survey in asked.items() if any(survey.hosts)}
-    assignments = Checkpoint(resume).deals if resume else {}
+    assignments = Checkpoint(resume).assignments if resume else {}
     return Surveyed(located, sorted(asked.keys() - located.keys()), assignments)
 
 
@@ -349,14 +349,14 @@ class Placed(NamedTuple):
     ----------
     workers : list of str
         Address of the Dask worker of each process.
-    deals : dict of str to list of int
-        By input layer: the order in which its blocks are dealt, if that was chosen.
+    assignments : dict of str to list of int
+        By input layer: the order in which its blocks are assigned to workers, if that was chosen.
     notes : list of str
         What is not known, for the log of the run.
     """
 
     workers: list[str]
-    deals: Mapping[str, Sequence[int]]
+    assignments: Mapping[str, Sequence[int]]
     notes: list[str]
 
 

@@ -93,7 +93,7 @@ class Hosting:
         What `Jobs` has sent: ``job_id``, ``life``, ``process``, ``processes`` (units of each), ``workers`` (Dask worker
         of each), ``buddy``, ``term`` (the life in which all processes began together), ``rejoin`` (fields of `Rejoin`,
         for a process that joins others), ``threads`` (of each worker, or None), ``start`` (``manifest`` of a snapshot,
-        ``url`` of a checkpoint, or nothing), ``job`` as JSON, ``deals``, ``sources``, ``datasets``,
+        ``url`` of a checkpoint, or nothing), ``job`` as JSON, ``assignments``, ``sources``, ``datasets``,
         ``checkpoint_url``, ``init_from``, ``scalings``, ``secret``.
 
     Attributes
@@ -137,7 +137,7 @@ class Hosting:
             self.job_id,
             self.process,
             job,
-            deals=placement["deals"],
+            assignments=placement["assignments"],
             scalings={name: Scaling.from_dict(scaling) for name, scaling in placement["scalings"].items()},
             layout=Layout(processes, job.cluster),
             life=self.life,

@@ -116,7 +116,7 @@ class Sites:
             ready = gen.convert_yielded(self.install(buddy))
             with contextlib.suppress(util.TimeoutError):
                 await gen.with_timeout(timedelta(seconds=BUDDY_TIMEOUT_S), ready)
-        keys = ("job_id", "job", "deals", "sources", "checkpoint_url", "init_from", "datasets", "scalings")
+        keys = ("job_id", "job", "assignments", "sources", "checkpoint_url", "init_from", "datasets", "scalings")
         job = {key: getattr(spec, key) for key in keys}
         facts = {**job, "life": action.life, "process": action.process, "secret": to_serialize(secret)}
         answer = await self.ask(action.worker, HOST_TIMEOUT_S, Op.HOST, placement={**facts, **action.placement})

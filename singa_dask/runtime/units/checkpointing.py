@@ -266,7 +266,7 @@ class Checkpointing:
             "seed": self._job.seed,
             "time": time.time(),
             "params": describe_params(self._trainer.net),
-            "deals": {name: list(deal) for name, deal in context.assignments.items()},
+            "deals": {name: list(order) for name, order in context.assignments.items()},
             **facts,
             **learned,
         }

@@ -121,7 +121,7 @@ class UnitHost:
         has one process only.
     emit : callable
         Takes an event, a dict that msgpack can serialise; called from any thread.
-    deals : mapping of str to sequence of int, optional
+    assignments : mapping of str to sequence of int, optional
         For a job that does not continue another run; see `Context`.
     host_names : collection of str
         See `Context`.
@@ -166,7 +166,7 @@ class UnitHost:
         job: JobConf,
         transport: Callable[..., Transport] | None,
         emit: Callable[[dict[str, Any]], None],
-        deals: Mapping[str, Sequence[int]] | None = None,
+        assignments: Mapping[str, Sequence[int]] | None = None,
         host_names: Collection[str] = (),
         neighbours: Collection[int] | None = None,
         layout: Layout | None = None,
@@ -182,7 +182,7 @@ class UnitHost:
         self.job = job
         self.emit = emit
         self.life, self.keep, self.rejoin = life, keep, rejoin
-        self.deals, self.scalings, self.host_names = deals or {}, scalings or {}, host_names
+        self.assignments, self.scalings, self.host_names = assignments or {}, scalings or {}, host_names
         self.plan = JobPlan.make(job, layout=layout)
         layout = self.plan.layout
         self.local = layout.processes[process]
@@ -543,7 +543,7 @@ def _facts(host: UnitHost, address: Address) -> dict[str, Any]:
 
 
 def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, checkpoint_url: str) -> dict[str, Any]:
-    deals = initial_state.resumed.deals if initial_state.resumed else host.deals
+    assignments = initial_state.resumed.assignments if initial_state.resumed else host.assignments
     ops, threads = host.devices.ops(address), host.devices.threads(address)
     cancellation = host.router.cancellations[address]
     nets = build_nets(
@@ -551,7 +551,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         address.group,
         address.id,
         ops=ops,
-        deals=deals,
+        assignments=assignments,
         host_names=host.host_names,
         cancellation=cancellation,
         memory=host.devices.worker_bytes(host.memory_limit),

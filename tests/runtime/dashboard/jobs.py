@@ -39,7 +39,7 @@ def full(job_id: str, n_reports: int = 300) -> JobRecord:
             job_id=job_id,
             job=conf.model_copy(update={"name": job_id}).model_dump_json(),
             workers=[f"tcp://127.0.0.{p // 4 + 1}:{4000 + p}" for p in range(PROCESSES)],
-            deals={},
+            assignments={},
             sources=[],
             resume=None,
             init_from=(),

@@ -63,7 +63,7 @@ class SimulatedJob(SimulatedCluster):
 
     def _spec(self, cluster: str, workers: list[str]) -> JobSpec:
         job = f'{{"cluster": {cluster}}}'
-        return JobSpec(job_id="job", job=job, workers=workers, deals={}, resume=RESUME, client="client")
+        return JobSpec(job_id="job", job=job, workers=workers, assignments={}, resume=RESUME, client="client")
 
     @property
     def groups(self) -> list[int]:

@@ -33,8 +33,8 @@ def job(shuffle: str = "block", **cluster: Any) -> JobConf:
     return JobConf.model_validate(made)
 
 
-def locality(conf: JobConf, found: Survey, fresh: bool = True, **deals: list[int]) -> Locality:
-    return Locality(conf, plan_processes(conf.cluster), Surveyed({"data": found}, [], deals), NAMES, fresh)
+def locality(conf: JobConf, found: Survey, fresh: bool = True, **assignments: list[int]) -> Locality:
+    return Locality(conf, plan_processes(conf.cluster), Surveyed({"data": found}, [], assignments), NAMES, fresh)
 
 
 def placed(conf: JobConf, near: Locality) -> list[str]:
@@ -49,10 +49,10 @@ def test_processes_spread_over_the_hosts_that_hold_the_records() -> None:
     chosen = place(plan_processes(conf.cluster), WORKERS, near.gain)
     assert sorted(placed(conf, near)) == HOSTS
     hosts = [WORKERS[address].name for address in chosen]
-    (deal,) = near.assignments(chosen).values()
-    assert sorted(deal) == list(range(12))
+    (order,) = near.assignments(chosen).values()
+    assert sorted(order) == list(range(12))
     held = ["ab", "bc", "ca"] * 4
-    assert all(hosts[i // 4] in held[block] for i, block in enumerate(deal))
+    assert all(hosts[i // 4] in held[block] for i, block in enumerate(order))
 
 
 def test_groups_are_placed_where_their_files_lie() -> None:
@@ -99,12 +99,12 @@ def test_a_deal_is_kept_by_every_checkpoint(run_job: Any) -> None:
         assert {report["state"] for report in outcome.reports.values()} == {"done"}
         return outcome
 
-    deal = {"data": [6, 2, 4, 0, 1, 5, 3]}
-    whole = run(job=mlp(cluster={"nworkers_per_group": 2}), deals=deal)
-    half = run(job=mlp(cluster={"nworkers_per_group": 2}, train_steps=5), deals=deal)
+    order = {"data": [6, 2, 4, 0, 1, 5, 3]}
+    whole = run(job=mlp(cluster={"nworkers_per_group": 2}), assignments=order)
+    half = run(job=mlp(cluster={"nworkers_per_group": 2}, train_steps=5), assignments=order)
     step = lookup.find(half.url)
-    assert checkpoint.Checkpoint(step).deals == deal
+    assert checkpoint.Checkpoint(step).assignments == order
     rest = run(job=mlp(cluster={"nworkers_per_group": 3}), resume=step)
-    assert checkpoint.Checkpoint(lookup.find(rest.url)).deals == deal
+    assert checkpoint.Checkpoint(lookup.find(rest.url)).assignments == order
     losses = {**half.losses(), **rest.losses()}
     np.testing.assert_allclose(list(losses.values()), list(whole.losses().values()), rtol=1e-4)

@@ -46,6 +46,6 @@ def test_workers_read_the_parts_of_their_host_first(tmp_path: Path, cluster: dic
     near = Locality(job, plan_processes(job.cluster), surveyed, NAMES, fresh=True)
     workers = place(plan_processes(job.cluster), WORKERS, near.gain)
     assert sorted(WORKERS[address].name for address in workers) == ["y", "z"]
-    (deal,) = near.assignments(workers).values()
-    chosen = [HOSTS[int("1221"[block])] for block in deal]
+    (order,) = near.assignments(workers).values()
+    chosen = [HOSTS[int("1221"[block])] for block in order]
     assert chosen == [urllib.parse.urlsplit(workers[i]).hostname for i in (0, 0, 1, 1)]
