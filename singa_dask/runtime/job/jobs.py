@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import dropwhile, islice
 from typing import Any
@@ -145,14 +146,14 @@ class Jobs(SchedulerPlugin):
 
     def _check_room(self, state: JobState) -> None:
         """Check that a job fits beside jobs whose tasks may not have begun."""
-        facts = self._facts("")
-        claimed: dict[str, int] = {}
+        facts, workers, claimed = self._facts(""), state.spec.workers, Counter[str]()
         for other in self.records.values():
-            for address, n in other.state.threads.items():
-                claimed[address] = claimed.get(address, 0) + n
-        busy = {address: max(known.busy, claimed.get(address, 0)) for address, known in facts.items()}
-        workers = state.spec.workers
-        chosen = {address: facts[address]._replace(busy=busy[address]) for address in workers if address in facts}
+            claimed.update(other.state.threads)
+        chosen = {
+            address: known._replace(busy=max(known.busy, claimed[address]))
+            for address, known in facts.items()
+            if address in workers
+        }
         layout = plan_processes(state.cluster)
         place_again(layout, chosen, (), (1, len(workers)), packed=len(workers) < len(layout.processes))
 

@@ -379,23 +379,17 @@ class Site(WorkerPlugin):
     def _transport(self, hosting: Hosting, conf: ListenConf) -> Callable[..., Transport]:
         scheme, _, endpoint = self.worker.address.partition("://")
         security = self.worker.security
-
-        def make(*callbacks: Any, life: int, **options: Any) -> Transport:
-            # processes that were replaced have a newer life than those that they talk to
-            return Transport(
-                f"{scheme}://{endpoint.rpartition(':')[0]}",
-                *callbacks,
-                life=hosting.placement["term"],
-                secret=hosting.placement["secret"],
-                interface=conf.interface,
-                ports=conf.port_range,
-                listen_args=security.get_listen_args("worker"),
-                connect_args=security.get_connection_args("worker"),
-                name=f"transport-{hosting.job_id}",
-                **options,
-            )
-
-        return make
+        return partial(
+            Transport,
+            f"{scheme}://{endpoint.rpartition(':')[0]}",
+            life=hosting.placement["term"],  # processes that were replaced are of a newer life than the others
+            secret=hosting.placement["secret"],
+            interface=conf.interface,
+            ports=conf.port_range,
+            listen_args=security.get_listen_args("worker"),
+            connect_args=security.get_connection_args("worker"),
+            name=f"transport-{hosting.job_id}",
+        )
 
     async def _end(
         self, job_id: str, life: int, reason: str, forget: bool = False, process: int | None = None

@@ -117,7 +117,7 @@ class UnitHost:
     process : int
     job : JobConf
     transport : callable
-        (on_message, on_lost, job=, life=, process=, receive_buffer=) -> Transport of this process, or None when the job
+        (on_message, on_lost, job=, process=, receive_buffer=) -> Transport of this process, or None when the job
         has one process only.
     emit : callable
         Takes an event, a dict that msgpack can serialise; called from any thread.
@@ -216,7 +216,6 @@ class UnitHost:
                     self._receive,
                     self._lose,
                     job=job_id,
-                    life=life,
                     process=process,
                     receive_buffer=self.stub.receive_buffer,
                 )
