@@ -344,7 +344,7 @@ class Prepared(NamedTuple):
             run_url=place.url,
             owner=this_user(),
             resume=place.checkpoint,
-            init_from=[fs.absolute(url) for url in place.init_from],
+            init_from=tuple(fs.absolute(url) for url in place.init_from),
             recording=recording,
             queue=queue,
             priority=priority,
