@@ -17,7 +17,7 @@ from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, Plugin, Sites
 
 CLIENT_BACK_S = 10.0
-"""How long a client that has lost its connection keeps its place."""
+"""How long a client that has lost its connection may take to come back: its job goes on, or keeps its place."""
 WAITER_SILENT_S = 90.0
 """How long a driver may ask nothing; it may be looking for the hosts that store the records of its job."""
 

@@ -19,7 +19,7 @@ from singa_dask.errors import A_BUG, ClusterError
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import Activity, add_dashboard
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.drivers import Drivers, Waiting
+from singa_dask.runtime.job.drivers import CLIENT_BACK_S, Drivers, Waiting
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op
@@ -30,8 +30,6 @@ from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, SILENT_S, Heartbeats, Si
 from singa_dask.runtime.planning.placement import WorkerFacts, plan_processes
 
 TICK_S = 0.5
-CLIENT_BACK_S = 10.0
-"""How long a client that has lost its connection may take to come back."""
 END_ASK_S = 10.0
 DEPARTURE_TIMEOUT_S = 12.0
 DEPARTURE_LOOK_S = 0.1
