@@ -57,8 +57,9 @@ class Message:
     Attributes
     ----------
     kind : str
-        put, get, update, sync, replica and their answers ``r-...``; replaced; flush; pack; hello, start, leave, stop,
-        stop-at, checkpoint-at, snapshot-at, snapshot, part, measured, judged, end, abort.
+        Of params: put, get, update, sync and their answers ``r-...``; flush; pack. At barriers: hello, start, ready, go,
+        leave, stop. Of checkpoints: learned, taken, progress, arrived, settle, snapshot, part. Between workers: bridge,
+        stop-at, checkpoint-at, snapshot-at, measured, judged, end. When something is lost: replaced, failed, abort.
     src, dst : Address
     param, slice : int
         Index of the logical param and of its slice; -1 if the message is about neither.
