@@ -318,29 +318,31 @@ class Prepared(NamedTuple):
         priority : int
         """
         read, place = self.job_file, self.place
-        command = {
-            "time": time.time(),
-            "arguments": list(arguments),
-            "directory": os.getcwd(),
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "version": __version__,
-            "init_from": [os.path.abspath(url) if "://" not in url else url for url in place.init_from],
-            "resume": place.checkpoint,
+        recording = {
+            "job_text": read.text,
+            "resolved_text": read.resolved(),
+            "goes_on": place.goes_on,
+            "replaces": place.replaces,
+            "steps": place.steps(),
+            "command": {
+                "time": time.time(),
+                "arguments": list(arguments),
+                "directory": os.getcwd(),
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "version": __version__,
+                "init_from": [os.path.abspath(url) if "://" not in url else url for url in place.init_from],
+                "resume": place.checkpoint,
+            },
         }
         return JobRun.of(
             self.bound.job,
-            place.steps(),
             job_id=place.job_id,
             run_url=place.url,
             owner=this_user(),
             resume=place.checkpoint,
-            init_from=[fs.absolute(url) for url in place.init_from],
-            job_text=read.text,
-            resolved_text=read.resolved(),
-            goes_on=place.goes_on,
-            replaces=place.replaces,
-            command=command,
+            init_from=tuple(fs.absolute(url) for url in place.init_from),
+            recording=recording,
             queue=queue,
             priority=priority,
         )
