@@ -32,10 +32,10 @@ from singa_dask.cli.init_records import (
 )
 from singa_dask.data import open_store
 from singa_dask.data.codecs.record import is_point, labels_among
-from singa_dask.data.codecs.table import TableFacts, TableSpec, as_floats, as_texts, is_number, missing_of, whole
+from singa_dask.data.codecs.table import TableFacts, as_floats, as_texts, is_number, missing_of, whole
 from singa_dask.data.stores.table import open_part
 from singa_dask.data.stores.table_csv import check_charset, record_starts
-from singa_dask.data.stores.table_part import OpenParts, TableReader, format_of, table_files
+from singa_dask.data.stores.table_part import OpenParts, format_of, table_files
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import open_bytes
@@ -112,7 +112,7 @@ class TableSurvey:
     text: Mapping[str, Any]
     columns: Sequence[ColumnSurvey]
     n: int
-    reader: TableReader
+    parts: OpenParts
     kinds: Mapping[str, str]
     runs: Sequence[tuple[int, RecordRun]] = field(repr=False)
 
@@ -130,7 +130,7 @@ class TableSurvey:
         """Return the different values of a column as they are written, sorted, those of numbers by value."""
         different = set[str]()
         for file, run in self.runs:
-            texts = as_texts(whole(_decoded(self.reader, file, run, {name: "string"}).column(name)))
+            texts = as_texts(whole(_decoded(self.parts, file, run, {name: "string"}).column(name)))
             different.update(pc.unique(texts.filter(pa.array(~missing_of(texts)))).to_pylist())
         try:
             return tuple(sorted(sorted(different), key=float))
@@ -155,11 +155,11 @@ class TableSurvey:
         return bytes(sink.getvalue())
 
     def _lines(self, rows: Rows) -> Iterator[bytes]:
-        first = self.reader.parts(0)
+        first = self.parts(0)
         yield bytes(first.source.read(0, first.start))
         at = 0
         for file, run in self.runs:
-            text = bytes(self.reader.parts(file).source.read(run.offset, run.length))
+            text = bytes(self.parts(file).source.read(run.offset, run.length))
             starts = [*record_starts(text).tolist(), len(text)]
             for row in rows[(rows >= at) & (rows < at + run.n)] - at:
                 record = text[starts[row] : starts[row + 1]]
@@ -183,14 +183,13 @@ def read_table(place: str, options: InitOptions) -> TableSurvey:
         check_charset(place, options.encoding)
     try:
         text = _sniff(files[0].url, options) if form == "csv" else {}
-        parts = OpenParts(lambda file: open_part(files[file].url, form, block_bytes=BLOCK_BYTES, **text))
-        reader = TableReader(parts, files, TableSpec())
+        parts = OpenParts(files, lambda file: open_part(files[file].url, form, block_bytes=BLOCK_BYTES, **text))
         part = next((parts(file) for file in range(len(files)) if parts(file).kinds), None)
         if part is None:
             raise DataError(f"{place}: no records{' but the header' * (form == 'csv')}.")
         kinds = {name: "string" if part.class_names(name) else kind for name, kind in part.kinds.items()}
         kinds |= {name: "string" for name, _ in files[0].keys}
-        return _looked_at(place, form, text, reader, kinds)
+        return _looked_at(place, form, text, parts, kinds)
     except DataError as error:
         if "charset" in str(error) or "UTF-8" in str(error):
             said = str(error).replace(", or set charset, such as latin-1", "")
@@ -198,33 +197,31 @@ def read_table(place: str, options: InitOptions) -> TableSurvey:
         raise
 
 
-def _decoded(reader: TableReader, file: int, run: RecordRun, kinds: Mapping[str, str]) -> pa.Table:
-    return reader.decode(file, run, kinds, reader.parts(file).fetch(run, reader.in_file(file, kinds)))
+def _decoded(parts: OpenParts, file: int, run: RecordRun, kinds: Mapping[str, str]) -> pa.Table:
+    return parts.decode(file, run, kinds, parts(file).fetch(run, parts.in_file(file, kinds)))
 
 
-def _looked_at(
-    place: str, form: str, text: Mapping[str, Any], reader: TableReader, kinds: dict[str, str]
-) -> TableSurvey:
+def _looked_at(place: str, form: str, text: Mapping[str, Any], parts: OpenParts, kinds: dict[str, str]) -> TableSurvey:
     read = ("number", "boolean", "string", "empty")
     if form == "csv":
         wanted = {name: kind if kind in read else "string" for name, kind in kinds.items() if name}
     else:
         wanted = {name: kind for name, kind in kinds.items() if name and kind in (*read, *DATES)}
     runs, tables, n_bytes = list[tuple[int, RecordRun]](), list[pa.Table](), 0
-    for file in range(len(reader.files)):
-        for run in reader.parts(file).runs(BLOCK_BYTES, 4 * len(kinds)):
+    for file in range(len(parts.files)):
+        for run in parts(file).runs(BLOCK_BYTES, 4 * len(kinds)):
             runs.append((file, run))
             n_bytes += run.length
             if n_bytes <= MAX_BYTES or not tables:
-                tables.append(_decoded(reader, file, run, wanted))
+                tables.append(_decoded(parts, file, run, wanted))
     table = pa.concat_tables(tables, promote_options="permissive")
-    part, none = reader.parts(0), pa.nulls(len(table))
+    part, none = parts(0), pa.nulls(len(table))
     values = {name: whole(table.column(name)) for name in wanted}
     columns = [
         ColumnSurvey(name, i, kind, values.get(name, none), name in part.index, part.faults.get(name, ""))
         for i, (name, kind) in enumerate(kinds.items(), 1)
     ]
-    return TableSurvey(place, form, text, columns, sum(run.n for _, run in runs), reader, wanted, runs)
+    return TableSurvey(place, form, text, columns, sum(run.n for _, run in runs), parts, wanted, runs)
 
 
 # -- text -----------------------------------------------------------------------------------------------
@@ -391,7 +388,7 @@ def _with_lags(table: TableSurvey, options: InitOptions) -> TableSurvey:
                 raise DataError(f"{table.url}: --lags {n}: it has a column {lag.name!r} already.")
             kinds[lag.name] = of.kind
             columns.append(lag)
-    return TableSurvey(table.url, "parquet", {}, columns, table.n - n, table.reader, kinds, table.runs)
+    return TableSurvey(table.url, "parquet", {}, columns, table.n - n, table.parts, kinds, table.runs)
 
 
 def count_test(test_url: str, backend: str, reading: Mapping[str, Any], facts: TableFacts | None, url: str) -> int:

@@ -1,26 +1,233 @@
-"""Inspection: what a store says of itself, what its records show, and what is likely trouble; and this as text."""
+"""Inspection: what a store says of itself, what its records show, and likely trouble; this as text, and as pictures."""
 
 from __future__ import annotations
 
+import io
 import math
 import textwrap
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from singa_dask.cli.output import TextColumn, table
-from singa_dask.cli.pictures import PictureLayout, Pictures, by_shape, guess_layout
 from singa_dask.cli.tasks import counted
 from singa_dask.data import STORES, Arrays, Field, Store
-from singa_dask.data.codecs.record import show_schema
-from singa_dask.data.stores.class_names import find_label, has_several_labels, label_columns, show_names
+from singa_dask.data.codecs.record import show_names, show_schema
+from singa_dask.data.stores.class_names import find_label, has_several_labels, label_columns
 from singa_dask.data.stores.opening import check_manifests
 from singa_dask.data.types import TableColumn
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, MissingPackageError
+
+# Pictures of records: how the values of a record make one, and a sheet of them, a row for each class, by Pillow.
+
+
+try:
+    from PIL import Image, ImageDraw, ImageFont
+except ImportError:
+    Image = None  # type: ignore[assignment]
+
+CHANNELS = (1, 3, 4)
+# least side of a picture whose values are in a row, or that may be a matrix of other numbers
+MIN_SIDE = 8
+
+
+@dataclass(frozen=True)
+class PictureLayout:
+    """How the values of a field make a picture.
+
+    Attributes
+    ----------
+    field : str
+    order : {"NCHW", "NHWC", "NHW"}
+    shape : tuple of int
+        Shape of a record.
+    text : str
+        The same in words, and what to do to train with such pictures.
+    is_guess : bool
+        Whether the values are in a row, so that other shapes are possible.
+    """
+
+    field: str
+    order: str
+    shape: tuple[int, ...]
+    text: str
+    is_guess: bool = False
+
+    def pictures(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return records as (n, height, width, channels)."""
+        values = values.reshape(len(values), *self.shape)
+        if self.order == "NHW":
+            return values[..., None]
+        return np.moveaxis(values, 1, -1) if self.order == "NCHW" else values
+
+
+def guess_layout(schema: Mapping[str, Field], shape: Sequence[int] = ()) -> PictureLayout | None:
+    """Return the layout of the first field that can be pictures; None if there is none.
+
+    Parameters
+    ----------
+    schema : mapping of str to Field
+    shape : sequence of int
+        Shape of a record, if values in a row are to be seen so.
+    """
+    for name, field in schema.items():
+        if name not in ("pixel", "data"):
+            continue
+        fits = shape and math.prod(shape) == math.prod(field.shape)
+        if layout := _of_shape(name, tuple(shape) if fits else field.shape):
+            return layout
+    return None
+
+
+def _of_shape(field: str, shape: tuple[int, ...]) -> PictureLayout | None:
+    if len(shape) == 3 and shape[0] in CHANNELS:
+        doubt = ", or channels last" if shape[2] in CHANNELS else ""
+        return PictureLayout(field, "NCHW", shape, f"{by_shape(shape)}: channels, height, width (NCHW){doubt}")
+    if len(shape) == 3 and shape[2] in CHANNELS:
+        text = (
+            f"{by_shape(shape)}: height, width, channels (NHWC). For shape: {[shape[2], *shape[:2]]} in a job set "
+            "layout: NHWC, or store array.transpose(0, 3, 1, 2)"
+        )
+        return PictureLayout(field, "NHWC", shape, text)
+    if len(shape) == 2 and min(shape) >= MIN_SIDE:
+        return PictureLayout(
+            field, "NHW", shape, f"{by_shape(shape)}: grey pictures of height {shape[0]}, width {shape[1]}"
+        )
+    if len(shape) != 1:
+        return None
+    for channels in (1, 3):
+        side = math.isqrt(shape[0] // channels)
+        if channels * side * side == shape[0] and side >= MIN_SIDE:
+            guess = (side, side) if channels == 1 else (channels, side, side)
+            text = f"{shape[0]} values in a row: perhaps pictures of {by_shape(guess)}"
+            return PictureLayout(field, "NHW" if channels == 1 else "NCHW", guess, text, is_guess=True)
+    return None
+
+
+def by_shape(shape: Sequence[int]) -> str:
+    """Show a shape as ``28 x 28``."""
+    return " x ".join(map(str, shape))
+
+
+# -- a sheet ----
+
+PER_CLASS, MAX_ROWS = 12, 40
+# small pictures are scaled up by a whole number to about this side, large ones down to it
+SIDE, MAX_SIDE = 56, 128
+GAP, FONT, NAME = 6, 15, 24
+
+
+class Pictures:
+    """The first pictures of each class among the records that were looked at.
+
+    Parameters
+    ----------
+    store : Store
+    shape : sequence of int
+        Shape of a record, if it has its values in a row.
+
+    Raises
+    ------
+    DataError
+        The records are no pictures, or Pillow is not installed.
+    """
+
+    def __init__(self, store: Store, shape: Sequence[int] = ()) -> None:
+        if Image is None:
+            message = f"{store.url}: Pillow is needed to draw. Install it: pip install 'singa-dask[images]'."
+            raise MissingPackageError(message)
+        layout = guess_layout(store.schema, shape)
+        if layout is None:
+            fields = ", ".join(f"{name} {field.shape}" for name, field in store.schema.items())
+            raise DataError(
+                f"{store.url}: no pictures: {fields}. Expected (channels, height, width), (height, width, channels) or "
+                "(height, width). Give --shape if values in a row are pictures."
+            )
+        self.layout = layout
+        self.by_class: dict[int | None, list[np.ndarray]] = defaultdict(list)
+
+    def add(self, arrays: Arrays) -> None:
+        """Keep the first pictures of each class."""
+        values, labels = arrays[self.layout.field], arrays.get("label")
+        if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu":
+            chosen = {None: np.arange(len(values))}
+        else:
+            chosen = {label: np.flatnonzero(labels == label) for label in np.unique(labels).tolist()}
+        for label, rows in chosen.items():
+            kept = self.by_class[label]
+            limit = PER_CLASS * (MAX_ROWS if label is None else 1) - len(kept)
+            kept += [picture.copy() for picture in self.layout.pictures(values[rows[:limit]])]
+
+    @property
+    def described(self) -> str:
+        """What the sheet shows, in words."""
+        n = sum(map(len, self.by_class.values()))
+        shape = " x ".join(map(str, self.layout.shape))
+        guess = " (a guess; --shape says otherwise)" if self.layout.is_guess else ""
+        return f"{n} pictures of {shape}{guess}"
+
+
+def draw_sheet(pictures: Pictures, facts: Mapping[str, Any]) -> bytes:
+    """Return a PNG: a row of pictures for each class, its label, name and number of records before them."""
+    rows = _rows(pictures, facts)
+    images = [[_image(picture, facts, pictures.layout.field) for picture in row] for _, row in rows]
+    width, height = images[0][0].size
+    font = ImageFont.load_default(FONT)
+    title = f"{facts['url'].rstrip('/').rpartition('/')[2]}: {pictures.described}"
+    more = len(pictures.by_class) - MAX_ROWS
+    title += f", {more} more classes" if more > 0 else ""
+    left = int(max(font.getlength(text) for text, _ in rows)) + GAP if rows[0][0] else 0
+    step_x, step_y = width + GAP, max(height, FONT + 4) + GAP
+    size = left + max(map(len, images)) * step_x + GAP, FONT + 3 * GAP + len(rows) * step_y
+    sheet = Image.new("RGB", (max(size[0], int(font.getlength(title)) + 2 * GAP), size[1]), "white")
+    draw = ImageDraw.Draw(sheet)
+    draw.text((GAP, GAP), title, "black", font)
+    for i, ((text, _), row) in enumerate(zip(rows, images, strict=True)):
+        top = FONT + 3 * GAP + i * step_y
+        draw.text((GAP, top + height // 2), text, "black", font, anchor="lm")
+        for j, image in enumerate(row):
+            sheet.paste(image, (GAP + left + j * step_x, top))
+    file = io.BytesIO()
+    sheet.save(file, "PNG")
+    return file.getvalue()
+
+
+def _rows(pictures: Pictures, facts: Mapping[str, Any]) -> list[tuple[str, list[np.ndarray]]]:
+    """Return text and pictures of each row."""
+    if None in pictures.by_class:
+        kept = pictures.by_class[None]
+        return [("", kept[first : first + PER_CLASS]) for first in range(0, len(kept), PER_CLASS)]
+    named = {each["label"]: each for each in facts["class_counts"]}
+    rows = []
+    for label in sorted(label for label in pictures.by_class if label is not None)[:MAX_ROWS]:
+        name = named[label]["name"][:NAME]
+        rows.append((f"{label} {name} ({named[label]['count']})".replace("  ", " "), pictures.by_class[label]))
+    return rows
+
+
+def _image(values: np.ndarray, facts: Mapping[str, Any], field: str) -> Image.Image:
+    """Return one picture; numbers from the least to the largest of the field become black to white."""
+    if values.dtype != np.uint8:
+        known = next(each for each in facts["fields"] if each["name"] == field)
+        low, high = known["min"] or 0.0, known["max"] or 0.0
+        with np.errstate(invalid="ignore"):
+            scaled = (values.astype(np.float64) - low) * (255.0 / (high - low) if high > low else 0.0)
+        values = np.nan_to_num(scaled, nan=0.0, posinf=255.0, neginf=0.0).clip(0, 255).round().astype(np.uint8)
+    channels = values.shape[-1]
+    image = Image.fromarray(np.ascontiguousarray(values[..., 0] if channels == 1 else values[..., :3]))
+    side = max(image.size)
+    if side > MAX_SIDE:
+        return image.resize(_scaled(image.size, MAX_SIDE / side))
+    return image.resize(_scaled(image.size, max(1, round(SIDE / side))), Image.Resampling.NEAREST)
+
+
+def _scaled(size: tuple[int, int], factor: float) -> tuple[int, int]:
+    return max(1, round(size[0] * factor)), max(1, round(size[1] * factor))
+
 
 # labels up to the number of distinct ones times this are class numbers
 MAX_SPARSE = 10
@@ -61,18 +268,12 @@ class FieldStatistics:
         """Add the values of some records, (n, *shape)."""
         values = block.reshape(-1, len(self.counts)).astype(np.float64)
         finite = np.isfinite(values)
-        if finite.all():
-            counts = np.full(len(self.counts), len(values))
-            low, high = values.min(axis=0), values.max(axis=0)
-        else:
-            n_nan = int(np.isnan(values).sum())
-            self.n_nan += n_nan
-            self.n_infinite += int((~finite).sum()) - n_nan
-            counts = finite.sum(axis=0)
-            low, high = np.where(finite, values, np.inf).min(axis=0), np.where(finite, values, -np.inf).max(axis=0)
-            values = np.where(finite, values, 0.0)
-        self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
-        self._merge(values, finite, counts)
+        n_nan = int(np.isnan(values).sum())
+        self.n_nan += n_nan
+        self.n_infinite += int((~finite).sum()) - n_nan
+        self.low = np.minimum(self.low, values.min(axis=0, where=finite, initial=np.inf))
+        self.high = np.maximum(self.high, values.max(axis=0, where=finite, initial=-np.inf))
+        self._merge(np.where(finite, values, 0.0), finite, finite.sum(axis=0))
 
     def _merge(self, values: Values, finite: Values, counts: Values) -> None:
         """Merge means and sums of squared differences (Chan, Golub and LeVeque 1979)."""

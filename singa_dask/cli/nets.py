@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from singa_dask import runtime
 from singa_dask.cli.options import job_options
 from singa_dask.cli.output import echo
 from singa_dask.errors import ConfigError
+from singa_dask.lazy import require
 
 if TYPE_CHECKING:
     from singa_dask.comm import Address
@@ -122,11 +122,7 @@ def _draw(text: str, suffix: str, output: str) -> bytes:
     ConfigError, click.ClickException
         It is not installed, or fails.
     """
-    try:
-        graphviz = importlib.import_module("graphviz")
-    except ImportError:
-        message = f"-o {output}: pictures are drawn through the Python package graphviz. Install it: "
-        raise ConfigError(f"{message}pip install 'singa-dask[graph]'. {INSTEAD}") from None
+    graphviz = require("graphviz", "graph", f"-o {output}: a picture", INSTEAD)
     try:
         drawn: bytes = graphviz.Source(text).pipe(format=suffix.removeprefix("."))
     except graphviz.ExecutableNotFound:

@@ -8,6 +8,7 @@ from typing import Any
 
 from singa_dask.cli.options import Reading
 from singa_dask.data import STORES, Store, detect, open_store
+from singa_dask.data.stores.class_names import check_label
 from singa_dask.data.stores.opening import is_pattern, shard_urls
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.registry import suggest
@@ -70,6 +71,11 @@ def opened(url: str, reading: Reading) -> Store:
             raise
         shown = ", ".join(f"{name}={value}" for name, value in options.items())
         raise ConfigError(f"{url}: {shown}: {error}. Expected other values of the options.") from error
+    try:
+        check_label(store, options.get("label", ""))
+    except DataError:
+        store.close()
+        raise
     shape = reading.shape
     sizes = [math.prod(field.shape) for name, field in store.schema.items() if name != "label"]
     if shape and "shape" not in options and math.prod(shape) not in sizes:

@@ -8,15 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 CPU = "--cpu"
 """Placeholder for the changes of this option among those of ``--set``."""
 LATEST = "latest"
 """Value of ``--resume`` without an argument."""
-
-COMPLETION_S = 1.0
-"""A person waits for it."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the summary as the last line of stdout.")
 
@@ -95,24 +91,8 @@ def cluster_options(use: str) -> Callable[[Command], Command]:
 
 def job_argument(command: Command) -> Command:
     """Give a command a job on a cluster, and the options that say which cluster."""
-    argument = click.argument("job", metavar="JOB", shell_complete=_complete_job)
+    argument = click.argument("job", metavar="JOB")
     return argument(cluster_options("Address of the scheduler that the job is on.")(command))
-
-
-def _complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the ids of jobs that begin with ``incomplete``, those that run first; none if the scheduler is silent."""
-    from singa_dask.comm.dask_servers import ask
-    from singa_dask.runtime.job.cluster import address_in
-    from singa_dask.runtime.job.names import Op
-
-    try:
-        file = ctx.params.get("scheduler_file")
-        address = address_in(file) if file else ctx.params.get("scheduler")
-        rows = ask(str(address), COMPLETION_S, Op.LIST) if address else []
-        matches = [row for row in rows if row["id"].startswith(incomplete)]
-    except Exception:  # a line of an error would be in the middle of what the person types
-        return []
-    return [CompletionItem(row["id"], help=f"{row['state']}, {row['owner']}") for row in matches]
 
 
 # -- reading records --------------------------------------------------------------------------------------

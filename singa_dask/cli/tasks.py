@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -30,35 +30,19 @@ MANY_LINES = 50
 """After so many lines a pause lasts this fraction of the time so far."""
 
 
-class ShownTask(Protocol):
-    """A task; ``step`` is a key of DONE."""
-
-    @property
-    def step(self) -> str:
-        """The step that it is part of."""
-
-    @property
-    def index(self) -> int:
-        """Its index among the tasks of the step."""
-
-    @property
-    def n_records(self) -> int:
-        """Number of its records."""
-
-
-T = TypeVar("T", bound=ShownTask)
 R = TypeVar("R")
 
 
 def shown(
-    run: Callable[[Sequence[T]], Iterable[R]],
+    run: Callable[[Sequence[Any]], Iterable[R]],
     index_of: Callable[[R], int],
     quiet: bool = False,
     console: Console | None = None,
-) -> Callable[[Sequence[T]], Iterable[R]]:
+) -> Callable[[Sequence[Any]], Iterable[R]]:
     """Return a runner of tasks that shows progress: a bar on a terminal, else a line every few seconds.
 
-    Both show records done and the time left.
+    Both show records done and the time left. A task has its ``step``, a key of `DONE`, its ``index`` among the tasks of
+    that, and ``n_records``.
 
     Parameters
     ----------
@@ -73,7 +57,7 @@ def shown(
     if quiet:
         return run
 
-    def run_shown(tasks: Sequence[T]) -> Iterator[R]:
+    def run_shown(tasks: Sequence[Any]) -> Iterator[R]:
         if not tasks:
             return
         sizes = {task.index: task.n_records for task in tasks}

@@ -343,7 +343,7 @@ def run_trial(
         The job does not fit the cluster, a dataset is not there, or the job could not be started.
     """
     run, conf = trial.prepared.job_run(arguments), trial.prepared.job_file.job
-    command = {**run.command, **trial.what(ends)}
+    recording = {**run.recording, "command": {**run.recording["command"], **trial.what(ends)}}
     job_id = new_job_id(f"{conf.name}-{PurePosixPath(trial.url).parent.name}")
     watch = _Watch(ends)
 
@@ -363,7 +363,7 @@ def run_trial(
 
     progress = _Bars(console, conf) if console.is_interactive and not console.quiet else Progress()
     try:
-        with placed(replace(run, command=command, job_id=job_id), client) as run, progress:
+        with placed(replace(run, recording=recording, job_id=job_id), client) as run, progress:
             run.carry_out(client, run.directory(), Observers([]), on_event, take_driver, judge=judge)
     finally:
         watch.close()

@@ -86,7 +86,7 @@ def _deserialize(header: dict[str, Any], frames: list[bytes]) -> Secret:
     return Secret(bytes(frames[0]))
 
 
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True)

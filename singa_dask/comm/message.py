@@ -57,13 +57,10 @@ class Message:
     Attributes
     ----------
     kind : str
-        put, get, update, sync, replica and their answers ``r-...``; replaced; flush; pack; hello, start, leave, stop,
-        stop-at, checkpoint-at, snapshot-at, snapshot, part, measured, judged, end, abort.
+        Of params: put, get, update, sync and their answers ``r-...``; flush; pack. At barriers: hello, start, ready,
+        go, leave, stop. Of checkpoints: learned, taken, progress, arrived, settle, snapshot, part. Of workers: bridge,
+        stop-at, checkpoint-at, snapshot-at, measured, judged, end. When something is lost: replaced, failed, abort.
     src, dst : Address
-    job : str
-        Id of the job; messages of other jobs are refused.
-    life : int
-        Life of the job that the sender belongs to; it rises by 1 whenever the units are placed anew.
     param, slice : int
         Index of the logical param and of its slice; -1 if the message is about neither.
     version : int
@@ -81,8 +78,6 @@ class Message:
     kind: str
     src: Address
     dst: Address
-    job: str = ""
-    life: int = 0
     param: int = -1
     slice: int = -1
     version: int = -1

@@ -1,4 +1,4 @@
-"""Sparse matrices of SciPy as records: rows become dense as they are asked for, a batch or a block at a time."""
+"""What estimators check of features, targets and weights, and learn of them before a fit; sparse rows; categories."""
 
 from __future__ import annotations
 

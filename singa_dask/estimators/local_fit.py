@@ -1,4 +1,4 @@
-"""FittedNet: a trained net as a value, which computes outputs in this process."""
+"""LocalFit: a fit in this thread; FittedNet: a trained net as a value, which computes outputs in this process."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from singa_dask.arrays import Array
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.scaling import Learned
 from singa_dask.errors import ConfigError, NumericError
-from singa_dask.inference.job import classifier, inference_job, output_layer
-from singa_dask.inference.net import Trained, TrainedNet, load_modules
+from singa_dask.inference.net import Trained, TrainedNet, classifier, inference_job, load_modules, output_layer
 from singa_dask.jobs import Job
 from singa_dask.jobs.datasets.binding import fit_to_data, readers, with_urls
 from singa_dask.jobs.datasets.hosts import local_parts

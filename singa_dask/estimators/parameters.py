@@ -1,4 +1,4 @@
-"""Parameters of the estimators: what they mean, and which go together."""
+"""Parameters of the estimators: what they mean, which go together, and the jobs that they make."""
 
 from __future__ import annotations
 
@@ -113,13 +113,6 @@ def documented(cls: C) -> C:
 def is_distributed(estimator: Any) -> bool:
     """Return whether workers and servers train it, and not this thread."""
     return any(getattr(estimator, name) for name in ("job", "cluster", "client", "run_dir", "init_from"))
-
-
-def updater_of(estimator: Any) -> Any:
-    """Return the type or the block of its updater, None for that of the job."""
-    if estimator.solver == "sgd":
-        return {"type": "Nesterov", "momentum": estimator.momentum}
-    return estimator.updater or ("Adam" if estimator.solver else None)
 
 
 def check_parameters(estimator: Any, max_iter: int | None, partial: bool) -> None:
@@ -304,7 +297,9 @@ def _stores(job: Job) -> dict[str, StoreConf]:
 
 def _updater(estimator: Any, block: Mapping[str, Any], weight_decay: float | None) -> dict[str, Any]:
     """Return the block of an updater with the parameters of an estimator."""
-    changed, chosen = dict(block), updater_of(estimator)
+    changed, chosen = dict(block), estimator.updater or ("Adam" if estimator.solver else None)
+    if estimator.solver == "sgd":
+        chosen = {"type": "Nesterov", "momentum": estimator.momentum}
     if chosen is not None:
         changed = {"learning_rate": block["learning_rate"], **({"type": chosen} if isinstance(chosen, str) else chosen)}
     if estimator.learning_rate_init is not None:

@@ -15,7 +15,10 @@ import numpy as np
 
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer, StoreInput
+from singa_dask.layers.attention import MultiHeadAttention, PositionalEmbedding
+from singa_dask.layers.connection import Slice
 from singa_dask.layers.neuron import Activation, LeakyReLU, ReLU, Sigmoid, STanh, Tanh
+from singa_dask.layers.recurrent import LSTM
 
 Converter: TypeAlias = Callable[..., Any]
 C = TypeVar("C", bound=Converter)
@@ -70,8 +73,9 @@ class Converters:
         Raises
         ------
         ConfigError
-            There is none.
+            There is none, or no format has such a layer.
         """
+        _refuse(layer)
         for cls in type(layer).__mro__:
             if cls in self._by_class:
                 return self._by_class[cls]
@@ -106,36 +110,20 @@ def activation_of(layer: Activation) -> tuple[str, float]:
     return kind or block.type, getattr(block, "negative_slope", 0.0)
 
 
-def refuse_carried(layer: Any) -> None:
-    """Refuse a layer that carries time steps, or positions, from batch to batch.
+def _refuse(layer: Layer) -> None:
+    """Refuse what no format can say, as an exported model has batches of any length, and no state from batch to batch.
 
     Raises
     ------
     ConfigError
     """
-    if layer.carries:
+    if isinstance(layer, MultiHeadAttention | PositionalEmbedding) and layer.carries:
         raise ConfigError("its time steps go on from batch to batch. Say carry_state: false.")
-
-
-def refuse_cut_batch(layer: Any) -> None:
-    """Refuse a `Slice` along the first axis, unless each piece is a time step.
-
-    Raises
-    ------
-    ConfigError
-    """
-    if not (layer.steps == 1 and layer.sources[0].n_steps == len(layer.spans)):
-        raise ConfigError("it cuts the batch, whose length an exported model leaves open. Say slice_dim: 1.")
-
-
-def refuse_single_steps(layer: Any) -> None:
-    """Refuse an `LSTM` whose time steps are layers of their own, each of which hands its cell on to the next one.
-
-    Raises
-    ------
-    ConfigError
-    """
-    if layer.site.prototype is not None:
+    if isinstance(layer, Slice) and len(layer.spans) > 1 and not layer.axis:
+        # unless each piece is a time step
+        if not (layer.steps == 1 and layer.sources[0].n_steps == len(layer.spans)):
+            raise ConfigError("it cuts the batch, whose length an exported model leaves open. Say slice_dim: 1.")
+    if isinstance(layer, LSTM) and layer.site.prototype is not None:
         raise ConfigError("its time steps are computed one by one, and hand on the cell.")
 
 

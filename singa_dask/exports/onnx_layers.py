@@ -15,9 +15,6 @@ from singa_dask.exports.converters import (
     SLOPE,
     activation_of,
     input_dtype,
-    refuse_carried,
-    refuse_cut_batch,
-    refuse_single_steps,
     unique_name,
 )
 from singa_dask.exports.weights import metadata_texts
@@ -297,7 +294,6 @@ def _slice(graph: OnnxGraph, layer: Slice, x: str) -> list[str]:
         return [x]
     if layer.axis:
         return graph.add_several("Split", x, graph.integers(sizes), outputs=len(sizes), axis=layer.axis)
-    refuse_cut_batch(layer)
     return graph.add_several("Split", x, outputs=len(sizes), axis=0, num_outputs=len(sizes))
 
 
@@ -438,7 +434,6 @@ def _embedding(graph: OnnxGraph, layer: Embedding, x: str) -> str:
 
 @register(PositionalEmbedding)
 def _positional_embedding(graph: OnnxGraph, layer: PositionalEmbedding, x: str) -> str:
-    refuse_carried(layer)
     site, width = layer.site, layer.features[0].shape[1]
     steps = graph.integers(range(site.first_step, site.first_step + site.n_steps))
     rows = graph.reshape(graph.add("Gather", graph.param(layer.table), steps, axis=0), site.n_steps, 1, width)
@@ -447,7 +442,6 @@ def _positional_embedding(graph: OnnxGraph, layer: PositionalEmbedding, x: str) 
 
 @register(MultiHeadAttention)
 def _multi_head_attention(graph: OnnxGraph, layer: MultiHeadAttention, x: str) -> str:
-    refuse_carried(layer)
     n_steps, n_heads, width = layer.n_steps, layer.n_heads, layer.features[0].shape[1]
     qkv = linear(graph, x, layer.qkv_weight, layer.qkv_bias)
     qkv = graph.reshape(qkv, n_steps, -1, 3, n_heads, width // n_heads)
@@ -478,7 +472,6 @@ def _gru(graph: OnnxGraph, layer: GRU, x: str, state: str = "") -> str:
 
 @register(LSTM)
 def _lstm(graph: OnnxGraph, layer: LSTM, x: str, state: str = "") -> str:
-    refuse_single_steps(layer)
     return recurrent(graph, layer, "LSTM", x, state)
 
 

@@ -20,9 +20,6 @@ from singa_dask.exports.converters import (
     TORCH_CONVERTERS,
     activation_of,
     input_dtype,
-    refuse_carried,
-    refuse_cut_batch,
-    refuse_single_steps,
     unique_name,
 )
 from singa_dask.exports.weights import encode_safetensors
@@ -352,7 +349,6 @@ def _slice(module: TorchModule, layer: Slice, x: str) -> list[str]:
         return [x]
     if layer.axis:
         return module.let_several(f"{x}.split({sizes}, dim={layer.axis})", len(sizes))
-    refuse_cut_batch(layer)
     return module.let_several(f"{x}.chunk({len(sizes)})", len(sizes))
 
 
@@ -487,7 +483,6 @@ def _embedding(module: TorchModule, layer: Embedding, x: str) -> str:
 
 @register(PositionalEmbedding)
 def _positional_embedding(module: TorchModule, layer: PositionalEmbedding, x: str) -> str:
-    refuse_carried(layer)
     site = layer.site
     rows = f"{module.param(layer.table)}[{site.first_step}:{site.first_step + site.n_steps}].unsqueeze(1)"
     return f"({x}.unflatten(0, ({site.n_steps}, -1)) + {rows}).flatten(0, 1)"
@@ -495,7 +490,6 @@ def _positional_embedding(module: TorchModule, layer: PositionalEmbedding, x: st
 
 @register(MultiHeadAttention)
 def _multi_head_attention(module: TorchModule, layer: MultiHeadAttention, x: str) -> str:
-    refuse_carried(layer)
     n_steps, width = layer.n_steps, layer.features[0].shape[1]
     names = ("in_proj_weight", "out_proj.weight", "in_proj_bias", "out_proj.bias")
     values = {name: param.data for name, param in zip(names, layer.params, strict=False)}
@@ -514,7 +508,6 @@ def _gru(module: TorchModule, layer: GRU, x: str, state: str = "") -> str:
 
 @register(LSTM)
 def _lstm(module: TorchModule, layer: LSTM, x: str, state: str = "") -> str:
-    refuse_single_steps(layer)
     first = state and f"({state}.unsqueeze(0), torch.zeros_like({state}).unsqueeze(0))"
     return recurrent(module, layer, "nn.LSTM", (0, 1, 2, 3), x, first)
 

@@ -72,9 +72,6 @@ def _from_torch(content: bytes, url: str) -> dict[str, np.ndarray]:
         raise ValueError(str(error).splitlines()[0]) from None
     if not isinstance(tensors, dict) or not all(torch.is_tensor(value) for value in tensors.values()):
         raise ValueError("it is no state dict, of tensors by name")
-    return {str(name): _array(value, torch) for name, value in tensors.items()}
-
-
-def _array(value: Any, torch: Any) -> np.ndarray:
-    array: np.ndarray = (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
-    return array
+    # NumPy has no bfloat16
+    wide = {name: value.float() if value.dtype == torch.bfloat16 else value for name, value in tensors.items()}
+    return {str(name): value.detach().numpy() for name, value in wide.items()}

@@ -1,4 +1,7 @@
-"""Locks on open files, for processes of one host. A lock ends when its file is closed, or its process ends."""
+"""Cache of remote data on a local disk, shared by the processes of a host, and the locks on open files that it uses.
+
+A lock ends when its file is closed, or its process ends.
+"""
 
 from __future__ import annotations
 

@@ -306,7 +306,8 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
         path = self._strip_protocol(path)
         if mode == "rb":
-            return io.BufferedReader(RangeFile(self.reader(path)), CHUNK_BYTES)
+            reader = self.reader(path)
+            return io.BufferedReader(RangeFile(reader.read, reader.size), CHUNK_BYTES)
         if mode in ("wb", "ab", "xb"):
             return io.BufferedWriter(_Output(self._connection, path, self._writer(path, mode)), CHUNK_BYTES)
         raise ValueError(f"mode {mode!r}: files on HDFS are read (rb), written (wb, xb) or appended to (ab).")

@@ -241,17 +241,8 @@ class HostFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
         if mode != "rb":
             raise OSError("part files of a dataset cannot be written")
-        return io.BufferedReader(RangeFile(_Whole(self, path, self.info(path)["size"])))
-
-
-class _Whole:
-    """A file as a source of ranges."""
-
-    def __init__(self, filesystem: HostFileSystem, path: str, size: int) -> None:
-        self._filesystem, self._path, self.size = filesystem, path, size
-
-    def read(self, offset: int, length: int) -> bytes:
-        return self._filesystem.cat_file(self._path, offset, offset + length)
+        size = self.info(path)["size"]
+        return io.BufferedReader(RangeFile(lambda offset, n: self.cat_file(path, offset, offset + n), size))
 
 
 fsspec.register_implementation("dask", HostFileSystem, clobber=True)

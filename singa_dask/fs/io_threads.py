@@ -5,6 +5,7 @@ Other threads decode what was read: pyarrow and Pillow do so without Python's lo
 
 from __future__ import annotations
 
+import logging
 import os
 import statistics
 import sys
@@ -16,6 +17,8 @@ from concurrent.futures import Future, wait
 from contextvars import copy_context
 from functools import partial
 from typing import TypeVar
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -54,11 +57,14 @@ class DaemonThreads:
         self._calls: deque[Callable[[], object]] = deque()
         self._changed = threading.Condition()
         self._running = self._idle = 0
+        self._is_closed = False
 
     def submit(self, call: Callable[[], object], first: bool = False) -> None:
-        """Run a call, which must not raise, in a copy of the caller's context; before others if ``first``."""
+        """Run a call, which should not raise, in a copy of the caller's context; before others if ``first``."""
         call = partial(copy_context().run, call)
         with self._changed:
+            if self._is_closed:
+                return
             (self._calls.appendleft if first else self._calls.append)(call)
             if len(self._calls) > self._idle and self._running < self.n:
                 self._running += 1
@@ -76,15 +82,25 @@ class DaemonThreads:
         while True:
             with self._changed:
                 self._idle += 1
-                has_work = self._changed.wait_for(lambda: self._calls, IDLE_S)
+                self._changed.wait_for(lambda: self._calls or self._is_closed, IDLE_S)
                 self._idle -= 1
-                if not has_work:
+                if not self._calls:
                     self._running -= 1
                     return
                 call = self._calls.popleft()
-            call()
+            try:
+                call()
+            except Exception:
+                logger.exception("%s", self._name)
             # the call holds what it has read
             del call
+
+    def close(self) -> None:
+        """Drop the calls that have not begun, and later ones; wait for none. The threads end after those that have."""
+        with self._changed:
+            self._is_closed = True
+            self._calls.clear()
+            self._changed.notify_all()
 
 
 class IoThreads(DaemonThreads):

@@ -1,4 +1,4 @@
-"""CRC32C (Castagnoli) checksums: of one byte string, or of many of the same length."""
+"""Memory maps of files, ranges of bytes as file objects, and CRC32C (Castagnoli) checksums."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -34,25 +34,19 @@ def masked(crc: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
 # RangeFile: a source that is read by ranges, as a Python file object.
 
 
-class _Source(Protocol):
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def read(self) -> Callable[[int, int], bytes | memoryview]: ...
-
-
 class RangeFile(io.RawIOBase):
     """A readable, seekable file object; each read is one range of the source.
 
     Parameters
     ----------
-    source : object
-        With ``size``, in bytes, and ``read(offset, length)``.
+    read : callable
+        (offset, length) -> bytes.
+    size : int
+        Bytes.
     """
 
-    def __init__(self, source: _Source) -> None:
-        self._source, self._at = source, 0
+    def __init__(self, read: Callable[[int, int], bytes | memoryview], size: int) -> None:
+        self._read, self._size, self._at = read, size, 0
 
     def readable(self) -> bool:
         return True
@@ -61,7 +55,7 @@ class RangeFile(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         return self._at
 
     def tell(self) -> int:
@@ -74,13 +68,13 @@ class RangeFile(io.RawIOBase):
         return len(data)
 
     def readall(self) -> bytes:
-        return bytes(self._next(self._source.size))
+        return bytes(self._next(self._size))
 
     def _next(self, length: int) -> bytes | memoryview:
-        n = min(length, self._source.size - self._at)
+        n = min(length, self._size - self._at)
         if n <= 0:
             return b""
-        data = self._source.read(self._at, n)
+        data = self._read(self._at, n)
         self._at += len(data)
         return data
 

@@ -1,8 +1,8 @@
-"""Limits on decompression: a small file that is damaged or made to harm must not fill the memory.
+"""Sources of bytes that are read by ranges: files, local or remote, and bytes in memory; and limits on decompression.
 
-Everything that decompresses data of a user compares the decompressed size with one limit: what `limit_of` returns,
-8192 MB unless the job or the storage options give another. A gzipped file is compared as a whole, other formats block
-by block, as they are decompressed block by block.
+A small file that is damaged or made to harm must not fill the memory. Everything that decompresses data of a user
+compares the decompressed size with one limit: what `limit_of` returns, 8192 MB unless the job or the storage options
+give another. A gzipped file is compared as a whole, other formats block by block, as they are decompressed so.
 """
 
 from __future__ import annotations
@@ -34,13 +34,6 @@ IN_MEMORY_BYTES = 1 << 28
 READ_BYTES = 1 << 22
 PIECE_BYTES = 1 << 18
 CHUNK_BYTES = 1 << 20
-
-
-class _Source(Protocol):
-    url: str
-    size: int
-
-    def read(self, offset: int, length: int) -> memoryview: ...
 
 
 class _Held(bytearray):
@@ -77,7 +70,7 @@ def check_decompressed(where: str, n_bytes: int, limit: int) -> None:
         raise DataError(f"{text} The file is damaged, or made to fill the memory. {advice}")
 
 
-def gunzip(source: _Source, limit: int) -> memoryview:
+def gunzip(source: Bytes, limit: int) -> memoryview:
     """Return the decompressed bytes of a gzip file of one or more members.
 
     They are in memory as long as all such files of the process together have at most `IN_MEMORY_BYTES`; otherwise in a
@@ -127,10 +120,10 @@ def _to_file(url: str, begin: bytearray, chunks: Iterator[bytes], limit: int) ->
         raise DataError(f"{text} Set TMPDIR to a directory with more space, or convert the file.") from error
 
 
-def _inflate(source: _Source) -> Iterator[bytes]:
+def _inflate(source: Bytes) -> Iterator[bytes]:
     """Yield the decompressed bytes of all members of a gzip file, at most `CHUNK_BYTES` at a time."""
     try:
-        with gzip.GzipFile(fileobj=io.BufferedReader(RangeFile(source), READ_BYTES)) as file:
+        with gzip.GzipFile(fileobj=io.BufferedReader(RangeFile(source.read, source.size), READ_BYTES)) as file:
             while chunk := file.read(CHUNK_BYTES):
                 yield chunk
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -483,10 +476,6 @@ class ReadAhead:
             self._start, self._chunk = offset, self._source.scan(offset, ahead)
             at = 0
         return self._chunk[at : at + length]
-
-    def close(self) -> None:
-        """Release the last large read."""
-        self._chunk = memoryview(b"")
 
 
 def open_bytes(url: str, storage_options: fs.Options = None) -> Bytes:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,16 +20,24 @@ from singa_dask.conf import JobFile, Phase, loads
 from singa_dask.data import Arrays
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.errors import CheckpointError, ConfigError, DataError
-from singa_dask.inference.job import PhaseJob, has_classes, inference_job, label_layer, predicted_layer
-from singa_dask.inference.net import MetricSums, Trained, TrainedNet, load_modules
+from singa_dask.inference.net import (
+    MetricSums,
+    PhaseJob,
+    Trained,
+    TrainedNet,
+    has_classes,
+    inference_job,
+    label_layer,
+    load_modules,
+    predicted_layer,
+    target_names,
+)
 from singa_dask.inference.records import LabelReader, MemoryRecords, as_records
 from singa_dask.inference.stored import labels_of
 from singa_dask.inference.tasks import merge_metrics
 from singa_dask.jobs.job import Job, load
-from singa_dask.jobs.pages import model_page
 from singa_dask.jobs.run import Run
-from singa_dask.layers import LAYERS, StoreInput
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers import StoreInput
 from singa_dask.observe.stored_run import run_of
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints import singa_checkpoint
@@ -39,13 +47,6 @@ from singa_dask.runtime.planning.nets import build_net, find_ops
 from singa_dask.runtime.planning.placement import device_of_part
 
 ON_CPU = ("gpu=[]", "ops=auto")
-
-
-class CheckpointVersion(NamedTuple):
-    """Which values a checkpoint had: its step, and the checksum of its manifest."""
-
-    step: int
-    digest: str
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,10 @@ class ModelSource:
         Text of the job, with every default.
     checkpoint : str
         URL of a step, or of a file of SINGA's.
-    version : CheckpointVersion
+    step : int
+        Of the checkpoint.
+    digest : str
+        Checksum of its manifest.
     sources : tuple of Source
         The user's own modules.
     """
@@ -68,7 +72,8 @@ class ModelSource:
     url: str
     job: str
     checkpoint: str
-    version: CheckpointVersion
+    step: int
+    digest: str
     sources: tuple[modules.Source, ...] = ()
 
     def job_file(self) -> JobFile:
@@ -89,7 +94,7 @@ class ModelSource:
                 f"{error} A model that is sent to another process is loaded there from its URL. Every host has to be "
                 "able to read it."
             ) from error
-        if version != self.version:
+        if version != (self.step, self.digest):
             raise CheckpointError(
                 f"{self.checkpoint}: has other values now than when the model was loaded. Load it again."
             )
@@ -115,7 +120,7 @@ def find_source(
     read = loads(text, resolved, sets, registries=REGISTRIES, with_lines=False)
     checkpoint = find_values(url if step is None else _of_step(url, step))
     sources = tuple(modules.read(read.job.modules))
-    return ModelSource(url, read.resolved(), checkpoint, _version_of(checkpoint), sources)
+    return ModelSource(url, read.resolved(), checkpoint, *_version_of(checkpoint), sources)
 
 
 def _of_step(url: str, step: int) -> str:
@@ -126,12 +131,13 @@ def _of_step(url: str, step: int) -> str:
     return steps[step]
 
 
-def _version_of(checkpoint: str) -> CheckpointVersion:
+def _version_of(checkpoint: str) -> tuple[int, str]:
+    """Return which values a checkpoint has: its step, and the checksum of its manifest."""
     place = singa_checkpoint.parse(checkpoint)
     if place and not fs.is_dir(checkpoint):
-        return CheckpointVersion(place[1], str(fs.size(checkpoint)))
+        return place[1], str(fs.size(checkpoint))
     stored = Checkpoint(checkpoint)
-    return CheckpointVersion(stored.step, str(stored.manifest.get("sha256", "")))
+    return stored.step, str(stored.manifest.get("sha256", ""))
 
 
 # models that a process keeps which were sent to it, so that their values are read once
@@ -149,11 +155,13 @@ class Model:
         Of the run, or of the checkpoint.
     step : int
         Steps of training that the values have seen.
+    source : ModelSource
+        What it was loaded from.
     """
 
     def __init__(self, source: ModelSource) -> None:
-        self._source = source
-        self.url, self.step = source.url, source.version.step
+        self.source = source
+        self.url, self.step = source.url, source.step
         load_modules(source.sources)
         self._job = source.job_file()
         self._exposed = self._phase_job(exposed=True)
@@ -162,11 +170,6 @@ class Model:
         self._trained = Trained(InitialValues(job, (source.checkpoint,)), ops)
         self._lock = threading.RLock()
         self._nets: dict[str, TrainedNet] = {}
-
-    @property
-    def source(self) -> ModelSource:
-        """What it was loaded from."""
-        return self._source
 
     # -- what it is ------------------------------------------------------------------------------------------
 
@@ -220,14 +223,9 @@ class Model:
         """Return whether a layer has the probabilities of classes."""
         return has_classes(self._job.job, layer)
 
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """Names of the columns that the net was trained to predict; empty if they have none."""
-        if self.is_classifier:
-            return ()
-        layers = [each for each in self._job.job.neuralnet.layer if each.in_phase(Phase.TEST)]
-        readers = [each for each in layers if LAYERS.find(each.type).traits.reads_beside == "targets"]
-        return tuple(name for each in readers for name in each.block(StoreConf).target)
+    def targets_of(self, layer: str) -> tuple[str, ...]:
+        """Return the names of the columns whose values a layer predicts; empty if they have none."""
+        return target_names(self._job.job, Phase.TEST, layer)
 
     # -- what it does ----------------------------------------------------------------------------------------
 
@@ -258,7 +256,7 @@ class Model:
             There are several layers to predict from.
         """
         layer = layer or self.output
-        return self.predictions_of(self._values(x, layer), layer)
+        return self.predictions_of(self.extract(x, layer), layer)
 
     def predictions_of(self, values: Array, layer: str) -> Array:
         """Return what `predict` makes of the values of a layer."""
@@ -277,7 +275,7 @@ class Model:
         layer = layer or self.output
         if not self.has_classes(layer):
             raise ConfigError(f"{self.url}: layer {layer!r} has no probabilities of classes. Say predict or extract.")
-        return self.probabilities_of(self._values(x, layer), layer)
+        return self.probabilities_of(self.extract(x, layer), layer)
 
     def probabilities_of(self, values: Array, layer: str) -> Array:
         """Return what `predict_proba` makes of the values of a layer."""
@@ -287,7 +285,16 @@ class Model:
 
     def extract(self, x: Any, layer: str) -> Array:
         """Return what a layer makes of records that `predict` takes: (n, *shape) float32; see `layers`."""
-        return self._values(x, layer)
+        with self._lock:
+            net = self._net(layer)
+            records = self._records_of(net, x)
+            n = next(iter(records.values())).n
+            values = np.empty((n, *(self.layers[layer] or (1,))), np.float32)
+            for first, stop in net.batches(n):
+                arrays = {name: each.read(first, stop) for name, each in records.items()}
+                outputs, _ = net.compute(arrays, stop - first, first)
+                values[first:stop] = outputs[layer]["data"]
+            return values
 
     def test(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> dict[str, Any]:
         """Measure the net on records, each once: the metrics of its test net, by name.
@@ -365,11 +372,6 @@ class Model:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
-    def _values(self, x: Any, layer: str) -> Array:
-        with self._lock:
-            net = self._net(layer)
-            return self._computed(net, layer, self._records_of(net, x))
-
     def _records_of(
         self, net: TrainedNet, x: Any, outputs: bool = False, skips: bool = False
     ) -> dict[str, MemoryRecords]:
@@ -392,16 +394,6 @@ class Model:
             counts = ", ".join(f"{each.n} of {name}" for name, each in records.items())
             raise DataError(f"x: records: {counts}. Expected as many of each.")
         return records
-
-    def _computed(self, net: TrainedNet, layer: str, records: Mapping[str, MemoryRecords]) -> Array:
-        shape = self.layers[layer] or (1,)
-        n = next(iter(records.values())).n
-        values = np.empty((n, *shape), np.float32)
-        for first, stop in net.batches(n):
-            arrays = {name: each.read(first, stop) for name, each in records.items()}
-            outputs, _ = net.compute(arrays, stop - first, first)
-            values[first:stop] = outputs[layer]["data"]
-        return values
 
     def _net(self, layer: str) -> TrainedNet:
         """Return the net up to a layer, or without a name all of it, for the metrics."""
@@ -436,15 +428,10 @@ class Model:
         return self._trained.class_names.table_of(layer.conf_name, learns=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _received, (self._source,)
+        return _received, (self.source,)
 
     def __repr__(self) -> str:
         return f"<Model {self.name!r} of {redact(self.url)}, step {self.step}>"
-
-    def _repr_html_(self) -> str:
-        kinds = {each.name: each.type for each in self._job.job.neuralnet.layer}
-        rows = [(name, kinds[name], " x ".join(map(str, shape))) for name, shape in self.layers.items()]
-        return model_page(self.name, redact(self.url), self.step, rows)
 
 
 _models: OrderedDict[ModelSource, Model] = OrderedDict()

@@ -17,8 +17,8 @@ from distributed import Client
 from singa_dask.arrays import Array
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.inference.job import has_classes, predicted_layer
 from singa_dask.inference.model import Model, find_source, load_model
+from singa_dask.inference.net import has_classes, predicted_layer
 from singa_dask.inference.records import is_of
 from singa_dask.inference.stored import PHASES, StoredNet, StoredRecords, labels_of, use_workers
 from singa_dask.jobs.datasets.making import parts_of, rows_together
@@ -77,7 +77,7 @@ def predict(
     name = layer or trained.output
     if proba:
         return _map(functools.partial(trained.predict_proba, layer=name), data, trained.class_names_of(name))
-    return _map(functools.partial(trained.predict, layer=name), data, trained.targets)
+    return _map(functools.partial(trained.predict, layer=name), data, trained.targets_of(name))
 
 
 def extract(
@@ -116,8 +116,8 @@ def extract(
         records = None if data is None else StoredRecords(os.fspath(data), backend)
         if out is None:
             return stored.values([layer], [records] if records else []).array()
-        [written] = stored.write(os.fspath(out), [layer], to=to, overwrite=overwrite, records=records)
-        return written.url
+        [(url, _)] = stored.write(os.fspath(out), [layer], to=to, overwrite=overwrite, records=records)
+        return url
     _refuse_stored(backend=backend, client=client, out=out, to=to)
     return _map(functools.partial(_model(model).extract, layer=layer), data)
 

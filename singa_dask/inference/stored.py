@@ -25,7 +25,8 @@ from singa_dask.data.convert import backend_of
 from singa_dask.data.convert.conversion import report
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError
-from singa_dask.inference.job import (
+from singa_dask.inference.net import (
+    build,
     classifier,
     has_values,
     inference_job,
@@ -35,7 +36,6 @@ from singa_dask.inference.job import (
     target_names,
     with_data,
 )
-from singa_dask.inference.net import build
 from singa_dask.inference.tasks import (
     InferenceTask,
     NetFacts,
@@ -79,79 +79,6 @@ class Predicted:
         return [file if "://" in file else os.path.relpath(file) for file in files]
 
 
-def prediction_rows(
-    predicted: Sequence[Predicted], topk: int, names: Sequence[Sequence[str]] = ((),), layers: Sequence[str] = ("",)
-) -> Iterator[list[str]]:
-    """Yield the names of the columns, then a row for each record, or for each time step of a record.
-
-    The columns: ``file``, if records have their own files or there are several URLs; ``record``, the index of the
-    record, unless all have their own files; ``step``, if there are several time steps; ``class``, ``number`` and
-    ``probability`` of the most likely class; ``class_2``, ``number_2``, ... of the next ones. Of several layers each
-    has such columns, after its name: ``species.class``.
-
-    Parameters
-    ----------
-    predicted : sequence of Predicted
-    topk : int
-        Number of classes for each record.
-    names : sequence of sequence of str
-        For each layer, names of its classes; a class without a name is shown as its number.
-    layers : sequence of str
-        Names of the layers.
-
-    Raises
-    ------
-    ConfigError
-        The layers differ in their time steps.
-    """
-    counts = {
-        arrays["data"][0].size // (2 * topk) for each in predicted for done in each.parts for arrays in done.arrays
-    }
-    if len(counts) > 1:
-        raise ConfigError(f"layers {', '.join(layers)} have different time steps. Predict them one by one.")
-    n_steps = counts.pop()
-    header = [*_place_names(predicted), *["step"] * (n_steps > 1)]
-    for layer in layers:
-        prefix = f"{layer}." if len(layers) > 1 else ""
-        for rank in range(1, topk + 1):
-            suffix = f"_{rank}" if rank > 1 else ""
-            header += [f"{prefix}{name}{suffix}" for name in ("class", "number", "probability")]
-    yield header
-    for place, arrays in _records(predicted):
-        best = [row.reshape(-1, topk, 2) for row in arrays]
-        for step in range(n_steps):
-            pairs = [(pair, known) for one, known in zip(best, names, strict=True) for pair in one[step]]
-            values = [text for (label, value), known in pairs for text in _shown(int(label), value, known)]
-            yield [*place, *([str(step)] if n_steps > 1 else []), *values]
-
-
-def label_rows(
-    predicted: Sequence[Predicted], names: Sequence[Sequence[str]], layers: Sequence[str]
-) -> Iterator[list[str]]:
-    """Yield the names of the columns, then a row for each record: the probability of each of its labels.
-
-    The columns: ``file`` and ``record`` as in `prediction_rows`; then one for each label, with its name or number. Of
-    several layers each has such columns, after its name: ``colour.red``.
-
-    Parameters
-    ----------
-    predicted : sequence of Predicted
-        All values of each record.
-    names : sequence of sequence of str
-        For each layer, names of its labels; empty if they have none.
-    layers : sequence of str
-        Names of the layers.
-    """
-    header = _place_names(predicted)
-    for layer, known, values in zip(layers, names, predicted[0].parts[0].arrays, strict=True):
-        prefix = f"{layer}." if len(layers) > 1 else ""
-        n = values["data"][0].size
-        header += [f"{prefix}{name}" for name in (known if len(known) == n else map(str, range(n)))]
-    yield header
-    for place, arrays in _records(predicted):
-        yield [*place, *(f"{value:.7g}" for row in arrays for value in row.reshape(-1))]
-
-
 def _place_names(predicted: Sequence[Predicted]) -> list[str]:
     """Return the names of the columns that say which record a row is of."""
     files = [each.files for each in predicted]
@@ -167,10 +94,6 @@ def _records(predicted: Sequence[Predicted]) -> Iterator[tuple[list[str], list[n
         for number, rows in enumerate(arrays):
             place = {"file": own[number] if own else each.url, "record": "" if own else str(number)}
             yield [place[name] for name in names], list(rows)
-
-
-def _shown(label: int, probability: float, names: Sequence[str]) -> tuple[str, str, str]:
-    return names[label] if label < len(names) else str(label), str(label), f"{probability:.6g}"
 
 
 def labels_of(numbers: npt.NDArray[np.int64], names: Sequence[str], n_classes: int) -> npt.NDArray[Any]:
@@ -322,21 +245,63 @@ class LayerValues(NamedTuple):
     net: NeuralNet
 
     def rows(self) -> Iterator[list[str]]:
-        """Yield the predictions as a table; see `prediction_rows`, and `label_rows` for all values."""
-        if not self.topk:
-            return label_rows(self.stores, self.class_names, self.layers)
-        return prediction_rows(self.stores, self.topk, self.class_names, self.layers)
+        """Yield the names of the columns, then a row for each record, or for each time step of a record.
+
+        The columns: ``file``, if records have their own files or there are several stores; ``record``, the index of the
+        record, unless all have their own files. With ``topk``: ``step``, if there are several time steps; ``class``,
+        ``number`` and ``probability`` of the most likely class; ``class_2``, ``number_2``, ... of the next ones. Else
+        one for each label or target, with its name or number. Of several layers each has such columns, after its name:
+        ``species.class``.
+
+        Raises
+        ------
+        ConfigError
+            The layers differ in their time steps.
+        """
+        return self._class_rows() if self.topk else self._value_rows()
+
+    def _class_rows(self) -> Iterator[list[str]]:
+        counts = {
+            arrays["data"][0].size // (2 * self.topk)
+            for each in self.stores
+            for done in each.parts
+            for arrays in done.arrays
+        }
+        if len(counts) > 1:
+            raise ConfigError(f"layers {', '.join(self.layers)} have different time steps. Predict them one by one.")
+        n_steps = counts.pop()
+        header = [*_place_names(self.stores), *["step"] * (n_steps > 1)]
+        for prefix in self._prefixes():
+            for rank in range(1, self.topk + 1):
+                suffix = f"_{rank}" if rank > 1 else ""
+                header += [f"{prefix}{name}{suffix}" for name in ("class", "number", "probability")]
+        yield header
+        for place, arrays in _records(self.stores):
+            best = [values.reshape(-1, self.topk, 2) for values in arrays]
+            for step in range(n_steps):
+                row = [*place, *([str(step)] if n_steps > 1 else [])]
+                for pairs, names in zip(best, self.class_names, strict=True):
+                    for label, value in pairs[step]:
+                        number = int(label)
+                        row += [names[number] if number < len(names) else str(number), str(number), f"{value:.6g}"]
+                yield row
+
+    def _value_rows(self) -> Iterator[list[str]]:
+        header = _place_names(self.stores)
+        first = self.stores[0].parts[0].arrays
+        for prefix, names, arrays in zip(self._prefixes(), self.class_names, first, strict=True):
+            n = arrays["data"][0].size
+            header += [f"{prefix}{name}" for name in (names if len(names) == n else range(n))]
+        yield header
+        for place, records in _records(self.stores):
+            yield [*place, *(f"{value:.7g}" for values in records for value in values.reshape(-1))]
+
+    def _prefixes(self) -> list[str]:
+        return [f"{layer}." if len(self.layers) > 1 else "" for layer in self.layers]
 
     def array(self) -> npt.NDArray[np.float32]:
         """Return the values of the first layer, (n, *shape), for the first store."""
         return np.concatenate([done.arrays[0]["data"] for done in self.stores[0].parts])
-
-
-class Written(NamedTuple):
-    """A store that was written: its URL and number of records."""
-
-    url: str
-    n: int
 
 
 class _Inference:
@@ -529,29 +494,25 @@ class StoredNet:
         stores: Sequence[StoredRecords] = (),
         *,
         topk: int = 0,
-        phase: Phase = Phase.TEST,
-        steps: int = 0,
     ) -> LayerValues:
-        """Return what layers make of the records of stores, or the likeliest classes.
+        """Return what layers of the test net make of the records of stores, or the likeliest classes.
 
         Parameters
         ----------
         layers : sequence of str
             By default the only one with what the net predicts: probabilities of classes or labels, or values.
         stores : sequence of StoredRecords
-            By default the job's own records of the phase.
+            By default the job's own records.
         topk : int
             Number of classes; 0 for all values, as always of layers with labels or targets.
-        phase : Phase
-        steps : int
-            Number of batches, 0 for every record once.
 
         Raises
         ------
         SingaError
         """
+        phase = Phase.TEST
         layers = tuple(dict.fromkeys(layers)) or (predicted_layer(self.read.job, phase),)
-        are_values = topk > 0 and self._have_values(layers, topk, phase)
+        are_values = topk > 0 and self._have_values(layers, topk)
         topk = 0 if are_values else topk
         kept = self._kept(layers, phase)
         sources: list[StoredRecords | None] = [*stores] or [None]
@@ -561,16 +522,16 @@ class StoredNet:
         predicted = []
         with self.workers() as workers:
             for records, inference in zip(sources, inferences, strict=True):
-                facts, results = inference.compute(workers, steps, self.show)
+                facts, results = inference.compute(workers, 0, self.show)
                 predicted.append(Predicted(records.url if records else "", results))
         names = facts.class_names
         if are_values:
             names = tuple(target_names(self.read.job, phase, layer) for layer in layers)
         return LayerValues(layers, topk, predicted, names, inferences[0].net)
 
-    def _have_values(self, layers: Sequence[str], topk: int, phase: Phase) -> bool:
+    def _have_values(self, layers: Sequence[str], topk: int) -> bool:
         """Return whether layers have values, or probabilities of labels, instead of classes."""
-        valued = [layer for layer in layers if has_values(self.read.job, phase, layer)]
+        valued = [layer for layer in layers if has_values(self.read.job, Phase.TEST, layer)]
         if valued and len(valued) < len(layers):
             raise ConfigError(
                 f"layers {', '.join(layers)}: some have classes, {valued[0]!r} labels or values. Predict them apart."
@@ -593,8 +554,8 @@ class StoredNet:
         phase: Phase = Phase.TEST,
         steps: int = 0,
         records: StoredRecords | None = None,
-    ) -> Iterator[Written]:
-        """Write what layers make of records as stores; yield each when it is written.
+    ) -> Iterator[tuple[str, int]]:
+        """Write what layers make of records as stores; yield URL and number of records of each when it is written.
 
         Parameters
         ----------
@@ -638,7 +599,7 @@ class StoredNet:
             for i, url in enumerate(urls):
                 with self.show_written(sum(done.task.n_records for done in results)):
                     n = write_records(results, i, url, backend, facts.class_names[i])
-                yield Written(url, n)
+                yield url, n
 
     def _kept(self, layers: Sequence[str], phase: Phase) -> dict[str, Any]:
         return {"layers": layers, "label_layers": tuple(label_layer(self.read.job, phase, each) for each in layers)}

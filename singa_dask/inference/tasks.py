@@ -65,7 +65,7 @@ class InferenceTask:
     Attributes
     ----------
     job : str
-        As JSON, of `inference.job.inference_job`.
+        As JSON, of `inference_job`.
     phase : int
         Of the net.
     init_from : tuple of str

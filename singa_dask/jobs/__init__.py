@@ -12,8 +12,7 @@ from singa_dask.lazy import lazy_names
 if TYPE_CHECKING:
     from singa_dask.jobs.job import Job, Net, layer, load
     from singa_dask.jobs.rates import RateCurve, find_rate
-    from singa_dask.jobs.run import Run, open_run
-    from singa_dask.jobs.training import start, train
+    from singa_dask.jobs.run import Run, open_run, start, train
 
 __all__ = [
     "Job",
@@ -33,7 +32,6 @@ __getattr__ = lazy_names(
     {
         "job": ["Job", "Net", "layer", "load"],
         "rates": ["RateCurve", "find_rate"],
-        "run": ["Run", "open_run"],
-        "training": ["start", "train"],
+        "run": ["Run", "open_run", "start", "train"],
     },
 )

@@ -71,18 +71,6 @@ def count_steps(job_file: JobFile, nets: Mapping[Phase, NeuralNet], resume: str 
         return replace(job_file, job=with_steps(job_file.job, nets[Phase.TRAIN], resume))
 
 
-def refuse_missing_gpus(job_file: JobFile) -> None:
-    """Check that this machine has the GPUs that a job asks for, before it starts.
-
-    Raises
-    ------
-    ConfigError
-        It does not; with the place in the file.
-    """
-    if problems := missing_gpus(job_file.job):
-        raise ConfigError(job_file.in_order(problems))
-
-
 def warnings_on(
     job_file: JobFile,
     nets: Mapping[Phase, NeuralNet] | None = None,

@@ -16,7 +16,7 @@ from singa_dask.conf.model import suggest_part
 from singa_dask.conf.yaml_text import dump
 from singa_dask.errors import ConfigError
 from singa_dask.jobs.checking import check, complete, warnings_on
-from singa_dask.jobs.pages import JobNets, job_page, net_page
+from singa_dask.jobs.pages import JobNets, job_page
 from singa_dask.layers import LAYERS, Layer
 
 
@@ -82,7 +82,7 @@ def _name_of(cls: type[Layer]) -> str:
     )
 
 
-class Net(Mapping[str, Any]):
+class Net(dict[str, Any]):
     """The block ``neuralnet`` of a job.
 
     Parameters
@@ -95,22 +95,10 @@ class Net(Mapping[str, Any]):
     """
 
     def __init__(self, layers: Sequence[Mapping[str, Any]], **keys: Any) -> None:
-        self._values: dict[str, Any] = {**keys, "layer": list(_wired(layers))}
-
-    def __getitem__(self, key: str) -> Any:
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
+        super().__init__(**keys, layer=list(_wired(layers)))
 
     def __repr__(self) -> str:
-        return f"<Net: {', '.join(each['name'] for each in self._values['layer'])}>"
-
-    def _repr_html_(self) -> str:
-        return net_page(self._values["layer"])
+        return f"<Net: {', '.join(each['name'] for each in self['layer'])}>"
 
 
 def _wired(layers: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -150,6 +138,11 @@ class Job:
     **keys
         The other keys of a job file: ``name``, ``epochs``, ``updater``, ``cluster`` ... Blocks are dicts.
 
+    Attributes
+    ----------
+    file : JobFile
+        The job with the places of its keys, for errors.
+
     Raises
     ------
     ConfigError
@@ -175,29 +168,24 @@ class Job:
     def __init__(self, net: Mapping[str, Any] | Sequence[Mapping[str, Any]], **keys: Any) -> None:
         block = net if isinstance(net, Mapping) else {"layer": list(net)}
         values = {**keys, "neuralnet": block}
-        self._file = loads(dump(_plain(values), brief=True), HERE, registries=REGISTRIES, with_lines=False)
+        self.file = loads(dump(_plain(values), brief=True), HERE, registries=REGISTRIES, with_lines=False)
 
     @classmethod
     def of(cls, job_file: JobFile) -> Job:
         """Return the job of a file that has been read."""
         job = cls.__new__(cls)
-        job._file = job_file
+        job.file = job_file
         return job
 
     @property
     def conf(self) -> JobConf:
         """What the job says, with every default."""
-        return self._file.job
+        return self.file.job
 
     @property
     def name(self) -> str:
         """The name of the job."""
         return self.conf.name
-
-    @property
-    def file(self) -> JobFile:
-        """The job with the places of its keys, for errors."""
-        return self._file
 
     def replace(self, set: Mapping[str, Any] | None = None, cluster: str | os.PathLike[str] | None = None) -> Job:
         """Return the job with some values changed.
@@ -225,15 +213,15 @@ class Job:
         ------
         ConfigError, CheckpointError, DataError
         """
-        return JobNets(check(complete(self._file)))
+        return JobNets(check(complete(self.file)))
 
     def warnings(self) -> list[str]:
         """Return what is valid in the job, and probably not meant."""
-        return [str(problem) for problem in warnings_on(self._file)]
+        return [str(problem) for problem in warnings_on(self.file)]
 
     def to_yaml(self) -> str:
         """Return the job as the text of a job file, without defaults; it loads back to an equal job."""
-        return self._file.given()
+        return self.file.given()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the job file."""
@@ -250,7 +238,7 @@ class Job:
 
     def _repr_html_(self) -> str:
         try:
-            nets = check(complete(self._file), check_sources=False)
+            nets = check(complete(self.file), check_sources=False)
         except (ConfigError, OSError):
             nets = {}
         return job_page(self.conf, nets)

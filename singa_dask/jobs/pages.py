@@ -6,14 +6,14 @@ import base64
 import functools
 import html
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from singa_dask.conf import JobConf, LayerConf, Phase
 from singa_dask.errors import ConfigError
 from singa_dask.lazy import require
 from singa_dask.net import NeuralNet
-from singa_dask.net.picture import Box, Edge, Picture
+from singa_dask.net.picture import Picture
 
 SIDE_BY_SIDE = "display:flex;flex-wrap:wrap;gap:1em 3em;align-items:flex-start"
 MAX_OPEN = 40
@@ -44,13 +44,6 @@ def job_page(job: JobConf, nets: Mapping[Phase, NeuralNet]) -> str:
     table = _table(("layer", "type", "sources", "shape", "values to learn"), rows)
     picture = _shown(Picture.of(nets[Phase.TRAIN], job.name or "net")) if Phase.TRAIN in nets else ""
     return f'<div>{head}<div style="{SIDE_BY_SIDE}">{table}{picture}</div></div>'
-
-
-def net_page(layers: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of the layers of a net that has not been built, and its picture."""
-    rows = [(each["name"], each["type"], ", ".join(each.get("srclayers", ()))) for each in layers]
-    table = _table(("layer", "type", "sources"), rows)
-    return f'<div style="{SIDE_BY_SIDE}">{table}{_shown(_outline(layers))}</div>'
 
 
 def _name(layer: LayerConf) -> str:
@@ -84,12 +77,6 @@ def run_page(facts: Mapping[str, Any]) -> str:
     return f"<div>{head}{_table(('phase', *names), rows) if rows else ''}</div>"
 
 
-def model_page(name: str, url: str, step: int, layers: Iterable[tuple[str, str, str]]) -> str:
-    """Return a table of the layers of a model: name, type and shape of each."""
-    head = f"<b>{html.escape(name)}</b>: step {step}; <code>{html.escape(url)}</code>"
-    return f"<div>{head}{_table(('layer', 'type', 'shape'), layers)}</div>"
-
-
 def _number(value: Any) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -113,18 +100,6 @@ class JobNets(dict[Phase, NeuralNet]):
         if not all(drawn):
             return f"<pre>{html.escape(repr(self))}</pre>"
         return f'<div style="display:flex;flex-wrap:wrap;gap:2em">{"".join(drawn)}</div>'
-
-
-def _outline(layers: Sequence[Mapping[str, Any]]) -> Picture:
-    """Return the picture of a net that has not been built: layers without shapes."""
-    places = {each["name"]: i for i, each in enumerate(layers)}
-    edges = [
-        Edge(places[source], i)
-        for i, each in enumerate(layers)
-        for source in each.get("srclayers", ())
-        if source in places
-    ]
-    return Picture(("net",), tuple(Box(each["name"], each["type"], ()) for each in layers), tuple(edges))
 
 
 def _shown(picture: Picture) -> str:

@@ -16,7 +16,7 @@ from singa_dask import fs
 from singa_dask.conf import JobConf, JobFile, Phase
 from singa_dask.conf.yaml_text import read_plain, redact_job
 from singa_dask.errors import ClusterError, ConfigError, Problem
-from singa_dask.jobs.checking import check, complete, count_steps, refuse_missing_gpus
+from singa_dask.jobs.checking import check, complete, count_steps
 from singa_dask.jobs.datasets.binding import check_names, readers, shown_by_name, with_urls
 from singa_dask.net import NeuralNet
 from singa_dask.observe import first_command, new_job_id, newest_run, read_summary
@@ -26,6 +26,7 @@ from singa_dask.runtime import (
     Patience,
     connect,
     embedded_cluster,
+    missing_gpus,
     plan_processes,
     this_user,
     wait_for_room,
@@ -235,19 +236,31 @@ class Prepared(NamedTuple):
         priority : int
         """
         read, place = self.job_file, self.place
+        recording = {
+            "job_text": read.text,
+            "resolved_text": read.resolved(),
+            "goes_on": place.goes_on,
+            "replaces": place.replaces,
+            "steps": place.steps(),
+            "command": {
+                "time": time.time(),
+                "arguments": list(arguments),
+                "directory": os.getcwd(),
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "version": __version__,
+                "init_from": [os.path.abspath(url) if "://" not in url else url for url in place.init_from],
+                "resume": place.checkpoint,
+            },
+        }
         return JobRun.of(
             self.bound.job,
-            place.steps(),
             job_id=place.job_id,
             run_url=place.url,
             owner=this_user(),
             resume=place.checkpoint,
-            init_from=[fs.absolute(url) for url in place.init_from],
-            job_text=read.text,
-            resolved_text=read.resolved(),
-            goes_on=place.goes_on,
-            replaces=place.replaces,
-            command=describe_command(arguments, place.init_from, place.checkpoint),
+            init_from=tuple(fs.absolute(url) for url in place.init_from),
+            recording=recording,
             queue=queue,
             priority=priority,
         )
@@ -288,8 +301,8 @@ def prepare_run(
     place = choose_place(read.job, run_dir, resume, overwrite, init_from)
     read = complete(read, place.init_from)
     starting = {"resume": place.checkpoint, "init_from": place.init_from}
-    if not elsewhere:
-        refuse_missing_gpus(read)
+    if not elsewhere and (problems := missing_gpus(read.job)):
+        raise ConfigError(read.in_order(problems))
     if not readers(read.job):
         nets = check(read, **starting, check_sources=not elsewhere)
         read = read if elsewhere else count_steps(read, nets, place.checkpoint)
@@ -328,19 +341,3 @@ def changes_of(read: JobFile, place: RunPlace) -> list[str]:
         message = f"train_steps is {n_steps}, and the checkpoint is of step {step}: no step is left."
         lines.append(f"{message} Set train_steps, or epochs, higher to train on.")
     return lines
-
-
-def describe_command(
-    arguments: Sequence[str], init_from: Sequence[str] = (), resume: str | None = None
-) -> dict[str, Any]:
-    """Return what a run directory records about the command that started a run."""
-    return {
-        "time": time.time(),
-        "arguments": list(arguments),
-        "directory": os.getcwd(),
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "version": __version__,
-        "init_from": [os.path.abspath(url) if "://" not in url else url for url in init_from],
-        "resume": resume,
-    }

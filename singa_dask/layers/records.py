@@ -28,12 +28,12 @@ from singa_dask.conf.model import (
     read_options,
 )
 from singa_dask.data import STORES, Store, detect, open_store
+from singa_dask.data.codecs.record import show_names
 from singa_dask.data.codecs.table import TableFacts
-from singa_dask.data.stores.class_names import show_names
 from singa_dask.data.stores.image import ImageOptions
 from singa_dask.data.stores.jsonl import JsonLinesStore
 from singa_dask.data.stores.opening import is_pattern
-from singa_dask.data.stores.store import BLOCK_BYTES, backends_holding
+from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.table import NamedColumns, TableStore
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_part import table_files
@@ -334,24 +334,7 @@ def _hint(actual: tuple[int, ...], conf: StoreConf) -> str:
         )
     if len(shape) == 3 and same_shape(actual, (shape[2], *shape[:2])):
         return f" The shape of images is [channels, height, width]: set shape: {list(actual)}."
-    if len(actual) == len(shape) and sorted(actual) == sorted(shape):
-        axes = [1 + axis for axis in _axes(actual, shape)]
-        return (
-            f" These are the same axes in another order: store array.transpose({', '.join(map(str, (0, *axes)))}), or "
-            f"set shape: {list(actual)}."
-        )
     return f" Set shape: {list(actual)}, or shape: [{math.prod(actual)}] for values in a row."
-
-
-def _axes(actual: Sequence[int], expected: Sequence[int]) -> list[int]:
-    """Return for each expected axis one of the same size; those of equal sizes keep their order."""
-    left = list(range(len(actual)))
-    chosen = []
-    for size in expected:
-        axis = next(axis for axis in left if actual[axis] == size)
-        left.remove(axis)
-        chosen.append(axis)
-    return chosen
 
 
 def in_layout(values: npt.NDArray[Any], conf: StoreConf) -> npt.NDArray[Any]:
@@ -418,7 +401,7 @@ def _open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain
     header: list[str] = []
     if kind == "csv" and conf.header is not False:
         with contextlib.suppress(DataError):
-            part = CsvPart(table_files(conf.path, options)[0].url, options, conf.separator, BLOCK_BYTES, False)
+            part = CsvPart(table_files(conf.path, options)[0].url, options, conf.separator)
             part.source.close()
             header = list(part.names)
     if not header and (kind != "parquet" or plain is not None):

@@ -37,7 +37,6 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-TAIL_BYTES = 2**16
 REWRITE_S = 1.0
 REWRITE_SHARE = 20
 """Shortest time between two writes of a whole file, in seconds, and as a multiple of the time that one takes."""
@@ -158,13 +157,6 @@ def is_in_use(url: str) -> bool:
 def read_objects(url: str) -> list[dict[str, Any]]:
     """Return the JSON objects of a journal that others may be writing to; empty if there is no file."""
     return _objects(fs.read_bytes(url).decode(errors="replace").splitlines()) if fs.exists(url) else []
-
-
-def newest_objects(url: str) -> list[dict[str, Any]]:
-    """Return the JSON objects in the last `TAIL_BYTES` of a journal; empty if there is no file."""
-    if not fs.exists(url):
-        return []
-    return _objects(fs.read_bytes(url, max(fs.size(url) - TAIL_BYTES, 0)).decode(errors="replace").splitlines())
 
 
 def _objects(lines: Iterable[str]) -> list[dict[str, Any]]:

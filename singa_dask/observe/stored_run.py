@@ -15,7 +15,7 @@ from singa_dask import fs
 from singa_dask.conf.job import is_less_better, split_metric
 from singa_dask.conf.yaml_text import read_plain
 from singa_dask.errors import ConfigError
-from singa_dask.observe.journal import is_in_use, newest_objects, read_objects
+from singa_dask.observe.journal import is_in_use, read_objects
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.run_directory import COMMANDS, METRICS, read_summary
 from singa_dask.redaction import redact
@@ -57,14 +57,10 @@ class StoredRun:
         return job if isinstance(job, dict) else {}
 
     @functools.cached_property
-    def events(self) -> list[dict[str, Any]]:
-        """The events of ``metrics.jsonl``, without a last line that is not complete yet."""
-        return read_objects(fs.join(self.url, METRICS))
-
-    @functools.cached_property
     def metrics(self) -> list[dict[str, Any]]:
-        """The events with metrics."""
-        return [event for event in self.events if event.get("event") == "metrics" and event.get("phase") in PHASES]
+        """The events with metrics in ``metrics.jsonl``, without a last line that is not complete yet."""
+        events = read_objects(fs.join(self.url, METRICS))
+        return [event for event in events if event.get("event") == "metrics" and event.get("phase") in PHASES]
 
     def metrics_table(self) -> tuple[list[str], list[list[Any]]]:
         """Return the names of the columns, and a row for each event with metrics; None where it says nothing."""
@@ -199,8 +195,8 @@ def _row_of(run: StoredRun) -> dict[str, Any]:
     name, steps = NAME.search(text), STEPS.search(text)
     summary, last = run.summary, run.commands[-1] if run.commands else {}
     # without a summary, the last metrics say how far it is
-    events = [] if summary else newest_objects(fs.join(run.url, METRICS))
-    event: dict[str, Any] = next((each for each in reversed(events) if each.get("phase") == "train"), {})
+    events = [] if summary else run.metrics
+    event: dict[str, Any] = next((each for each in reversed(events) if each["phase"] == "train"), {})
     ended = None if run.state == "running" else event.get("time", float(last.get("time", 0)))
     if summary:
         ended = float(last.get("time", 0)) + float(summary.get("seconds", 0)) - float(last.get("seconds_before", 0))

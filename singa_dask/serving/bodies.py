@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from singa_dask.arrays import Array
+from singa_dask.data.stores.column import NPY_DAMAGE, decode_npy
 from singa_dask.data.stores.image import image_size
-from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
-from singa_dask.errors import DataError
 
 # bodies of the greatest size that are in memory at a time
 MAX_BODIES = 8
@@ -190,16 +189,7 @@ def _picture(body: bytes) -> bytes:
 
 
 def to_npy(values: Array) -> bytes:
-    """Return an array as ``np.save`` writes it.
-
-    Raises
-    ------
-    DataError
-        It has objects.
-    """
+    """Return an array of numbers or names as ``np.save`` writes it."""
     file = io.BytesIO()
-    try:
-        np.save(file, values, allow_pickle=False)
-    except ValueError as error:
-        raise DataError(f"the answer: {error}.") from None
+    np.save(file, values, allow_pickle=False)
     return file.getvalue()

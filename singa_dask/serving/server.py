@@ -190,6 +190,8 @@ N_READERS = 2
 # a body or an answer of fewer bytes is read and written on the event loop: to hand it on takes longer
 SMALL_BYTES = 16 << 10
 BYTES_PER_VALUE = 16
+# headers of an answer to a request that may succeed later
+LATER = {"Retry-After": "1"}
 
 
 class App:
@@ -300,7 +302,7 @@ class App:
                 return await asyncio.wait_for(self._found(request, with_body), self._limits.timeout_s)
             except asyncio.TimeoutError:
                 if with_body:
-                    raise Refused(503, f"no answer within {self._limits.timeout_s:g} s.", _later()) from None
+                    raise Refused(503, f"no answer within {self._limits.timeout_s:g} s.", LATER) from None
                 late = f"the body did not arrive within {self._limits.timeout_s:g} s."
                 raise Refused(408, late, {"Connection": "close"}) from None
         except Refused as refused:
@@ -337,7 +339,7 @@ class App:
         if length.isdecimal() and int(length) > limits.max_bytes:
             raise _too_large(limits)
         if self._n_open >= limits.max_queue:
-            raise Refused(429, f"{self._n_open} requests are being answered. Try again later.", _later())
+            raise Refused(429, f"{self._n_open} requests are being answered. Try again later.", LATER)
         self._n_open += 1
         body = bytearray()
         try:
@@ -345,7 +347,7 @@ class App:
                 if len(body) + len(chunk) > limits.max_bytes:
                     raise _too_large(limits)
                 if self._bytes_open + len(chunk) > limits.max_total_bytes:
-                    raise Refused(429, "other requests take all the memory for bodies. Try again later.", _later())
+                    raise Refused(429, "other requests take all the memory for bodies. Try again later.", LATER)
                 self._bytes_open += len(chunk)
                 body += chunk
             yield bytes(body)
@@ -404,10 +406,6 @@ def _output_of(model: Model) -> str | None:
 
 def _too_large(limits: Limits) -> Refused:
     return Refused(413, f"the body is larger than {limits.max_bytes / (1 << 20):g} MiB.")
-
-
-def _later() -> dict[str, str]:
-    return {"Retry-After": "1"}
 
 
 def _json(facts: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -168,3 +168,11 @@ def test_verify_keeps_class_names_in_a_new_manifest(call: Call, tmp_path: Path) 
     with open_store(str(target)) as store:
         assert store.class_names == tuple(GREY)
         assert all(block.crc is not None for block in store.blocks)
+
+
+def test_a_label_that_a_conversion_has_not_chosen(call: Call, url: str) -> None:
+    assert call("data", "inspect", url, "--label", "label").exit_code == 0
+    for verb in (("data", "inspect"), ("data", "head"), ("init",)):
+        result = call(*verb, url, "--label", "kind")
+        assert result.exit_code == 1
+        assert f"{url}: no 'kind' for the label: a conversion has chosen it. It has label." in result.stderr

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from singa_dask.cli import inspection
-from singa_dask.cli import pictures as sheet
+from singa_dask.cli import inspection as sheet
 from singa_dask.cli.inspection import inspect_store, inspection_lines
 from singa_dask.data import STORES, open_store
 from singa_dask.data.stores import image

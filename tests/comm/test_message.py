@@ -11,7 +11,7 @@ from singa_dask.errors import CommError
 
 def test_a_message_comes_out_as_it_went_in() -> None:
     arrays = (np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros(0), np.array(7, np.int64))
-    sent = Message("update", Address.worker(1, 2), Address.server(0, 1), "job", 3, 4, 5, 6, 7, {"n": 2}, arrays)
+    sent = Message("update", Address.worker(1, 2), Address.server(0, 1), 4, 5, 6, 7, {"n": 2}, arrays)
     got = Message.from_header(sent.header())
     assert got.header() == sent.header()
     assert got.n_bytes == sent.n_bytes == 6 * 4 + 8

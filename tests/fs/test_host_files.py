@@ -12,7 +12,7 @@ import pytest
 from singa_dask import fs
 from singa_dask.data import open_store
 from singa_dask.data.loading.locality import Locations
-from singa_dask.data.stores import range_store
+from singa_dask.data.stores import table
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.data.stores.table import TableStore
 from singa_dask.errors import DataError
@@ -106,7 +106,7 @@ def test_ranges_of_another_host_are_fetched_once(hosts: Hosts, tmp_path: Path, m
 def test_a_table_is_read_though_nothing_can_be_written_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(range_store, "MIN_INDEXED_BYTES", 0)
+    monkeypatch.setattr(table, "MIN_INDEXED_BYTES", 0)
     path = tmp_path / "part-00000.parquet"
     pq.write_table(pa.table({"a": [1.0, 2.0], "kind": ["cat", "dog"]}), path)
     file = PartFile(path.name, "here", "tcp://here:1", str(path), path.stat().st_size, 2)

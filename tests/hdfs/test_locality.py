@@ -72,7 +72,7 @@ class Ran:
 def test_workers_read_the_blocks_of_their_own_host(parts: str, mini: MiniHdfs, beside: Client, tmp_path: Path) -> None:
     ran = Ran(job_on(parts, mini.http), beside, tmp_path / "beside")
     half = Ran(job_on(parts, mini.http, train_steps=50), beside, tmp_path / "half")
-    # on one worker, in the deal that was made for three
+    # on one worker, in the order that was chosen for three
     rest = Ran(job_on(parts, mini.http, cluster={}), beside, tmp_path / "rest", resume=find(half.url))
     assert ran.local_share() >= 0.95
     assert sorted(ran.manifest()["deals"]["data"]) == list(range(N_FILES))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from singa_dask.conf import Phase
-from singa_dask.inference.job import classifier, inference_job, output_layer, with_data
+from singa_dask.inference.net import classifier, inference_job, output_layer, with_data
 from singa_dask.layers import LAYERS
 from singa_dask.layers.input import TargetInput
 from singa_dask.layers.loss import EuclideanLoss, SoftmaxLoss

@@ -13,8 +13,8 @@ from singa_dask import fs
 from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.inference.job import inference_job, label_layer, with_data
-from singa_dask.inference.stored import Predicted, prediction_rows
+from singa_dask.inference.net import inference_job, label_layer, with_data
+from singa_dask.inference.stored import LayerValues, Predicted
 from singa_dask.inference.tasks import InferenceTask, inspect_net, plan_tasks
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.job.checks import prepare
@@ -185,7 +185,8 @@ def test_several_labels_feed_several_losses(tmp_path: Path, run_job: Callable[..
     facts = inspect_net(part)
     assert facts.class_names == (("A", "B"), ("big", "small"))
     done = [each() for each in plan_tasks(part, facts, 0, 1)]
-    header, *rows = prediction_rows([Predicted(str(new), done)], 1, facts.class_names, layers)
+    net: Any = None  # of its shapes nothing is shown
+    header, *rows = LayerValues(layers, 1, [Predicted(str(new), done)], facts.class_names, net).rows()
     assert header[:5] == ["record", "loss-grade.class", "loss-grade.number", "loss-grade.probability", "fc-kind.class"]
     assert [(row[1], row[4]) for row in rows] == [("B", "big"), ("A", "small")]
 

@@ -55,16 +55,16 @@ class Outcome:
 def start_hosts(
     job: JobConf,
     emit: Callable[[dict[str, Any]], None],
-    deals: Mapping[str, Sequence[int]] | None = None,
+    assignments: Mapping[str, Sequence[int]] | None = None,
     layout: Layout | None = None,
     **given: Any,
 ) -> list[UnitHost]:
     """Start one host for each process of a job; for ``given`` see `UnitHost`."""
     layout = layout or plan_processes(job.cluster)
     several = len(layout.processes) > 1
-    transport = partial(Transport, "tcp://127.0.0.1", secret=Secret(b"of the test")) if several else None
+    transport = partial(Transport, "tcp://127.0.0.1", life=0, secret=Secret(b"of the test")) if several else None
     hosts = [
-        UnitHost("test", process, job, transport, emit, deals, layout=layout, **given)
+        UnitHost("test", process, job, transport, emit, assignments, layout=layout, **given)
         for process in range(len(layout.processes))
     ]
     for host in hosts:
@@ -78,7 +78,7 @@ def run_to_its_end(
     resume: str | Checkpoint | None = None,
     init_from: Sequence[str] = (),
     on_event: Callable[[list[UnitHost], dict[str, Any]], None] | None = None,
-    deals: Mapping[str, Sequence[int]] | None = None,
+    assignments: Mapping[str, Sequence[int]] | None = None,
     layout: Layout | None = None,
     **given: Any,
 ) -> Outcome:
@@ -97,7 +97,7 @@ def run_to_its_end(
     def run_one(host: UnitHost, unit: Any) -> None:
         outcome.reports[str(unit)] = run_unit(host, unit, fs.join(url, "checkpoint"), resume, init_from)
 
-    hosts += start_hosts(job, emit, deals, layout, **given)
+    hosts += start_hosts(job, emit, assignments, layout, **given)
     threads = [
         threading.Thread(target=run_one, args=(host, unit), daemon=True) for host in hosts for unit in host.local
     ]

@@ -6,7 +6,7 @@ The meaning of fields is defined by the callers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +105,18 @@ def _join_varint(groups: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
     return values.astype(np.int64)
 
 
+def integers(found: Iterable[MessageField], number: int) -> list[int] | None:
+    """Return the integers of a field, packed or not, that are the same in all rows; None if they differ."""
+    values: list[int] = []
+    for column in found:
+        if column.number == number:
+            if not (column.values == column.values[0]).all():
+                return None
+            is_one = column.wire == VARINT
+            values += [int(column.values[0])] if is_one else varints_of(column.values[0].tobytes())
+    return values
+
+
 def layout(message: bytes) -> tuple[list[tuple[int, int, int, int]], list[int]]:
     """Return (number, wire, start, end) of each field's value, and the offsets of tags and lengths."""
     spans, fixed, position = [], list[int](), 0
@@ -186,17 +198,11 @@ def read_blobprotos(content: bytes, where: str = "checkpoint") -> dict[str, Stor
     CheckpointError
         The file is damaged, or of another format.
     """
-    names: list[str] = []
-    versions: list[int] = []
-    blobs: list[np.ndarray[Any, np.dtype[np.float32]]] = []
     try:
-        for number, value in _fields(content):
-            if number == 3:
-                versions += _integers(value)
-            elif number == 4:
-                names.append(str(_bytes(value), "utf-8"))
-            elif number == 5:
-                blobs.append(_read_blob(_bytes(value)))
+        found = _fields(content)
+        versions = integers(found, 3) or []
+        names = [str(value, "utf-8") for value in _bytes(found, 4)]
+        blobs = [_read_blob(value) for value in _bytes(found, 5)]
     except ValueError as error:
         raise CheckpointError(f"{where}: not a checkpoint of SINGA (BlobProtos), or a damaged one: {error}.") from error
     if not names or len(names) != len(blobs) or len(versions) not in (0, len(names)):
@@ -209,32 +215,18 @@ def read_blobprotos(content: bytes, where: str = "checkpoint") -> dict[str, Stor
 
 
 def _read_blob(content: bytes) -> np.ndarray[Any, np.dtype[np.float32]]:
-    shape: list[int] = []
-    floats = []
-    for number, value in _fields(content):
-        if number == 1:
-            shape += _integers(value)
-        elif number == 2:
-            floats.append(_bytes(value))
-    values = np.frombuffer(b"".join(floats), "<f4").astype(np.float32)
+    found = _fields(content)
+    shape = integers(found, 1) or []
+    values = np.frombuffer(b"".join(_bytes(found, 2)), "<f4").astype(np.float32)
     if values.size != np.prod(shape, dtype=np.int64):
         raise ValueError(f"{values.size} values do not fit the shape {tuple(shape)}")
     return values.reshape(shape)
 
 
-def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield (number, value) of each field: an integer, or bytes (four or eight for fixed-size values)."""
-    for number, wire, start, end in layout(content)[0]:
-        value = content[start:end]
-        yield number, varints_of(value)[0] if wire == VARINT else value
+def _fields(content: bytes) -> list[MessageField]:
+    return columns(np.frombuffer(content, np.uint8)[None]) or []
 
 
-def _integers(value: int | bytes) -> list[int]:
-    """Read a repeated integer field: one value, or packed values."""
-    return [value] if isinstance(value, int) else varints_of(value)
-
-
-def _bytes(value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        raise ValueError(f"an integer {value} where bytes were expected")
-    return value
+def _bytes(found: Iterable[MessageField], number: int) -> list[bytes]:
+    """Return the values of a field of one message that are no integers."""
+    return [column.values.tobytes() for column in found if column.number == number and column.wire != VARINT]

@@ -24,6 +24,13 @@ from singa_dask.errors import DataError
 LABEL_NAMES = ("label", "labels", "y", "class", "target", "targets")
 """A field with one of these names, in upper or lower case, is the label, in all formats."""
 MAX_SHOWN = 20
+"""Maximum number of names of one list in a message."""
+
+
+def show_names(names: Sequence[str], n: int = MAX_SHOWN) -> str:
+    """Format names for a message, at most ``n`` of them."""
+    more = f" and {len(names) - n} more" if len(names) > n else ""
+    return f"{', '.join(names[:n])}{more}"
 
 
 def labels_among(names: Iterable[str]) -> list[str]:
@@ -45,8 +52,7 @@ def label_field(names: Sequence[str], given: str = "") -> str:
         There is no field of the given name, or several could be meant.
     """
     if given and given not in names:
-        more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
-        raise ValueError(f"no {given!r} for the label. Fields: {', '.join(names[:MAX_SHOWN])}{more}")
+        raise ValueError(f"no {given!r} for the label. Fields: {show_names(names)}")
     found = labels_among(names)
     if not given and len(found) > 1:
         raise ValueError(f"{' and '.join(found)} could each be the label. Set user_conf: {{label: NAME}}")
@@ -213,7 +219,7 @@ def decode_records(rows: Rows) -> Arrays | None:
     ValueError
         A row is not such a record.
     """
-    if _is_word(protobuf.columns(rows[:1]) if rows.shape[1] else None):
+    if _is_word(protobuf.columns(rows[:1])):
         return {"data": _decode_words(rows)}
     found = protobuf.columns(rows)
     if found is None:
@@ -223,7 +229,7 @@ def decode_records(rows: Rows) -> Arrays | None:
         return decode_records(wrapped[0])
     if any((column.number, column.wire) == (3, VARINT) for column in found):
         raise ValueError("the third field is a number, as in Caffe's records")
-    shape = _integers(found, 1)
+    shape = protobuf.integers(found, 1)
     if shape is None:
         return None
     arrays = _floats(found, 4, shape) or _pixels(found, 3, shape)
@@ -276,7 +282,7 @@ def decode_datums(rows: Rows) -> Arrays | None:
         raise ValueError("encoded images are not supported")
     shape: list[int] = []
     for number in (1, 2, 3):
-        extent = _integers(found, number)
+        extent = protobuf.integers(found, number)
         if extent is None:
             return None
         shape += extent
@@ -417,18 +423,6 @@ def salvage_values(
         return {name: array[0] for name, array in arrays.items()}
 
     return salvage_rows(len(values), schema, read_row)
-
-
-def _integers(found: Iterable[MessageField], number: int) -> list[int] | None:
-    """Return the integers of a field, packed or not, that are the same in all rows; None if they differ."""
-    integers: list[int] = []
-    for column in found:
-        if column.number == number:
-            if not (column.values == column.values[0]).all():
-                return None
-            packed = column.wire == BYTES
-            integers += protobuf.varints_of(column.values[0].tobytes()) if packed else [int(column.values[0])]
-    return integers
 
 
 def _floats(found: Iterable[MessageField], number: int, shape: Sequence[int]) -> Arrays:

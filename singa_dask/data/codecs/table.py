@@ -13,7 +13,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from singa_dask.data.codecs.record import find_wrong_label, find_wrong_weight, is_point, labels_among
+from singa_dask.data.codecs.record import (
+    MAX_SHOWN,
+    find_wrong_label,
+    find_wrong_weight,
+    is_point,
+    labels_among,
+    show_names,
+)
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 from singa_dask.registry import suggest
@@ -94,9 +101,6 @@ def is_number(text: str) -> bool:
 
 
 # TableFacts: what is learned from the columns of a table, and stored in checkpoints and converted records.
-
-
-MAX_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -267,7 +271,7 @@ class TableSpec:
         Raises
         ------
         DataError
-            A name is unknown or given twice, or a column cannot be a feature.
+            A name is unknown, or a column cannot be a feature.
         """
         others = self.outputs
         if not self.features:
@@ -284,13 +288,15 @@ class TableSpec:
             chosen = [name for pattern in self.features for name in _matching(url, pattern, kinds, others)]
         if not chosen:
             raise DataError(f"{url}: no columns of numbers for features. {show_columns(kinds)}")
-        twice = next((name for name in chosen if chosen.count(name) > 1), None)
-        if twice is not None:
-            raise DataError(f"{url}: column {twice!r} is selected twice by features.")
         for name in self.categories:
             if name not in (*chosen, *self.label):
                 raise DataError(f"{url}: categories has {name!r}, which is neither a feature nor a label.")
         return tuple(chosen)
+
+    def read_kinds(self, kinds: Mapping[str, str], features: Sequence[str]) -> dict[str, str]:
+        """Return the kind in which each column is read."""
+        named = {name: "string" for name in self.categories}
+        return {name: named.get(name, kinds[name]) for name in (*features, *self.outputs)}
 
     def check(self, url: str, kinds: Mapping[str, str], names: Sequence[str]) -> None:
         """Check that the columns exist, are used once, and have values of the right kind.
@@ -350,9 +356,7 @@ def _check_kind(where: str, kind: str, is_named: bool, is_feature: bool) -> None
 
 def show_columns(names: Mapping[str, str] | Sequence[str]) -> str:
     """Format the names of columns for a message."""
-    names = [name for name in names if name]
-    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
-    return f"Columns: {', '.join(names[:MAX_SHOWN])}{more}."
+    return f"Columns: {show_names([name for name in names if name])}."
 
 
 # TableEncoder: makes arrays from the columns of a block. TableStatistics: learns what that takes from training data.
@@ -651,10 +655,9 @@ def _index_of(column: pa.Array, names: Sequence[str], where: Where, name: str) -
     found = pc.index_in(texts, pa.array(names, texts.type))
     if found.null_count:
         row = int(np.asarray(found.is_null().to_numpy(zero_copy_only=False)).argmax())
-        shown = ", ".join(name or "'' (no value)" for name in names[:MAX_SHOWN])
-        more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+        shown = show_names([name or "'' (no value)" for name in names])
         raise DataError(
             f"{where(row)}, column {name!r}: unknown category {texts[row].as_py()!r}. "
-            f"Expected one of the training data: {shown}{more}."
+            f"Expected one of the training data: {shown}."
         )
     return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)

@@ -37,7 +37,7 @@ from singa_dask.data.convert.plan import (
     reader_options,
     source_versions,
 )
-from singa_dask.data.stores.class_names import write_options
+from singa_dask.data.stores.class_names import check_label, write_options
 from singa_dask.data.stores.opening import forget_manifest, open_store, write_manifest
 from singa_dask.data.stores.store import STORES, Rechunker, Store, rows_per_block
 from singa_dask.data.types import Arrays
@@ -449,6 +449,7 @@ def convert(
     session = secrets.token_hex(8)
     try:
         keep_source(session, source := _open_source(request, storage_options, log))
+        check_label(source, request.reading.get("label", ""))
         versions = source_versions(request, storage_options, source)
         plan = make_plan(request, storage_options, source, versions)
         counts = {shard.url: shard.stop - shard.start for shard in plan.shards}

@@ -14,8 +14,8 @@ import json
 import math
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -210,8 +210,7 @@ class _FilesInMemory(Store):
         self._records = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        reopen, (cls, _, *others) = super().__reduce__()
-        return reopen, (cls, self._urls, *others)
+        return partial(type(self), self._urls, self.storage_options, **self.options), ()
 
 
 class IdxFiles(_FilesInMemory):
@@ -313,10 +312,6 @@ class ConversionPlan:
     versions: str
     direct_bytes: int = DIRECT_BYTES
     run_bytes: int = RUN_BYTES
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # keeps pickles small: cached properties are not included
-        return ConversionPlan, tuple(getattr(self, field.name) for field in fields(self))
 
     @cached_property
     def digest(self) -> str:

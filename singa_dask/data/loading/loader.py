@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.data.loading.budget import MemoryBudget
-from singa_dask.data.loading.fetcher import Fetcher, LookAhead
+from singa_dask.data.loading.fetcher import Fetcher, LookAhead, MemoryBudget
 from singa_dask.data.loading.reader import BadLog, BadPolicy, BadRecord, BlockReader, empty_arrays
 from singa_dask.data.order.sampler import Sampler
 from singa_dask.data.stores.range_store import RangeStore
@@ -61,7 +60,7 @@ class Loader:
     worker, n_workers : int
         Index of the worker in the group, and size of the group.
     bytes_bound : int, optional
-        Maximum bytes of memory that the loader takes, see `MemoryBudget`. By default `budget.DEFAULT_BYTES`, or more if
+        Maximum bytes of memory that the loader takes, see `MemoryBudget`. By default `DEFAULT_BYTES`, or more if
         blocks are large.
     share : int, optional
         Maximum of that default, in bytes.
@@ -201,8 +200,7 @@ class Loader:
     def wait(self) -> None:
         """Wait until the thread has a batch, or an error for `next`. Not counted in ``wait_s``."""
         with self._ready:
-            while self._thread is not None and not (self._is_cancelled() or self._queue or self._ended):
-                self._ready.wait()
+            self._ready.wait_for(lambda: not self._thread or self._is_cancelled() or self._queue or self._ended)
 
     def epochs(self) -> Ids:
         """Return the epoch of each row of the last batch, (B / n_workers,) int64."""
@@ -276,8 +274,7 @@ class Loader:
         with self._ready:
             if used is not None:
                 self._spare.append(used.arrays)
-            while not (self._is_cancelled() or self._queue or self._ended):
-                self._ready.wait()
+            self._ready.wait_for(lambda: self._is_cancelled() or self._queue or self._ended)
             if self._is_cancelled():
                 raise Aborted(f"{self.store.url}: closed while waiting for a batch.")
             buffer = self._queue.popleft() if self._queue else None
@@ -339,8 +336,7 @@ class Loader:
     def _wait_for_room(self) -> bool:
         """Wait until another buffer fits the bound; returns False if the loader is stopping."""
         with self._ready:
-            while not self._is_cancelled() and self._is_full():
-                self._ready.wait()
+            self._ready.wait_for(lambda: self._is_cancelled() or not self._is_full())
             return not self._is_cancelled()
 
     def _is_full(self) -> bool:
@@ -496,11 +492,10 @@ class BatchReader:
         blocks = self._blocks_of(firsts)
         whole = (firsts + n <= starts[blocks + 1]) & (ids[:, -1] - firsts == n - 1)
         rows = (firsts - starts[blocks]).tolist()
-        batches, read = [], self._reader.arrays
+        batches = []
         for i, (block, row, is_whole) in enumerate(zip(blocks.tolist(), rows, whole.tolist(), strict=True)):
-            arrays = read(block) if is_whole else None
-            if arrays is not None:
-                batches.append({name: array[row : row + n] for name, array in arrays.items()})
+            if is_whole:
+                batches.append({name: array[row : row + n] for name, array in self._reader.block(block).items()})
             else:
                 batches.append({name: array[i * n : (i + 1) * n] for name, array in buffers.items()})
                 self._copy_runs(block, row, n, batches[-1])
@@ -514,7 +509,8 @@ class BatchReader:
             end = min(end, last)
             high = min(n, low + end - start - row)
             if high > low:
-                self._reader.copy(block, row, {name: array[low:high] for name, array in out.items()})
+                for name, array in self._reader.block(block).items():
+                    out[name][low:high] = array[row : row + high - low]
             low = high
             block, row = (block + 1, 0) if end < last else self._reader.locate(self._sampler.start)
 

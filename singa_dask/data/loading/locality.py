@@ -56,15 +56,10 @@ class Locations:
     ----------
     storage_options : mapping, optional
         Passed to the filesystem.
-
-    Attributes
-    ----------
-    reported : bool
-        Whether all queries so far were answered.
     """
 
     def __init__(self, storage_options: fs.Options = None) -> None:
-        self.reported = True
+        self._answers = True
         self._storage_options = storage_options
         self._files: dict[str, tuple[list[int], list[tuple[int, int, tuple[str, ...]]]]] = {}
         self._is_local: dict[str, bool] = {}
@@ -97,10 +92,10 @@ class Locations:
     def _locations(self, file: str) -> tuple[list[int], list[tuple[int, int, tuple[str, ...]]]]:
         if file not in self._files:
             answer = []
-            if self.reported:
+            if self._answers:
                 with contextlib.suppress(DataError):
                     answer = fs.get_block_locations(file, storage_options=self._storage_options)
-            self.reported = bool(answer)
+            self._answers = bool(answer)
             locations = sorted(
                 (block["offset"], block["offset"] + block["length"], tuple(block["hosts"])) for block in answer
             )

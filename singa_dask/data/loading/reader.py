@@ -192,8 +192,6 @@ class BlockReader:
         self.bad: dict[int, dict[int, str]] = {}
         self._bad_ids = np.empty(0, np.int64)
         self._substitutes: dict[int, int] = {}
-        self._checked: set[int] = set()
-        self._copied = -1
 
     def locate(self, record: int) -> tuple[int, int]:
         """Return the block of a record, and its row there."""
@@ -225,31 +223,6 @@ class BlockReader:
             self.kept.popitem(last=False)
         return arrays
 
-    def arrays(self, block: int) -> Arrays | None:
-        """Return the arrays of a block; None if it is not kept, and to `copy` its rows is less work than to read it."""
-        if block not in self.kept and block in self._checked and self.store.copies_rows(block):
-            return None
-        return self.block(block)
-
-    def copy(self, block: int, row: int, out: Arrays) -> None:
-        """Copy consecutive records of a block, from a row on, to ``out``.
-
-        Raises
-        ------
-        DataError
-            The block cannot be read. Names URL and block.
-        """
-        arrays = self.arrays(block)
-        if arrays is None:
-            self.store.copy_rows(block, row, out)
-            if block != self._copied:
-                self._copied = block
-                self._count(block)
-            return
-        for name, array in arrays.items():
-            target = out[name]
-            target[...] = array[row : row + len(target)]
-
     def load(self, block: int) -> Arrays:
         """Read a block without keeping it.
 
@@ -280,16 +253,12 @@ class BlockReader:
             self.bad[block] = {**self.bad.get(block, {}), **bad}
             ids = [int(self.store.starts[number]) + row for number, rows in self.bad.items() for row in rows]
             self._bad_ids = np.array(ids, np.int64)
-        self._checked.add(block)
-        self._count(block)
+        self.bytes_read += self.store.blocks[block].length
+        self.bytes_local += self._locations.local_bytes(self.store.blocks[block], self._host_names)
         for array in arrays.values():
             # views are handed out, and the block may be kept
             array.flags.writeable = False
         return arrays
-
-    def _count(self, block: int) -> None:
-        self.bytes_read += self.store.blocks[block].length
-        self.bytes_local += self._locations.local_bytes(self.store.blocks[block], self._host_names)
 
     # -- bad records -------------------------------------------------------------------------------------
 

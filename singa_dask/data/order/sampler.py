@@ -26,8 +26,6 @@ from singa_dask.errors import DataError
 # Only the raw output of Philox is used, which NumPy guarantees not to change, so orders are stable across versions.
 
 
-# numbers at a time, where temporary arrays would take much memory
-CHUNK = 1 << 20
 LastBatch = Literal["wrap", "drop_last", "pad"]
 Ids = npt.NDArray[np.int64]
 
@@ -60,38 +58,11 @@ def permutation(n: int, seed: int, purpose: str, *numbers: int) -> npt.NDArray[n
 
 
 def _argsort(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Return the indices that sort numbers; equal ones keep their order.
-
-    Faster than np.argsort, with less memory: numbers are sorted with their index in place of their lowest bits.
-    """
-    n = len(numbers)
-    bits = np.uint64(max(n - 1, 1).bit_length())
-    packed = numbers >> bits
-    packed <<= bits
-    for first in range(0, n, CHUNK):
-        packed[first : first + CHUNK] |= np.arange(first, min(first + CHUNK, n), dtype=np.uint64)
-    packed.sort()
-    ties = _ties(packed, bits)
-    packed &= (np.uint64(1) << bits) - np.uint64(1)
-    order = packed.view(np.int64)
-    if len(ties):
-        # the lowest bits decide; groups of ties are in order
-        order[ties] = order[ties][np.argsort(numbers[order[ties]], kind="stable")]
-    return order
-
-
-def _ties(packed: npt.NDArray[np.uint64], bits: np.uint64) -> npt.NDArray[np.int64]:
-    """Return the positions of sorted numbers that are equal, but for their lowest bits, to the one before or after."""
-    chunks = []
-    for first in range(0, len(packed) - 1, CHUNK):
-        part = packed[first : first + CHUNK + 1]
-        equal = part[1:] ^ part[:-1] < np.uint64(1) << bits
-        if equal.any():
-            chunks.append(first + np.flatnonzero(equal))
-    if not chunks:
-        return np.empty(0, np.int64)
-    positions = np.concatenate(chunks)
-    return np.union1d(positions, positions + 1)
+    """Return the indices that sort numbers; equal ones, which are rare, keep their order."""
+    # several times as fast as a stable sort
+    order = np.argsort(numbers)
+    ordered = numbers[order]
+    return np.argsort(numbers, kind="stable") if (ordered[1:] == ordered[:-1]).any() else order
 
 
 def draw(n: int, seed: int, purpose: str, *numbers: int) -> int:
@@ -461,7 +432,6 @@ class Sampler:
         order = None if assignment is None else np.asarray(assignment, np.int64)
         self._block = BlockOrder(self._records, seed, streams, window, order)
         self._full = FullOrder(self._records, seed)
-        self._one_epoch: Ids = np.empty(0, np.int64)
 
     # -- batches -------------------------------------------------------------------------------------
 
@@ -490,21 +460,11 @@ class Sampler:
         return ids
 
     def epoch_of(self, step: int, worker: int = 0, n_workers: int = 1) -> Ids:
-        """Return the epoch of each row of ``rows(step, worker, n_workers)``, (B / n_workers,) int64.
-
-        The array is read-only, as it is shared by steps of the same epoch.
-        """
+        """Return the epoch of each row of ``rows(step, worker, n_workers)``, (B / n_workers,) int64."""
         low, high = self.bounds(n_workers)[worker : worker + 2]
         first = self.first_row + step * self.batch_size
-        epoch = (first + low) // self.period
-        if (first + high - 1) // self.period > epoch:
-            rows: Ids = np.arange(first + low, first + high, dtype=np.int64)
-            return rows // self.period
-        known = self._one_epoch
-        if len(known) != high - low or known[0] != epoch:
-            known = self._one_epoch = np.full(high - low, epoch, np.int64)
-            known.flags.writeable = False
-        return known
+        rows: Ids = np.arange(first + low, first + high, dtype=np.int64)
+        return rows // self.period
 
     def block_rows(self, worker: int = 0, n_workers: int = 1) -> Ids:
         """Return the number of rows of each block that a worker reads in its first epoch (``full``: on average).

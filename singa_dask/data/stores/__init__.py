@@ -1,4 +1,4 @@
-"""Stores: records at a URL as blocks of arrays, one file per format.
+"""Stores: records at a URL as blocks of arrays; a file has one format, or several that are read alike.
 
 A new store is a file in this directory: all of them are imported.
 """

@@ -5,6 +5,7 @@ Labels are read when the store is opened. The other values are read block by blo
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.codecs.record import as_labels, as_values, is_rounded, value_name
-from singa_dask.data.stores.class_names import parse_names, show_names
-from singa_dask.data.stores.npy import check_array
+from singa_dask.data.codecs.record import as_labels, as_values, is_rounded, show_names, value_name
+from singa_dask.data.stores.class_names import parse_names
+from singa_dask.data.stores.column import check_array
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import ADVICE, BLOCK_BYTES, StoreOptions, even_blocks, rows_per_block
 from singa_dask.data.types import Arrays, Block, Field
@@ -62,7 +63,14 @@ class StoredArray(ABC):
 
     def texts(self) -> npt.NDArray[Any] | None:
         """Return all values as an array of str; None if they are not text."""
-        return None
+        if self.kind.kind not in "SUT":
+            return None
+        values = [each for piece in self.pieces() for each in piece.reshape(-1).tolist()]
+        return np.array([each.decode() if isinstance(each, bytes) else self.text_of(each) for each in values], str)
+
+    def text_of(self, value: Any) -> str:
+        """Return the text that a value of text stands for."""
+        return str(value)
 
     def pieces(self) -> Iterator[npt.NDArray[Any]]:
         """Yield all records, those of a block at a time, bypassing the cache."""
@@ -75,37 +83,13 @@ class StoredArray(ABC):
     @property
     def row_bytes(self) -> int:
         """Bytes of a record."""
-        n = self.kind.itemsize
-        for extent in self.shape[1:]:
-            n *= extent
-        return n
+        return math.prod(self.shape[1:]) * self.kind.itemsize
 
     def rows_per_block(self) -> int:
         """Return the number of records of a block: whole chunks, of about 1 MiB together if they are smaller."""
         if self.chunk_rows == 1:
             return rows_per_block(self.row_bytes)
         return self.chunk_rows * max(1, BLOCK_BYTES // max(1, self.chunk_rows * self.row_bytes))
-
-
-class ArrayGroup(ABC):
-    """The arrays of a file, by name.
-
-    Attributes
-    ----------
-    names : sequence of str
-    attributes : mapping
-    """
-
-    names: Sequence[str]
-    attributes: Mapping[str, Any]
-
-    @abstractmethod
-    def open(self, name: str) -> StoredArray:
-        """Open an array."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close what is not needed to read the arrays that were opened."""
 
 
 class ArrayOptions(StoreOptions):
@@ -120,7 +104,7 @@ class ArrayOptions(StoreOptions):
 
 
 class ArrayStore(RangeStore):
-    """Records of arrays that are stored in chunks; subclasses list the arrays in `open_group`.
+    """Records of arrays that are stored in chunks; subclasses list the arrays in `list_arrays`, and open them.
 
     Arrays of uint8 become ``pixel``, other numbers ``data``, rounded to float32. Labels are integers, or text: then the
     ``class_names`` are all labels, sorted. Otherwise they are in an attribute ``class_names``, classes or names of
@@ -132,18 +116,22 @@ class ArrayStore(RangeStore):
     labels_apart = True
 
     @abstractmethod
-    def open_group(self) -> ArrayGroup:
-        """Open the file. Its first source is the one whose length the manifest states."""
+    def list_arrays(self) -> tuple[Sequence[str], Mapping[str, Any]]:
+        """Open the file, and return the names of the arrays, and the attributes of the file.
+
+        The first source is the one whose length the manifest states.
+        """
+
+    @abstractmethod
+    def open_array(self, name: str) -> StoredArray:
+        """Open an array."""
 
     def index(self) -> None:
-        group = self.open_group()
-        try:
-            name = self._values_name(group)
-            label = self._label_name(group, name)
-            self._values = self._open(group, name, False)
-            self._labels = self._read_labels(group, label) if label else None
-        finally:
-            group.close()
+        self._names, self._attributes = self.list_arrays()
+        name = self._values_name()
+        label = self._label_name(name)
+        self._values = self._open(name, False)
+        self._labels = self._read_labels(label) if label else None
         field = value_name(self._values.kind)
         kind = np.dtype(np.uint8 if field == "pixel" else np.float32)
         self.schema = {field: Field(kind, self._values.shape[1:])}
@@ -178,36 +166,36 @@ class ArrayStore(RangeStore):
 
     # -- arrays by name ----------------------------------------------------------------------------------
 
-    def _values_name(self, group: ArrayGroup) -> str:
+    def _values_name(self) -> str:
         """Return the name of the array of images or data."""
-        given = str(self.options["features"]).strip("/")
-        if group.names == [""] and not given:
+        given, names = str(self.options["features"]).strip("/"), self._names
+        if names == [""] and not given:
             # a single array
             return ""
-        found = [name for name in group.names if name == given or (not given and name.lower() in VALUE_NAMES)]
+        found = [name for name in names if name == given or (not given and name.lower() in VALUE_NAMES)]
         if len(found) == 1:
             return found[0]
         fault = f"no array called {repr(given) if given else ' or '.join(VALUE_NAMES)}"
         fault = f"{' and '.join(found)} could each be the images or data" if found else fault
         hint = "" if given else " Give the options features and label: names of arrays."
-        raise DataError(f"{self.url}: {fault}. Arrays: {show_names(group.names) or 'none'}.{hint}")
+        raise DataError(f"{self.url}: {fault}. Arrays: {show_names(names) or 'none'}.{hint}")
 
-    def _label_name(self, group: ArrayGroup, values: str) -> str:
+    def _label_name(self, values: str) -> str:
         """Return the name of the array of labels, which is beside the values unless it is given; empty if none is."""
         given = str(self.options["label"]).strip("/")
         if given:
-            if given in group.names:
+            if given in self._names:
                 self.label_name = given
                 return given
-            raise DataError(f"{self.url}: no array called {given!r}. Arrays: {show_names(group.names)}.")
+            raise DataError(f"{self.url}: no array called {given!r}. Arrays: {show_names(self._names)}.")
         folder = f"{values.rpartition('/')[0]}/".lstrip("/")
-        beside = [name[len(folder) :] for name in group.names if name.startswith(folder) and name != values]
+        beside = [name[len(folder) :] for name in self._names if name.startswith(folder) and name != values]
         self.other_fields = tuple(name for name in beside if "/" not in name)
         found = self.choose_label(self.other_fields)
         return found and folder + found
 
-    def _open(self, group: ArrayGroup, name: str, is_label: bool) -> StoredArray:
-        array = group.open(name)
+    def _open(self, name: str, is_label: bool) -> StoredArray:
+        array = self.open_array(name)
         packed = [each for each in PACKED if each in array.attributes]
         if packed:
             raise DataError(f"{self.url}: {name}: values with {packed[0]}, which is not applied. Store them unpacked.")
@@ -218,16 +206,16 @@ class ArrayStore(RangeStore):
 
     # -- labels ------------------------------------------------------------------------------------------
 
-    def _read_labels(self, group: ArrayGroup, name: str) -> npt.NDArray[np.int32]:
-        texts = group.open(name).texts()
+    def _read_labels(self, name: str) -> npt.NDArray[np.int32]:
+        texts = self.open_array(name).texts()
         if texts is not None:
             names, labels = np.unique(texts.reshape(-1), return_inverse=True)
             if len(names) > MAX_CLASSES:
                 raise DataError(f"{self.url}: {name}: {len(names)} different labels. Expected names of classes.")
             self.class_names = tuple(map(str, names))
             return labels.astype(np.int32)
-        array = self._open(group, name, True)
-        self._find_class_names(group, name, array)
+        array = self._open(name, True)
+        self._find_class_names(name, array)
         where = f"{self.url}, {name}"
         check_decompressed(where, array.shape[0] * array.row_bytes, limit_of(self.storage_options))
         parts, first = [], 0
@@ -236,10 +224,11 @@ class ArrayStore(RangeStore):
             first += len(piece)
         return np.ascontiguousarray(np.concatenate(parts))
 
-    def _find_class_names(self, group: ArrayGroup, label: str, array: StoredArray) -> None:
-        found = [each.get(name) for each in (array.attributes, group.attributes) for name in CLASS_NAMES]
+    def _find_class_names(self, label: str, array: StoredArray) -> None:
+        found = [each.get(name) for each in (array.attributes, self._attributes) for name in CLASS_NAMES]
         folder, slash, _ = label.rpartition("/")
-        found += [group.open(name).texts() for name in (f"{folder}{slash}{CLASS_NAMES[0]}",) if name in group.names]
+        beside = f"{folder}{slash}{CLASS_NAMES[0]}"
+        found += [self.open_array(beside).texts()] if beside in self._names else []
         self.class_names = next(filter(None, map(_as_names, found)), ())
 
     # -- reading -----------------------------------------------------------------------------------------

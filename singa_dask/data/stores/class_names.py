@@ -12,14 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
+from singa_dask.data.codecs.record import show_names
 from singa_dask.data.codecs.scaling import Learned, Scaling
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
-
-# maximum number of names of one list in a message
-MAX_SHOWN = 20
 
 Labels = npt.NDArray[np.int32]
 # a line of a file that numbers its names, as TensorFlow's labels.txt does
@@ -67,6 +65,18 @@ def label_columns(store: Store) -> list[str]:
     indices = {each.name: each.index for each in store.table_columns if each.field == "label"}
     labels = store.table_facts.labels if store.table_facts and "label" in store.schema else {}
     return sorted(indices, key=lambda name: indices[name]) or list(labels)
+
+
+def check_label(store: Store, label: str) -> None:
+    """Raise a `DataError` if somebody names a label that records of a conversion do not have: it is not chosen there.
+
+    Jobs may name it, for other records that they read in the same way.
+    """
+    named = [] if has_several_labels(store) else label_columns(store)
+    known = ["label", *named] if "label" in store.schema else []
+    if label and store.is_converted and label not in known:
+        there = f"It has {' or '.join(known)}" if known else "It has none"
+        raise DataError(f"{store.url}: no {label!r} for the label: a conversion has chosen it. {there}.")
 
 
 def find_label(store: Store, column: str) -> tuple[int | None, tuple[str, ...]]:
@@ -152,12 +162,6 @@ def relabel(labels: npt.NDArray[Any], table: Labels, where: str) -> Labels:
         raise DataError(f"{where}: label {wrong} has no class name. Expected 0 to {len(table) - 1}.")
     found: Labels = table[labels]
     return found
-
-
-def show_names(names: Sequence[str]) -> str:
-    """Format names for a message, at most 20 of them."""
-    more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
-    return f"{', '.join(names[:MAX_SHOWN])}{more}"
 
 
 def hugging_face_names(metadata: Mapping[bytes, bytes] | None, column: str) -> tuple[str, ...]:

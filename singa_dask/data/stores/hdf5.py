@@ -10,18 +10,18 @@ from __future__ import annotations
 import functools
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.stores.array_store import CLASS_NAMES, PACKED, ArrayGroup, ArrayStore, StoredArray
+from singa_dask.data.stores.array_store import CLASS_NAMES, PACKED, ArrayStore, StoredArray
 from singa_dask.data.stores.store import STORES
 from singa_dask.errors import DataError
 from singa_dask.fs.mapped_file import RangeFile
-from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range, limit_of
+from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range
 from singa_dask.lazy import require
 
 GZIP, SHUFFLE, FLETCHER32, SZIP, NBIT, SCALE_OFFSET = 1, 2, 3, 4, 5, 6
@@ -46,22 +46,6 @@ class Filter(NamedTuple):
     flags: int
     values: tuple[int, ...]
     name: str
-
-
-def check_filters(filters: Sequence[Filter], h5py: Any) -> None:
-    """Check that all filters can be undone.
-
-    Raises
-    ------
-    ValueError
-        One cannot.
-    """
-    for each in filters:
-        if each.id in REFUSED:
-            raise ValueError(f"its chunks went through {REFUSED[each.id]}, which is not read. Store them with gzip")
-        if not h5py.h5z.filter_avail(each.id):
-            name = each.name or f"number {each.id}"
-            raise ValueError(f"its chunks went through the filter {name}, which h5py lacks. Store them with gzip")
 
 
 def decode_chunk(data: memoryview, n_bytes: int, itemsize: int, filters: Sequence[Filter], mask: int) -> Any:
@@ -192,8 +176,90 @@ class HDF5Store(ArrayStore):
     suffixes = (".h5", ".hdf5")
     damage = DAMAGE
 
-    def open_group(self) -> ArrayGroup:
-        return _Group(self.open_source(), limit_of(self.storage_options))
+    def index(self) -> None:
+        source = self.open_source()
+        if not source.size:
+            raise ValueError("it is empty")
+        self._h5py = require("h5py", "hdf5", self.url)
+        read = source.read if source.is_local else _Pages(source).read
+        with self._h5py.File(RangeFile(read, source.size), "r") as self._file:
+            super().index()
+        del self._file
+
+    def list_arrays(self) -> tuple[Sequence[str], Mapping[str, Any]]:
+        if self._file.userblock_size:
+            raise DataError(f"{self.url}: a file with a user block, which is not read. Write it without one.")
+        names: list[str] = []
+
+        def add(name: str, item: Any) -> None:
+            if isinstance(item, self._h5py.Dataset):
+                names.append(name)
+
+        self._file.visititems(add)
+        return names, _attributes(self._file)
+
+    def open_array(self, name: str) -> StoredArray:
+        dataset = self._file[name]
+        where = f"{self.url}, {name}"
+        attributes = _attributes(dataset)
+        if MATLAB in attributes:
+            raise DataError(f"{where}: MATLAB stores the axes of arrays in reverse order. Write the file with h5py.")
+        if dataset.is_virtual or dataset.external:
+            raise DataError(f"{where}: its values are in other files. Copy them into one, or name one of those.")
+        kind, shape = dataset.dtype, dataset.shape
+        if shape is None:
+            raise DataError(f"{where}: an empty array.")
+        if kind.kind in "iuf" and not self._h5py.h5t.py_create(kind).equal(dataset.id.get_type()):
+            raise DataError(f"{where}: numbers of a type that NumPy does not have. Store them as {kind}.")
+        text = self._h5py.check_string_dtype(kind)
+        if text is None:
+            return self._located(name, dataset, kind, attributes)
+        references = self._located(name, dataset, TEXT if text.length is None else kind, attributes)
+        return _Text(references, _Heaps(self.sources[0]))
+
+    def _located(self, name: str, dataset: Any, kind: np.dtype[Any], attributes: Mapping[str, Any]) -> StoredArray:
+        """Return an array whose values are of a dtype."""
+        where, shape = f"{self.url}, {name}", dataset.shape
+        if dataset.chunks is not None:
+            return self._chunked(where, dataset, kind, attributes)
+        offset, n_bytes = dataset.id.get_offset(), dataset.size * kind.itemsize
+        if offset is None and n_bytes:
+            # values within the header
+            if dataset.id.get_storage_size() != n_bytes:
+                raise DataError(f"{where}: its values were never written.")
+            if kind == TEXT:
+                raise DataError(f"{where}: texts within the header, which are not read. Write the file with h5py.")
+            data = np.ascontiguousarray(dataset[()]).tobytes()
+            return _Contiguous(kind, shape, attributes, BytesInMemory(self.url, data), 0)
+        if offset is not None and offset + n_bytes > self.sources[0].size:
+            raise ValueError(f"{name}: {n_bytes} bytes from {offset} on in a file of {self.sources[0].size}")
+        return _Contiguous(kind, shape, attributes, self.sources[0], offset or 0)
+
+    def _chunked(self, where: str, dataset: Any, kind: np.dtype[Any], attributes: Mapping[str, Any]) -> StoredArray:
+        plist = dataset.id.get_create_plist()
+        filters = []
+        for i in range(plist.get_nfilters()):
+            number, flags, values, name = plist.get_filter(i)
+            filters.append(Filter(number, flags, values, name.decode("ascii", "replace")))
+            if number in REFUSED:
+                raise ValueError(f"its chunks went through {REFUSED[number]}, which is not read. Store them with gzip")
+            if not self._h5py.h5z.filter_avail(number):
+                called = filters[-1].name or f"number {number}"
+                raise ValueError(f"its chunks went through the filter {called}, which h5py lacks. Store them with gzip")
+        found: list[tuple[int, ...]] = []
+        dataset.id.chunk_iter(
+            lambda each: found.append((*each.chunk_offset, each.byte_offset, each.size, each.filter_mask))
+        )
+        chunks, shape = dataset.chunks, dataset.shape
+        expected = int(np.prod([-(-extent // n) for extent, n in zip(shape, chunks, strict=True)], dtype=object))
+        table = np.array(sorted(set(found)), np.int64).reshape(len(set(found)), len(chunks) + 3)
+        grid = np.unique(table[:, : len(chunks)], axis=0)
+        if len(found) != expected or len(grid) != expected or (table[:, : len(chunks)] % chunks).any():
+            text = f"{len(found)} of {expected} chunks are there" if len(found) < expected else "a damaged index"
+            raise DataError(f"{where}: {text}. The others were never written, or the file is damaged.")
+        if int(table[:, -2].sum()) > self.sources[0].size:
+            raise ValueError(f"chunks of more bytes than the file has, in the index of {where}")
+        return _Chunked(kind, shape, attributes, self.sources[0], tuple(chunks), tuple(filters), table)
 
 
 class _Pages:
@@ -250,90 +316,6 @@ class _Heaps:
         return found
 
 
-class _Group(ArrayGroup):
-    """The arrays of an open file."""
-
-    def __init__(self, source: Bytes, limit: int) -> None:
-        if not source.size:
-            raise ValueError("it is empty")
-        self._source, self._limit = source, limit
-        self._h5py = require("h5py", "hdf5", source.url)
-        self._file = self._h5py.File(RangeFile(source if source.is_local else _Pages(source)), "r")
-        if self._file.userblock_size:
-            raise DataError(f"{source.url}: a file with a user block, which is not read. Write it without one.")
-        self.attributes = _attributes(self._file)
-        found: list[str] = []
-
-        def add(name: str, item: Any) -> None:
-            if isinstance(item, self._h5py.Dataset):
-                found.append(name)
-
-        self._file.visititems(add)
-        self.names = found
-
-    def open(self, name: str) -> StoredArray:
-        dataset = self._file[name]
-        where = f"{self._source.url}, {name}"
-        attributes = _attributes(dataset)
-        if MATLAB in attributes:
-            raise DataError(f"{where}: MATLAB stores the axes of arrays in reverse order. Write the file with h5py.")
-        if dataset.is_virtual or dataset.external:
-            raise DataError(f"{where}: its values are in other files. Copy them into one, or name one of those.")
-        kind, shape = dataset.dtype, dataset.shape
-        if shape is None:
-            raise DataError(f"{where}: an empty array.")
-        if kind.kind in "iuf" and not self._h5py.h5t.py_create(kind).equal(dataset.id.get_type()):
-            raise DataError(f"{where}: numbers of a type that NumPy does not have. Store them as {kind}.")
-        text = self._h5py.check_string_dtype(kind)
-        if text is None:
-            return self._located(name, dataset, kind, attributes)
-        references = self._located(name, dataset, TEXT if text.length is None else kind, attributes)
-        return _Text(references, _Heaps(self._source))
-
-    def _located(self, name: str, dataset: Any, kind: np.dtype[Any], attributes: Mapping[str, Any]) -> StoredArray:
-        """Return an array whose values are of a dtype."""
-        where, shape = f"{self._source.url}, {name}", dataset.shape
-        if dataset.chunks is not None:
-            return self._chunked(where, dataset, kind, attributes)
-        offset, n_bytes = dataset.id.get_offset(), dataset.size * kind.itemsize
-        if offset is None and n_bytes:
-            # values within the header
-            if dataset.id.get_storage_size() != n_bytes:
-                raise DataError(f"{where}: its values were never written.")
-            if kind == TEXT:
-                raise DataError(f"{where}: texts within the header, which are not read. Write the file with h5py.")
-            data = np.ascontiguousarray(dataset[()]).tobytes()
-            return _Contiguous(kind, shape, attributes, BytesInMemory(self._source.url, data), 0)
-        if offset is not None and offset + n_bytes > self._source.size:
-            raise ValueError(f"{name}: {n_bytes} bytes from {offset} on in a file of {self._source.size}")
-        return _Contiguous(kind, shape, attributes, self._source, offset or 0)
-
-    def _chunked(self, where: str, dataset: Any, kind: np.dtype[Any], attributes: Mapping[str, Any]) -> StoredArray:
-        plist = dataset.id.get_create_plist()
-        filters = []
-        for i in range(plist.get_nfilters()):
-            number, flags, values, name = plist.get_filter(i)
-            filters.append(Filter(number, flags, values, name.decode("ascii", "replace")))
-        check_filters(filters, self._h5py)
-        found: list[tuple[int, ...]] = []
-        dataset.id.chunk_iter(
-            lambda each: found.append((*each.chunk_offset, each.byte_offset, each.size, each.filter_mask))
-        )
-        chunks, shape = dataset.chunks, dataset.shape
-        expected = int(np.prod([-(-extent // n) for extent, n in zip(shape, chunks, strict=True)], dtype=object))
-        table = np.array(sorted(set(found)), np.int64).reshape(len(set(found)), len(chunks) + 3)
-        grid = np.unique(table[:, : len(chunks)], axis=0)
-        if len(found) != expected or len(grid) != expected or (table[:, : len(chunks)] % chunks).any():
-            text = f"{len(found)} of {expected} chunks are there" if len(found) < expected else "a damaged index"
-            raise DataError(f"{where}: {text}. The others were never written, or the file is damaged.")
-        if int(table[:, -2].sum()) > self._source.size:
-            raise ValueError(f"chunks of more bytes than the file has, in the index of {where}")
-        return _Chunked(kind, shape, attributes, self._source, tuple(chunks), tuple(filters), table)
-
-    def close(self) -> None:
-        self._file.close()
-
-
 def _attributes(item: Any) -> dict[str, Any]:
     """Return the attributes that mean something here; of those that are only refused, none is read."""
     found = {name: item.attrs[name] for name in CLASS_NAMES if name in item.attrs}
@@ -347,9 +329,11 @@ class _Text(StoredArray):
         self.kind, self.shape, self.attributes = np.dtype(str), references.shape, references.attributes
         self._references, self._heaps = references, heaps
 
-    def texts(self) -> npt.NDArray[Any]:
-        values = [each for piece in self._references.pieces() for each in piece.reshape(-1).tolist()]
-        return np.array([each.decode() if isinstance(each, bytes) else self._heaps.text(*each) for each in values], str)
+    def text_of(self, value: tuple[int, int, int]) -> str:
+        return self._heaps.text(*value)
+
+    def pieces(self) -> Iterator[npt.NDArray[Any]]:
+        return self._references.pieces()
 
     def ranges(self, first: int, n: int) -> tuple[Range, ...]:
         return self._references.ranges(first, n)

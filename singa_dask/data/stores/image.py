@@ -13,13 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from singa_dask import fs
 from singa_dask.conf.model import Conf, Finding, Many, Size, as_list, raw_value
 from singa_dask.conf.model import Field as KeyField
-from singa_dask.data.codecs.record import salvage_rows
-from singa_dask.data.stores.class_names import read_classes, show_names
+from singa_dask.data.codecs.record import salvage_rows, show_names
+from singa_dask.data.stores.class_names import read_classes
 from singa_dask.data.stores.range_store import find_manifest, name_of, plain
 from singa_dask.data.stores.store import ADVICE, BLOCK_BYTES, MANIFEST_DIR, STORES, Store, StoreOptions
 from singa_dask.data.types import Arrays, Block, Field, FileSum
@@ -161,51 +160,6 @@ def _pixels(image: Image.Image, where: str, resize: Sequence[int] | None, channe
         image = ImageOps.fit(image, (resize[1], resize[0]), Image.Resampling.BILINEAR)
     pixels = np.asarray(image)
     return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], channels).transpose(2, 0, 1))
-
-
-def image_columns(schema: pa.Schema) -> list[str]:
-    """Return the names of columns of structs with ``bytes``."""
-    return [
-        column.name
-        for column in schema
-        if pa.types.is_struct(column.type)
-        and column.type.get_field_index("bytes") >= 0
-        and column.type.field("bytes").type in (pa.binary(), pa.large_binary())
-    ]
-
-
-def decode_images(
-    column: pa.StructArray, where: str, resize: Sequence[int] | None, channels: int, first: int = 0
-) -> list[npt.NDArray[np.uint8]]:
-    """Decode a column of images.
-
-    Parameters
-    ----------
-    where : str
-        URL, for errors.
-    resize, channels
-        See `image.decode_image`.
-    first : int
-        Index of the first record, for errors.
-
-    Returns
-    -------
-    list of (channels, height, width) uint8
-
-    Raises
-    ------
-    DataError
-        An image is missing or damaged.
-    """
-    images = []
-    for i, data in enumerate(column.field("bytes"), first):
-        if not data.is_valid:
-            raise DataError(
-                f"{where}, record {i}: has no bytes of an image, at most its path. Write the images themselves, as "
-                "Dataset.push_to_hub and datasets.table.embed_table_storage do."
-            )
-        images.append(decode_image(data.as_buffer(), f"{where}, record {i}", resize, channels))
-    return images
 
 
 LOG = logging.getLogger(__name__)

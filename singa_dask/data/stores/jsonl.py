@@ -6,6 +6,7 @@ pyarrow parses whole blocks; only a block that it refuses is parsed line by line
 from __future__ import annotations
 
 import codecs
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -92,10 +93,8 @@ class JsonRecords:
         for _ in self.shape if not self.is_row else ():
             number = pa.list_(number)
         fields = [pa.field(key, number) for key in self.keys]
-        return pa.schema([*fields, *([pa.field(self.label, self._label_type())] if self.label else [])])
-
-    def _label_type(self) -> pa.DataType:
-        return pa.string() if self.text else pa.int64()
+        label = [pa.field(self.label, pa.string() if self.text else pa.int64())] if self.label else []
+        return pa.schema([*fields, *label])
 
     def _values(self, columns: pa.Table, n: int) -> npt.NDArray[Any] | None:
         if self.is_row:
@@ -126,20 +125,16 @@ class JsonRecords:
         labels: npt.NDArray[np.int32] = np.array(table, np.int32)[np.from_dlpack(found.indices)]
         return None if (labels < 0).any() else labels
 
-    def names_in(self, text: memoryview | bytes, n: int) -> set[str] | None:
-        """Return the labels, which are text, of ``n`` lines; None if one of them is not a record."""
-        columns = _parse(text, pa.schema([pa.field(self.label, self._label_type())]))
-        if columns is None or len(columns) != n or columns[self.label].null_count:
-            return None
-        return set(columns[self.label].combine_chunks().unique().to_pylist())
-
-    def name_in(self, line: bytes) -> str | None:
-        """Return the label, which is text, of one line; None if it is not a record."""
-        try:
-            found = _load_object(line).get(self.label)
-        except ValueError:
-            return None
-        return found if isinstance(found, str) else None
+    def names_in(self, text: memoryview | bytes, n: int) -> set[str]:
+        """Return the labels, which are text, of ``n`` lines, without those of lines that are no records."""
+        columns = _parse(text, pa.schema([pa.field(self.label, pa.string())]))
+        if columns is not None and len(columns) == n and not columns[self.label].null_count:
+            return set(columns[self.label].combine_chunks().unique().to_pylist())
+        labels = set[Any]()
+        for line in bytes(text).split(b"\n"):
+            with contextlib.suppress(ValueError):
+                labels.add(_load_object(line).get(self.label))
+        return {label for label in labels if isinstance(label, str)}
 
     def decode_line(self, line: bytes) -> Arrays:
         """Return the arrays of one line.
@@ -332,16 +327,11 @@ class JsonLinesStore(RangeStore):
 
     def _find_classes(self) -> tuple[str, ...]:
         """Return all labels of the file, sorted."""
-        found = set[str]()
+        names = set[str]()
         for block in self.blocks:
-            text = self.sources[0].scan(block.offset, block.length)
-            names = self._records.names_in(text, block.n)
-            if names is None:
-                # a wrong line is an error when it is read, or tolerated
-                lines = bytes(text).split(b"\n")
-                names = {name for line in lines if (name := self._records.name_in(line)) is not None}
-            found |= names
-        return tuple(sorted(found))
+            # a wrong line is an error when it is read, or tolerated
+            names |= self._records.names_in(self.sources[0].scan(block.offset, block.length), block.n)
+        return tuple(sorted(names))
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         arrays = self._records.decode(data[0], self.blocks[block_id].n)

@@ -26,11 +26,11 @@ from singa_dask.data.codecs.record import (
     salvage_values,
     schema_of,
 )
-from singa_dask.data.stores.range_store import KeptIndex, RangeStore
+from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, Rechunker, StoreOptions, cut_blocks, rows_per_block
 from singa_dask.data.types import Arrays, Records
 from singa_dask.errors import DataError
-from singa_dask.fs.range_reader import Bytes, RangeReader
+from singa_dask.fs.range_reader import Bytes, RangeReader, ReadAhead
 
 LENGTH = struct.Struct("<Q")
 SHARD = "shard.dat"
@@ -64,7 +64,6 @@ class KVFile:
 
     def __init__(self, reader: Bytes, known: Mapping[str, Any] | None = None) -> None:
         self.url, self.reader = reader.url, reader
-        self._chunk = (0, memoryview(b""))
         if known is None or not self._load_index(known):
             self.stride = self._constant_stride()
             self.offsets = self._even_offsets() if self.stride else self._scan()
@@ -147,7 +146,7 @@ class KVFile:
 
     def _constant_stride(self) -> int:
         size = self.reader.size
-        header = self._header(0)
+        header = self._header(0, self.reader)
         if header is None or size % (16 + sum(header)):
             return 0
         stride = 16 + sum(header)
@@ -162,30 +161,21 @@ class KVFile:
                 return 0
         return stride
 
-    def _header(self, offset: int) -> tuple[int, int] | None:
+    def _header(self, offset: int, source: Bytes | ReadAhead) -> tuple[int, int] | None:
         """Return key and value length of the pair at ``offset``; None if it is incomplete."""
-        end = self.reader.size
+        end = source.size
         if offset + 8 > end:
             return None
-        key_length = self._length_at(offset)
+        (key_length,) = LENGTH.unpack(source.read(offset, 8))
         if offset + 16 + key_length > end:
             return None
-        value_length = self._length_at(offset + 8 + key_length)
+        (value_length,) = LENGTH.unpack(source.read(offset + 8 + key_length, 8))
         return (key_length, value_length) if offset + 16 + key_length + value_length <= end else None
 
-    def _length_at(self, offset: int) -> int:
-        """Return the length stored at an offset. The file is read in large chunks."""
-        start, data = self._chunk
-        if not start <= offset <= start + len(data) - 8:
-            start, data = offset, self.reader.scan(offset, min(CHUNK_BYTES, self.reader.size - offset))
-            self._chunk = start, data
-        return int(LENGTH.unpack_from(data, offset - start)[0])
-
     def _scan(self) -> npt.NDArray[np.int64]:
-        offsets = [0]
-        while (header := self._header(offsets[-1])) is not None:
+        offsets, ahead = [0], ReadAhead(self.reader)
+        while (header := self._header(offsets[-1], ahead)) is not None:
             offsets.append(offsets[-1] + 16 + sum(header))
-        self._chunk = (0, memoryview(b""))
         return np.array(offsets, np.int64)
 
 
@@ -249,15 +239,10 @@ class KVFileStore(RangeStore):
     title = "a key-value file"
     suffixes = (".bin", ".dat", ".kvfile")
     directory_files = (SHARD,)
-    accepts_truncated = True
 
     def index(self) -> None:
         source = self.open_source(file_url(self.url, self.storage_options))
-        kept = KeptIndex([source.url], self.storage_options)
-        known = self.manifest.opening if self.manifest is not None else kept.find(source.size)
-        self._pairs = KVFile(source, known)
-        if self.manifest is None and known is None:
-            kept.keep(self._pairs.index_info, source.size)
+        self._pairs = KVFile(source, self.manifest.opening if self.manifest is not None else None)
         if self._pairs.truncated_bytes:
             self._drop_truncated()
         if not self._pairs.count:

@@ -96,112 +96,6 @@ def _newest_meta(url: str, head: bytes, length: int) -> Meta:
     return meta
 
 
-class ValueRanges(NamedTuple):
-    """Where the values of a file are, in the order of their keys.
-
-    Attributes
-    ----------
-    offsets, lengths : (n,) int64
-    last_key : bytes
-    """
-
-    offsets: Numbers
-    lengths: Numbers
-    last_key: bytes
-
-
-def _find_values(url: str, data: memoryview, meta: Meta) -> ValueRanges:
-    """Find the values of a file by reading its tree, level by level.
-
-    Raises
-    ------
-    DataError
-        A page is not of the expected kind, or refers to something outside of itself or of the file.
-    """
-    if meta.root == NO_PAGE:
-        return ValueRanges(np.empty(0, np.int64), np.empty(0, np.int64), b"")
-    if meta.flags & ~KEY_ORDERS or not 1 <= meta.depth <= MAX_DEPTH:
-        raise DataError(f"{url}: a damaged LMDB file: flags {meta.flags:#x}, depth {meta.depth} in its header.")
-    pages = _Pages(data, meta)
-    numbers, seen = np.array([min(meta.root, meta.last_page + 1)], np.int64), 0
-    for _ in range(meta.depth - 1):
-        seen += len(numbers)
-        numbers = pages.children(url, numbers)
-        if seen + len(numbers) > meta.last_page:
-            raise DataError(f"{url}: a damaged LMDB file: more pages in the tree than in the file.")
-    parts = []
-    for first in range(0, len(numbers), PAGES_AT_A_TIME):
-        parts.append(pages.values(url, numbers[first : first + PAGES_AT_A_TIME]))
-        note_read(PAGES_AT_A_TIME * meta.page_bytes)
-    offsets, lengths = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-    if len(offsets) != meta.entries:
-        text = f"{len(offsets)} values, but {meta.entries} according to its header"
-        raise DataError(f"{url}: a damaged LMDB file: {text}.")
-    return ValueRanges(offsets, lengths, parts[-1].last_key)
-
-
-class _Pages:
-    """The pages of a file as arrays."""
-
-    def __init__(self, data: memoryview, meta: Meta) -> None:
-        self._n, self._bytes = meta.last_page + 1, meta.page_bytes
-        raw = data[: self._n * self._bytes]
-        self._raw = np.frombuffer(raw, np.uint8)
-        self._halves = np.frombuffer(raw, "<u2")
-        self._numbers = np.frombuffer(raw, "<u8")[:: self._bytes // 8]
-
-    def children(self, url: str, numbers: Numbers) -> Numbers:
-        """Return the pages that branch pages refer to."""
-        pages, at = self._nodes(url, numbers, BRANCH)
-        low, high, top, key_bytes = self._heads(at)
-        children = low | high << 16 | top << 32
-        inside = at % self._bytes + NODE_HEAD_BYTES + key_bytes <= self._bytes
-        self._check(url, pages, inside & (children >= META_PAGES) & (children < self._n))
-        return children
-
-    def values(self, url: str, numbers: Numbers) -> ValueRanges:
-        """Return where the values of leaf pages are."""
-        pages, at = self._nodes(url, numbers, LEAF)
-        low, high, flags, key_bytes = self._heads(at)
-        length = low | high << 16
-        is_long = (flags & LONG) > 0
-        start = at + NODE_HEAD_BYTES + key_bytes
-        end = start % self._bytes + np.where(is_long, 8, length)
-        inside = (start // self._bytes == pages) & (end <= self._bytes)
-        self._check(url, pages, inside & (flags & ~(LONG | NAMED) == 0))
-        last = slice(int(at[-1]) + NODE_HEAD_BYTES, int(start[-1]))
-        first = self._raw[start[is_long][:, None] + np.arange(8)].view("<u8")[:, 0]
-        n = -(-(length[is_long] + PAGE_HEAD_BYTES) // self._bytes)
-        fits = (first >= META_PAGES) & (first < self._n)
-        self._check(url, pages[is_long], fits & (np.where(fits, first, 0).astype(np.int64) + n <= self._n))
-        start[is_long] = first.astype(np.int64) * self._bytes + PAGE_HEAD_BYTES
-        return ValueRanges(start, length, self._raw[last].tobytes())
-
-    def _nodes(self, url: str, numbers: Numbers, kind: int) -> tuple[Numbers, Numbers]:
-        """Return page and offset in the file of each node in some pages, after a check of the heads of the pages."""
-        self._check(url, numbers, numbers < self._n)
-        at = numbers * (self._bytes // 2)
-        flags, lower, upper = (self._halves[at + i].astype(np.int64) for i in (5, 6, 7))
-        counts = (lower - PAGE_HEAD_BYTES) // 2
-        right = (self._numbers[numbers] == numbers.astype(np.uint64)) & (flags & KIND == kind) & (lower % 2 == 0)
-        right &= (counts >= (2 if kind == BRANCH else 1)) & (lower <= upper) & (upper <= self._bytes)
-        self._check(url, numbers, right)
-        pages = np.repeat(numbers, counts)
-        index = np.arange(len(pages)) - np.repeat(np.cumsum(counts) - counts, counts)
-        offsets = self._halves[pages * (self._bytes // 2) + PAGE_HEAD_BYTES // 2 + index].astype(np.int64)
-        right = (offsets >= np.repeat(upper, counts)) & (offsets % 2 == 0) & (offsets + NODE_HEAD_BYTES <= self._bytes)
-        self._check(url, pages, right)
-        return pages, pages * self._bytes + offsets
-
-    def _heads(self, at: Numbers) -> tuple[Numbers, ...]:
-        return tuple(self._halves[at // 2 + i].astype(np.int64) for i in range(4))
-
-    @staticmethod
-    def _check(url: str, pages: Numbers, right: npt.NDArray[Any]) -> None:
-        if not right.all():
-            raise DataError(f"{url}: a damaged LMDB file: page {pages[int(right.argmin())]} is invalid.")
-
-
 class LMDBFile:
     """The values of an LMDB file, in the order of their keys.
 
@@ -222,14 +116,19 @@ class LMDBFile:
     Raises
     ------
     DataError
-        The file is not an LMDB file, is truncated, or its tree is damaged.
+        The file is not an LMDB file, is truncated, or its tree is damaged: a page is not of the expected kind, or
+        refers to something outside of itself or of the file.
     """
 
     def __init__(self, url: str, path: Path, length: int) -> None:
-        self._source = RangeReader(str(path))
+        self._url, self._source = url, RangeReader(str(path))
         self._data = self._source.scan(0, self._source.size)
         meta = _newest_meta(url, bytes(self._data[: min(HEAD_BYTES, length)]), length)
-        self.offsets, self.lengths, self.last_key = _find_values(url, self._data, meta)
+        self._n, self._bytes = meta.last_page + 1, meta.page_bytes
+        raw = self._data[: self._n * self._bytes]
+        self._raw, self._halves = np.frombuffer(raw, np.uint8), np.frombuffer(raw, "<u2")
+        self._numbers = np.frombuffer(raw, "<u8")[:: self._bytes // 8]
+        self.offsets, self.lengths, self.last_key = self._find_values(meta)
 
     def check_unchanged(self) -> None:
         """Raise a `DataError` if the file was written since it was opened."""
@@ -240,12 +139,88 @@ class LMDBFile:
         return self._source.scan(int(self.offsets[index]), int(self.lengths[index]))
 
     def rows(self, offsets: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
-        """Copy values, or parts of them, of one length: (n, length)."""
+        """Copy values of one length: (n, length)."""
         self.check_unchanged()
         note_read(len(offsets) * length)
         # every offset of the file is an element of this array, so one call copies all values
         everywhere = np.ndarray((len(self._data) - length + 1,), f"V{length}", self._data, strides=(1,))
         return everywhere[offsets].view(np.uint8).reshape(len(offsets), length)
+
+    # -- the tree: its pages as arrays, level by level ------------------------------------------------------
+
+    def _find_values(self, meta: Meta) -> tuple[Numbers, Numbers, bytes]:
+        """Return offsets and lengths of the values, and the last key."""
+        if meta.root == NO_PAGE:
+            return np.empty(0, np.int64), np.empty(0, np.int64), b""
+        if meta.flags & ~KEY_ORDERS or not 1 <= meta.depth <= MAX_DEPTH:
+            raise self._damaged(f"flags {meta.flags:#x}, depth {meta.depth} in its header")
+        numbers, seen = np.array([min(meta.root, self._n)], np.int64), 0
+        for _ in range(meta.depth - 1):
+            seen += len(numbers)
+            numbers = self._children(numbers)
+            if seen + len(numbers) > meta.last_page:
+                raise self._damaged("more pages in the tree than in the file")
+        parts = []
+        for first in range(0, len(numbers), PAGES_AT_A_TIME):
+            parts.append(self._values(numbers[first : first + PAGES_AT_A_TIME]))
+            note_read(PAGES_AT_A_TIME * self._bytes)
+        offsets, lengths = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        if len(offsets) != meta.entries:
+            raise self._damaged(f"{len(offsets)} values, but {meta.entries} according to its header")
+        return offsets, lengths, parts[-1][2]
+
+    def _children(self, numbers: Numbers) -> Numbers:
+        """Return the pages that branch pages refer to."""
+        pages, at = self._nodes(numbers, BRANCH)
+        low, high, top, key_bytes = self._heads(at)
+        children = low | high << 16 | top << 32
+        inside = at % self._bytes + NODE_HEAD_BYTES + key_bytes <= self._bytes
+        self._check(pages, inside & (children >= META_PAGES) & (children < self._n))
+        return children
+
+    def _values(self, numbers: Numbers) -> tuple[Numbers, Numbers, bytes]:
+        """Return offsets and lengths of the values of leaf pages, and the last key."""
+        pages, at = self._nodes(numbers, LEAF)
+        low, high, flags, key_bytes = self._heads(at)
+        length = low | high << 16
+        is_long = (flags & LONG) > 0
+        start = at + NODE_HEAD_BYTES + key_bytes
+        end = start % self._bytes + np.where(is_long, 8, length)
+        inside = (start // self._bytes == pages) & (end <= self._bytes)
+        self._check(pages, inside & (flags & ~(LONG | NAMED) == 0))
+        last = slice(int(at[-1]) + NODE_HEAD_BYTES, int(start[-1]))
+        first = self._raw[start[is_long][:, None] + np.arange(8)].view("<u8")[:, 0]
+        n = -(-(length[is_long] + PAGE_HEAD_BYTES) // self._bytes)
+        fits = (first >= META_PAGES) & (first < self._n)
+        self._check(pages[is_long], fits & (np.where(fits, first, 0).astype(np.int64) + n <= self._n))
+        start[is_long] = first.astype(np.int64) * self._bytes + PAGE_HEAD_BYTES
+        return start, length, self._raw[last].tobytes()
+
+    def _nodes(self, numbers: Numbers, kind: int) -> tuple[Numbers, Numbers]:
+        """Return page and offset in the file of each node in some pages, after a check of the heads of the pages."""
+        self._check(numbers, numbers < self._n)
+        at = numbers * (self._bytes // 2)
+        flags, lower, upper = (self._halves[at + i].astype(np.int64) for i in (5, 6, 7))
+        counts = (lower - PAGE_HEAD_BYTES) // 2
+        right = (self._numbers[numbers] == numbers.astype(np.uint64)) & (flags & KIND == kind) & (lower % 2 == 0)
+        right &= (counts >= (2 if kind == BRANCH else 1)) & (lower <= upper) & (upper <= self._bytes)
+        self._check(numbers, right)
+        pages = np.repeat(numbers, counts)
+        index = np.arange(len(pages)) - np.repeat(np.cumsum(counts) - counts, counts)
+        offsets = self._halves[pages * (self._bytes // 2) + PAGE_HEAD_BYTES // 2 + index].astype(np.int64)
+        right = (offsets >= np.repeat(upper, counts)) & (offsets % 2 == 0) & (offsets + NODE_HEAD_BYTES <= self._bytes)
+        self._check(pages, right)
+        return pages, pages * self._bytes + offsets
+
+    def _heads(self, at: Numbers) -> tuple[Numbers, ...]:
+        return tuple(self._halves[at // 2 + i].astype(np.int64) for i in range(4))
+
+    def _check(self, pages: Numbers, right: npt.NDArray[Any]) -> None:
+        if not right.all():
+            raise self._damaged(f"page {pages[int(right.argmin())]} is invalid")
+
+    def _damaged(self, what: str) -> DataError:
+        return DataError(f"{self._url}: a damaged LMDB file: {what}.")
 
 
 # key of the description of our records; sorts after all other keys
@@ -278,8 +253,6 @@ class LMDBStore(Store):
         self._file: LMDBFile | None = None
         self._cached: CachedFile | None = None
         self._decoder: Decoder | None = None
-        # by block: offset in the file of each record's pixels, and the other arrays
-        self._pixels: dict[int, tuple[npt.NDArray[np.int64], Arrays]] = {}
         try:
             file, path, self._bytes = self._locate()
             self._file = LMDBFile(file, path, self._bytes)
@@ -361,28 +334,13 @@ class LMDBStore(Store):
         block, where = self.blocks[block_id], f"{self.url}, block {block_id}"
         if self._decoder is None:
             return self._split(self.block_bytes(block_id), block.n, where)
-        if block_id in self._pixels:
-            offsets, others = self._pixels[block_id]
-            field = self.schema["pixel"]
-            return {"pixel": self._opened.rows(offsets, field.size_bytes).reshape(block.n, *field.shape), **others}
         if block.crc is not None and block_id not in self._verified:
             self.block_bytes(block_id)
         try:
-            arrays = self._find_pixels(block) or decode_values(self._values(block_id), self._decoder)
+            arrays = self._decode_together(block) or decode_values(self._values(block_id), self._decoder)
         except ValueError as error:
             raise DataError(f"{where} (records from {block.offset} on): {error}.") from error
         return check_schema(arrays, self.schema, where)
-
-    def copies_rows(self, block_id: int) -> bool:
-        return block_id in self._pixels
-
-    def copy_rows(self, block_id: int, first: int, out: Arrays) -> None:
-        offsets, others = self._pixels[block_id]
-        n, pixel = len(out["pixel"]), self.schema["pixel"]
-        rows = self._opened.rows(offsets[first : first + n], pixel.size_bytes)
-        out["pixel"][...] = rows.reshape(n, *pixel.shape)
-        for name, array in others.items():
-            out[name][...] = array[first : first + n]
 
     @property
     def _opened(self) -> LMDBFile:
@@ -390,26 +348,17 @@ class LMDBStore(Store):
             raise DataError(f"{self.url}: closed.")
         return self._file
 
-    def _find_pixels(self, block: Block) -> Arrays | None:
-        """Decode a block and store the offsets of its pixels, so that later only pixels are read.
-
-        Returns None if its records have different layouts or another schema.
-        """
+    def _decode_together(self, block: Block) -> Arrays | None:
+        """Decode the records of a block; None if they have different layouts, or one of them is wrong."""
         file, span = self._opened, slice(block.offset, block.offset + block.n)
         offsets, lengths = file.offsets[span], file.lengths[span]
         if self._decoder is None or (lengths != lengths[0]).any():
             return None
-        rows = file.rows(offsets, int(lengths[0]))
         try:
-            arrays = self._decoder(rows)
+            return self._decoder(file.rows(offsets, int(lengths[0])))
         except ValueError:
             # reported for a single record when they are decoded one by one
             return None
-        if arrays is None or "pixel" not in arrays or schema_of(arrays) != self.schema:
-            return None
-        others = {name: array for name, array in arrays.items() if name != "pixel"}
-        self._pixels[block.id] = offsets + (arrays["pixel"].ctypes.data - rows.ctypes.data), others
-        return arrays
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         if self._decoder is None:

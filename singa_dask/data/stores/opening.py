@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.data.codecs.record import describe_fields, show_schema
-from singa_dask.data.stores.class_names import Labels, label_table, parse_names, relabel, show_names
+from singa_dask.data.codecs.record import describe_fields, show_names, show_schema
+from singa_dask.data.stores.class_names import Labels, label_table, parse_names, relabel
 from singa_dask.data.stores.image import IMAGE_SUFFIXES, entries_of
 from singa_dask.data.stores.range_store import VERSION, RangeStore, manifest_url, plain
 from singa_dask.data.stores.store import MANIFEST_DIR, STORES, Store
@@ -106,7 +106,7 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     if not backend:
         raise _unknown(url, storage_options)
     found = STORES.find(backend)
-    if not found.accepts_truncated:
+    if "truncated" not in found.option_names():
         options.pop("truncated", None)
     try:
         return _checked_cache(found(url, storage_options, **options))
@@ -180,6 +180,7 @@ class ShardedStore(RangeStore):
         self.schema = self._stores[0].schema
         self.table_facts, self.table_columns = self._stores[0].table_facts, self._stores[0].table_columns
         self.other_fields, self.label_name = self._stores[0].other_fields, self._stores[0].label_name
+        self.is_converted = self._stores[0].is_converted
         blocks: list[Block] = []
         for store in self._stores:
             blocks += [dataclasses.replace(block, id=len(blocks) + block.id) for block in store.blocks]
@@ -334,10 +335,8 @@ def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
         raise DataError(f"{url}: no such file or directory, nothing matches.")
     missing = [name for name in _sets_of(matching) if fnmatch.fnmatch(name, pattern) and name not in matching]
     if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise DataError(
-            f"{url}: {', '.join(missing[:3])}{more} {'are' if missing[1:] else 'is'} missing, expected the whole set."
-        )
+        verb = "are" if missing[1:] else "is"
+        raise DataError(f"{url}: {show_names(missing, 3)} {verb} missing, expected the whole set.")
     check_splits(url, matching)
     return [f"{folder}{slash}{name}" for name in matching]
 

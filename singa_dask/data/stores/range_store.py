@@ -2,8 +2,7 @@
 
 Manifest: a file ``<folder>/_singa/<name>.json`` that describes a store: its blocks with their CRC32C, the files with
 the CRC32C of what is in none of their blocks, and information that saves a scan of the data at opening. A manifest of a
-file of another length, or with other blocks, is ignored with a warning; any other difference is an error. KeptIndex:
-what a scan has found, without a manifest.
+file of another length, or with other blocks, is ignored with a warning; any other difference is an error.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import posixpath
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -21,23 +19,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from singa_dask import fs
-from singa_dask.data.codecs.record import fields_of, label_field, show_schema
-from singa_dask.data.stores.class_names import parse_names, show_names
+from singa_dask.data.codecs.record import fields_of, label_field, show_names, show_schema
+from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, Store
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.fs.cache import key_of, open_cache
-from singa_dask.fs.io_threads import io_threads, map_ahead
 from singa_dask.fs.mapped_file import checksum_of
-from singa_dask.fs.range_reader import Bytes, Range, RangeReader, open_bytes, version
+from singa_dask.fs.range_reader import Bytes, Range, RangeReader, open_bytes
 
 VERSION = 1
 # files that an error names
 MAX_NAMED = 3
 LOG = logging.getLogger(__name__)
-
-# the index of shorter files is not kept: it is made again faster than it is read from a remote file system
-MIN_INDEXED_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -108,7 +101,8 @@ class Manifest:
         same = [ours == theirs for ours, theirs in zip(names, known, strict=False)]
         first = same.index(False) if False in same else len(same) - 1
         lists = (("missing", set(known) - set(names)), ("new", set(names) - set(known)))
-        changes = [f"{word}: {_some(each)}" for word, each in lists if each] or [f"not in this order: {names[first]}"]
+        changes = [f"{word}: {show_names(sorted(each), MAX_NAMED)}" for word, each in lists if each]
+        changes = changes or [f"not in this order: {names[first]}"]
         # each record has its own file, or there is no telling which blocks those were
         block = f", block {np.searchsorted(store.starts, first, 'right') - 1}" if store.record_files(0, 1) else ""
         raise DataError(f"{store.url}{block}: of {len(known)} files in its manifest, {'; '.join(changes)}: {ADVICE}")
@@ -140,7 +134,7 @@ class Manifest:
         DataError
             They are not, and a ``url`` is given.
         """
-        known, found = ([_range(block) for block in each] for each in (self.blocks, blocks))
+        known, found = ([(block.n, block.offset, block.length) for block in each] for each in (self.blocks, blocks))
         if known != found and not url:
             self.dismiss()
             return blocks
@@ -154,11 +148,6 @@ class Manifest:
         return tuple(dataclasses.replace(block, crc=known.crc) for block, known in pairs)
 
 
-def _some(names: set[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"{', '.join(sorted(names)[:MAX_NAMED])}{more}"
-
-
 def plain(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options of a store as they are in a manifest: without those that let faulty files be opened."""
     kept = {name: value for name, value in options.items() if name not in ("tolerant", "truncated")}
@@ -168,10 +157,6 @@ def plain(options: Mapping[str, Any]) -> dict[str, Any]:
 def name_of(file: str, url: str) -> str:
     """Return the name of a file of a store for its manifest: relative to the directory that the store is in."""
     return file.removeprefix(url.rstrip("/").rpartition("/")[0] + "/")
-
-
-def _range(block: Block) -> tuple[int, int, int]:
-    return block.n, block.offset, block.length
 
 
 def manifest_url(url: str) -> str:
@@ -220,70 +205,6 @@ def find_manifest(
         LOG.warning("%s: ignored: version, format and bytes %s, but the data has %s.", target, stated, n_bytes)
         return None
     return Manifest(target, blocks, opening, parse_names(found.get("class_names")), schema, options, files)
-
-
-class KeptIndex:
-    """What a scan of files has found, kept as JSON for the next opening: at a URL beside them, or in the cache.
-
-    It is not kept of short files, nor if the version of one is unknown; in the cache only of remote files.
-
-    Parameters
-    ----------
-    files : sequence of str
-        URLs of the files.
-    storage_options : mapping, optional
-    url : str
-        Where it is kept; in the cache if empty.
-    about
-        What else an index in the cache depends on.
-    """
-
-    def __init__(self, files: Sequence[str], storage_options: fs.Options, url: str = "", about: Any = None) -> None:
-        self._files, self._options, self._url, self._about = files, storage_options, url, about
-        self._cached = not url and fs.local_path(files[0]) is None
-
-    @cached_property
-    def _versions(self) -> list[list[str]]:
-        """Name and version of each file; empty if a version is not known."""
-        threads = io_threads(self._files[0])
-        found = map_ahead(lambda each: version(each, self._options), self._files, threads, threads.n)
-        versions = [[posixpath.basename(each), known] for each, known in zip(self._files, found, strict=True)]
-        return versions if all(known for _, known in versions) else []
-
-    @property
-    def _key(self) -> str:
-        return key_of("index", self._files[0], self._versions[0][1], self._about)
-
-    def find(self, n_bytes: int = MIN_INDEXED_BYTES, parse: Callable[[Any], Any] = dict) -> Any:
-        """Return what ``parse`` makes of the index; None if there is none, or files have changed, of ``n_bytes``."""
-        try:
-            if self._cached and n_bytes >= MIN_INDEXED_BYTES and self._versions:
-                data = open_cache((self._options or {}).get(fs.CACHE)).find(self._key)
-                return None if data is None else parse(json.loads(bytes(data)))
-            if not self._url or not fs.exists(self._url, self._options):
-                return None
-            found = json.loads(fs.read_bytes(self._url, storage_options=self._options))
-            return parse(found) if (found["version"], found["files"]) == (VERSION, self._versions) else None
-        except (DataError, KeyError, TypeError, ValueError) as error:
-            what = "is not cached" if self._cached else "is ignored"
-            LOG.warning("%s: the index %s: %s: %s", self._url or self._files[0], what, type(error).__name__, error)
-            self._cached = False
-            return None
-
-    def keep(self, make: Callable[[], dict[str, Any]], n_bytes: int) -> None:
-        """Keep the index that ``make`` returns, of files of ``n_bytes``."""
-        if n_bytes < MIN_INDEXED_BYTES or not (self._url or self._cached) or not self._versions:
-            return
-        try:
-            if self._url:
-                content = {"version": VERSION, "files": self._versions, **make()}
-                text = json.dumps(content, separators=(",", ":")).encode()
-                fs.write_atomic(self._url, text + b"\n", self._options)
-            else:
-                open_cache((self._options or {}).get(fs.CACHE)).keep(self._key, json.dumps(make()).encode())
-        except DataError as error:
-            where = self._url or self._files[0]
-            LOG.warning("%s: not written, so each process reads the files when it opens them: %s", where, error)
 
 
 # What is in no block can be as long as the file, and of many parts: arrays and columns that no field is read from. So

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -84,6 +84,8 @@ class Store(ABC):
         Names of columns, keys or arrays that could hold labels, but are not read; for an error.
     table_facts : TableFacts or None
         What the values of records from named columns mean, so that other data can be read in the same way.
+    is_converted : bool
+        Whether a conversion has written the records, and chosen what their label is; see `class_names.check_label`.
     rounds_data : bool
         Whether ``data`` is rounded from values of more than 32 bits; see `widen`.
     truncation : str
@@ -111,7 +113,6 @@ class Store(ABC):
     write_options: ClassVar[tuple[str, ...]] = ()
     """Keywords of ``write``. `convert` passes ``class_names`` and ``table_facts`` where they are among these."""
     blocks: tuple[Block, ...] = ()
-    accepts_truncated: ClassVar[bool] = False
     mapped: bool = False
     labels_apart: bool = False
     class_names: tuple[str, ...] = ()
@@ -119,6 +120,7 @@ class Store(ABC):
     label_name: str = ""
     other_fields: tuple[str, ...] = ()
     table_facts: TableFacts | None = None
+    is_converted: bool = False
     rounds_data: bool = False
     truncation: str = ""
     schema: dict[str, Field]
@@ -196,15 +198,6 @@ class Store(ABC):
         Formats in which that saves work override this.
         """
         return {name: array[rows] for name, array in self.read_block(block_id).items()}
-
-    def copies_rows(self, block_id: int) -> bool:
-        """Return whether `copy_rows` does less work than `read_block`, for a block that was read before."""
-        return False
-
-    def copy_rows(self, block_id: int, first: int, out: Arrays) -> None:
-        """Copy consecutive records of a block, from row ``first`` on, to ``out``: (m, *shape) per field."""
-        for name, array in self.read_block(block_id).items():
-            out[name][...] = array[first : first + len(out[name])]
 
     @property
     def remote(self) -> bool:
@@ -345,7 +338,7 @@ class Store(ABC):
         """Close the file."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (type(self), self.url, self.storage_options, self.options)
+        return partial(type(self), self.url, self.storage_options, **self.options), ()
 
     def __enter__(self) -> Store:
         return self
@@ -361,10 +354,6 @@ STORES.base = Store
 def backends_holding(records: str) -> list[str]:
     """Return the names of the formats with such records: of those that ``holds`` this."""
     return [name for name in STORES.names() if (found := STORES.get(name)) is not None and found.holds == records]
-
-
-def _reopen(cls: type[Store], url: str, storage_options: Mapping[str, Any], options: Mapping[str, Any]) -> Store:
-    return cls(url, storage_options, **options)
 
 
 # Blocks: how many records or lines make one, and `Rechunker`, by which a writer gets records in such chunks.

@@ -8,7 +8,9 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
+import logging
 import operator
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +24,7 @@ from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Finding, Many, Size, raw_value
 from singa_dask.data.codecs.record import bisect_rows
 from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec, TableStatistics, show_columns
-from singa_dask.data.stores.range_store import KeptIndex, Manifest, RangeStore, find_manifest, name_of, rest_of
+from singa_dask.data.stores.range_store import VERSION, Manifest, RangeStore, find_manifest, name_of, rest_of
 from singa_dask.data.stores.store import BLOCK_BYTES, MANIFEST_DIR, STORES, StoreOptions
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_part import (
@@ -31,7 +33,6 @@ from singa_dask.data.stores.table_part import (
     ParquetPart,
     TableFile,
     TablePart,
-    TableReader,
     format_of,
     kind_of_key,
     read_whole,
@@ -41,8 +42,12 @@ from singa_dask.data.types import Arrays, Block, FileSum, RecordRun, TableColumn
 from singa_dask.errors import DataError
 from singa_dask.fs.host_files import SCHEME
 from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
-from singa_dask.fs.range_reader import Range
+from singa_dask.fs.range_reader import Range, version
 
+LOG = logging.getLogger(__name__)
+
+# the index of shorter tables is not kept: it is made again faster than it is read from a remote file system
+MIN_INDEXED_BYTES = 1 << 24
 # maximum size of the records in a part of a row group
 GROUP_BYTES = 1 << 26
 # remote files that are opened at the same time; gzipped ones are held in memory
@@ -101,19 +106,10 @@ class TableIndex:
         }
 
 
-def open_part(
-    url: str,
-    format: str,
-    storage_options: fs.Options = None,
-    block_bytes: int = BLOCK_BYTES,
-    tolerant: bool = False,
-    separator: str = ",",
-    charset: str = "utf-8",
-    header: bool | None = None,
-) -> TablePart:
-    """Open one file of a table, with the parameters of `TableStore`."""
+def open_part(url: str, format: str, storage_options: fs.Options = None, **options: Any) -> TablePart:
+    """Open one file of a table; ``options`` are those of a `CsvPart`."""
     if format == "csv":
-        return CsvPart(url, storage_options, separator, block_bytes, tolerant, charset, header)
+        return CsvPart(url, storage_options, **options)
     source = read_whole(url, storage_options) if format == "whole" else None
     return ParquetPart(url, storage_options, source)
 
@@ -213,25 +209,24 @@ class TableStore(RangeStore):
         return checked
 
     def index(self) -> None:
-        self._part, options = OpenParts(self._open_part), self.options
-        self._compared = set[int]()
+        options, self._files = self.options, list[TableFile]()
+        self._parts, self._compared = OpenParts(self._files, self._open_part), set[int]()
+        self._files += table_files(self.url, self.storage_options)
         self._tolerant = "tolerant" in options
         self._block_bytes = options["block_bytes"]
-        self._files = table_files(self.url, self.storage_options)
         self._format = options["format"] or format_of(self._files, self.storage_options)
         self._spec = TableSpec.from_options(options)
         if options["has_label"]:
-            names = (*self._part(0).names, *(name for name, _ in self._files[0].keys))
+            names = (*self._parts(0).names, *(name for name, _ in self._files[0].keys))
             self._spec = self._spec.with_label(self.url, names)
-        self._reader = TableReader(self._part, self._files, self._spec)
         self._known = TableFacts.from_dict(options["facts"]) if options["facts"] else None
-        kept = KeptIndex([each.url for each in self._files], self.storage_options, self._index_url())
-        index = kept.find(parse=TableIndex.from_dict)
+        index = self._find_index()
         if index is None:
             index = self._scan()
             # parts of a dataset are there for one job, and cannot be written to
-            if not self.url.startswith(SCHEME):
-                kept.keep(index.to_dict, sum(piece.run.length for piece in index.pieces))
+            is_long = sum(piece.run.length for piece in index.pieces) >= MIN_INDEXED_BYTES
+            if is_long and self._versions and not self.url.startswith(SCHEME):
+                self._keep_index(index)
         self._use(index)
 
     def _index_url(self) -> str:
@@ -240,10 +235,38 @@ class TableStore(RangeStore):
         key = hashlib.sha256(json.dumps([name, self.options], sort_keys=True, default=str).encode()).hexdigest()[:16]
         return f"{folder}{slash}{MANIFEST_DIR}/table-{key}.json"
 
+    @cached_property
+    def _versions(self) -> list[list[str]]:
+        """Name and version of each file; empty if a version is not known."""
+        files = [each.url for each in self._files]
+        threads = io_threads(files[0])
+        known = map_ahead(lambda url: version(url, self.storage_options), files, threads, threads.n)
+        versions = [[posixpath.basename(url), each] for url, each in zip(files, known, strict=True)]
+        return versions if all(each for _, each in versions) else []
+
+    def _find_index(self) -> TableIndex | None:
+        """Return the index that is kept; None if there is none, or files have changed."""
+        url = self._index_url()
+        try:
+            if fs.exists(url, self.storage_options):
+                content = json.loads(fs.read_bytes(url, storage_options=self.storage_options))
+                if (content["version"], content["files"]) == (VERSION, self._versions):
+                    return TableIndex.from_dict(content)
+        except (DataError, KeyError, TypeError, ValueError) as error:
+            LOG.warning("%s: the index is ignored: %s: %s", url, type(error).__name__, error)
+        return None
+
+    def _keep_index(self, index: TableIndex) -> None:
+        url, content = self._index_url(), {"version": VERSION, "files": self._versions, **index.to_dict()}
+        try:
+            fs.write_atomic(url, json.dumps(content, separators=(",", ":")).encode() + b"\n", self.storage_options)
+        except DataError as error:
+            LOG.warning("%s: not written, so each process reads the files when it opens them: %s", url, error)
+
     def _open_part(self, file: int) -> TablePart:
-        options = {name: self.options[name] for name in ("separator", "charset", "header") if name in self.options}
-        url = self._files[file].url
-        return open_part(url, self._format, self.storage_options, self._block_bytes, self._tolerant, **options)
+        names = ("separator", "charset", "header", "block_bytes", "tolerant")
+        options = {name: self.options[name] for name in names if name in self.options}
+        return open_part(self._files[file].url, self._format, self.storage_options, **options)
 
     def _use(self, index: TableIndex) -> None:
         self._index, self.table_facts = index, index.facts
@@ -261,7 +284,7 @@ class TableStore(RangeStore):
             for i, piece in enumerate(self._pieces)
         )
         self.table_columns = self._describe(index)
-        self._columns = self._reader.wanted(index.kinds, index.facts.features)
+        self._columns = self._spec.read_kinds(index.kinds, index.facts.features)
 
     def _describe(self, index: TableIndex) -> tuple[TableColumn, ...]:
         names, facts = index.facts.names, index.facts
@@ -297,7 +320,7 @@ class TableStore(RangeStore):
         statistics = TableStatistics(self.url, spec, features, kinds, known, names)
         # the width of a record, before its categories are known
         row_bytes = 4 * len(features)
-        wanted = self._reader.wanted(kinds, features)
+        wanted = self._spec.read_kinds(kinds, features)
         runs = self._runs(kinds, features, row_bytes)
         if statistics.needed:
             pieces = self._learn(statistics, runs, wanted, row_bytes)
@@ -329,13 +352,13 @@ class TableStore(RangeStore):
     def _read_run(self, file: int, run: RecordRun, wanted: Mapping[str, str]) -> tuple[pa.Table | None, int]:
         """Return the rows of a run that can be read, if any can, and the number of others."""
         try:
-            data = self._part(file).fetch(run, self._reader.in_file(file, wanted))
+            data = self._parts(file).fetch(run, self._parts.in_file(file, wanted))
             try:
-                return self._reader.decode(file, run, wanted, data), 0
+                return self._parts.decode(file, run, wanted, data), 0
             except DataError:
                 if not self._tolerant:
                     raise
-                good, bad = bisect_rows(run.n, self._reader.rows(file, run, wanted, data))
+                good, bad = bisect_rows(run.n, self._parts.rows(file, run, wanted, data))
                 return pa.concat_tables([table for _, table in good]) if good else None, len(bad)
         except DataError:
             if not self._tolerant:
@@ -347,7 +370,7 @@ class TableStore(RangeStore):
 
         They are those of the first file and the directories.
         """
-        parts = (self._part(file) for file in range(len(self._files)))
+        parts = (self._parts(file) for file in range(len(self._files)))
         part, found = next(((part, kinds) for part in parts if (kinds := part.kinds)), (None, {}))
         if part is None:
             raise DataError(f"{self.url}: no records{' but the header' * (self._format == 'csv')}.")
@@ -378,9 +401,9 @@ class TableStore(RangeStore):
         is_local = fs.local_path(self._files[0].url) is not None
         limit = self._block_bytes if self._format == "csv" else GROUP_BYTES
         threads, n_ahead = io_threads(self._files[0].url), 1 if is_local else OPENED_AHEAD[self._format]
-        for file, part in enumerate(map_ahead(self._part, range(len(self._files)), threads, n_ahead)):
+        for file, part in enumerate(map_ahead(self._parts, range(len(self._files)), threads, n_ahead)):
             if file:
-                self._check_columns(part, self._reader.wanted(kinds, features), self._files[file])
+                self._check_columns(part, self._spec.read_kinds(kinds, features), self._files[file])
             for run in part.runs(limit, row_bytes):
                 yield file, run
 
@@ -402,32 +425,32 @@ class TableStore(RangeStore):
 
     @property
     def is_local(self) -> bool:
-        return self._part(0).source.is_local
+        return self._parts(0).source.is_local
 
     def ranges(self, block_id: int) -> tuple[Range, ...]:
         file, run, _ = self._pieces[block_id]
-        return self._part(file).ranges(run, self._reader.in_file(file, self._columns))
+        return self._parts(file).ranges(run, self._parts.in_file(file, self._columns))
 
     def fetch_bytes(self, block_id: int) -> int:
         file, run, _ = self._pieces[block_id]
-        part = self._part.find(file)
-        return part.fetch_bytes(run, self._reader.in_file(file, self._columns)) if part else run.length
+        part = self._parts.find(file)
+        return part.fetch_bytes(run, self._parts.in_file(file, self._columns)) if part else run.length
 
     def fetch(self, block_id: int, again: bool = False) -> list[memoryview]:
         file, run, _ = self._pieces[block_id]
-        data = self._part(file).fetch(run, self._reader.in_file(file, self._columns), again)
+        data = self._parts(file).fetch(run, self._parts.in_file(file, self._columns), again)
         self._check_file(file, self.blocks[block_id].crc is not None)
         self.verify_crc(block_id, *data)
         return data
 
     def is_cached(self, block_id: int) -> bool:
         # opening a file takes requests
-        return self._part.find(self._pieces[block_id].file) is not None and super().is_cached(block_id)
+        return self._parts.find(self._pieces[block_id].file) is not None and super().is_cached(block_id)
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         file, run, kept = self._pieces[block_id]
-        table = self._reader.decode(file, run, self._columns, data)
-        arrays = self._encoder.encode(table, self._part(file).place(run, data))
+        table = self._parts.decode(file, run, self._columns, data)
+        arrays = self._encoder.encode(table, self._parts(file).place(run, data))
         if len(arrays["data"]) != kept:
             raise DataError(f"{self.url}, block {block_id}: changed since it was opened.")
         return arrays
@@ -435,7 +458,7 @@ class TableStore(RangeStore):
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         file, run, kept = self._pieces[block_id]
         data = self.fetch(block_id)
-        rows, place = self._reader.rows(file, run, self._columns, data), self._part(file).place(run, data)
+        rows, place = self._parts.rows(file, run, self._columns, data), self._parts(file).place(run, data)
 
         def encode(first: int, stop: int) -> Arrays:
             # places take a while to find, and only those of single rows are shown
@@ -461,7 +484,7 @@ class TableStore(RangeStore):
 
     def manifest_info(self) -> dict[str, Any]:
         # of several files, the length of each is compared
-        n_bytes = self._part(0).source.size if len(self._files) == 1 else 0
+        n_bytes = self._parts(0).source.size if len(self._files) == 1 else 0
         return {"bytes": n_bytes, **self.chosen_block_options()}
 
     def files(self) -> list[str]:
@@ -471,7 +494,7 @@ class TableStore(RangeStore):
         return [self._file_sum(file) for file in range(len(self._files))]
 
     def _file_sum(self, file: int) -> FileSum:
-        source = self._part(file).source
+        source = self._parts(file).source
         inside = [range for i, piece in enumerate(self._pieces) if piece.file == file for range in self.ranges(i)]
         rest = rest_of(source, [(offset, offset + length) for _, offset, length in inside])
         return FileSum(name_of(source.url, self.url), source.size, rest)
@@ -493,4 +516,4 @@ class TableStore(RangeStore):
         return super().named_error(block_id, error)
 
     def close(self) -> None:
-        self._part.close()
+        self._parts.close()

@@ -15,6 +15,7 @@ import pyarrow.csv
 
 from singa_dask import fs
 from singa_dask.data.codecs.table import column_kind, is_number
+from singa_dask.data.stores.store import BLOCK_BYTES
 from singa_dask.data.stores.table_part import TablePart
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
@@ -322,16 +323,16 @@ class CsvPart(TablePart):
     def __init__(
         self,
         url: str,
-        storage_options: fs.Options,
-        separator: str,
-        block_bytes: int,
+        storage_options: fs.Options = None,
+        separator: str = ",",
+        block_bytes: int = BLOCK_BYTES,
         tolerant: bool = False,
-        charset: str = "utf-8",
-        has_names: bool | None = None,
+        charset: str = UTF8,
+        header: bool | None = None,
     ) -> None:
         self.url = url
         self.source = open_bytes(url, storage_options)
-        self._header = read_header(url, self.source.scan, self.source.size, separator, charset, has_names)
+        self._header = read_header(url, self.source.scan, self.source.size, separator, charset, header)
         self._block_bytes, self._tolerant = block_bytes, tolerant
         self.names, self.start = self._header.names, self._header.start
         self.index = tuple(name for name in self._header.names if not name or name.startswith("Unnamed: "))

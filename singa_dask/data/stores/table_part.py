@@ -14,10 +14,9 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -28,10 +27,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from singa_dask import fs
-from singa_dask.data.codecs.table import TableSpec, column_kind, is_number
+from singa_dask.data.codecs.table import column_kind, is_number
+from singa_dask.data.stores.arrow import PARQUET_MAGIC, GroupReader, RowGroups, extent_of
 from singa_dask.data.stores.class_names import hugging_face_names
 from singa_dask.data.stores.opening import check_splits, is_pattern, shard_urls
-from singa_dask.data.stores.parquet import GroupReader, RowGroups
 from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
@@ -105,7 +104,6 @@ MAX_REMOTE = 256
 CSV_SUFFIXES = (".csv", ".tsv", ".txt", ".data")
 PARQUET_SUFFIXES = (".parquet", ".pq", ".parq")
 PACKED = ".gz"
-PARQUET_MAGIC = b"PAR1"
 # directory of Spark's unfinished tasks
 UNFINISHED = "_temporary"
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -304,18 +302,20 @@ class _Slot:
 
 
 class OpenParts:
-    """The parts of a table that were used last. Any thread may use it; several can open files at the same time.
+    """The parts of a table, of which those that were used last stay open, read with the columns of their directories.
 
-    Parts that are no longer kept are closed when nobody uses them or views of them.
+    Any thread may use it; several can open files at the same time. Parts that are no longer kept are closed when nobody
+    uses them or views of them.
 
     Parameters
     ----------
+    files : sequence of TableFile
     open_part : callable
         Index of a file -> `TablePart`.
     """
 
-    def __init__(self, open_part: Callable[[int], TablePart]) -> None:
-        self._open = open_part
+    def __init__(self, files: Sequence[TableFile], open_part: Callable[[int], TablePart]) -> None:
+        self.files, self._open = files, open_part
         self._lock = threading.Lock()
         self._slots: OrderedDict[int, _Slot] = OrderedDict()
 
@@ -346,41 +346,20 @@ class OpenParts:
         with self._lock:
             self._slots.clear()
 
-
-@dataclass(frozen=True)
-class TableReader:
-    """Reads the rows of runs, with the columns that directories give.
-
-    Attributes
-    ----------
-    parts : OpenParts
-    files : sequence of TableFile
-    spec : TableSpec
-    """
-
-    parts: OpenParts
-    files: Sequence[TableFile]
-    spec: TableSpec
-
-    def wanted(self, kinds: Mapping[str, str], features: Sequence[str]) -> dict[str, str]:
-        """Return the kind in which each column is read."""
-        named = {name: "string" for name in self.spec.categories}
-        return {name: named.get(name, kinds[name]) for name in (*features, *self.spec.outputs)}
-
     def in_file(self, file: int, wanted: Mapping[str, str]) -> dict[str, str]:
-        """Return the columns that a file holds, without those that its directories give."""
+        """Return the columns, with their kinds, that a file holds, without those that its directories give."""
         keys = dict(self.files[file].keys)
         return {name: kind for name, kind in wanted.items() if name not in keys}
 
     def decode(self, file: int, run: RecordRun, wanted: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
         """Return the rows of a run from its bytes."""
-        return with_keys(self.parts(file).decode(run, self.in_file(file, wanted), data), self.files[file], wanted)
+        return with_keys(self(file).decode(run, self.in_file(file, wanted), data), self.files[file], wanted)
 
     def rows(
         self, file: int, run: RecordRun, wanted: Mapping[str, str], data: Sequence[memoryview]
     ) -> Callable[[int, int], pa.Table]:
         """Return a function: first, stop -> some rows of a run for which `decode` fails; it raises if one is bad."""
-        rows = self.parts(file).rows(run, self.in_file(file, wanted), data)
+        rows = self(file).rows(run, self.in_file(file, wanted), data)
         return lambda first, stop: with_keys(rows(first, stop), self.files[file], wanted)
 
 
@@ -434,10 +413,7 @@ class ParquetPart(TablePart):
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
         rows = max(1, block_bytes // max(row_bytes, 1))
         for i, (start, stop) in enumerate(zip(self._starts, self._starts[1:], strict=False)):
-            group = self._groups.metadata.row_group(i)
-            columns = [group.column(each) for each in range(group.num_columns)]
-            offset = min((int(each.data_page_offset) for each in columns), default=0)
-            length = sum(int(each.total_compressed_size) for each in columns)
+            offset, length = extent_of(self._groups.metadata.row_group(i))
             for first in range(start, stop, rows):
                 n = min(rows, stop - first)
                 share = length * n // (stop - start)
@@ -497,7 +473,7 @@ class ParquetPart(TablePart):
             at += len(batch)
         rest = at - stop
         if rest:
-            batches = _chain(batch.slice(len(batch) - rest), batches)
+            batches = chain([batch.slice(len(batch) - rest)], batches)
         self._stream = (group, stop, columns, batches)
         return pa.Table.from_batches(kept)
 
@@ -529,11 +505,6 @@ class _SharedReads:
                 found = self._held[ranges] = _Reads(read())
             self._last = found
             return found
-
-
-def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
 
 
 def _named(column: pa.ChunkedArray, names: Sequence[str], where: str) -> pa.ChunkedArray:

@@ -16,14 +16,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from singa_dask import fs
 from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Many
-from singa_dask.data.codecs.record import as_values, check_schema, is_numeric, salvage_rows, schema_of, value_name
-from singa_dask.data.stores.class_names import show_names
+from singa_dask.data.codecs.record import (
+    as_values,
+    check_schema,
+    is_numeric,
+    salvage_rows,
+    schema_of,
+    show_names,
+    value_name,
+)
+from singa_dask.data.stores.column import NPY_DAMAGE, decode_npy
 from singa_dask.data.stores.image import IMAGE_SUFFIXES, ImageOptions, decode_image
-from singa_dask.data.stores.npy import NPY_DAMAGE, decode_npy
-from singa_dask.data.stores.range_store import KeptIndex, RangeStore
+from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, StoreOptions, cut_blocks
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
@@ -153,7 +159,7 @@ def _infos(source: Bytes) -> Iterator[tarfile.TarInfo]:
     """Yield the entries of a tar; raise a `DataError` where one is damaged or truncated."""
     if not source.size:
         return
-    at, file = 0, RangeFile(ReadAhead(source))
+    at, file = 0, RangeFile(ReadAhead(source).read, source.size)
     try:
         with tarfile.TarFile(fileobj=file, mode="r", encoding="utf-8", errors="replace") as archive:
             for info in archive:
@@ -222,20 +228,16 @@ class TarStore(RangeStore):
         self.schema = schema_of({name: array[None] for name, array in record.items()})
 
     def _open_index(self, source: Bytes) -> TarIndex:
-        """Return the index from the manifest or the cache, or else scan the headers."""
-        n_bytes = fs.size(self.url, self.storage_options)
-        kept = KeptIndex([self.url], self.storage_options, about=self._suffixes)
-        found = self.manifest.opening if self.manifest is not None else kept.find(n_bytes)
+        """Return the index from the manifest, or else scan the headers."""
+        known = self.manifest.opening if self.manifest is not None else {}
         try:
-            if found is not None and self._suffixes.items() <= found.items():
-                return TarIndex.from_dict(found)
+            if self._suffixes.items() <= known.items():
+                return TarIndex.from_dict(known)
         except (KeyError, TypeError, ValueError):
             LOG.warning("%s: the index in its manifest is ignored: it is damaged.", self.url)
         index = scan_tar(source, (*VALUE_SUFFIXES, self._label_suffix))
         if left_out := {name: n for name, n in index.others.items() if name not in TEXT_SUFFIXES}:
             LOG.warning("%s: %d files are left out.%s", self.url, sum(left_out.values()), index.found_suffixes())
-        if self.manifest is None:
-            kept.keep(lambda: self._index_info(index), n_bytes)
         return index
 
     @property
@@ -243,11 +245,8 @@ class TarStore(RangeStore):
         """What an index is about: one of an older version may lack images."""
         return {"label_suffix": self._label_suffix, "value_suffixes": list(VALUE_SUFFIXES)}
 
-    def _index_info(self, index: TarIndex) -> dict[str, Any]:
-        return {**index.to_dict(), **self._suffixes}
-
     def manifest_info(self) -> dict[str, Any]:
-        return {**super().manifest_info(), **self._index_info(self._index)}
+        return {**super().manifest_info(), **self._index.to_dict(), **self._suffixes}
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         block, first = self.blocks[block_id], int(self.starts[block_id])

@@ -27,6 +27,7 @@ from singa_dask.data.codecs.record import LABEL_NAMES, labels_among, salvage_row
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import BLOCK_BYTES, STORES, Rechunker, StoreOptions, cut_lines, rows_per_block
+from singa_dask.data.stores.table_csv import BOM, HEAD_BYTES, WIDE_BOMS
 from singa_dask.data.types import Arrays, Field, Records, TableColumn
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import open_bytes
@@ -454,10 +455,6 @@ def _counted(first: int, n: int) -> list[str]:
     return [str(i) for i in range(first, first + n)]
 
 
-HEAD_BYTES = 1 << 14
-BOM, WIDE_BOMS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
-
-
 class TextOptions(StoreOptions):
     """Options of lines of numbers."""
 
@@ -495,7 +492,6 @@ class TextStore(RangeStore):
     holds = "text"
     table_format = "csv"
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".txt", ".tsv")
-    accepts_truncated = True
     rounds_data = True
     block_options = ("block_bytes",)
     # offset of the first record
@@ -512,10 +508,8 @@ class TextStore(RangeStore):
         self.blocks = known if is_known else cut_lines(self._source, self._start, options["block_bytes"])
         if not self.count:
             raise DataError(f"{self.url}: no lines{' but the header' if self._lines.names else ''}.")
-        shape = tuple(options["shape"])
-        # without a shape the first block is read, so that a cache keeps it
-        first = self._line_at(self._start) if shape else self._first_line()
-        self._set_schema(shape or (len(self._lines.split(first)) - self._has_label,))
+        first = self._line_at(self._start)
+        self._set_schema(tuple(options["shape"]) or (len(self._lines.split(first)) - self._has_label,))
         self._check_first_lines(first, options["truncated"])
         if self.names:
             labels = dict.fromkeys(self.names[: self._has_label], ())
@@ -551,10 +545,6 @@ class TextStore(RangeStore):
             line = line[: line.find(b"\n") + 1] or line
             length *= 16
         return line
-
-    def _first_line(self) -> bytes:
-        first = self.blocks[0]
-        return bytes(self._source.read(first.offset, first.length)).split(b"\n", 1)[0]
 
     def _check_first_lines(self, line: bytes, truncated: bool) -> None:
         """Check the header, and the first record unless bad records are tolerated."""

@@ -100,12 +100,12 @@ def _features(rows: Rows) -> dict[str, Feature] | None:
 
 def _feature(rows: Rows) -> Feature | None:
     """Read the first value of a list of bytes, all values of a list of floats, or the value of a list of integers."""
-    found = protobuf.columns(rows) if rows.shape[1] else []
+    found = protobuf.columns(rows)
     if not found:
         return None if found is None else (BYTES_LIST, np.empty((len(rows), 0), np.uint8))
     kind = found[0].number
     lists = found[0].values
-    values = protobuf.columns(lists) if lists.shape[1] else []
+    values = protobuf.columns(lists)
     if not values:
         return None if values is None else (kind, np.empty((len(rows), 0), np.uint8))
     if kind == FLOAT_LIST:
@@ -124,7 +124,7 @@ def _feature(rows: Rows) -> Feature | None:
 
 def _fields(rows: Rows, number: int) -> list[Rows] | None:
     """Return the values of a field of messages or bytes; empty for an empty message, None if layouts differ."""
-    found = protobuf.columns(rows) if rows.shape[1] else []
+    found = protobuf.columns(rows)
     if found is None:
         return None
     return [column.values for column in found if (column.number, column.wire) == (number, BYTES)]

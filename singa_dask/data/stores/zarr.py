@@ -8,14 +8,14 @@ from __future__ import annotations
 import itertools
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.data.stores.array_store import ArrayGroup, ArrayStore, StoredArray
+from singa_dask.data.stores.array_store import ArrayStore, StoredArray
 from singa_dask.data.stores.range_store import name_of
 from singa_dask.data.stores.store import STORES
 from singa_dask.data.types import FileSum
@@ -75,7 +75,7 @@ class ZarrStore(ArrayStore):
     directory_files = (*ARRAY_FILES, *GROUP_FILES)
     damage = DAMAGE
 
-    def open_group(self) -> ArrayGroup:
+    def list_arrays(self) -> tuple[Sequence[str], Mapping[str, Any]]:
         if not fs.exists(self.url, self.storage_options):
             raise DataError(f"{self.url}: no such file or directory.")
         if not fs.is_dir(self.url, self.storage_options):
@@ -86,7 +86,23 @@ class ZarrStore(ArrayStore):
         if found is None:
             raise DataError(f"{self.url}: neither a group nor an array of Zarr: no zarr.json, .zarray or .zgroup.")
         described = json.loads(self._read_metadata(fs.join(self.url, found)))
-        return _Group(self.url, self.storage_options, names, described, self._read_metadata)
+        self._zarr = require("zarr", "zarr", self.url)
+        attributes = described.get("attributes") or {}
+        if ATTRIBUTES in names:
+            attributes = json.loads(self._read_metadata(fs.join(self.url, ATTRIBUTES)))
+        # an array that is the whole store is called ''
+        is_array = described.get("node_type") == "array" or ".zarray" in names
+        arrays = [""] if is_array else [name for name in names if not name.startswith((".", "_", "zarr.json"))]
+        return arrays, attributes
+
+    def open_array(self, name: str) -> StoredArray:
+        url = fs.join(self.url, name) if name else self.url
+        names = fs.ls(url, self.storage_options) if fs.is_dir(url, self.storage_options) else []
+        files = [each for each in (*ARRAY_FILES, ATTRIBUTES) if each in names]
+        if not files or files == [ATTRIBUTES]:
+            raise DataError(f"{url}: no array of Zarr. Expected zarr.json or .zarray in it.")
+        metadata = {each: self._read_metadata(fs.join(url, each)) for each in files}
+        return _ZarrArray(self._zarr, url, self.storage_options, metadata)
 
     def _read_metadata(self, url: str) -> bytes:
         """Read a file, which the manifest then has as one of the sources."""
@@ -104,38 +120,6 @@ class ZarrStore(ArrayStore):
             FileSum(name_of(source.url, self.url), source.size, checksum_of(source.read(0, source.size)))
             for source in self.sources
         ]
-
-
-class _Group(ArrayGroup):
-    """The arrays of a group. ``names`` are its directories; an array that is the whole store is called ''."""
-
-    def __init__(
-        self,
-        url: str,
-        storage_options: fs.Options,
-        names: Sequence[str],
-        described: Mapping[str, Any],
-        read: Callable[[str], bytes],
-    ) -> None:
-        self._url, self._storage_options, self._read = url, storage_options, read
-        self._zarr = require("zarr", "zarr", url)
-        is_array = described.get("node_type") == "array" or ".zarray" in names
-        self.names = [""] if is_array else [name for name in names if not name.startswith((".", "_", "zarr.json"))]
-        self.attributes = described.get("attributes") or {}
-        if ATTRIBUTES in names:
-            self.attributes = json.loads(read(fs.join(url, ATTRIBUTES)))
-
-    def open(self, name: str) -> StoredArray:
-        url = fs.join(self._url, name) if name else self._url
-        names = fs.ls(url, self._storage_options) if fs.is_dir(url, self._storage_options) else []
-        files = [each for each in (*ARRAY_FILES, ATTRIBUTES) if each in names]
-        if not files or files == [ATTRIBUTES]:
-            raise DataError(f"{url}: no array of Zarr. Expected zarr.json or .zarray in it.")
-        metadata = {each: self._read(fs.join(url, each)) for each in files}
-        return _ZarrArray(self._zarr, url, self._storage_options, metadata)
-
-    def close(self) -> None:
-        """Do nothing: no file is open."""
 
 
 class _ZarrArray(StoredArray):
@@ -201,12 +185,6 @@ class _ZarrArray(StoredArray):
                 n += len(stream.decompress(rest, 1 << 20))
                 rest = stream.unconsumed_tail
                 check_decompressed(where, n, self._limit)
-
-    def texts(self) -> npt.NDArray[Any] | None:
-        if self.kind.kind not in "SUT":
-            return None
-        found = [each for piece in self.pieces() for each in piece.reshape(-1).tolist()]
-        return np.array([each.decode() if isinstance(each, bytes) else each for each in found], str)
 
 
 def _codecs(array: Any) -> list[str]:

@@ -329,8 +329,8 @@ def _write_on_host(
     try:
         if folders.hold(token):
             folders.sweep({token, *live})
-        path, facts = folders.write(token, name, lambda path: write(value, str(path), index))
-        size = path.stat().st_size if facts.n else 0
+        path, n = folders.write(token, name, lambda path: write(value, str(path), index))
+        size = path.stat().st_size if n else 0
     except DataError:
         raise
     except OSError as error:
@@ -339,7 +339,7 @@ def _write_on_host(
             f"({worker.address}): {error.strerror or error}. To write to another disk, start Dask workers with "
             "--local-directory, or set temporary-directory in Dask's configuration."
         ) from error
-    return list(PartFile(name, host, worker.address, str(path), size, int(facts.n)))
+    return list(PartFile(name, host, worker.address, str(path), size, n))
 
 
 def _drop_on_host(tokens: Sequence[str], dask_worker: Worker) -> None:
@@ -390,7 +390,7 @@ def _write(dataset: Dataset, root: Path) -> str:
         folder.mkdir()
         for index, part in enumerate(dataset.parts):
             value = _computed(dataset, index, part)
-            n += dataset.write_part(value, str(folder / dataset.file_name(index)), index).n
+            n += dataset.write_part(value, str(folder / dataset.file_name(index)), index)
             # before the next one is there
             del value
     except DataError:

@@ -23,6 +23,7 @@ from singa_dask.jobs.datasets.records import (
     FrameWriter,
     as_table,
     check_weight_type,
+    column_name,
     drop_columns,
     feature_field,
     names_of,
@@ -30,7 +31,6 @@ from singa_dask.jobs.datasets.records import (
     output_names,
     place_of,
     texts_of,
-    weight_name,
 )
 
 if TYPE_CHECKING:
@@ -292,7 +292,9 @@ def _of_frame(name: str, frame: Any, y: Any, weights: Any) -> Dataset:
         others = [_outputs(where, frame, "y", y, len(parts))]
         uses = output_names(y, where)
         if weights is not None:
-            weight = weight_name(weights, where)
+            if getattr(weights, "ndim", 1) != 1:
+                raise DataError(f"{where}, weights: shape {tuple(weights.shape)}, expected one for each record.")
+            weight = column_name(weights, "weight")
             others.append(_outputs(where, frame, "weights", weights, len(parts)))
         parts = _tuples(parts, *others)
     added = [*uses, *([weight] if weight else [])]

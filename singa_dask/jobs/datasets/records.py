@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,41 +26,13 @@ def place_of(dataset: str, index: int, n_parts: int) -> str:
     return f"dataset {dataset!r}" + (f", partition {index}" if n_parts > 1 else "")
 
 
-class PartFacts(NamedTuple):
-    """What was written of a partition.
+WritePart = Callable[[Any, str, int], int]
+"""Writes a partition as a file, and returns the number of its records; of an empty partition no file is written.
 
-    Attributes
-    ----------
-    n : int
-        Number of records. Of an empty partition no file is written.
-    bytes : int
-        Size of the file.
-    """
-
-    n: int
-    bytes: int
-
-
-class WritePart(Protocol):
-    """Writes one partition as a file; picklable, without the data."""
-
-    def __call__(self, value: Any, path: str, index: int) -> PartFacts:
-        """Write a partition.
-
-        Parameters
-        ----------
-        value
-            What the part is, computed.
-        path : str
-            Local path of the file, in an existing directory. If there is an error, the caller deletes the file.
-        index : int
-            Of the partition.
-
-        Raises
-        ------
-        DataError
-            The values cannot be records; names dataset, column and partition.
-        """
+It takes what the part is, computed; the local path of the file, in an existing directory; and the index of the
+partition. If there is an error, the caller deletes the file. A `DataError` names dataset, column and partition.
+It is picklable, without the data.
+"""
 
 
 @dataclass(frozen=True)
@@ -260,7 +231,7 @@ class ArrayWriter:
         field = Field(np.dtype(np.float64), self.feature[1].shape)
         return replace(self, feature=(self.feature[0], field)) if self.rounds else self
 
-    def __call__(self, value: Any, path: str, index: int) -> PartFacts:
+    def __call__(self, value: Any, path: str, index: int) -> int:
         """Write a partition: X, or X, y, and weights if there are any."""
         where = place_of(self.dataset, index, self.n_parts)
         x, y, *more = value if self.output else (value, None)
@@ -268,10 +239,9 @@ class ArrayWriter:
         if self.output:
             y = self._outputs(_array_of(y, f"{where}, y"), len(x), where)
         weights = self._weights(more[0], len(x), where) if self.has_weights else None
-        if not len(x):
-            return PartFacts(0, 0)
-        ArrowStore.write_file(Path(path), path, self._chunks(x, y, weights, where), class_names=self.classes)
-        return PartFacts(len(x), os.path.getsize(path))
+        if len(x):
+            ArrowStore.write_file(Path(path), path, self._chunks(x, y, weights, where), class_names=self.classes)
+        return len(x)
 
     def _checked(self, value: Any, where: str, name: str, field: Field) -> Array:
         """Return an array of the declared type and shape."""
@@ -464,28 +434,17 @@ def output_names(y: Any, where: str) -> dict[str, str]:
     if isinstance(y, pa.Table):
         return {each.name: "target" if pa.types.is_floating(each.type) else "label" for each in y.schema}
     if getattr(y, "ndim", 1) == 1:
-        name = getattr(y, "name", None)
-        # arrays of Dask have names, too, which are of tasks
-        return {"y" if name is None or hasattr(y, "chunks") else str(name): _use_of(y.dtype)}
+        return {column_name(y, "y"): _use_of(y.dtype)}
     if y.ndim != 2 or np.isnan(y.shape[1]):
         raise DataError(f"{where}, y: shape {tuple(y.shape)}, expected (records,) or (records, columns).")
     names = ["y"] if y.shape[1] == 1 else [f"y{i}" for i in range(y.shape[1])]
     return dict.fromkeys(names, _use_of(y.dtype))
 
 
-def weight_name(weights: Any, where: str) -> str:
-    """Return the name of a column of weights, ``weight`` if it has none.
-
-    Raises
-    ------
-    DataError
-        They are no column.
-    """
-    if getattr(weights, "ndim", 1) != 1:
-        raise DataError(f"{where}, weights: shape {tuple(weights.shape)}, expected one for each record.")
-    name = getattr(weights, "name", None)
-    # arrays of Dask have names, too, which are of tasks
-    return "weight" if name is None or hasattr(weights, "chunks") else str(name)
+def column_name(column: Any, otherwise: str) -> str:
+    """Return the name of a column if it has one. Arrays of Dask have names, too, which are of tasks."""
+    name = getattr(column, "name", None)
+    return otherwise if name is None or hasattr(column, "chunks") else str(name)
 
 
 def _use_of(dtype: Any) -> str:
@@ -516,7 +475,7 @@ class FrameWriter:
     outputs: tuple[str, ...] = ()
     weight: str = ""
 
-    def __call__(self, value: Any, path: str, index: int) -> PartFacts:
+    def __call__(self, value: Any, path: str, index: int) -> int:
         """Write a partition: a frame, or a frame, y, and weights if there are any."""
         where = place_of(self.dataset, index, self.n_parts)
         frame, y, *weights = value if self.outputs else (value, None)
@@ -528,10 +487,9 @@ class FrameWriter:
             table = table.append_column(name, column)
         for each in weights:
             table = table.append_column(self.weight, self._weights(each, len(table), where))
-        if not len(table):
-            return PartFacts(0, 0)
-        _write(table, path, where)
-        return PartFacts(len(table), os.path.getsize(path))
+        if len(table):
+            _write(table, path, where)
+        return len(table)
 
     def _outputs(self, y: Any, n: int, where: str) -> Mapping[str, Any]:
         if not self.outputs:

@@ -175,8 +175,8 @@ class Checkpoint:
         Number of steps done.
     groups : dict of int to dict
         ``step`` and ``cursors`` of each worker group.
-    deals : dict of str to list of int
-        By input layer: the order in which its blocks were dealt, if the job was given one.
+    assignments : dict of str to list of int
+        By input layer: the order in which its blocks were assigned to workers, if the job was given one.
     learned : Learned
     """
 
@@ -215,7 +215,7 @@ class Checkpoint:
         self.manifest = dict(manifest)
         self.step = int(self.manifest["step"])
         self.groups = {int(group): facts for group, facts in self.manifest["groups"].items()}
-        self.deals: dict[str, list[int]] = self.manifest.get("deals", {})
+        self.assignments: dict[str, list[int]] = self.manifest.get("deals", {})
         self.learned = Learned.of(self.manifest)
         self._files = {each["file"]: each for key in ("parts", "states") for each in self.manifest.get(key, ())}
         self._contents: dict[str, dict[str, np.ndarray]] = {}

@@ -258,7 +258,9 @@ Keep = Callable[[int, str, bytes], list[str]]
 KEPT = 2
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
+    """A part of the snapshot of a step."""
+
     step: int
     content: bytes
 
@@ -268,10 +270,15 @@ class SnapshotStore:
 
     Of each part at most the newest two steps stay. Steps are counted in one life: a part replaces those of its own and
     of later steps, which an older life has left.
+
+    Attributes
+    ----------
+    jobs : dict of str to dict
+        By job: the parts by name.
     """
 
     def __init__(self) -> None:
-        self._jobs: dict[str, dict[str, _Part]] = {}
+        self.jobs: dict[str, dict[str, Part]] = {}
         self._lock = threading.Lock()
 
     def put(self, job_id: str, file: str, step: int, content: bytes) -> None:
@@ -286,50 +293,32 @@ class SnapshotStore:
         content : bytes
         """
         with self._lock:
-            parts = self._jobs.setdefault(job_id, {})
+            parts = self.jobs.setdefault(job_id, {})
             alike = [each for each in parts if _index_of(each) == _index_of(file)]
             older = sorted((each for each in alike if parts[each].step < step), key=lambda each: parts[each].step)
             for each in set(alike) - set(older[1 - KEPT :]):
                 del parts[each]
-            parts[file] = _Part(step, content)
+            parts[file] = Part(step, content)
 
     def get(self, job_id: str, file: str) -> bytes | None:
         """Return the content of a part; None if it is not here."""
         with self._lock:
-            part = self._jobs.get(job_id, {}).get(file)
+            part = self.jobs.get(job_id, {}).get(file)
         return None if part is None else part.content
 
-    def job_ids(self) -> list[str]:
-        """Return the jobs that have parts here."""
-        with self._lock:
-            return list(self._jobs)
+    def discard_others(self, job_id: str, step: int) -> None:
+        """Drop the parts of other steps than the one that a new life starts from.
 
-    def files(self, job_id: str) -> list[str]:
-        """Return the names of the parts of a job."""
-        with self._lock:
-            return sorted(self._jobs.get(job_id, {}))
-
-    def discard(self, job_id: str, before_step: int, after_step: int | None = None) -> None:
-        """Drop the parts of older steps, and of later ones if ``after_step`` is given.
-
-        A new life that starts from a snapshot drops all others: parts of a later one, which was never complete, must
-        not replace it.
+        Parts of a later one, which was never complete, must not replace it.
         """
         with self._lock:
-            parts = self._jobs.get(job_id, {})
-            for file, part in list(parts.items()):
-                if part.step < before_step or (after_step is not None and part.step > after_step):
-                    del parts[file]
+            if parts := self.jobs.get(job_id):
+                self.jobs[job_id] = {file: part for file, part in parts.items() if part.step == step}
 
     def forget(self, job_id: str) -> None:
         """Drop all parts of a job."""
         with self._lock:
-            self._jobs.pop(job_id, None)
-
-    def n_bytes(self, job_id: str) -> int:
-        """Return the size of all parts of a job, in bytes."""
-        with self._lock:
-            return sum(len(part.content) for part in self._jobs.get(job_id, {}).values())
+            self.jobs.pop(job_id, None)
 
 
 def _index_of(file: str) -> str:

@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from distributed import Client, Worker, WorkerPlugin
@@ -74,28 +74,16 @@ class Driver:
     ----------
     job : JobConf
     client : distributed.Client
-    run_url : str
-        URL of the run directory; checkpoints go to ``checkpoint/`` in it.
     on_event : callable
         Takes each event, a dict, in the thread of `run`. Metrics are means over the workers of a group.
-    job_id : str
-    resume : str, optional
-        URL of the checkpoint to continue from (see `singa_dask.runtime.checkpoints.lookup.find`).
-    init_from : sequence of str
-        URLs of checkpoints to take initial values from.
-    owner : str
-        Who starts it, ``user@host``; by default the user of this process.
-    sources : sequence of Source, optional
-        The user's own modules; by default they are read from the files that the job names.
     lease : Lease, optional
         Of a driver on the cluster, which another one may replace. If one before it has submitted the job, this one
         follows it only.
     queue : bool
         Wait in line if there is no room for the job.
-    priority : int
-        Jobs of higher priority go first.
-    datasets : sequence
-        Catalogs of the part files that the job reads, as plain values. The end of the job deletes them.
+    **submission
+        Other fields of `Submission`. By default the ``owner`` is the user of this process, and the ``sources`` are read
+        from the files that the job names.
     """
 
     def __init__(
@@ -103,37 +91,29 @@ class Driver:
         job: JobConf,
         client: Client,
         *,
-        run_url: str,
         on_event: Callable[[dict[str, Any]], None],
-        job_id: str,
-        resume: str | None = None,
-        init_from: Sequence[str] = (),
-        owner: str = "",
-        sources: Sequence[modules.Source] | None = None,
         lease: Lease | None = None,
         queue: bool = False,
-        priority: int = 0,
-        datasets: Sequence[Sequence[Any]] = (),
+        **submission: Any,
     ) -> None:
         self.job = absolute_paths(job)
-        self.job_id = job_id
-        self._sources = modules.read(job.modules) if sources is None else sources
+        given = Submission(job="", **submission)
+        self._submission = replace(
+            given,
+            sources=given.sources or modules.read(job.modules),
+            run_url=fs.absolute(given.run_url),
+            owner=given.owner or this_user(),
+            init_from=[fs.absolute(url) for url in given.init_from],
+        )
         self._lease = lease
         self._client = client
-        self._run_url = fs.absolute(run_url)
-        self._checkpoint_url = fs.join(self._run_url, "checkpoint")
-        self._owner = owner or this_user()
-        self._resume = resume
-        self._init_from = [fs.absolute(url) for url in init_from]
         self._publish = on_event
         self._layout = plan_processes(job.cluster)
-        self._follower = Follower(client, job_id, on_event, driver=lease.number if lease else 0)
+        self._follower = Follower(client, given.job_id, on_event, driver=lease.number if lease else 0)
         self._stopped_by = ""
         self._has_started = False
         self._scalings: Mapping[str, Mapping[str, Any]] | None = None
         self._queue = queue
-        self._priority = priority
-        self._datasets = datasets
 
     def stop(self, signal_name: str = "SIGINT") -> None:
         """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler.
@@ -176,14 +156,15 @@ class Driver:
     def _begin_in_line(self) -> None:
         """Begin the job when it is its turn and there is room."""
         facts = {
-            "id": self.job_id,
+            "id": self._submission.job_id,
             "name": self.job.name,
-            "owner": self._owner,
-            "run_url": redact(self._run_url),
+            "owner": self._submission.owner,
+            "run_url": redact(self._submission.run_url),
             "topology": self._layout.describe(),
             "train_steps": self.job.train_steps,
         }
-        asked = {"facts": facts, "priority": self._priority, "driver": self._lease.number if self._lease else 0}
+        driver = self._lease.number if self._lease else 0
+        asked = {"facts": facts, "priority": self._submission.priority, "driver": driver}
         why = said = ""
         while True:
             answer = self._follower.ask(Op.TURN, wait=self._wait_for_signal, **asked, client=self._client.id, why=why)
@@ -216,18 +197,21 @@ class Driver:
 
     def _leave_line(self, failure: Mapping[str, Any]) -> None:
         with suppress(*GONE):  # the scheduler drops those who do not ask any more
-            ask_jobs(self._client, Op.LEAVE, job_id=self.job_id, failure=dict(failure))
+            ask_jobs(self._client, Op.LEAVE, job_id=self._submission.job_id, failure=dict(failure))
         raise LeftLineError(failure["reason"], failure["exit_code"])
 
     def _begin(self) -> None:
         """Choose Dask workers, and submit the job."""
-        placed = place_on_cluster(self._client, self.job, self._layout, self._sources, self._resume, self._datasets)
+        given = self._submission
+        sources = [modules.Source(*source) for source in given.sources]
+        resume, datasets = given.resume, given.datasets
+        placed = place_on_cluster(self._client, self.job, self._layout, sources, resume, datasets)
         if not self._queue:
             self._prepare()
-        run = on_dask(self._client, self._datasets, list(placed.workers), self._check_stopped)
-        self.job = steps_by_task(self.job, self._sources, self._resume, run)
-        if self._scalings is None and self._resume is None:  # a checkpoint of the run has them already
-            self._scalings = compute_scalings(self.job, self._sources, self._init_from, run, self._follower.warn)
+        run = on_dask(self._client, datasets, list(placed.workers), self._check_stopped)
+        self.job = steps_by_task(self.job, sources, resume, run)
+        if self._scalings is None and resume is None:  # a checkpoint of the run has them already
+            self._scalings = compute_scalings(self.job, sources, given.init_from, run, self._follower.warn)
         self._submit(placed)
 
     def _check_stopped(self) -> None:
@@ -238,8 +222,9 @@ class Driver:
     def _prepare(self) -> None:
         """Make sure that the scheduler has `Jobs`, and no job of this id."""
         install_jobs(self._client)
-        if self._follower.ask(Op.FIND, job_id=self.job_id):
-            raise ClusterError(f"a job with the id {self.job_id} runs on this cluster. Give another --run-dir.")
+        job_id = self._submission.job_id
+        if self._follower.ask(Op.FIND, job_id=job_id):
+            raise ClusterError(f"a job with the id {job_id} runs on this cluster. Give another --run-dir.")
 
     def _result(self, over: dict[str, Any]) -> Result:
         failure = over["failure"]
@@ -252,36 +237,27 @@ class Driver:
             lost = {"state": "lost", "step": over["last_step"]}
             over["reports"] = {str(unit): {"unit": str(unit), **lost} for unit in self._layout.units}
             over["processes"] = self._layout.describe()["processes"]
-        return summarise(self.job.name, self.job_id, self._layout, over)
+        return summarise(self.job.name, self._submission.job_id, self._layout, over)
 
     def _started(self) -> dict[str, Any]:
         facts = {"topology": self._layout.describe(), "train_steps": self.job.train_steps}
-        return {"event": "started", "job": self.job_id, "time": time.time(), **facts}
+        return {"event": "started", "job": self._submission.job_id, "time": time.time(), **facts}
 
     def _submit(self, placed: Placed) -> None:
         if not self._has_started:  # before any unit writes to the run directory
-            lease = self._lease
-            if lease is not None and not self._follower.ask(Op.RENEW, job_id=self.job_id, number=lease.number):
+            lease, job_id = self._lease, self._submission.job_id
+            if lease is not None and not self._follower.ask(Op.RENEW, job_id=job_id, number=lease.number):
                 raise TakenOver  # the run directory is another driver's by now
             self._publish(self._started())
             self._has_started = True
         spec = {
-            "job_id": self.job_id,
+            **asdict(self._submission),
             "job": self.job.model_dump_json(),
-            "cluster": self.job.cluster.model_dump_json(),
             "workers": list(placed.workers),
-            "deals": {name: list(map(int, deal)) for name, deal in placed.deals.items()},
-            "sources": [list(source) for source in self._sources],
-            "checkpoint_url": self._checkpoint_url,
-            "resume": self._resume,
-            "init_from": list(self._init_from),
+            "assignments": {name: list(map(int, order)) for name, order in placed.assignments.items()},
+            "sources": [list(source) for source in self._submission.sources],
             "client": self._client.id,
-            "name": self.job.name,
-            "owner": self._owner,
-            "run_url": self._run_url,
             "driver": self._lease.number if self._lease else 0,
-            "priority": self._priority,
-            "datasets": list(self._datasets),
             "scalings": self._scalings or {},
         }
         refused = self._follower.ask(Op.SUBMIT, spec=spec)
@@ -302,31 +278,20 @@ class JobRun(Submission):
 
     Attributes
     ----------
-    job_text, resolved_text : str
-        For the run directory.
-    goes_on, replaces : bool
-        See `RunDirectory`.
-    steps : sequence of (int, int)
-        First step of each worker group of a run that goes on.
-    command : mapping
-        Line for ``commands.jsonl``.
+    recording : mapping
+        Arguments of `RunDirectory` beside its URL.
     queue : bool
         Wait in line if there is no room.
     """
 
-    job_text: str
-    resolved_text: str
-    goes_on: bool
-    replaces: bool
-    steps: Sequence[tuple[int, int]]
-    command: Mapping[str, Any]
+    recording: Mapping[str, Any]
     queue: bool = False
 
     @classmethod
-    def of(cls, job: JobConf, steps: Mapping[int, int], **fields: Any) -> JobRun:
+    def of(cls, job: JobConf, **fields: Any) -> JobRun:
         """Make one from a job on the client: reads the user's own modules."""
         sources = [list(source) for source in modules.read(job.modules)]
-        return cls(job=absolute_paths(job).model_dump_json(), sources=sources, steps=list(steps.items()), **fields)
+        return cls(job=absolute_paths(job).model_dump_json(), sources=sources, **fields)
 
     @property
     def cluster(self) -> ClusterConf:
@@ -341,16 +306,7 @@ class JobRun(Submission):
         ConfigError
             Another run is there.
         """
-        return RunDirectory(
-            self.run_url,
-            self.job_text,
-            self.resolved_text,
-            self.goes_on,
-            replaces=self.replaces,
-            steps=dict(self.steps),
-            command=self.command,
-            again=again,
-        )
+        return RunDirectory(self.run_url, **self.recording, again=again)
 
     def observers(self) -> Observers:
         """Return what passes events on to other programs.
@@ -398,17 +354,10 @@ class JobRun(Submission):
         driver = Driver(
             JobConf.model_validate_json(self.job),
             client,
-            run_url=self.run_url,
             on_event=record,
-            job_id=self.job_id,
-            resume=self.resume,
-            init_from=tuple(self.init_from),
-            owner=self.owner,
-            sources=[modules.Source(*source) for source in self.sources],
             lease=lease,
             queue=self.queue,
-            priority=self.priority,
-            datasets=self.datasets,
+            **{each.name: getattr(self, each.name) for each in fields(Submission) if each.name != "job"},
         )
         on_driver(driver)
         with observers, directory:  # observers end after the directory, and read it

@@ -17,7 +17,7 @@ from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, Plugin, Sites
 
 CLIENT_BACK_S = 10.0
-"""How long a client that has lost its connection keeps its place."""
+"""How long a client that has lost its connection may take to come back: its job goes on, or keeps its place."""
 WAITER_SILENT_S = 90.0
 """How long a driver may ask nothing; it may be looking for the hosts that store the records of its job."""
 
@@ -360,15 +360,14 @@ class Drivers:
         if driven.worker or not driven.since:
             driven.since = now
         driven.worker = worker
+        why = " ".join(dict.fromkeys(driven.barred.values()))
         if worker:
             driven.number += 1
             self._scheduler.loop.add_callback(self._drive, driven, driven.number, has_begun)
         elif not has_begun and (driven.barred or now - driven.since > NO_WORKER_S):
-            why = " ".join(dict.fromkeys(driven.barred.values())) or "the cluster has no workers."
-            reason = f"no Dask worker can run the driver of the job: {why}"
+            reason = f"no Dask worker can run the driver of the job: {why or 'the cluster has no workers.'}"
             self._end(driven, {"reason": reason, "exit_code": ClusterError.exit_code, "error": ""})
         elif driven.barred and now - driven.since < 1:
-            why = " ".join(dict.fromkeys(driven.barred.values()))
             message = f"nobody writes the run directory: {why}"
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": message})
 

@@ -6,32 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from singa_dask import fs
 from singa_dask.comm import Address
 from singa_dask.fs.host_files import Catalog
-
-
-class WorkerFacts(NamedTuple):
-    """A Dask worker, as the scheduler knows it.
-
-    Attributes
-    ----------
-    nthreads : int
-    busy : int
-        Threads that tasks of others occupy.
-    host, name : str
-    has_nanny : bool
-        Whether somebody starts it again if it is lost.
-    usable : bool
-        Whether it takes tasks, and has been heard of in the last seconds.
-    """
-
-    nthreads: int
-    busy: int
-    host: str
-    name: str
-    has_nanny: bool
-    usable: bool
-
 
 # -- events --------------------------------------------------------------------------------------------------------
 
@@ -286,7 +263,7 @@ class Submission:
     priority : int
         It does not start before jobs in line of the same priority, or a higher one.
     datasets : sequence
-        Catalogs of the part files that it reads, as plain values.
+        Catalogs of the part files that it reads, as plain values. The end of the job deletes them.
     """
 
     job_id: str
@@ -299,6 +276,11 @@ class Submission:
     priority: int = 0
     datasets: Sequence[Sequence[Any]] = ()
 
+    @property
+    def checkpoint_url(self) -> str:
+        """URL of the directory that ``step-<n>`` directories go to."""
+        return fs.join(self.run_url, "checkpoint")
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobSpec(Submission):
@@ -306,29 +288,21 @@ class JobSpec(Submission):
 
     Attributes
     ----------
-    cluster : str
-        Its ``cluster`` block as JSON.
     workers : sequence of str
         Dask worker of each process.
-    deals : mapping of str to sequence of int
+    assignments : mapping of str to sequence of int
         By input layer: the order in which its blocks are assigned to workers.
-    checkpoint_url : str
     client : str
         Id of the client that submits it.
-    name : str
-        As the job file says.
     driver : int
         Number of the driver that submits it, if the job is detached; else 0.
     scalings : mapping of str to mapping
         By input layer of the training net: mean and deviation of the records, see `Scaling.to_dict`.
     """
 
-    cluster: str
     workers: Sequence[str]
-    deals: Mapping[str, Sequence[int]]
-    checkpoint_url: str
+    assignments: Mapping[str, Sequence[int]]
     client: str
-    name: str = ""
     driver: int = 0
     scalings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.names import SIGNAL_CODES
 from singa_dask.runtime.job.placer import Placer, RestartPoints, Restarts, Roster, buddies_of
 from singa_dask.runtime.job.replacement import Life, Replacement, host_actions, processes_to_replace, run_action
-from singa_dask.runtime.planning.placement import pack, plan_processes
+from singa_dask.runtime.planning.placement import WorkerFacts, pack, plan_processes
 
 SILENT_TOGETHER_S = 1.0
 """How much later a Dask worker is found silent that has been cut off together with another one: two looks."""
@@ -58,7 +59,7 @@ class JobState:
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
         self.phase: Literal["new", "starting", "running", "ending", "placing", "over"] = "new"
-        self.cluster = ClusterConf.model_validate_json(spec.cluster)
+        self.cluster = ClusterConf.model_validate(json.loads(spec.job)["cluster"])
         self._layout = plan_processes(self.cluster)
         self._placer = Placer(self._layout, self.cluster)
         # a job with an elastic block may begin on fewer Dask workers
@@ -75,7 +76,7 @@ class JobState:
         self._place_at = 0.0
         self._all_told_at = 0.0  # when others that fell silent together with a Dask worker are known, too
         self._now = 0.0
-        self._workers: Mapping[str, ev.WorkerFacts] = {}
+        self._workers: Mapping[str, WorkerFacts] = {}
         self._actions: list[Any] = []
         self._trains = self._has_trained = False
         self._replacement: Replacement | None = None
@@ -139,7 +140,7 @@ class JobState:
 
     # -- events ----------------------------------------------------------------------------------------------------
 
-    def handle(self, event: Any, now: float, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:
+    def handle(self, event: Any, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
         """Take an event; return what is to be done, in order.
 
         Parameters
@@ -161,7 +162,7 @@ class JobState:
                 handler(event)
         return self._actions
 
-    def begin(self, now: float, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:
+    def begin(self, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
         """Begin the first life, on the Dask workers that the client has chosen."""
         self._now, self._workers, self._actions = now, workers, []
         if self._failure is None:
@@ -186,7 +187,9 @@ class JobState:
             self._life.endpoints[event.process] = event.endpoint
             self._life.take_threads(event.threads)
             if len(self._life.endpoints) == len(self.roster.workers):
-                self._run_units()
+                self.phase = "running"
+                processes = range(len(self.roster.workers))
+                self._actions += [run_action(self._life, process, self._workers) for process in processes]
 
     def _on_said(self, event: ev.Said) -> None:
         what, kind = event.what, event.what["event"]
@@ -374,11 +377,6 @@ class JobState:
 
     # -- from one placement to the next -------------------------------------------------------------------------
 
-    def _run_units(self) -> None:
-        self.phase = "running"
-        processes = range(len(self.roster.workers))
-        self._actions += [run_action(self._life, process, self._workers) for process in processes]
-
     def break_off(self, failure: dict[str, Any]) -> list[Any]:
         """End the job without waiting for anything; return what is to be done."""
         self._actions = [ev.EndLife(self.life, worker, str(failure["reason"]), forget=True) for worker in self.workers]
@@ -436,7 +434,8 @@ class JobState:
         self.phase = "over"
         stuck = tuple(sorted(self._life.ending & set(self._workers)))
         what = {
-            **self._life.describe(),
+            "reports": dict(self._life.reports),
+            "processes": self.roster.layout.describe()["processes"],
             **self.restarts.summary(),
             "event": "over",
             "failure": self._failure,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import dropwhile, islice
 from typing import Any
@@ -18,7 +19,7 @@ from singa_dask.errors import A_BUG, ClusterError
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import Activity, add_dashboard
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.drivers import Drivers, Waiting
+from singa_dask.runtime.job.drivers import CLIENT_BACK_S, Drivers, Waiting
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op
@@ -26,11 +27,9 @@ from singa_dask.runtime.job.placer import place_again
 from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.site import read_clock
 from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, SILENT_S, Heartbeats, Sites, UnitTasks
-from singa_dask.runtime.planning.placement import plan_processes
+from singa_dask.runtime.planning.placement import WorkerFacts, plan_processes
 
 TICK_S = 0.5
-CLIENT_BACK_S = 10.0
-"""How long a client that has lost its connection may take to come back."""
 END_ASK_S = 10.0
 DEPARTURE_TIMEOUT_S = 12.0
 DEPARTURE_LOOK_S = 0.1
@@ -145,14 +144,14 @@ class Jobs(SchedulerPlugin):
 
     def _check_room(self, state: JobState) -> None:
         """Check that a job fits beside jobs whose tasks may not have begun."""
-        facts = self._facts("")
-        claimed: dict[str, int] = {}
+        facts, workers, claimed = self._facts(""), state.spec.workers, Counter[str]()
         for other in self.records.values():
-            for address, n in other.state.threads.items():
-                claimed[address] = claimed.get(address, 0) + n
-        busy = {address: max(known.busy, claimed.get(address, 0)) for address, known in facts.items()}
-        workers = state.spec.workers
-        chosen = {address: facts[address]._replace(busy=busy[address]) for address in workers if address in facts}
+            claimed.update(other.state.threads)
+        chosen = {
+            address: known._replace(busy=max(known.busy, claimed[address]))
+            for address, known in facts.items()
+            if address in workers
+        }
         layout = plan_processes(state.cluster)
         place_again(layout, chosen, (), (1, len(workers)), packed=len(workers) < len(layout.processes))
 
@@ -292,7 +291,7 @@ class Jobs(SchedulerPlugin):
                         self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
         return is_left
 
-    def _tell_steps(self, job_id: str, record: JobRecord, seen: Mapping[str, ev.WorkerFacts]) -> None:
+    def _tell_steps(self, job_id: str, record: JobRecord, seen: Mapping[str, WorkerFacts]) -> None:
         """Pass on the steps that came with the heartbeats of Dask workers; warn if there are none for long."""
         state = record.state
         steps: dict[str, int] = {}
@@ -315,10 +314,10 @@ class Jobs(SchedulerPlugin):
         if stall and state.phase == "running":
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": stall})
 
-    def _look_at_workers(self) -> dict[str, ev.WorkerFacts]:
+    def _look_at_workers(self) -> dict[str, WorkerFacts]:
         """Return what is known of each Dask worker."""
         return {
-            address: ev.WorkerFacts(
+            address: WorkerFacts(
                 nthreads=known.nthreads,
                 busy=len(known.processing),
                 host=known.host,
@@ -329,7 +328,7 @@ class Jobs(SchedulerPlugin):
             for address, known in self.scheduler.workers.items()
         }
 
-    def _facts(self, job_id: str, seen: Mapping[str, ev.WorkerFacts] | None = None) -> dict[str, ev.WorkerFacts]:
+    def _facts(self, job_id: str, seen: Mapping[str, WorkerFacts] | None = None) -> dict[str, WorkerFacts]:
         """Return what is known of each Dask worker, as a job sees it: its own tasks do not count."""
         facts = dict(seen or self._look_at_workers())
         record = self.records.get(job_id)
@@ -341,7 +340,7 @@ class Jobs(SchedulerPlugin):
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
-    def handle(self, job_id: str, event: Any, seen: Mapping[str, ev.WorkerFacts] | None = None) -> None:
+    def handle(self, job_id: str, event: Any, seen: Mapping[str, WorkerFacts] | None = None) -> None:
         """Hand an event to a job, and do what it decides; ``seen``: what is known of the Dask workers, if that is."""
         record = self.records.get(job_id)
         if record is None:

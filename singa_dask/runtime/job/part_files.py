@@ -112,14 +112,15 @@ class PartFiles:
     def _attempt(self, catalog: Catalog, file: PartFile, offset: int, length: int) -> tuple[bytes | None, str, str]:
         """Ask each Dask worker of a host; return the data, what those say who cannot read it, and why others fail."""
         refused = why = ""
+        scheduler = self._worker.scheduler
         asked = {"token": catalog.token, "name": file.name, "offset": offset, "length": length}
         try:
-            servers = self._servers.get(file.worker) or self._call(self._find_servers, file.worker)
+            servers = self._servers.get(file.worker) or list(self._call(scheduler, Op.SERVERS, worker=file.worker))
         except Exception as error:
             return None, "", f"the scheduler: {error!r}"
         for server in servers:
             try:
-                answer: Mapping[str, Any] = self._call(self._ask, server, asked)
+                answer: Mapping[str, Any] = self._call(self._worker.rpc(server), Op.READ, **asked)
             except Exception as error:  # it is gone, or hangs
                 why = f"{server}: {error!r}"
                 continue
@@ -130,14 +131,8 @@ class PartFiles:
         self._servers.pop(file.worker, None)
         return None, "" if why else refused, why
 
-    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return sync(self._worker.loop, function, *arguments, callback_timeout=TIMEOUT_S)
-
-    async def _find_servers(self, worker: str) -> list[str]:
-        return list(await getattr(self._worker.scheduler, Op.SERVERS)(worker=worker))
-
-    async def _ask(self, server: str, asked: Mapping[str, Any]) -> Any:
-        return await getattr(self._worker.rpc(server), Op.READ)(**asked)
+    def _call(self, server: Any, op: str, **arguments: Any) -> Any:
+        return sync(self._worker.loop, getattr(server, op), **arguments, callback_timeout=TIMEOUT_S)
 
 
 @contextlib.contextmanager

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
-from singa_dask.runtime.job.events import WorkerFacts
-from singa_dask.runtime.planning.placement import Layout, pack, place
+from singa_dask.runtime.planning.placement import Layout, WorkerFacts, pack, place
 
 FIRST_S = 5.0
 """How long a Dask worker that could not host a process, or end it in time, is not used. Twice as long each time."""
@@ -214,8 +213,7 @@ class Placer:
         layout = Layout(tuple(self._layout.processes[p] for p in processes), self._layout.cluster)
         waited = now - self._since
         try:
-            facts = {address: known._asdict() for address, known in free.items()}
-            chosen = place(layout, facts, {address: known.busy for address, known in free.items()})
+            chosen = place(layout, free)
         except ClusterError:
             if waited < (NANNY_S if self._expects_nanny else 0.0):
                 return None
@@ -334,11 +332,9 @@ def place_again(
     low, high = limits
     if high < len(layout.processes):
         layout = pack(layout, high)
-    facts = {address: known._asdict() for address, known in workers.items()}
-    busy = {address: known.busy for address, known in workers.items()}
     stays = dict.fromkeys(before, 1.0)
     try:
-        return layout, tuple(place(layout, facts, busy, lambda process, chosen: stays))
+        return layout, tuple(place(layout, workers, lambda process, chosen: stays))
     except ClusterError:
         free = {address: known.nthreads - known.busy for address, known in workers.items()}
         roomy = [address for address in free if free[address] > 0]
@@ -354,19 +350,15 @@ def buddies_of(roster: Roster, workers: Mapping[str, WorkerFacts]) -> list[str]:
 
     It is on another host if possible, and of the job if possible.
     """
-    spare = [address for address, known in workers.items() if known.usable and address not in roster.workers]
-    return [_buddy_of(process, roster.workers, spare, workers) for process in range(len(roster.workers))]
-
-
-def _buddy_of(process: int, mine: Sequence[str], spare: Sequence[str], workers: Mapping[str, WorkerFacts]) -> str:
-    own = mine[process]
-    others = [address for address in (*mine[process + 1 :], *mine[:process], *spare) if address != own]
-
-    def rank(address: str) -> tuple[bool, bool]:
-        here = workers[own].host if own in workers else ""
-        return (address in workers and workers[address].host == here, address in spare)
-
-    return min(others, key=rank, default="")
+    mine = roster.workers
+    spare = [address for address, known in workers.items() if known.usable and address not in mine]
+    hosts = {address: known.host for address, known in workers.items()}
+    buddies = []
+    for process, own in enumerate(mine):
+        others = [address for address in (*mine[process + 1 :], *mine[:process], *spare) if address != own]
+        ranks = {other: (other in hosts and hosts[other] == hosts.get(own, ""), other in spare) for other in others}
+        buddies.append(min(ranks, key=ranks.__getitem__, default=""))
+    return buddies
 
 
 WINDOW_S = 3600.0

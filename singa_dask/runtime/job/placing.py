@@ -29,12 +29,11 @@ from singa_dask.layers.records import StoreConf
 from singa_dask.layers.standardise import GroupMoments, measure, scaling_of
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.job.cluster import Patience, present_workers
-from singa_dask.runtime.job.events import WorkerFacts
 from singa_dask.runtime.job.names import is_units_key
 from singa_dask.runtime.job.part_files import reading
 from singa_dask.runtime.job.placer import limits_of, place_again
 from singa_dask.runtime.planning.nets import build_nets
-from singa_dask.runtime.planning.placement import Layout, place
+from singa_dask.runtime.planning.placement import Layout, WorkerFacts, place
 from singa_dask.runtime.units.initial_state import InitialState
 
 # Locality: place processes on Dask workers, and assign blocks, so that records are read on the hosts that store them.
@@ -98,7 +97,7 @@ def _survey_stores(job: str, resume: str | None) -> Surveyed:
     surveys = {layer.name: layer.survey() for layer in net.layers if isinstance(layer, StoreInput)}
     asked = {name: survey for name, survey in surveys.items() if survey is not None}
     located = {name: survey for name, survey in asked.items() if any(survey.hosts)}
-    assignments = Checkpoint(resume).deals if resume else {}
+    assignments = Checkpoint(resume).assignments if resume else {}
     return Surveyed(located, sorted(asked.keys() - located.keys()), assignments)
 
 
@@ -350,14 +349,14 @@ class Placed(NamedTuple):
     ----------
     workers : list of str
         Address of the Dask worker of each process.
-    deals : dict of str to list of int
-        By input layer: the order in which its blocks are dealt, if that was chosen.
+    assignments : dict of str to list of int
+        By input layer: the order in which its blocks are assigned to workers, if that was chosen.
     notes : list of str
         What is not known, for the log of the run.
     """
 
     workers: list[str]
-    deals: Mapping[str, Sequence[int]]
+    assignments: Mapping[str, Sequence[int]]
     notes: list[str]
 
 
@@ -369,12 +368,7 @@ def wait_for_room(client: Client, layout: Layout, patience: Patience) -> None:
     ClusterError
         It does not fit when the time is over; the message has the numbers.
     """
-
-    def attempt() -> None:
-        workers = present_workers(client)
-        place(layout, workers, {address: len(keys) for address, keys in client.processing().items()})
-
-    patience.until(attempt)
+    patience.until(lambda: place(layout, _facts_of(client)))
 
 
 def check_room(client: Client, layout: Layout) -> None:
@@ -385,8 +379,18 @@ def check_room(client: Client, layout: Layout) -> None:
     ClusterError
         It does not fit; the message has the numbers.
     """
-    busy = {address: sum(map(is_units_key, keys)) for address, keys in client.processing().items()}
-    place(layout, present_workers(client), busy)
+    place(layout, _facts_of(client, is_units_key))
+
+
+def _facts_of(client: Client, is_busy: Callable[[object], bool] = lambda key: True) -> dict[str, WorkerFacts]:
+    """Return what a client knows of each Dask worker; tasks for whose keys ``is_busy`` is true hold threads."""
+    keys, present = client.processing(), present_workers(client)
+    return {
+        address: WorkerFacts(
+            each["nthreads"], sum(map(is_busy, keys.get(address, ()))), each["host"], str(each["name"])
+        )
+        for address, each in present.items()
+    }
 
 
 def place_on_cluster(
@@ -416,18 +420,13 @@ def place_on_cluster(
     ClusterError
         The job does not fit on the cluster.
     """
-    present = present_workers(client)
-    busy = {address: len(keys) for address, keys in client.processing().items()}
+    present = _facts_of(client)
     # a job that does not fit fails before any record is looked for
     if job.cluster.elastic.max_processes:
-        facts = {
-            address: WorkerFacts(each["nthreads"], busy.get(address, 0), each["host"], str(each["name"]), False, True)
-            for address, each in present.items()
-        }
-        _, chosen = place_again(layout, facts, (), limits_of(job.cluster, layout), packed=True)
+        _, chosen = place_again(layout, present, (), limits_of(job.cluster, layout), packed=True)
         if len(chosen) < len(layout.processes):
             return Placed(list(chosen), {}, [f"{len(layout.processes)} processes are packed on {len(chosen)}"])
-    workers = place(layout, present, busy)
+    workers = place(layout, present)
     if not reads_remote_stores(job):
         return Placed(workers, {}, [])
     notes: list[str] = []
@@ -441,7 +440,7 @@ def place_on_cluster(
             return Placed(workers, {}, notes)
         names = client.run(host_names_of, workers=list(present))
         locality = Locality(job, layout, surveyed, names, fresh=resume is None)
-        near = place(layout, present, busy, locality.gain)
+        near = place(layout, present, locality.gain)
         return Placed(near, locality.assignments(near), notes)
     except Exception as error:  # locality only makes a job faster; units report what is wrong
         return Placed(workers, {}, [*notes, f"the hosts that store the records are not known: {error}"])
@@ -458,12 +457,9 @@ def _give_up_after(seconds: float) -> Callable[[], None]:
     return check
 
 
-_LayerScaling = tuple[str, Scaling | GroupMoments]
-
-
 def _measure(
     job: str, sources: Sequence[modules.Source], init_from: Sequence[str], index: int, of: int
-) -> list[_LayerScaling]:
+) -> list[tuple[str, Scaling | GroupMoments]]:
     """Return for each layer that standardises the moments of part ``index`` of ``of`` parts of its records.
 
     Or the scaling of a checkpoint that the job begins with.

@@ -19,6 +19,7 @@ from distributed import Future
 from tornado.locks import Condition
 
 from singa_dask.comm.greeting import Secret
+from singa_dask.layers.feature import add_totals
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import Activity
 from singa_dask.runtime.job.events import JobSpec
@@ -71,8 +72,8 @@ class MetricsMerger:
         del self._reported[key]
         reported.sort(key=lambda report: report["worker"])  # sums do not depend on the order of arrival
         self._shown[key[:2]] = event["step"]
-        names = {name: None for report in reported for name in report["metrics"]}
-        metrics = {name: _mean(report["metrics"].get(name, (0.0, 0.0)) for report in reported) for name in names}
+        totals = add_totals(report["metrics"] for report in reported)
+        metrics = {name: total / count if count else 0.0 for name, (total, count) in totals.items()}
         if event["group"] == 0:
             self.latest[event["phase"]] = metrics
         speeds = {
@@ -86,11 +87,6 @@ class MetricsMerger:
         # in a partitioned net some workers read no records
         epochs = [report["epoch"] for report in reported if report.get("epoch") is not None]
         return {**keep, **({"epoch": max(epochs)} if epochs else {}), **speeds, "metrics": metrics}
-
-
-def _mean(pairs: Iterable[tuple[float, float]]) -> float:
-    total, count = np.sum(list(pairs), axis=0)
-    return float(total / count) if count else 0.0
 
 
 @dataclass(frozen=True)
@@ -356,7 +352,7 @@ class JobRecord:
         self._n_events = 0
         self._steps: dict[str, Any] = {}
         self._changed = Condition()
-        self._train_steps = int(json.loads(spec.job)["train_steps"])
+        self._job: dict[str, Any] = json.loads(spec.job)
         self._topology = plan_processes(self.state.cluster).describe()
 
     def add_event(self, what: Mapping[str, Any]) -> None:
@@ -414,12 +410,12 @@ class JobRecord:
         spec, state, merger = self.spec, self.state, self.merger
         facts: dict[str, Any] = {
             "id": spec.job_id,
-            "name": spec.name,
+            "name": self._job["name"],
             "owner": spec.owner,
             "run_url": redact(spec.run_url),
             "state": self._state(),
             "step": max(min(state.steps.values(), default=-1), merger.last_step),
-            "train_steps": self._train_steps,
+            "train_steps": self._job["train_steps"],
             "steps": dict(state.steps),
             "metrics": dict(merger.latest),
             "samples_per_s": round(sum(merger.speeds.values()), 1),

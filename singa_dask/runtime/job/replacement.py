@@ -11,7 +11,7 @@ from singa_dask.comm import Address
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.placer import Placer, RestartPoints, Roster, buddies_of
-from singa_dask.runtime.planning.placement import Layout
+from singa_dask.runtime.planning.placement import Layout, WorkerFacts
 
 
 @dataclass
@@ -79,17 +79,13 @@ class Life:
             self.reports.setdefault(unit, {"unit": unit, "state": "not started", "step": -1})
         return missing
 
-    def describe(self) -> dict[str, Any]:
-        """Return reports and units for the last event of a job."""
-        return {"reports": dict(self.reports), "processes": [process["units"] for process in self.roster.describe()]}
-
     def known_step(self, steps: Mapping[str, int]) -> int:
         """Return the newest step that is known, from reports and from the ``steps`` of worker groups; else -1."""
         reported = [int(report.get("step", -1)) for report in self.reports.values()]
         return max([*reported, *steps.values(), -1])
 
 
-def run_action(life: Life, process: int, workers: Mapping[str, ev.WorkerFacts]) -> ev.RunUnits:
+def run_action(life: Life, process: int, workers: Mapping[str, WorkerFacts]) -> ev.RunUnits:
     """Return what starts the units of a process."""
     roster = life.roster
     worker, units = roster.workers[process], roster.layout.processes[process]
@@ -206,7 +202,7 @@ class Replacement:
         """The worker groups that start again."""
         return sorted({unit.group for unit in self.units if unit.kind == "worker"})
 
-    def begin(self, now: float, workers: Mapping[str, ev.WorkerFacts], reason: str) -> list[Any]:
+    def begin(self, now: float, workers: Mapping[str, WorkerFacts], reason: str) -> list[Any]:
         """Cut the processes off."""
         self._deadline = now + TIMEOUT_S
         self._placer.begin(now)
@@ -220,13 +216,13 @@ class Replacement:
             *(ev.EndLife(roster.lives[p], roster.workers[p], reason, process=p) for p in ending),
         ]
 
-    def _has_left(self, process: int, workers: Mapping[str, ev.WorkerFacts]) -> bool:
+    def _has_left(self, process: int, workers: Mapping[str, WorkerFacts]) -> bool:
         """Return whether a process is done and gone; the first one is needed by all others."""
         worker = self._life.roster.workers[process]
         is_there = worker in workers and workers[worker].usable
         return process > 0 and not is_there and self._life.is_done(process)
 
-    def handle(self, event: Any, now: float, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:
+    def handle(self, event: Any, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
         """Take an event of the job; return what is to be done."""
         actions: list[Any] = []
         self._now = now
@@ -283,7 +279,7 @@ class Replacement:
         for group, step in event.applied.items():
             self._applied[int(group)] = min(step, self._applied.get(int(group), step))
 
-    def _place(self, now: float, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:
+    def _place(self, now: float, workers: Mapping[str, WorkerFacts]) -> list[Any]:
         """Host the processes once there are Dask workers for them."""
         roster = self._life.roster
         others = Counter[str]()
@@ -345,7 +341,7 @@ class Replacement:
             for p in self._survivors
         ]
 
-    def _run(self, workers: Mapping[str, ev.WorkerFacts]) -> list[Any]:
+    def _run(self, workers: Mapping[str, WorkerFacts]) -> list[Any]:
         """Start the units, now that all others know where they are."""
         self.phase = "running"
         self._missing = set(map(str, self.units))

@@ -21,11 +21,11 @@ from distributed.utils import sync, wait_for
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.comm import Address
-from singa_dask.comm.greeting import Secret
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import ClusterConf, JobConf, ListenConf
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError, LostUnitError, SingaError, is_out_of_memory, text_of
+from singa_dask.fs.io_threads import DaemonThreads
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.manifest import SnapshotStore
@@ -90,7 +90,11 @@ class Hosting:
     Parameters
     ----------
     placement : mapping
-        What `Jobs` has sent; see `Site.host`.
+        What `Jobs` has sent: ``job_id``, ``life``, ``process``, ``processes`` (units of each), ``workers`` (Dask worker
+        of each), ``buddy``, ``term`` (the life in which all processes began together), ``rejoin`` (fields of `Rejoin`,
+        for a process that joins others), ``threads`` (of each worker, or None), ``start`` (``manifest`` of a snapshot,
+        ``url`` of a checkpoint, or nothing), ``job`` as JSON, ``assignments``, ``sources``, ``datasets``,
+        ``checkpoint_url``, ``init_from``, ``scalings``, ``secret``.
 
     Attributes
     ----------
@@ -98,59 +102,46 @@ class Hosting:
         Set by `build`.
     key : tuple of str and int
         The job and the process.
+    buddy : str
+        Dask worker that keeps a second copy of snapshots; it may change.
     reports : dict of str to dict
         Of the units that have ended.
-    datasets : list
-        Catalogs of the part files that the job reads, as plain values.
     mounts : ExitStack
-        Closed at the end: what makes them readable here.
-    listen : ListenConf
-        Of the job, from `build` on.
+        Closed at the end: what makes the part files of the job readable here.
     """
 
     def __init__(self, placement: Mapping[str, Any]) -> None:
+        self.placement = placement
         self.job_id: str = placement["job_id"]
         self.life: int = placement["life"]
         self.process: int = placement["process"]
-        self.workers: list[str] = list(placement["workers"])
         self.buddy: str = placement["buddy"]
-        self.term: int = placement["term"]
-        self.rejoin = _rejoin_of(placement["rejoin"])
-        self.start_from: Mapping[str, Any] = placement["start"]
-        self.checkpoint_url: str = placement["checkpoint_url"]
-        self.init_from: list[str] = list(placement["init_from"])
         self.sources = [modules.Source(*source) for source in placement["sources"]]
         self.key = self.job_id, self.process
         self.reports: dict[str, dict[str, Any]] = {}
         self.host: UnitHost
-        self.secret: Secret = placement["secret"]
-        self.listen = ListenConf()
-        self.datasets: list[Any] = list(placement["datasets"])
         self.mounts = ExitStack()
-        self._placement = placement
         self._n_running = 0
         self._is_closed = False
         self._changed = threading.Condition()
 
-    def build(self, **options: Any) -> None:
+    def build(self, job: JobConf, **options: Any) -> None:
         """Build the `UnitHost`; ``options`` are its other arguments."""
-        placement = self._placement
+        placement = self.placement
         processes = tuple(tuple(Address(*unit) for unit in units) for units in placement["processes"])
-        job = JobConf.from_json(placement["job"], REGISTRIES)
         if not self.buddy and job.cluster.snapshot_freq is None:
             # nobody would have the snapshots of a process that is lost
             cluster = ClusterConf.model_validate({**job.cluster.model_dump(), "snapshot_freq": 0})
             job = job.model_copy(update={"cluster": cluster})
-        self.listen = job.cluster.listen
         self.host = UnitHost(
             self.job_id,
             self.process,
             job,
-            deals=placement["deals"],
+            assignments=placement["assignments"],
             scalings={name: Scaling.from_dict(scaling) for name, scaling in placement["scalings"].items()},
             layout=Layout(processes, job.cluster),
             life=self.life,
-            rejoin=self.rejoin,
+            rejoin=_rejoin_of(placement["rejoin"]),
             threads=placement["threads"],
             **options,
         )
@@ -161,15 +152,18 @@ class Hosting:
         has_worker = any(unit.kind == "worker" for unit in self.host.local)
         return self.host.devices.n_threads if has_worker else 0
 
-    def run(self, unit: Address, endpoints: Sequence[str], resume: str | Checkpoint | None) -> dict[str, Any]:
-        """Run a unit in this thread; return its report."""
+    def run(
+        self, unit: Address, endpoints: Sequence[str], start_point: Callable[[], str | Checkpoint | None]
+    ) -> dict[str, Any]:
+        """Run a unit; return its report. ``start_point`` returns what it starts from."""
         with self._changed:
             if self._is_closed:
                 return {"state": "aborted", "step": -1}
             self._n_running += 1
         try:
             self.host.connect(endpoints)
-            report = run_unit(self.host, unit, self.checkpoint_url, resume, self.init_from)
+            url, init_from = self.placement["checkpoint_url"], self.placement["init_from"]
+            report = run_unit(self.host, unit, url, start_point(), init_from)
             self.reports[str(unit)] = report
             return report
         finally:
@@ -285,7 +279,7 @@ class Site(WorkerPlugin):
             Op.JOIN: self._join,
             Op.REQUEST: self._request,
             Op.STACKS: lambda job_id: stacks_of(self._of(job_id)),
-            Op.KEEP: self._keep,
+            Op.KEEP: self.store.put,
             Op.PART: self._part,
             **self._files.handlers,
         }
@@ -304,7 +298,8 @@ class Site(WorkerPlugin):
                 logger.warning("the scheduler is gone (%s): jobs stop with a checkpoint", error)
                 for hosting in hostings:
                     hosting.host.request("stop")
-            await self._in_thread(self._wait_for_all, hostings)
+            for hosting in hostings:
+                await self._in_thread(hosting.wait, LEAVE_TIMEOUT_S)
             with suppress(Exception):  # what is kept here may be read until then
                 await wait_for(worker.scheduler.singa_dask_left(worker=worker.address), LEAVE_TIMEOUT_S)
         for hosting in list(self.hostings.values()):
@@ -314,10 +309,6 @@ class Site(WorkerPlugin):
         for op in [op for op in worker.handlers if op.startswith("singa_dask_")]:
             del worker.handlers[op]
 
-    def _wait_for_all(self, hostings: Sequence[Hosting]) -> None:
-        for hosting in hostings:
-            hosting.wait(LEAVE_TIMEOUT_S)
-
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run a function beside the event loop of the Dask worker, which it would hold up."""
         return await self.worker.loop.run_in_executor(self._threads, partial(function, *arguments))
@@ -325,22 +316,12 @@ class Site(WorkerPlugin):
     # -- lives -------------------------------------------------------------------------------------------------------
 
     async def _host(self, placement: Mapping[str, Any]) -> dict[str, Any]:
-        """Start to host a process of a job; return its ``endpoint``, or an ``error`` and whether it is ``final``.
-
-        Parameters
-        ----------
-        placement : mapping
-            ``job_id``, ``life``, ``process``, ``processes`` (units of each), ``workers`` (Dask worker of each),
-            ``buddy``, ``term`` (the life in which all processes began together), ``rejoin`` (fields of `Rejoin`, for a
-            process that joins others), ``threads`` (of each worker, or None), ``start`` (``manifest`` of a snapshot,
-            ``url`` of a checkpoint, or nothing), ``job`` as JSON, ``deals``, ``sources``, ``datasets``,
-            ``checkpoint_url``, ``init_from``, ``scalings``, ``secret``.
-        """
+        """Start to host a process of a job; return its ``endpoint``, or an ``error`` and whether it is ``final``."""
         hosting = Hosting(placement)
         key = hosting.key
         self._oldest[key] = max(hosting.life, self._oldest.get(key, 0))
         for before in self._of(hosting.job_id):
-            if before.life < hosting.term or (before.key == key and before.life < hosting.life):
+            if before.life < placement["term"] or (before.key == key and before.life < hosting.life):
                 await self._close(before, "a newer life of the job begins")
         try:
             await self._in_thread(self._build, hosting)
@@ -354,9 +335,9 @@ class Site(WorkerPlugin):
         if hosting.life < self._oldest.get(key, 0):  # meanwhile it was ended, or another life has begun
             await self._in_thread(hosting.end, "this life is over")
             return {"error": f"life {hosting.life} of the job is over"}
-        if hosting.rejoin is None and (manifest := hosting.start_from.get("manifest")):
+        if placement["rejoin"] is None and (manifest := placement["start"].get("manifest")):
             # what a life that is over has left after this snapshot was never complete, and must not push it out
-            self.store.discard(hosting.job_id, manifest["step"], manifest["step"])
+            self.store.discard_others(hosting.job_id, manifest["step"])
         if hosting.host.trace is not None:
             self._clock = await measure_clock(self.worker.scheduler.singa_dask_clock)
         self.hostings[key] = hosting
@@ -371,13 +352,15 @@ class Site(WorkerPlugin):
     def _build(self, hosting: Hosting) -> None:
         self._check_modules(hosting)
         modules.load(hosting.sources, REGISTRIES.values())
-        hosting.mounts.enter_context(self._files.reading(hosting.datasets))
-        mine = get_address_host(self.worker.address)
+        placement, mine = hosting.placement, get_address_host(self.worker.address)
+        hosting.mounts.enter_context(self._files.reading(placement["datasets"]))
+        job = JobConf.from_json(placement["job"], REGISTRIES)
         hosting.build(
-            transport=self._transport(hosting) if len(hosting.workers) > 1 else None,
+            job,
+            transport=self._transport(hosting, job.cluster.listen) if len(placement["workers"]) > 1 else None,
             emit=partial(self._emit, hosting.job_id, hosting.life),
             host_names=host_names_of(self.worker),
-            neighbours=[i for i, worker in enumerate(hosting.workers) if get_address_host(worker) == mine],
+            neighbours=[i for i, worker in enumerate(placement["workers"]) if get_address_host(worker) == mine],
             keep=partial(self._keep_part, hosting),
             memory_limit=self.worker.memory_manager.memory_limit,
         )
@@ -393,26 +376,20 @@ class Site(WorkerPlugin):
                     "Rename the file, or wait for that job."
                 )
 
-    def _transport(self, hosting: Hosting) -> Callable[..., Transport]:
+    def _transport(self, hosting: Hosting, conf: ListenConf) -> Callable[..., Transport]:
         scheme, _, endpoint = self.worker.address.partition("://")
         security = self.worker.security
-
-        def make(*callbacks: Any, life: int, **options: Any) -> Transport:
-            # processes that were replaced have a newer life than those that they talk to
-            return Transport(
-                f"{scheme}://{endpoint.rpartition(':')[0]}",
-                *callbacks,
-                life=hosting.term,
-                secret=hosting.secret,
-                interface=hosting.listen.interface,
-                ports=hosting.listen.port_range,
-                listen_args=security.get_listen_args("worker"),
-                connect_args=security.get_connection_args("worker"),
-                name=f"transport-{hosting.job_id}",
-                **options,
-            )
-
-        return make
+        return partial(
+            Transport,
+            f"{scheme}://{endpoint.rpartition(':')[0]}",
+            life=hosting.placement["term"],  # processes that were replaced are of a newer life than the others
+            secret=hosting.placement["secret"],
+            interface=conf.interface,
+            ports=conf.port_range,
+            listen_args=security.get_listen_args("worker"),
+            connect_args=security.get_connection_args("worker"),
+            name=f"transport-{hosting.job_id}",
+        )
 
     async def _end(
         self, job_id: str, life: int, reason: str, forget: bool = False, process: int | None = None
@@ -506,18 +483,16 @@ class Site(WorkerPlugin):
         """Call the site of another Dask worker; from the threads of units."""
         return sync(self.worker.loop, getattr(self.worker.rpc(worker), op), **arguments, callback_timeout=timeout_s)
 
-    def _keep(self, job_id: str, step: int, file: str, content: bytes) -> None:
-        self.store.put(job_id, file, step, content)
-
     def _part(self, job_id: str, file: str) -> Any:
         content = self.store.get(job_id, file)
         return None if content is None else to_serialize(content)
 
     def start_point(self, hosting: Hosting) -> str | Checkpoint | None:
         """Return what the units of a life start from."""
-        manifest = hosting.start_from.get("manifest")
+        start = hosting.placement["start"]
+        manifest = start.get("manifest")
         if manifest is None:
-            url: str | None = hosting.start_from.get("url")
+            url: str | None = start.get("url")
             return url
         holders = {part["file"]: part["holders"] for part in (*manifest["parts"], *manifest.get("states", ()))}
         name = f"the snapshot of step {manifest['step']}"
@@ -549,22 +524,16 @@ class Site(WorkerPlugin):
 def run_units(
     job_id: str, life: int, process: int, units: Sequence[tuple[str, int, int]], endpoints: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Run some units on this Dask worker, the first one in this thread; a task of the job. Return their reports."""
+    """Run some units on this Dask worker, each in a thread; a task of the job. Return their reports."""
     site = get_worker().plugins[SITE]
     assert isinstance(site, Site)
     hosting = site.hostings.get((job_id, process))
     if hosting is None or hosting.life != life:
         return [{"state": "aborted", "step": -1} for _ in units]
-    reports: dict[Address, dict[str, Any]] = {}
-
-    def run(unit: Address) -> None:
-        reports[unit] = hosting.run(unit, endpoints, site.start_point(hosting))
-
-    addresses = [Address(*unit) for unit in units]
-    threads = [threading.Thread(target=run, args=(unit,), name=str(unit), daemon=True) for unit in addresses[1:]]
-    for thread in threads:
-        thread.start()
-    run(addresses[0])
-    for thread in threads:
-        thread.join()
-    return [reports[unit] for unit in addresses]
+    threads = DaemonThreads(len(units), "units")
+    start = partial(site.start_point, hosting)
+    reports = [threads.future(partial(hosting.run, Address(*unit), endpoints, start)) for unit in units]
+    try:
+        return [report.result() for report in reports]
+    finally:
+        threads.close()

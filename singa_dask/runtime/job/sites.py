@@ -116,7 +116,7 @@ class Sites:
             ready = gen.convert_yielded(self.install(buddy))
             with contextlib.suppress(util.TimeoutError):
                 await gen.with_timeout(timedelta(seconds=BUDDY_TIMEOUT_S), ready)
-        keys = ("job_id", "job", "deals", "sources", "checkpoint_url", "init_from", "datasets", "scalings")
+        keys = ("job_id", "job", "assignments", "sources", "checkpoint_url", "init_from", "datasets", "scalings")
         job = {key: getattr(spec, key) for key in keys}
         facts = {**job, "life": action.life, "process": action.process, "secret": to_serialize(secret)}
         answer = await self.ask(action.worker, HOST_TIMEOUT_S, Op.HOST, placement={**facts, **action.placement})
@@ -124,18 +124,11 @@ class Sites:
 
     async def install(self, worker: str, plugin: Plugin = SITE_PLUGIN) -> BaseException | None:
         """Install a plug-in on a Dask worker if it is not there; return the error if that fails."""
-        async with self._installing.setdefault(worker, Lock()):
-            return await self._install(worker, plugin)
-
-    async def _install(self, worker: str, plugin: Plugin) -> BaseException | None:
         installed = self._installed.setdefault(plugin.name, set())
-        if worker not in installed:
-            # loading takes seconds on a busy machine
-            for message in (
-                loading_message(plugin.module),
-                {"op": "plugin-add", "plugin": plugin.pickled, "name": plugin.name},
-            ):
-                answer = await self.ask(worker, HOST_TIMEOUT_S, **message)
+        add = {"op": "plugin-add", "plugin": plugin.pickled, "name": plugin.name}
+        async with self._installing.setdefault(worker, Lock()):
+            for message in () if worker in installed else (loading_message(plugin.module), add):
+                answer = await self.ask(worker, HOST_TIMEOUT_S, **message)  # loading takes seconds on a busy machine
                 if isinstance(answer, BaseException):
                     return answer
             installed.add(worker)
@@ -268,14 +261,8 @@ def _explain_task(unit: Address, error: BaseException) -> dict[str, Any]:
     """Describe the failure of a task without a result."""
     if is_out_of_memory(error):
         return {"reason": f"{unit}: {text_of(error)}", "error": "", "exit_code": 1, "expected": True, "retry": False}
-    reason = f"{unit}: its task failed: {error!r}"
-    return {
-        "reason": reason,
-        "error": repr(error),
-        "exit_code": LostUnitError.exit_code,
-        "expected": True,
-        "retry": True,
-    }
+    failure = {"reason": f"{unit}: its task failed: {error!r}", "error": repr(error)}
+    return {**failure, "exit_code": LostUnitError.exit_code, "expected": True, "retry": True}
 
 
 def as_client(security: Security, role: str) -> Security:

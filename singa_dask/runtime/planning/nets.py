@@ -173,7 +173,7 @@ def build_nets(
     worker: int = 0,
     *,
     ops: Ops | None = None,
-    deals: Mapping[str, Sequence[int]] | None = None,
+    assignments: Mapping[str, Sequence[int]] | None = None,
     host_names: Collection[str] = (),
     cancellation: Cancellation | None = None,
     memory: int | None = None,
@@ -189,7 +189,7 @@ def build_nets(
     group, worker : int
     ops : Ops, optional
         Kernels of the nets. By default the nets are only for their shapes, which needs no GPU.
-    deals : mapping of str to sequence of int, optional
+    assignments : mapping of str to sequence of int, optional
         For the input layers of the training net; see `Context`.
     host_names : collection of str
         See `Context`.
@@ -214,7 +214,7 @@ def build_nets(
         nets[phase] = _build_net(of_phase, ops, phase, group, worker, train, cancellation)
         if is_whole(job, phase):
             check_whole(nets[phase], phase)
-    train.context.assignments = dict(deals or {})
+    train.context.assignments = dict(assignments or {})
     # a worker may compute only a part of the training net, so any part of an input layer can read the class names
     names = train.context.class_names
     names.readers = {layer.conf_name: layer.read_class_names for layer in _store_inputs(train)}

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import ThreadpoolController, threadpool_limits
@@ -123,18 +123,37 @@ def pack(layout: Layout, n: int) -> Layout:
     return Layout(tuple(map(tuple, joined)), layout.cluster)
 
 
-def place(
-    layout: Layout, workers: Mapping[str, Mapping[str, Any]], busy: Mapping[str, int], gain: Gain | None = None
-) -> list[str]:
+class WorkerFacts(NamedTuple):
+    """A Dask worker, as the scheduler knows it, or a client.
+
+    Attributes
+    ----------
+    nthreads : int
+    busy : int
+        Threads that tasks of others occupy.
+    host, name : str
+    has_nanny : bool
+        Whether somebody starts it again if it is lost.
+    usable : bool
+        Whether it takes tasks, and has been heard of in the last seconds.
+    """
+
+    nthreads: int
+    busy: int
+    host: str
+    name: str
+    has_nanny: bool = False
+    usable: bool = True
+
+
+def place(layout: Layout, workers: Mapping[str, WorkerFacts], gain: Gain | None = None) -> list[str]:
     """Choose a Dask worker for each process.
 
     Parameters
     ----------
     layout : Layout
-    workers : mapping
-        Address of each Dask worker -> its facts from the scheduler (``nthreads``, ``host``, ``name``).
-    busy : mapping
-        Address -> threads that other tasks occupy.
+    workers : mapping of str to WorkerFacts
+        The Dask workers that can be used.
     gain : callable, optional
         (process, Dask workers chosen so far) -> gain of placing the process on each Dask worker; 0 for those not
         named. It decides among the workers with enough threads.
@@ -149,14 +168,14 @@ def place(
     ClusterError
         The cluster is too small; the message has the numbers.
     """
-    free = {address: facts["nthreads"] - busy.get(address, 0) for address, facts in workers.items()}
-    order = sorted(free, key=lambda address: (-free[address], str(workers[address].get("name")), address))
+    free = {address: known.nthreads - known.busy for address, known in workers.items()}
+    order = sorted(free, key=lambda address: (-free[address], workers[address].name, address))
     needs = sorted(range(len(layout.processes)), key=lambda process: (-len(layout.processes[process]), process))
     chosen = dict(zip(needs, order, strict=False))
     short = [process for process in needs if free.get(chosen.get(process, ""), 0) < len(layout.processes[process])]
     if short:
         wanted = ", ".join(str(len(units)) for units in layout.processes)
-        there = ", ".join(f"{address}: {free[address]} of {workers[address]['nthreads']}" for address in order)
+        there = ", ".join(f"{address}: {free[address]} of {workers[address].nthreads}" for address in order)
         raise ClusterError(
             f"the job does not fit: it needs {len(layout.processes)} Dask workers with {wanted} free threads; "
             f"{len(workers)} can be used (free threads: {there or 'none'}). "

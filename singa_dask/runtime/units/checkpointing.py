@@ -98,8 +98,7 @@ class Checkpointing:
     save_later : SaveLater
     in_background : callable
         Calls a function in a thread that may wait for file systems: these may take minutes to answer.
-    snapshot_life : int, optional
-        The life of the job, if it takes snapshots.
+    takes_snapshots : bool
 
     Attributes
     ----------
@@ -116,7 +115,7 @@ class Checkpointing:
         channel: Channel,
         save_later: SaveLater,
         in_background: Callable[[Callable[[], None]], None],
-        snapshot_life: int | None = None,
+        takes_snapshots: bool,
     ) -> None:
         self._job = job
         self._plan = plan
@@ -125,7 +124,6 @@ class Checkpointing:
         self._state = state
         self._channel = channel
         self._in_background = in_background
-        self._life = snapshot_life
         self.reporter = Reporter(trainer, state, channel, save_later)
         self._first_step = state.step
         self._saved_at = time.perf_counter()
@@ -136,7 +134,7 @@ class Checkpointing:
         self._freq = {"checkpoint": (job.checkpoint_freq, job.checkpoint_after)}
         term = secrets.token_hex(4)
         self._pending = {"checkpoint": Pending("checkpoint", job.cluster, term, self._write_later)}
-        if snapshot_life is not None:
+        if takes_snapshots:
             self._freq["snapshot"] = job.cluster.snapshot_freq or 0, 0
             self._pending["snapshot"] = Pending("snapshot", job.cluster, term, self._end_snapshot)
         self._written: Event = {}  # the event of the newest checkpoint of this run that is complete
@@ -146,8 +144,8 @@ class Checkpointing:
         self._gone: set[Address] = set()
         self._asked: tuple[str, int] | None = None
         # of the others; they may come some steps before this worker asks for them
-        self._cursors: list[Message] = []
-        channel.on("cursors", self._cursors.append)
+        self._arrivals: list[Message] = []
+        channel.on("learned", self._arrivals.append)
         for kind in ("part", "r-progress", "written"):
             channel.on(kind, self._take)
         for kind in ("r-snapshot", "r-settle"):
@@ -232,12 +230,11 @@ class Checkpointing:
                 self._schedule.paused(time.perf_counter() - started)
 
     def _arrive(self) -> Mapping[str, Any]:
-        """Say as another worker of the first group where this one stands; return where states go, empty if nowhere."""
+        """Say as another worker of the first group that this one waits; return where states go, empty if nowhere."""
         net = self._trainer.net
         if net.is_partitioned:  # the first worker does not have all params
             self._trainer.collect_all()
-        info = {"position": self._trainer.position(self._state.step), "learned": net.context.class_names.to_dict()}
-        self._channel.send("cursors", FIRST, info=info)
+        self._channel.send("learned", FIRST, info=net.context.class_names.to_dict())
         return self._channel.wait_for("taken").info
 
     def _is_free(self, kind: str, last: bool) -> bool:
@@ -253,26 +250,23 @@ class Checkpointing:
         return not pending
 
     def _manifest(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Wait for all updates, and for the cursors of the other workers; return the manifest."""
+        """Wait for all updates, and for the other workers; return the manifest, without positions."""
         self._trainer.collect_all()
-        position = self._trainer.position(self._state.step)
-        while len(self._cursors) < len(self._others):
-            self._channel.receive("positions of the other workers")
+        while len(self._arrivals) < len(self._others):
+            self._channel.receive("the other workers")
         context = self._trainer.net.context
         learned = context.class_names.to_dict()
-        others = sorted(self._cursors, key=lambda message: message.src)
-        self._cursors.clear()
-        for message in others:
-            for key, by_layer in message.info["learned"].items():
+        for message in sorted(self._arrivals, key=lambda message: message.src):
+            for key, by_layer in message.info.items():
                 learned[key] = {**learned.get(key, {}), **by_layer}
+        self._arrivals.clear()
         return {
             "job": self._job.name,
             "step": self._state.step,
             "seed": self._job.seed,
             "time": time.time(),
             "params": describe_params(self._trainer.net),
-            "groups": {"0": merge_positions([position, *(message.info["position"] for message in others)])},
-            "deals": {name: list(deal) for name, deal in context.assignments.items()},
+            "deals": {name: list(order) for name, order in context.assignments.items()},
             **facts,
             **learned,
         }
@@ -349,7 +343,7 @@ class Checkpointing:
 
     def _end_snapshot(self, step: int, parts: Sequence[Event], facts: Mapping[str, Any]) -> Event:
         manifest = make_manifest(parts, facts)
-        return {"event": "snapshot", "step": step, "time": time.time(), "life": self._life, "manifest": manifest}
+        return {"event": "snapshot", "step": step, "time": time.time(), "manifest": manifest}
 
     def _write_later(self, step: int, parts: Sequence[Event], facts: Mapping[str, Any]) -> None:
         """Write the manifest in the background; put the event of that in the inbox."""
@@ -567,21 +561,19 @@ class Pending:
             if "error" in answer.info:
                 return self.failure(message.step, f"{answer.src}: {answer.info['error']}")
         described = [{key: value for key, value in part.info.items() if key != "term"} for part in parts]
-        facts = {**request.facts, **self._merge(request.facts["groups"], reports, described)}
+        facts = {**request.facts, **self._merge(reports, described)}
         if facts.get("cut") and (why := what_is_no_cut(described, facts["groups"])):
             return self.failure(message.step, why)
         return self._complete(message.step, described, facts)
 
-    def _merge(
-        self, known: Mapping[str, Any], reports: Sequence[Message], parts: Sequence[Mapping[str, Any]]
-    ) -> dict[str, Any]:
-        """Return positions and layer states of all workers, for the manifest; some positions are known."""
-        groups, states = dict(known), []
+    def _merge(self, reports: Sequence[Message], parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return positions and layer states of all workers, for the manifest."""
+        groups, states = dict[str, Any](), []
         for group, messages in groupby(reports, key=lambda message: message.src.group):
             infos = [message.info for message in messages]
             positions = [info["position"] for info in infos if info["position"]]
             positions = positions or [{"step": newest_step(parts, str(group)) + 1, "cursors": {}}]
-            position = groups.setdefault(str(group), merge_positions(positions))
+            groups[str(group)] = position = merge_positions(positions)
             if all(each["step"] == position["step"] for each in positions):
                 states += [info["states"] for info in infos if info["states"]]
         cut = {"cut": True} if len(groups) > 1 else {}

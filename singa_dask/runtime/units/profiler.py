@@ -44,13 +44,11 @@ class Trace:
         Takes an event, a dict that msgpack can serialise. ``profile`` has ``process``; ``began``, seconds since the
         epoch at which ``time.monotonic_ns`` was 0 on the clock of this host; ``spans``, JSON that zlib has compressed,
         as base64; ``dropped``.
-    max_spans : int
     """
 
-    def __init__(self, process: int, emit: Callable[[dict[str, Any]], None], max_spans: int = MAX_SPANS) -> None:
+    def __init__(self, process: int, emit: Callable[[dict[str, Any]], None]) -> None:
         self._process = process
         self._emit = emit
-        self._max_spans = max_spans
         self._spans: list[Span] = []
         self._n_dropped = 0
         # replaced, never changed: others look at it without the lock
@@ -90,7 +88,7 @@ class Trace:
 
     def _add(self, span: Span) -> None:
         with self._lock:
-            if len(self._spans) < self._max_spans:
+            if len(self._spans) < MAX_SPANS:
                 self._spans.append(span)
             else:
                 self._n_dropped += 1

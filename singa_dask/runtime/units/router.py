@@ -6,12 +6,10 @@ never waits, so it needs no thread of its own, and waking one for each message w
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, ClassVar
@@ -166,16 +164,11 @@ class Mailbox:
         return self._arrived[key].popleft()
 
 
-logger = logging.getLogger(__name__)
-
-
 class Router:
     """Knows where every unit of a job is, as seen from one process.
 
     Parameters
     ----------
-    job_id : str
-        Messages of other jobs are dropped.
     process : int
     layout : Layout
     stub : Stub
@@ -207,7 +200,6 @@ class Router:
 
     def __init__(
         self,
-        job_id: str,
         process: int,
         layout: Layout,
         stub: Stub,
@@ -224,7 +216,6 @@ class Router:
         self.transport: Transport | None = None
         self.peers: list[str] = []
         self.is_closed = False
-        self._job_id = job_id
         self._process = process
         self._process_of = layout.process_of
         self._stub = stub
@@ -243,7 +234,6 @@ class Router:
             transport = self.transport  # another thread may close it
             # without an address the process is being replaced, and what it has to have is sent again
             if (address := self.peers[process]) and transport is not None:
-                message = replace(message, job=self._job_id)
                 if self._trace is None:
                     transport.send(address, message)
                 else:
@@ -276,9 +266,7 @@ class Router:
 
     def receive(self, message: Message) -> None:
         """Deliver a message from another process."""
-        if message.job != self._job_id:
-            logger.warning("dropped a message of job %r: this is job %r", message.job, self._job_id)
-        elif self._trace is None:
+        if self._trace is None:
             self.post(message)
         else:
             self._trace.receive(self._process_with(message.src), message, partial(self.post, message))

@@ -16,7 +16,7 @@ import numpy as np
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.scaling import Moments
 from singa_dask.errors import DataError
-from singa_dask.layers import Feature, Layer, Param, StoreInput
+from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.conv import Convolution
 from singa_dask.layers.feature import Totals, add_totals
 from singa_dask.layers.neuron import Activation, InnerProduct, ReLU
@@ -586,20 +586,15 @@ def _log_layers(net: NeuralNet, step: int) -> None:
     that overwrites its source shows its own values there.
     """
     for layer in net.layers:
-        params = layer.params if layer.site.prototype is None else []
-        parts = [f"{feature.shape}: {_feature(feature, net.ops)}" for feature in layer.features]
+        parts = []
+        for feature in layer.features:
+            data = feature.data if feature.has_data else None
+            parts.append(f"{feature.shape}: {_sizes(net.ops, data=data, grad=feature.grad)}")
+        for param in layer.params if layer.site.prototype is None else ():
+            value, grad = param.data if param.has_data else None, param.grad if param.has_grad else None
+            parts.append(f"{param.name} {param.shape}: {_sizes(net.ops, value=value, grad=grad)}")
         # equal ones, for several readers, are shown once
-        parts = [*dict.fromkeys(parts), *(_param(param, net.ops) for param in params)]
-        logger.info("step %d, %s %s", step, layer.name, "; ".join(parts))
-
-
-def _feature(feature: Feature, ops: Ops) -> str:
-    return _sizes(ops, data=feature.data if feature.has_data else None, grad=feature.grad)
-
-
-def _param(param: Param, ops: Ops) -> str:
-    value, grad = param.data if param.has_data else None, param.grad if param.has_grad else None
-    return f"{param.name} {param.shape}: {_sizes(ops, value=value, grad=grad)}"
+        logger.info("step %d, %s %s", step, layer.name, "; ".join(dict.fromkeys(parts)))
 
 
 def _sizes(ops: Ops, **arrays: Array | None) -> str:

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from contextvars import Context, ContextVar, copy_context
+from contextvars import ContextVar, copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -33,6 +33,7 @@ from singa_dask.errors import (
     is_out_of_memory,
     text_of,
 )
+from singa_dask.fs.io_threads import DaemonThreads
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.redaction import redact
@@ -116,11 +117,11 @@ class UnitHost:
     process : int
     job : JobConf
     transport : callable
-        (on_message, on_lost, job=, life=, process=, receive_buffer=) -> Transport of this process, or None when the job
+        (on_message, on_lost, job=, process=, receive_buffer=) -> Transport of this process, or None when the job
         has one process only.
     emit : callable
         Takes an event, a dict that msgpack can serialise; called from any thread.
-    deals : mapping of str to sequence of int, optional
+    assignments : mapping of str to sequence of int, optional
         For a job that does not continue another run; see `Context`.
     host_names : collection of str
         See `Context`.
@@ -151,9 +152,9 @@ class UnitHost:
         Local workers and servers, also those that have ended.
     threads : dict of str to Thread
         Of each local unit, by name.
-    writer, keeper : BackgroundWriter
-        One writes parts of checkpoints in the background, the other one keeps those of snapshots, which do not wait for
-        a file system.
+    writer, keeper : DaemonThreads
+        One thread writes parts of checkpoints in the background, the other one keeps those of snapshots, which do not
+        wait for a file system.
     trace : Trace or None
         If the job is profiled.
     """
@@ -165,7 +166,7 @@ class UnitHost:
         job: JobConf,
         transport: Callable[..., Transport] | None,
         emit: Callable[[dict[str, Any]], None],
-        deals: Mapping[str, Sequence[int]] | None = None,
+        assignments: Mapping[str, Sequence[int]] | None = None,
         host_names: Collection[str] = (),
         neighbours: Collection[int] | None = None,
         layout: Layout | None = None,
@@ -181,7 +182,7 @@ class UnitHost:
         self.job = job
         self.emit = emit
         self.life, self.keep, self.rejoin = life, keep, rejoin
-        self.deals, self.scalings, self.host_names = deals or {}, scalings or {}, host_names
+        self.assignments, self.scalings, self.host_names = assignments or {}, scalings or {}, host_names
         self.plan = JobPlan.make(job, layout=layout)
         layout = self.plan.layout
         self.local = layout.processes[process]
@@ -190,12 +191,21 @@ class UnitHost:
         self.units: dict[Address, Worker | Server] = {}
         self.threads: dict[str, threading.Thread] = {}
         self.failure: dict[str, Any] | None = None
-        self.writer = BackgroundWriter(f"checkpoint-{process}")
-        self.keeper = BackgroundWriter(f"snapshot-{process}")
-        self.stub = self._new_stub()
+        self.writer = DaemonThreads(1, f"checkpoint-{process}")
+        self.keeper = DaemonThreads(1, f"snapshot-{process}")
+        self.stub = Stub(
+            process,
+            self.plan.slices,
+            layout.process_of,
+            self.plan.n_sharers,
+            layout.server_group_of,
+            share_memory=job.cluster.share_memory,
+            dtype=self.plan.dtype,
+            memory=self.devices.memory,
+        )
         coordinator = Coordinator(layout.process_of, rejoin)
         self.trace = Trace(process, emit) if job.profile else None
-        self.router = Router(job_id, process, layout, self.stub, self.units, coordinator, self.abort, self.trace)
+        self.router = Router(process, layout, self.stub, self.units, coordinator, self.abort, self.trace)
         self._requested: set[str] = set()
         self._lock = threading.Lock()
         self._limits = ExitStack()
@@ -206,23 +216,9 @@ class UnitHost:
                     self._receive,
                     self._lose,
                     job=job_id,
-                    life=life,
                     process=process,
                     receive_buffer=self.stub.receive_buffer,
                 )
-
-    def _new_stub(self) -> Stub:
-        plan, job = self.plan, self.job
-        return Stub(
-            self.process,
-            plan.slices,
-            plan.layout.process_of,
-            plan.n_sharers,
-            plan.layout.server_group_of,
-            share_memory=job.cluster.share_memory,
-            dtype=plan.dtype,
-            memory=self.devices.memory,
-        )
 
     # -- the start ---------------------------------------------------------------------------------------
 
@@ -395,50 +391,6 @@ class UnitHost:
 
 logger = logging.getLogger(__name__)
 
-_Task = tuple[Context, Callable[[], None]]
-
-
-class BackgroundWriter:
-    """Calls functions one after the other in a daemon thread, which does not hold up the end of the process.
-
-    Parameters
-    ----------
-    name : str
-        Of the thread.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._is_closed = False
-        self._lock = threading.Lock()
-
-    def submit(self, write: Callable[[], None]) -> None:
-        """Call a function in the background, in a copy of the caller's context; it reports its errors itself."""
-        with self._lock:
-            if self._is_closed:
-                return
-            self._tasks.put((copy_context(), write))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._write_all, name=self._name, daemon=True)
-                self._thread.start()
-
-    def _write_all(self) -> None:
-        while (task := self._tasks.get()) is not None and not self._is_closed:
-            context, write = task
-            try:
-                context.run(write)
-            except Exception:
-                logger.exception("%s", self._name)
-            del task, context, write  # a copy of all params
-
-    def close(self) -> None:
-        """Drop what has not begun. What is being written is not waited for; the thread ends after it."""
-        with self._lock:
-            self._is_closed = True
-            self._tasks.put(None)
-
 
 def explain(address: Address, unit: Worker | Server | None, error: BaseException) -> dict[str, Any]:
     """Describe a failure: in the user's code if it was there; unit, step, layer.
@@ -590,7 +542,7 @@ def _facts(host: UnitHost, address: Address) -> dict[str, Any]:
 
 
 def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, checkpoint_url: str) -> dict[str, Any]:
-    deals = initial_state.resumed.deals if initial_state.resumed else host.deals
+    assignments = initial_state.resumed.assignments if initial_state.resumed else host.assignments
     ops, threads = host.devices.ops(address), host.devices.threads(address)
     cancellation = host.router.cancellations[address]
     nets = build_nets(
@@ -598,7 +550,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         address.group,
         address.id,
         ops=ops,
-        deals=deals,
+        assignments=assignments,
         host_names=host.host_names,
         cancellation=cancellation,
         memory=host.devices.worker_bytes(host.memory_limit),
@@ -632,7 +584,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
             params,
             host.save_later,
             host.writer.submit,
-            host.life if host.keep is not None and host.job.cluster.snapshot_freq != 0 else None,
+            host.keep is not None and host.job.cluster.snapshot_freq != 0,
             host.trace,
         )
         host.add(worker)
@@ -663,10 +615,8 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack:
 
 def _own_server_of(host: UnitHost, net: NeuralNet, mirror: HostMirror | None) -> Callable[[], Server | None]:
     """Return what finds the server that a worker may call itself: one of its process that serves no other worker."""
-    cluster = host.job.cluster
-    counts = cluster.nworker_groups, cluster.nworkers_per_group, cluster.nserver_groups, cluster.nservers_per_group
     server = Address.server(0, 0)
-    is_own = set(counts) == {1} and server in host.local and cluster.share_memory
+    is_own = len(host.local) == len(host.plan.layout.units) == 2 and host.job.cluster.share_memory
     if not is_own or mirror is not None or host.trace is not None:
         return lambda: None
     if not host.devices.params_stay and sum(owner.size for owner in net.owners) > MAX_OWN_VALUES:

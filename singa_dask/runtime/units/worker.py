@@ -232,9 +232,9 @@ class Worker:
         Directory that ``step-<n>`` directories go to.
     params : WorkerParams
         Of the training net.
-    save_later, in_background, snapshot_life
+    save_later, in_background, takes_snapshots
         See `Checkpointing`.
-    trace : Trace, optional
+    trace : Trace or None
         If the job is profiled.
 
     Attributes
@@ -260,8 +260,8 @@ class Worker:
         params: WorkerParams,
         save_later: SaveLater,
         in_background: Callable[[Callable[[], None]], None],
-        snapshot_life: int | None = None,
-        trace: Trace | None = None,
+        takes_snapshots: bool,
+        trace: Trace | None,
     ) -> None:
         self.address = address = channel.address
         self._params = params
@@ -281,7 +281,7 @@ class Worker:
         self.state = state = RunState(job, channel, step, self._lockstep.ahead, initial_state.rejoin is not None)
         self._evaluation = Evaluation(job, self.trainer, state, channel, initial_state.manifest_of(address.group))
         self._checkpointing = Checkpointing(
-            job, plan, checkpoint_url, self.trainer, state, channel, save_later, in_background, snapshot_life
+            job, plan, checkpoint_url, self.trainer, state, channel, save_later, in_background, takes_snapshots
         )
         if initial_state.rejoin is not None:
             self._checkpointing.leave(initial_state.rejoin.left)

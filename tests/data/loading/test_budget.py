@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from singa_dask import fs
 from singa_dask.data import STORES, Loader, Sampler, Store
-from singa_dask.data.loading.budget import DEFAULT_BYTES, MemoryBudget
+from singa_dask.data.loading.fetcher import DEFAULT_BYTES, MemoryBudget
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError
 from tests.contracts.records import SUFFIX, pixels

@@ -144,7 +144,6 @@ def test_a_filesystem_that_does_not_tell_is_asked_once(monkeypatch: pytest.Monke
     for name in ("x", "x", "y"):
         assert locations.hosts(Block(0, 1, f"hdfs://n/{name}", 0, 9)) == ()
     assert told.asked == ["hdfs://n/x"]
-    assert not locations.reported
 
 
 def test_local_files_are_local() -> None:

@@ -11,12 +11,10 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.data import Loader, Sampler, open_store, write_manifest
-from singa_dask.data.stores import range_store
 from singa_dask.errors import DataError
 from singa_dask.fs.cache import Cache, open_cache
 from singa_dask.fs.range_reader import MIN_CACHED_BYTES, RangeReader, version
 from tests.contracts.records import assert_same, floats, pixels, read_all, written
-from tests.data.stores.test_manifest import uneven
 
 READ_BY_RANGES = ["arrow", "csv", "kvfile", "parquet"]
 
@@ -55,8 +53,8 @@ def test_the_second_epoch_comes_from_the_cache(backend: str, far: Far, tmp_path:
         before = far.cache.misses
         assert_same(read_all(store), records)
         misses = far.cache.misses
-        # text has read its first block to see how long a line is, and Parquet 64 KiB of footer
-        assert before == (backend in ("csv", "parquet"))
+        # Parquet has read 64 KiB of footer
+        assert before == (backend == "parquet")
         assert misses == n + (backend == "parquet")
         assert_same(read_all(store), records)
         assert far.cache.misses == misses
@@ -142,43 +140,6 @@ def test_shards_are_cached(far: Far, tmp_path: Path) -> None:
         first = read_all(store)
         assert_same(read_all(store), first)
         assert far.cache.hits == far.cache.misses == len(store.blocks)
-
-
-@pytest.mark.parametrize("constant", [True, False])
-def test_the_index_of_a_key_value_file_is_kept(
-    constant: bool, far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = far.put(written(tmp_path, "kvfile", pixels(500)) if constant else uneven(tmp_path))
-    with open_store(url) as store:
-        records = read_all(store)
-    # short files are not worth it
-    assert not (tmp_path / "default").exists()
-    monkeypatch.setattr(range_store, "MIN_INDEXED_BYTES", 0)
-    for _ in range(2):
-        with open_store(url) as store:
-            assert_same(read_all(store), records)
-        n_bytes: list[int] = []
-        scan = RangeReader.scan
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                RangeReader, "scan", lambda *given, n=n_bytes, scan=scan: (n.append(given[2]), scan(*given))[1]
-            )
-            open_store(url).close()
-        assert sum(n_bytes) < 500
-    # data of another time is read through
-    fs.write_atomic(url, fs.read_bytes(url))
-    with open_store(url) as store:
-        assert_same(read_all(store), records)
-
-
-def test_an_unusable_default_cache_costs_only_the_scan(
-    far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "default").write_text("a file")
-    monkeypatch.setattr(range_store, "MIN_INDEXED_BYTES", 0)
-    with open_store(far.put(uneven(tmp_path))) as store:
-        assert store.count == 300
-    assert "the index is not cached" in caplog.text
 
 
 def test_manifest_and_cache_together(far: Far, tmp_path: Path) -> None:

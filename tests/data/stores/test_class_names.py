@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from singa_dask.data import open_store, write_manifest
+from singa_dask.data import STORES, open_store, write_manifest
+from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.convert import convert
-from singa_dask.data.stores.class_names import ClassNames, label_table, relabel
+from singa_dask.data.stores.class_names import ClassNames, check_label, label_table, relabel
 from singa_dask.errors import DataError
 from tests.contracts.foreign import example, frame
 from tests.contracts.records import read_all
@@ -214,3 +215,23 @@ def test_wrong_names_of_classes(tmp_path: Path) -> None:
         open_store(str(records))
     with pytest.raises(DataError, match=r"the label 'cat' is not among the 2 names in classes"):
         open_store(str(records), classes=["ant", "bee"])
+
+
+@pytest.mark.parametrize("backend", ["arrow", "parquet"])
+def test_a_label_that_records_of_a_conversion_do_not_have(backend: str, tmp_path: Path) -> None:
+    url, records = str(tmp_path / f"x.{backend}"), {"data": np.zeros((3, 2), np.float32), "label": np.int32([0, 1, 0])}
+    facts = TableFacts(("a", "b"), labels={"species": ("cat", "dog")})
+    STORES.find(backend).write(url, records, table_facts=facts.to_dict())
+    with open_store(url) as store, open_store(str(tmp_path / f"*.{backend}")) as shards:
+        for label in ("", "label", "species"):
+            check_label(store, label)
+        for each in (store, shards):
+            with pytest.raises(
+                DataError, match=r"no 'kind' for the label: a conversion has chosen it\. It has label or s"
+            ):
+                check_label(each, "kind")
+    with pytest.raises(DataError, match=r"no 'kind' for the label"):
+        convert(backend, [url], str(tmp_path / "y.arrow"), reading={"label": "kind"})
+    STORES.find(backend).write(url, {"data": records["data"]})
+    with open_store(url) as store, pytest.raises(DataError, match=r"no 'label' for the label: .* It has none\."):
+        check_label(store, "label")

@@ -50,7 +50,7 @@ def test_many_files_that_are_not_local_are_opened_by_the_threads_that_read(
     with TableStore(f"memory://{tmp_path.name}", features=["x"]) as store:
         opened = []
         make = store._open_part
-        monkeypatch.setattr(store, "_part", OpenParts(lambda file: opened.append(file) or make(file)))
+        monkeypatch.setattr(store, "_parts", OpenParts(store._files, lambda file: opened.append(file) or make(file)))
         order = Sampler([block.n for block in store.blocks], 2, "none", seed=0)
         with Loader(store, order) as batches:
             found = [batches.next().arrays["data"].ravel().tolist() for _ in range(20)]
@@ -65,7 +65,7 @@ def test_the_parts_used_last_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
         opened.append(file)
         return SimpleNamespace(source=SimpleNamespace(is_local=file < 100))
 
-    parts = OpenParts(make)
+    parts = OpenParts((), make)
     for file in (*range(9), 8, 1, 0):
         assert parts(file) is parts.find(file)
     assert opened == [*range(9), 0]

@@ -11,8 +11,8 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.data import Loader, Sampler, open_store
-from singa_dask.data.stores import parquet
-from singa_dask.data.stores.parquet import RowGroups
+from singa_dask.data.stores import arrow
+from singa_dask.data.stores.arrow import RowGroups
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import RangeReader
@@ -54,7 +54,7 @@ def test_ranges_hold_the_columns_and_are_merged_where_they_are_near(
         reader = groups.reader()
         with reader.fetched((first, second), data):
             assert pa.Table.from_batches(reader.batches(["a", "c.d"], 3, 1)).to_pydict() == columns
-    monkeypatch.setattr(parquet, "MAX_GAP_BYTES", 8 * WIDE)
+    monkeypatch.setattr(arrow, "MAX_GAP_BYTES", 8 * WIDE)
     (whole,) = groups.ranges(1, ["a", "c.d"])
     assert (whole.offset, whole.offset + whole.length) == (first.offset, second.offset + second.length)
 
@@ -62,7 +62,7 @@ def test_ranges_hold_the_columns_and_are_merged_where_they_are_near(
 def test_what_was_not_fetched_is_read_from_the_file(tmp_path: Path) -> None:
     groups = RowGroups(RangeReader(str(table(tmp_path, compression="zstd"))))
     assert groups.read(0, ["a"]).column("a").to_pylist() == [0, 1, 2, 3]
-    assert [batch.num_rows for batch in groups.batches(["c"], 3)] == [3, 3, 2]
+    assert [batch.num_rows for batch in groups.reader().batches(["c"], 3)] == [3, 3, 2]
 
 
 def test_blocks_that_are_not_local_are_fetched_ahead(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.data.codecs.table import TableFacts
-from singa_dask.data.stores import range_store, table_part
 from singa_dask.data.stores import table as table_module
+from singa_dask.data.stores import table_part
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
@@ -127,7 +127,7 @@ def test_missing_categories_have_a_name_if_it_is_given(csv: Path) -> None:
     [
         (FRUIT, {"features": ["wieght"]}, "fruit.csv: unknown column 'wieght'. Did you mean 'weight'? Columns: id, "),
         (FRUIT, {"features": ["z*"]}, "fruit.csv: no column matches 'z*'. Columns: id, weight"),
-        (FRUIT, {"features": ["id", "i*"]}, "column 'id' is selected twice"),
+        (FRUIT, {"features": ["id", "i*"]}, "column 'id' is twice in features"),
         (FRUIT, {"label": "species"}, "unknown column 'species'. Columns"),
         (FRUIT, {"features": ["colour"]}, "column 'colour' holds strings, expected numbers. If they are names, set "),
         (FRUIT, {"features": ["id"], "categories": {"kind": []}}, "categories has 'kind', which is neither"),
@@ -312,7 +312,7 @@ def test_files_of_other_types_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_index_of_a_large_table_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_store, "MIN_INDEXED_BYTES", 1)
+    monkeypatch.setattr(table_module, "MIN_INDEXED_BYTES", 1)
     path = tmp_path / "t.csv"
     with table_of(path, FRUIT, label="kind", missing="mean") as store:
         expected = read_all(store)

@@ -12,7 +12,6 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.data import open_store, write_manifest
-from singa_dask.data.stores import range_store
 from singa_dask.data.stores.range_store import manifest_url
 from singa_dask.data.stores.tar import Member, TarIndex
 from singa_dask.errors import DataError
@@ -133,21 +132,16 @@ def test_a_block_is_one_read_and_cached(tmp_path: Path, monkeypatch: pytest.Monk
     fs.remove_tree("memory://tars")
 
 
-@pytest.mark.parametrize("keep", ["manifest", "cache"])
-def test_headers_are_scanned_once(keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_store, "MIN_INDEXED_BYTES", 0)
-    monkeypatch.setenv("SINGA_DASK_CACHE", str(tmp_path))
+def test_headers_are_not_scanned_if_there_is_a_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
     url = "memory://tars/x.tar"
     fs.write_atomic(url, tar(records()))
     with open_store(url) as store:
         fingerprint = store.fingerprint
-    if keep == "manifest":
-        monkeypatch.setattr(range_store, "MIN_INDEXED_BYTES", 1 << 30)
-        assert write_manifest(url) == [manifest_url(url)]
+    assert write_manifest(url) == [manifest_url(url)]
     monkeypatch.setattr("singa_dask.data.stores.tar.scan_tar", None)
     with open_store(url) as store:
         assert store.fingerprint == fingerprint
-        assert (store.blocks[0].crc is None) == (keep == "cache")
+        assert store.blocks[0].crc is not None
         assert_same(read_all(store), {"data": DATA, "label": LABELS})
     fs.remove_tree("memory://tars")
 

@@ -16,7 +16,8 @@ from dask import compute
 
 from singa_dask.data.stores.table import TableStore
 from singa_dask.errors import DataError
-from singa_dask.jobs.datasets import Dataset, as_dataset
+from singa_dask.jobs.datasets.making import as_dataset
+from singa_dask.jobs.datasets.records import Dataset
 
 FRAME = pd.DataFrame(
     {
@@ -33,7 +34,7 @@ def write(dataset: Dataset, folder: Path) -> list[int]:
     """Write all partitions as another process would; return their numbers of records."""
     write_part = pickle.loads(pickle.dumps(dataset.write_part))
     values = compute(*dataset.parts, scheduler="synchronous")
-    return [write_part(value, str(folder / dataset.file_name(i)), i).n for i, value in enumerate(values)]
+    return [write_part(value, str(folder / dataset.file_name(i)), i) for i, value in enumerate(values)]
 
 
 def read(folder: Path, **options: Any) -> dict[str, np.ndarray]:

@@ -20,8 +20,9 @@ from singa_dask.errors import ClusterError, ConfigError, DataError, UnitError
 from singa_dask.fs import host_files
 from singa_dask.fs.host_files import Catalog, PartFile
 from singa_dask.fs.range_reader import MIN_CACHED_BYTES
-from singa_dask.jobs.datasets import as_dataset, hosts
+from singa_dask.jobs.datasets import hosts
 from singa_dask.jobs.datasets.hosts import drop_from_hosts, place_on_hosts
+from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job import part_files
 from singa_dask.runtime.job.part_files import part_folders

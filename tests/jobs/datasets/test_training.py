@@ -17,9 +17,10 @@ import singa_dask as sd
 from singa_dask.conf import Phase
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.errors import DataError
-from singa_dask.jobs.datasets import Dataset, PartFacts, as_dataset
 from singa_dask.jobs.datasets.hosts import local_parts
-from singa_dask.jobs.training import RunOptions
+from singa_dask.jobs.datasets.making import as_dataset
+from singa_dask.jobs.datasets.records import Dataset
+from singa_dask.jobs.run import RunOptions
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.jobs.conftest import KEYS
 
@@ -277,7 +278,7 @@ def test_records_of_another_shape_are_refused_before_they_are_computed(tmp_path:
 
 
 def test_a_disk_that_is_full() -> None:
-    def write(value: Any, path: str, index: int) -> PartFacts:
+    def write(value: Any, path: str, index: int) -> int:
         raise OSError(28, "No space left on device")
 
     full = Dataset("train", (X,), write, ".arrow")

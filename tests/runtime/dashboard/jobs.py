@@ -37,16 +37,13 @@ def full(job_id: str, n_reports: int = 300) -> JobRecord:
     record = JobRecord(
         JobSpec(
             job_id=job_id,
-            job=conf.model_dump_json(),
-            cluster=conf.cluster.model_dump_json(),
+            job=conf.model_copy(update={"name": job_id}).model_dump_json(),
             workers=[f"tcp://127.0.0.{p // 4 + 1}:{4000 + p}" for p in range(PROCESSES)],
-            deals={},
+            assignments={},
             sources=[],
-            checkpoint_url="",
             resume=None,
             init_from=(),
             client="",
-            name=job_id,
             owner="ann@host",
             run_url=f"hdfs://host/runs/{job_id}",
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 from singa_dask.comm import Address
 from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.planning.placement import WorkerFacts
 
 SILENT_S = 5.0
 
@@ -93,10 +94,10 @@ class SimulatedCluster:
         """Return Dask workers for the processes, the largest first."""
         return sorted(self.nodes, key=lambda each: -self.nodes[each].nthreads)[:n]
 
-    def facts(self) -> dict[str, ev.WorkerFacts]:
+    def facts(self) -> dict[str, WorkerFacts]:
         """Return what the scheduler knows."""
         return {
-            each.address: ev.WorkerFacts(
+            each.address: WorkerFacts(
                 each.nthreads,
                 each.busy,
                 each.host,

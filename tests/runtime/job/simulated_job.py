@@ -62,8 +62,8 @@ class SimulatedJob(SimulatedCluster):
         return plan_processes(ClusterConf.model_validate_json(cluster))
 
     def _spec(self, cluster: str, workers: list[str]) -> JobSpec:
-        given = {"cluster": cluster, "workers": workers, "deals": {}, "checkpoint_url": "file:///run"}
-        return JobSpec(job_id="job", job="{}", resume=RESUME, client="client", **given)
+        job = f'{{"cluster": {cluster}}}'
+        return JobSpec(job_id="job", job=job, workers=workers, assignments={}, resume=RESUME, client="client")
 
     @property
     def groups(self) -> list[int]:

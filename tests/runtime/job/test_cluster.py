@@ -215,7 +215,7 @@ def test_so_is_one_that_another_job_leaves_no_room_for(client: Client, tmp_path:
 def test_a_job_that_dask_starts_in_part_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tasks take the threads between the look at the cluster and the start."""
     monkeypatch.setattr("singa_dask.runtime.job.job_state.START_TIMEOUT_S", 1)
-    monkeypatch.setattr("singa_dask.runtime.job.placing.place", lambda layout, workers, busy: list(workers))
+    monkeypatch.setattr("singa_dask.runtime.job.placing.place", lambda layout, workers: list(workers))
     monkeypatch.setattr("singa_dask.runtime.job.jobs.place_again", lambda *args, **given: None)
     with embedded_cluster(plan_processes(digits("single").cluster)) as client:
         gate = Event("gate", client=client)

@@ -14,12 +14,12 @@ from singa_dask.errors import CheckpointError
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.checkpoints import checkpoint, lookup
 from singa_dask.runtime.job.placing import Locality, Surveyed, reads_remote_stores, survey
-from singa_dask.runtime.planning.placement import place
+from singa_dask.runtime.planning.placement import WorkerFacts, place
 from tests.runtime.harness import Outcome, mlp
 
 HOSTS = ["a", "b", "c"]
-WORKERS = {f"tcp://10.0.0.{i}:1": {"nthreads": 2, "name": name} for i, name in enumerate("xacyb")}
-NAMES = {address: host_names(str(facts["name"])) for address, facts in WORKERS.items()}
+WORKERS = {f"tcp://10.0.0.{i}:1": WorkerFacts(2, 0, "", name) for i, name in enumerate("xacyb")}
+NAMES = {address: host_names(facts.name) for address, facts in WORKERS.items()}
 
 
 def store(*hosts: str, n: int = 480) -> Survey:
@@ -33,26 +33,26 @@ def job(shuffle: str = "block", **cluster: Any) -> JobConf:
     return JobConf.model_validate(made)
 
 
-def locality(conf: JobConf, found: Survey, fresh: bool = True, **deals: list[int]) -> Locality:
-    return Locality(conf, plan_processes(conf.cluster), Surveyed({"data": found}, [], deals), NAMES, fresh)
+def locality(conf: JobConf, found: Survey, fresh: bool = True, **assignments: list[int]) -> Locality:
+    return Locality(conf, plan_processes(conf.cluster), Surveyed({"data": found}, [], assignments), NAMES, fresh)
 
 
 def placed(conf: JobConf, near: Locality) -> list[str]:
     """Return the names of the Dask workers that are chosen."""
-    chosen = place(plan_processes(conf.cluster), WORKERS, {}, near.gain)
-    return [str(WORKERS[address]["name"]) for address in chosen]
+    chosen = place(plan_processes(conf.cluster), WORKERS, near.gain)
+    return [WORKERS[address].name for address in chosen]
 
 
 def test_processes_spread_over_the_hosts_that_hold_the_records() -> None:
     conf = job(nworkers_per_group=3)
     near = locality(conf, store(*["ab", "bc", "ca"] * 4))
-    chosen = place(plan_processes(conf.cluster), WORKERS, {}, near.gain)
+    chosen = place(plan_processes(conf.cluster), WORKERS, near.gain)
     assert sorted(placed(conf, near)) == HOSTS
-    hosts = [str(WORKERS[address]["name"]) for address in chosen]
-    (deal,) = near.assignments(chosen).values()
-    assert sorted(deal) == list(range(12))
+    hosts = [WORKERS[address].name for address in chosen]
+    (order,) = near.assignments(chosen).values()
+    assert sorted(order) == list(range(12))
     held = ["ab", "bc", "ca"] * 4
-    assert all(hosts[i // 4] in held[block] for i, block in enumerate(deal))
+    assert all(hosts[i // 4] in held[block] for i, block in enumerate(order))
 
 
 def test_groups_are_placed_where_their_files_lie() -> None:
@@ -72,9 +72,7 @@ def test_a_resumed_job_follows_its_deal_and_gets_no_other() -> None:
 def test_where_nobody_is_near_nothing_is_dealt() -> None:
     conf = job(nworkers_per_group=2)
     near = locality(conf, store("q", "r"))
-    assert place(plan_processes(conf.cluster), WORKERS, {}, near.gain) == place(
-        plan_processes(conf.cluster), WORKERS, {}
-    )
+    assert place(plan_processes(conf.cluster), WORKERS, near.gain) == place(plan_processes(conf.cluster), WORKERS)
     assert near.assignments(list(WORKERS)[:2]) == {}
 
 
@@ -101,12 +99,12 @@ def test_a_deal_is_kept_by_every_checkpoint(run_job: Any) -> None:
         assert {report["state"] for report in outcome.reports.values()} == {"done"}
         return outcome
 
-    deal = {"data": [6, 2, 4, 0, 1, 5, 3]}
-    whole = run(job=mlp(cluster={"nworkers_per_group": 2}), deals=deal)
-    half = run(job=mlp(cluster={"nworkers_per_group": 2}, train_steps=5), deals=deal)
+    order = {"data": [6, 2, 4, 0, 1, 5, 3]}
+    whole = run(job=mlp(cluster={"nworkers_per_group": 2}), assignments=order)
+    half = run(job=mlp(cluster={"nworkers_per_group": 2}, train_steps=5), assignments=order)
     step = lookup.find(half.url)
-    assert checkpoint.Checkpoint(step).deals == deal
+    assert checkpoint.Checkpoint(step).assignments == order
     rest = run(job=mlp(cluster={"nworkers_per_group": 3}), resume=step)
-    assert checkpoint.Checkpoint(lookup.find(rest.url)).deals == deal
+    assert checkpoint.Checkpoint(lookup.find(rest.url)).assignments == order
     losses = {**half.losses(), **rest.losses()}
     np.testing.assert_allclose(list(losses.values()), list(whole.losses().values()), rtol=1e-4)

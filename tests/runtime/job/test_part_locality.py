@@ -14,10 +14,10 @@ from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.fs.host_files import Catalog, PartFile, mounted
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.job.placing import Locality, reads_remote_stores, survey
-from singa_dask.runtime.planning.placement import place
+from singa_dask.runtime.planning.placement import WorkerFacts, place
 from tests.runtime.harness import mlp
 
-WORKERS = {f"tcp://10.0.0.{i}:1": {"nthreads": 2, "name": name} for i, name in enumerate("xyz")}
+WORKERS = {f"tcp://10.0.0.{i}:1": WorkerFacts(2, 0, "", name) for i, name in enumerate("xyz")}
 HOSTS = [urllib.parse.urlsplit(address).hostname or "" for address in WORKERS]
 NAMES = {address: host_names(host) for address, host in zip(WORKERS, HOSTS, strict=True)}
 
@@ -44,8 +44,8 @@ def test_workers_read_the_parts_of_their_host_first(tmp_path: Path, cluster: dic
         surveyed = survey(job.model_dump_json(), None, 60)
     assert surveyed.stores["data"].hosts == [(HOSTS[int(host)],) for host in "1221"]
     near = Locality(job, plan_processes(job.cluster), surveyed, NAMES, fresh=True)
-    workers = place(plan_processes(job.cluster), WORKERS, {}, near.gain)
-    assert sorted(WORKERS[address]["name"] for address in workers) == ["y", "z"]
-    (deal,) = near.assignments(workers).values()
-    chosen = [HOSTS[int("1221"[block])] for block in deal]
+    workers = place(plan_processes(job.cluster), WORKERS, near.gain)
+    assert sorted(WORKERS[address].name for address in workers) == ["y", "z"]
+    (order,) = near.assignments(workers).values()
+    chosen = [HOSTS[int("1221"[block])] for block in order]
     assert chosen == [urllib.parse.urlsplit(workers[i]).hostname for i in (0, 0, 1, 1)]

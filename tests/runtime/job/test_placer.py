@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
-from singa_dask.runtime.job.events import WorkerFacts
 from singa_dask.runtime.job.placer import (
     Placer,
     RestartPoints,
@@ -22,7 +21,7 @@ from singa_dask.runtime.job.placer import (
     share,
 )
 from singa_dask.runtime.job.replacement import processes_to_replace
-from singa_dask.runtime.planning.placement import Layout, plan_processes
+from singa_dask.runtime.planning.placement import Layout, WorkerFacts, plan_processes
 from tests.runtime.job.test_job_state import CLUSTERS
 
 LAYOUTS = {name: plan_processes(ClusterConf.model_validate(cluster)) for name, cluster in CLUSTERS.items()}

@@ -11,11 +11,12 @@ from singa_dask.runtime import plan_processes
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.placer import Placer, RestartPoints, Roster
 from singa_dask.runtime.job.replacement import Life, Replacement
+from singa_dask.runtime.planning.placement import WorkerFacts
 
 CLUSTER = ClusterConf.model_validate({"nworker_groups": 3, "server_worker_separate": True})
 LAYOUT = plan_processes(CLUSTER)
 """Processes 0 to 2 have a worker each, process 3 has the server."""
-WORKERS = {f"tcp://{i}": ev.WorkerFacts(4, 0, "here", f"{i}", False, True) for i in range(5)}
+WORKERS = {f"tcp://{i}": WorkerFacts(4, 0, "here", f"{i}", False, True) for i in range(5)}
 
 
 def snapshot(holders: list[str]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def usage(dask_worker: Worker, job_id: str) -> tuple[int, int]:
 
 def secret_of(dask_worker: Worker) -> list[bytes]:
     """Return the secrets of the jobs on a Dask worker."""
-    return [hosting.secret._key for hosting in dask_worker.plugins["singa-dask"].hostings.values()]  # type: ignore[attr-defined]
+    return [hosting.placement["secret"]._key for hosting in dask_worker.plugins["singa-dask"].hostings.values()]  # type: ignore[attr-defined]
 
 
 class Siege:

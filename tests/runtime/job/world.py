@@ -7,6 +7,7 @@ from typing import Any
 
 from singa_dask.comm import Address
 from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.planning.placement import WorkerFacts
 from tests.runtime.job.simulated_job import RESUME, SimulatedJob
 
 
@@ -38,7 +39,7 @@ class World(SimulatedJob):
         self.done -= {unit for each in hosts for unit in self._units(each, each.process)}
         self._check_start(hosts[0])
 
-    def _check_buddy(self, host: ev.Host, facts: Mapping[str, ev.WorkerFacts]) -> None:
+    def _check_buddy(self, host: ev.Host, facts: Mapping[str, WorkerFacts]) -> None:
         buddy = host.placement["buddy"]
         assert buddy != host.worker, "nobody is a buddy of its own"
         here = facts[host.worker].host if host.worker in facts else ""

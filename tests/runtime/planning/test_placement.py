@@ -13,7 +13,7 @@ from singa_dask.comm import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import plan_processes
-from singa_dask.runtime.planning.placement import Layout, pack, place
+from singa_dask.runtime.planning.placement import Layout, WorkerFacts, pack, place
 
 
 def layout(**cluster: Any) -> Layout:
@@ -165,15 +165,17 @@ def test_a_layout_needs_a_process() -> None:
         pack(layout(), 0)
 
 
-def workers(*n_threads: int) -> dict[str, dict[str, Any]]:
-    return {f"tcp://host:{9000 + i}": {"nthreads": n, "name": f"w{i}", "host": "host"} for i, n in enumerate(n_threads)}
+def workers(*n_threads: int, busy: Mapping[str, int] | None = None) -> dict[str, WorkerFacts]:
+    addresses = [f"tcp://host:{9000 + i}" for i in range(len(n_threads))]
+    known = zip(addresses, n_threads, strict=True)
+    return {each: WorkerFacts(n, (busy or {}).get(each, 0), "host", f"w{i}") for i, (each, n) in enumerate(known)}
 
 
 def test_each_process_gets_a_dask_worker_with_room_for_its_units() -> None:
     found = layout(nworkers_per_group=3, nworkers_per_procs=2)  # processes of 3 units and of 1
-    assert place(found, workers(1, 3), {}) == ["tcp://host:9001", "tcp://host:9000"]
-    assert place(found, workers(4, 8), {"tcp://host:9001": 6}) == ["tcp://host:9000", "tcp://host:9001"]
-    assert len(set(place(found, workers(3, 3, 3), {}))) == 2
+    assert place(found, workers(1, 3)) == ["tcp://host:9001", "tcp://host:9000"]
+    assert place(found, workers(4, 8, busy={"tcp://host:9001": 6})) == ["tcp://host:9000", "tcp://host:9001"]
+    assert len(set(place(found, workers(3, 3, 3)))) == 2
 
 
 @pytest.mark.parametrize(
@@ -190,7 +192,7 @@ def test_a_job_that_does_not_fit_is_refused_with_the_numbers(
     there: tuple[int, ...], busy: dict[str, int], said: str
 ) -> None:
     with pytest.raises(ClusterError) as caught:
-        place(layout(nworkers_per_group=2, nservers_per_group=2), workers(*there), busy)
+        place(layout(nworkers_per_group=2, nservers_per_group=2), workers(*there, busy=busy))
     assert "it needs 2 Dask workers with 2, 2 free threads" in str(caught.value)
     assert said in str(caught.value)
     assert caught.value.exit_code == 3
@@ -211,20 +213,20 @@ def test_preferences_never_make_a_job_too_large(
         return {worker: worth.get((process, i), 0.0) for i, worker in enumerate(there)}
 
     try:
-        plain = place(found, there, {})
+        plain = place(found, there)
     except ClusterError:
         with pytest.raises(ClusterError):
-            place(found, there, {}, gain)
+            place(found, there, gain)
         return
-    chosen = place(found, there, {}, gain)
+    chosen = place(found, there, gain)
     assert len(set(chosen)) == len(found.processes)
-    assert all(there[worker]["nthreads"] >= len(units) for worker, units in zip(chosen, found.processes, strict=True))
-    assert chosen == place(found, there, {}, gain)
-    assert place(found, there, {}, lambda *_: {}) == plain
+    assert all(there[worker].nthreads >= len(units) for worker, units in zip(chosen, found.processes, strict=True))
+    assert chosen == place(found, there, gain)
+    assert place(found, there, lambda *_: {}) == plain
 
 
 def test_the_worker_that_is_worth_most_is_taken() -> None:
     found = layout(nworkers_per_group=2)
     worth = [{"tcp://host:9002": 5.0, "tcp://host:9001": 1.0}, {"tcp://host:9002": 9.0}]
-    chosen = place(found, workers(2, 2, 1), {}, lambda process, _: worth[process])
+    chosen = place(found, workers(2, 2, 1), lambda process, _: worth[process])
     assert chosen == ["tcp://host:9001", "tcp://host:9002"]

@@ -38,7 +38,7 @@ def pending() -> Pending:
 
     cluster = ClusterConf(nservers_per_group=2, nworker_groups=2, nworkers_per_group=2)
     made = Pending("snapshot", cluster, "now", complete)
-    asked = made.begin(8, {"step": 8, "groups": {"0": POSITION}}, {"snapshot": True})
+    asked = made.begin(8, {"step": 8}, {"snapshot": True})
     assert asked == {"snapshot": True, "term": "now"}
     for i in range(2):
         assert made.take(report(Address.worker(0, i))) is None
@@ -89,7 +89,7 @@ def test_nobody_waits_for_workers_that_are_done(pending: Pending) -> None:
     events = pending.leave(OTHERS[1])
     assert [event["event"] for event in events] == ["snapshot"]
     assert events[0]["manifest"]["groups"]["1"] == POSITION
-    pending.begin(12, {"step": 12, "groups": {"0": POSITION}}, {"snapshot": True})
+    pending.begin(12, {"step": 12}, {"snapshot": True})
     for worker in (Address.worker(0, 0), Address.worker(0, 1), OTHERS[0]):
         pending.take(report(worker, step=12))
     assert pending.take(part(SERVERS[0], step=12)) is None

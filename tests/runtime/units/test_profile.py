@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from singa_dask.comm import Address, Message
+from singa_dask.runtime.units import profiler
 from singa_dask.runtime.units.profiler import Trace
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SINGLE, Outcome, mlp
 
@@ -91,9 +92,10 @@ def test_a_job_that_is_not_profiled_tells_nothing(run_once: Callable[..., Outcom
     assert "layers" not in outcome.reports["worker-0-0"]
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiler, "MAX_SPANS", 2)
     events: list[dict[str, Any]] = []
-    trace = Trace(0, events.append, max_spans=2)
+    trace = Trace(0, events.append)
     for step in range(5):
         trace.add("worker-0-0", f"step {step}", "step", 0)
     trace.flush()

@@ -219,7 +219,7 @@ def test_messages_to_a_worker_that_is_not_there_yet_wait_for_it(tmp_path: Path) 
 
         def start_late(host: Any, resume: Any) -> None:
             running.hosts[0].router.post(end)
-            host.router.receive(Message(**{**vars(end), "job": "test"}))
+            host.router.receive(end)
             start(host, resume)
 
         running._start = start_late  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""BackgroundWriter: writes one thing after the other, and is never waited for."""
+"""DaemonThreads: calls one thing after the other in a thread, and is never waited for when it is closed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import threading
 
 import pytest
 
-from singa_dask.runtime.units.unit_host import _JOB, BackgroundWriter, in_job
+from singa_dask.fs.io_threads import DaemonThreads
+from singa_dask.runtime.units.unit_host import _JOB, in_job
 
 
 def test_what_is_submitted_is_done_in_order_in_the_context_of_the_caller() -> None:
-    writer, seen, done = BackgroundWriter("checkpoint-0"), list[tuple[int, str]](), threading.Event()
+    writer, seen, done = DaemonThreads(1, "checkpoint"), list[tuple[int, str]](), threading.Event()
     for i, job in enumerate(("one", "two")):
         with in_job(job):
             writer.submit(lambda i=i: seen.append((i, _JOB.get())))  # type: ignore[misc]
@@ -21,7 +22,7 @@ def test_what_is_submitted_is_done_in_order_in_the_context_of_the_caller() -> No
 
 
 def test_closing_drops_what_has_not_begun_and_waits_for_nothing() -> None:
-    writer, begun, leave, seen = BackgroundWriter("checkpoint-0"), threading.Event(), threading.Event(), list[str]()
+    writer, begun, leave, seen = DaemonThreads(1, "checkpoint"), threading.Event(), threading.Event(), list[str]()
 
     def hang() -> None:
         begun.set()
@@ -34,7 +35,7 @@ def test_closing_drops_what_has_not_begun_and_waits_for_nothing() -> None:
     writer.close()
     writer.submit(lambda: seen.append("too late"))
     assert seen == []
-    (thread,) = (each for each in threading.enumerate() if each.name == "checkpoint-0")
+    (thread,) = (each for each in threading.enumerate() if each.name == "checkpoint-1")
     assert thread.daemon
     leave.set()
     thread.join(60)
@@ -42,7 +43,7 @@ def test_closing_drops_what_has_not_begun_and_waits_for_nothing() -> None:
 
 
 def test_an_error_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
-    writer, done = BackgroundWriter("checkpoint-0"), threading.Event()
+    writer, done = DaemonThreads(1, "checkpoint"), threading.Event()
 
     def fail() -> None:
         raise ValueError("no disk")
