@@ -88,7 +88,7 @@ class Follower:
         self._began = time.monotonic()
         self._latest: dict[str, dict[str, float]] = {}
         self._last_step = -1
-        self._steps: dict[str, Any] = {}
+        self._steps: dict[str, int] = {}
 
     def signal(self, name: str) -> None:
         """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler."""
@@ -237,9 +237,10 @@ class Follower:
             self._last_step = max(self._last_step, event["step"])
             facts = {name: value for name, value in event.items() if name not in ("metrics", "n")}
             self._publish({**facts, **event["metrics"]})
-        elif kind != "unit" and event != self._steps:
-            if kind == "steps":
-                self._steps = event
+        elif kind == "steps" and event["steps"] == self._steps:
+            return  # the newest steps come with each answer
+        elif kind != "unit":
+            self._steps = event["steps"] if kind == "steps" else self._steps
             self._publish({name: value for name, value in event.items() if name != "n"})
 
     def _on_signal(self, name: str) -> None:

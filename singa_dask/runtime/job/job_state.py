@@ -219,6 +219,13 @@ class JobState:
         if kind in ("checkpoint", "snapshot") and self._moving and self.phase == "running":
             self._move()
 
+    def last_steps(self) -> dict[str, int]:
+        """Return the last step of each worker group that is done, by its number as a str."""
+        reports = self._life.reports
+        workers = [unit for unit in self._layout.units if unit.kind == "worker" and str(unit) in reports]
+        done = [unit for unit in workers if reports[str(unit)]["state"] == "done"]
+        return {str(unit.group): reports[str(unit)]["step"] for unit in done}
+
     def _on_reported(self, event: ev.Reported) -> None:
         if not self.roster.has(self.roster.layout.process_of[event.unit], event.life):
             return

@@ -306,6 +306,7 @@ class Jobs(SchedulerPlugin):
                     record.activity.add_progress(progress, known.last_seen)
                     for group, step in progress["steps"].items():
                         steps[group] = min(step, steps.get(group, step))
+        steps |= state.last_steps()  # heartbeats may be older
         if steps and steps != state.steps:
             what = {"event": "steps", "steps": steps}
             self.handle(job_id, ev.Said(state.life, what), seen)

@@ -364,7 +364,9 @@ class JobRecord:
         event = {"unit": "driver", "time": time.time(), **what}
         if event["event"] == "over":
             self._complete(event)
-            self._steps = {}
+            if self._steps:  # all followers hear of the last steps, however late they ask
+                self._number(self._steps)
+                self._steps = {}
         elif event["event"] == "metrics":
             merged = self.merger.add(event)
             if merged is None:
@@ -372,11 +374,14 @@ class JobRecord:
             event = merged
         self.activity.add_event(event)
         if event["event"] == "steps":
-            self._steps = event
+            self._steps = {**event, "steps": {**self._steps.get("steps", {}), **event["steps"]}}
         else:
-            self.events.append({**event, "n": self._n_events})
-            self._n_events += 1
+            self._number(event)
         self._changed.notify_all()
+
+    def _number(self, event: Mapping[str, Any]) -> None:
+        self.events.append({**event, "n": self._n_events})
+        self._n_events += 1
 
     async def next_events(self, after: int, wait_s: float) -> list[dict[str, Any]]:
         """Return some events with numbers higher than ``after``, see `Jobs.events`."""

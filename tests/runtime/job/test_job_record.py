@@ -52,3 +52,14 @@ def test_those_who_wait_get_the_next_event_and_the_newest_steps() -> None:
         return [[event["event"] for event in events] for events in asked]
 
     assert asyncio.run(wait()) == [["steps"], [], ["notice", "steps"]]
+
+
+def test_the_last_steps_of_all_groups_come_before_the_end() -> None:
+    record = full("ended", n_reports=1)
+    before = record.events.after(-1)[-1]["n"]
+    for steps in ({"0": 70, "1": 71}, {"0": 76}, {"1": 72}):
+        record.add_event({"event": "steps", "steps": steps})
+    record.add_event({"event": "over", "reports": {}})
+    steps_event, over = record.events.after(before)
+    assert steps_event["steps"] == {"0": 76, "1": 72}
+    assert over["event"] == "over"

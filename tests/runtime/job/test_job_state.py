@@ -123,6 +123,7 @@ def test_without_faults_nothing_starts_again(name: str) -> None:
     assert what["failure"] is None
     assert what["restarts"] == 0
     assert {each["state"] for each in what["reports"].values()} == {"done"}
+    assert set(world.state.last_steps()) == {str(group) for group in world.groups}
 
 
 def running(name: str, n_nodes: int, **given: Any) -> World:
