@@ -17,7 +17,8 @@ PROGRAM = Path(__file__).with_name("kill_convert.py")
 N_POINTS = 12
 
 
-@pytest.mark.parametrize("suffix", [".arrow", pytest.param(".lmdb", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("suffix", [".arrow", ".lmdb"])
 def test_killed_at_random_points_and_started_again(suffix: str, tmp_path: Path) -> None:
     records = pixels(400, (4, 5))
     np.savez(tmp_path / "source.npz", images=records["pixel"], labels=records["label"])

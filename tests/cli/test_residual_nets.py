@@ -50,6 +50,7 @@ def test_resnet20_learns_colours(tmp_path: Path, call: Call) -> None:
     assert "test" in json.loads(done.stdout)
 
 
+@pytest.mark.long
 def test_the_transformer_learns_and_writes(tmp_path: Path, call: Call) -> None:
     sets = [f"train_steps={N_STEPS}", "disp_freq=1", "neuralnet.unroll_len=32"]
     sets += ["neuralnet.layer[data].char_rnn_conf.unroll_len=32", "neuralnet.layer[data].char_rnn_conf.batchsize=8"]

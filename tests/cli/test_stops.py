@@ -66,8 +66,9 @@ def stop_at(process: subprocess.Popen[str], line: str, number: signal.Signals) -
     return said
 
 
+@pytest.mark.long
 @pytest.mark.cluster
-@pytest.mark.parametrize("number", [signal.SIGHUP, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
 def test_a_signal_to_all_processes_stops_the_run_and_the_last_line_goes_on(
     call: Call, job: Path, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -53,6 +53,7 @@ class Loaded(HTMLParser):
         self.addresses += [value or "" for name, value in attrs if LOADED.get(tag) == name]
 
 
+@pytest.mark.long
 def test_every_page_is_built(site: Path) -> None:
     built = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
     assert {f"{path.stem}.html" for path in DOCS.glob("*.md")} <= built

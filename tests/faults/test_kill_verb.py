@@ -43,6 +43,7 @@ def check_next_job(there: Machines, directory: Path) -> None:
     assert run.result.state == "done", run.result
 
 
+@pytest.mark.long
 def test_kills_at_random_moments(bare: Machines, tmp_path: Path) -> None:
     chance = random.Random(0)
     for _ in range(2):

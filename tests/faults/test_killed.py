@@ -38,7 +38,8 @@ def test_the_rest_takes_over(bare: Machines, tmp_path: Path, calm: Any, topology
     assert len(set(run.placed.values())) == 1
 
 
-@pytest.mark.parametrize(("topology", "process"), mostly_long(VICTIMS[1:], 5))
+@pytest.mark.long
+@pytest.mark.parametrize(("topology", "process"), VICTIMS[1:])
 def test_a_spare_takes_over(bare: Machines, tmp_path: Path, calm: Any, topology: str, process: int) -> None:
     bare.grow(1)
     bare.client.wait_for_workers(3, timeout=240)
@@ -49,7 +50,8 @@ def test_a_spare_takes_over(bare: Machines, tmp_path: Path, calm: Any, topology:
     assert first == last
 
 
-@pytest.mark.parametrize(("topology", "process"), mostly_long(VICTIMS[::-1], 6))
+@pytest.mark.long
+@pytest.mark.parametrize(("topology", "process"), VICTIMS[::-1])
 def test_a_nanny_starts_it_again(nannies: Machines, tmp_path: Path, calm: Any, topology: str, process: int) -> None:
     made = job(topology)
     run = run_with_a_kill(made, nannies, tmp_path / "runs", process)
@@ -68,7 +70,8 @@ def test_both_processes_at_once(nannies: Machines, tmp_path: Path, calm: Any, to
     assert 1 <= run.result.restarts <= 2
 
 
-@pytest.mark.parametrize("process", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("process", [0, 1])
 def test_during_the_start(bare: Machines, tmp_path: Path, calm: Any, process: int) -> None:
     made = job("allreduce", 30)
     run = Run(made, bare, tmp_path / "runs", (at("placed"), killed(first_unit(made, process))))

@@ -14,6 +14,7 @@ from tests.faults.runs import Run, at, at_step, check_same, killed
 pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.long
 def test_the_restarts_are_used_up(nannies: Machines, tmp_path: Path) -> None:
     made = job("single", 1_000_000, {"max_restarts": 1})
     script = [(at_step(20), killed("worker-0-0")), (at("restart"), lambda run: None)]
@@ -25,6 +26,7 @@ def test_the_restarts_are_used_up(nannies: Machines, tmp_path: Path) -> None:
     assert result.error == ""
 
 
+@pytest.mark.long
 def test_none_may_be_restarted(bare: Machines, tmp_path: Path) -> None:
     made = job("allreduce", 1_000_000, {"max_restarts": 0})
     result = Run(made, bare, tmp_path / "runs", (at_step(20), killed("worker-0-1"))).result

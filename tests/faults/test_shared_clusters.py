@@ -30,7 +30,8 @@ def test_an_id_that_another_job_has(bare: Machines, tmp_path: Path) -> None:
     assert run.job_id in refused[0]
 
 
-@pytest.mark.parametrize("n", [1, pytest.param(5, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("n", [1, 5])
 def test_two_jobs_at_once_on_a_cluster_that_fits_one(bare: Machines, tmp_path: Path, n: int) -> None:
     """Each is done or refused; neither waits for threads that the other holds."""
     for i in range(n):

@@ -15,7 +15,8 @@ from tests.runtime.units.test_ends import with_trap
 pytestmark = pytest.mark.cluster
 
 
-@pytest.mark.parametrize("how", ["segfault", pytest.param("_exit", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["segfault", "_exit"])
 def test_a_layer_that_ends_its_process_once(bare: Machines, tmp_path: Path, calm: Any, how: str) -> None:
     made = job("allreduce", 100, neuralnet=fatal(how, tmp_path / "once", worker=1))
     run = Run(made, bare, tmp_path / "runs")

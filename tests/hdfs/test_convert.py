@@ -25,6 +25,7 @@ def stopped(tasks: Sequence[Task]) -> list[int]:
     return [task() for task in tasks]
 
 
+@pytest.mark.long
 def test_a_source_that_is_replaced_by_one_of_its_length(folder: str, tmp_path: Path) -> None:
     source, target = fs.join(folder, "source.arrow"), fs.join(folder, "out", "x.arrow")
 

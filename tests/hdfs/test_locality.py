@@ -69,6 +69,7 @@ class Ran:
         return moved["local"] / (moved["local"] + moved["remote"])
 
 
+@pytest.mark.long
 def test_workers_read_the_blocks_of_their_own_host(parts: str, mini: MiniHdfs, beside: Client, tmp_path: Path) -> None:
     ran = Ran(job_on(parts, mini.http), beside, tmp_path / "beside")
     half = Ran(job_on(parts, mini.http, train_steps=50), beside, tmp_path / "half")

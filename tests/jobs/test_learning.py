@@ -11,6 +11,7 @@ import pytest
 import singa_dask as sd
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.units.trainer import LearningFacts
+from tests.selection import mostly_long
 
 pytestmark = pytest.mark.cluster
 RNG = np.random.default_rng(0)
@@ -123,7 +124,7 @@ def test_ten_steps_are_not_judged(tmp_path: Any) -> None:
     assert len(run(job(steps=10), data(NOISE), tmp_path)) == 1
 
 
-@pytest.mark.parametrize("cluster", [(1, 1), (1, 2), (2, 1)])
+@pytest.mark.parametrize("cluster", mostly_long([((1, 2),), ((1, 1),), ((2, 1),)], 3))
 def test_all_workers_of_a_group_count_each_record_of_the_first_epoch_once(
     cluster: tuple[int, int], tmp_path: Any
 ) -> None:

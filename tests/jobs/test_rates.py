@@ -53,6 +53,7 @@ def test_a_job_has_one_answer_and_nothing_is_left(tmp_path: Path, monkeypatch: p
         sd.find_rate(job, steps=5)
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_the_proposal_trains_about_as_well_as_the_best_of_a_grid(tmp_path: Path) -> None:
     keys = {**KEYS, "updater": {"type": "SGD", "learning_rate": {"type": "Fixed", "base_lr": 0.1}}}

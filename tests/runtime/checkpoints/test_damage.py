@@ -220,6 +220,7 @@ def mortal() -> Iterator[type[MortalFileSystem]]:
 PLACES = [None, 0.0, *[Random(1).random() for _ in range(22)], 1.0]
 
 
+@pytest.mark.long
 def test_a_writer_killed_at_any_point_leaves_a_whole_checkpoint(mortal: type[MortalFileSystem]) -> None:
     """At each operation, before it, after it and after some of its bytes: 8 operations, 25 ways."""
     steps = set()

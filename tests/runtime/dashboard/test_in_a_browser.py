@@ -41,6 +41,7 @@ def step(chrome: Chrome) -> int:
     return int(shown) if shown.isdigit() else -1
 
 
+@pytest.mark.long
 def test_a_job_is_followed_live_whatever_it_is_called(client: Client, chrome: Chrome, tmp_path: Path) -> None:
     job = long("hybrid").model_copy(update={"name": NAME})
     (tmp_path / "run").mkdir()

@@ -19,6 +19,7 @@ from tests.runtime import parts
 from tests.runtime.end_to_end import test_rbm as of_rbm
 from tests.runtime.end_to_end import test_text as of_text
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SANDBLASTER_2, SINGLE, Outcome, mlp
+from tests.selection import mostly_long
 
 Run = Callable[..., Outcome]
 N_STEPS = 12
@@ -121,7 +122,7 @@ def test_a_partitioned_net_goes_on_with_its_states(run_job: Run, name: str) -> N
     same(whole, run_job(placed(name), resume=f"{begun.url}/checkpoint/step-4"), n_workers=2)
 
 
-@pytest.mark.parametrize("n_workers", [1, 2])
+@pytest.mark.parametrize("n_workers", mostly_long([1, 2], 2))
 def test_the_states_of_other_groups_are_of_their_own_step(run_job: Run, n_workers: int) -> None:
     """Without learning, the states of a group depend on its step alone."""
     still = {"type": "SGD", "learning_rate": {"type": "Fixed", "base_lr": 0.0}}

@@ -32,6 +32,7 @@ def test_a_quiet_run_of_several_processes_prints_nothing(job: Path, tmp_path: Pa
     assert (tmp_path / "run" / "summary.json").exists()
 
 
+@pytest.mark.long
 def test_versions_that_differ_are_said_in_one_line(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     known = versions.get_package_info
 

@@ -102,7 +102,7 @@ def by_slice(counted: dict[Server, Applied]) -> dict[tuple[int, int], list[int]]
 
 
 @topologies
-@pytest.mark.parametrize("seed", mostly_long(range(6), 1))
+@pytest.mark.parametrize("seed", mostly_long(range(6), 6))
 def test_each_checkpoint_of_a_calm_run_has_the_gradients_before_the_positions(
     run_job: Run, jitter: Callable[[int], None], copies: list[Any], name: str, seed: int
 ) -> None:
@@ -125,7 +125,7 @@ def test_each_checkpoint_of_a_calm_run_has_the_gradients_before_the_positions(
     assert set(positions(found[N_STEPS]).values()) == {N_STEPS}
 
 
-@topologies
+@pytest.mark.parametrize("name", mostly_long(TOPOLOGIES, 3))
 def test_a_run_that_goes_on_from_any_checkpoint_applies_each_step_once(
     run_job: Run, counted: dict[Server, Applied], name: str
 ) -> None:
