@@ -17,7 +17,7 @@ from singa_dask.data import Arrays, Field
 from singa_dask.data.codecs.record import find_wrong_label
 from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec, column_kind, missing_rows
 from singa_dask.data.stores.image import decode_image, image_pixels
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, listed
 from singa_dask.inference.net import TrainedNet
 from singa_dask.layers import StoreInput
 from singa_dask.layers.input import LabelInput, TargetInput, WeightInput
@@ -310,9 +310,6 @@ class _Pictures(MemoryRecords):
         return image_pixels(picture, where, self._resize, self._channels)
 
 
-MAX_SHOWN = 20
-
-
 class LabelReader:
     """Gives each input layer of a net its part of the records.
 
@@ -417,9 +414,7 @@ class LabelReader:
             numbers = np.array([index.get(str(value), -1) for value in values], np.int64)
             if (numbers < 0).any():
                 row = int((numbers < 0).argmax())
-                raise DataError(
-                    f"y, row {row}: unknown class {str(values[row])!r}. Classes: {', '.join(names[:MAX_SHOWN])}."
-                )
+                raise DataError(f"y, row {row}: unknown class {str(values[row])!r}. Classes: {listed(names)}.")
             return numbers.astype(np.int32)
         wrong = find_wrong_label(values)
         if wrong is not None:
