@@ -13,24 +13,21 @@ from dask.base import compute, is_dask_collection
 from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
 
+from singa_dask.data.codecs.memory import TEXTS, as_table, is_frame, names_of, texts_of
 from singa_dask.data.codecs.record import is_rounded
 from singa_dask.data.codecs.table import MAX_CATEGORIES
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.records import (
-    TEXTS,
     ArrayWriter,
     Dataset,
     FrameWriter,
-    as_table,
     check_weight_type,
     column_name,
     drop_columns,
     feature_field,
-    names_of,
     output_field,
     output_names,
     place_of,
-    texts_of,
 )
 
 if TYPE_CHECKING:
@@ -151,7 +148,7 @@ def as_dataset(name: str, value: Any, client: Client | None = None) -> Dataset:
     x, y, weights, *_ = (*map(_data_of, value), None) if isinstance(value, tuple) else (_data_of(value), None, None)
     if y is None and weights is not None:
         raise DataError(f"{where}: weights without y, expected {TAKEN}.")
-    if _is_frame(x):
+    if is_frame(x):
         return _of_frame(name, x, y, weights)
     y, weights = (each if each is None or _is_array(each) else _array_of_column(each) for each in (y, weights))
     for each in (x, *(each for each in (y, weights) if each is not None)):
@@ -169,13 +166,6 @@ def _data_of(value: Any) -> Any:
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or (is_dask_collection(value) and hasattr(value, "chunks"))
-
-
-def _is_frame(value: Any) -> bool:
-    is_arrow = (
-        hasattr(value, "__arrow_c_stream__") and not hasattr(value, "iloc") and not isinstance(value, pa.ChunkedArray)
-    )
-    return is_arrow or (getattr(value, "ndim", 0) == 2 and all(hasattr(value, name) for name in ("columns", "iloc")))
 
 
 def _array_of_column(y: Any) -> Any:

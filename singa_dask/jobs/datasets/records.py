@@ -14,7 +14,20 @@ import pyarrow.parquet as pq
 
 from singa_dask.arrays import Array
 from singa_dask.data import Arrays, Field
-from singa_dask.data.codecs.record import find_wrong_label, find_wrong_weight
+from singa_dask.data.codecs.memory import (
+    HINT,
+    HINTS,
+    NUMBERS,
+    TEXTS,
+    as_column,
+    as_stored,
+    as_table,
+    label_numbers,
+    names_of,
+    plain_array,
+    texts_of,
+)
+from singa_dask.data.codecs.record import find_wrong_weight
 from singa_dask.data.codecs.table import as_floats, show_columns
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.data.stores.store import rows_per_block
@@ -93,18 +106,6 @@ class Dataset:
 # Arrays as records: the fields that they become, and the files that they are written to.
 
 
-NUMBERS = "biuf"
-TEXTS = "UTSO"
-HINTS = {
-    "c": "Give real and imaginary parts, or absolute values, as features.",
-    "O": "Lists of different lengths and mixed types make such arrays. Expected an array of numbers.",
-    "M": "Give dates as numbers, e.g. days since a date.",
-    "m": "Give durations as numbers, e.g. seconds.",
-    "U": "Encode texts as numbers, or give a frame and name the column in categories.",
-    "V": "Give a frame for columns of different types.",
-}
-
-
 def feature_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> tuple[str, Field]:
     """Return name and field of the records that an array X becomes.
 
@@ -179,25 +180,6 @@ def _floats(shape: tuple[int, ...]) -> Field:
     return Field(np.dtype(np.float32), shape)
 
 
-def texts_of(values: Array, where: str) -> Array:
-    """Return names of classes as an array of objects, (n,) str.
-
-    Raises
-    ------
-    DataError
-        A value is no text, or empty.
-    """
-    values = values.reshape(-1)
-    if values.dtype.kind == "S":
-        values = np.char.decode(values, "utf-8", "replace")
-    texts = values.astype(object)
-    # as floats and integers among texts do, None and NaN have other types
-    wrong = next((i for i, value in enumerate(texts) if not (isinstance(value, str) and value)), None)
-    if wrong is not None:
-        raise DataError(f"{where}, record {wrong}, y: {texts[wrong]!r}, expected the name of a class.")
-    return texts
-
-
 @dataclass(frozen=True)
 class ArrayWriter:
     """Writes partitions of arrays as Arrow files.
@@ -237,7 +219,7 @@ class ArrayWriter:
         x, y, *more = value if self.output else (value, None)
         x = self._checked(x, f"{where}, X", *self.feature)
         if self.output:
-            y = self._outputs(_array_of(y, f"{where}, y"), len(x), where)
+            y = self._outputs(plain_array(y, f"{where}, y"), len(x), where)
         weights = self._weights(more[0], len(x), where) if self.has_weights else None
         if len(x):
             ArrowStore.write_file(Path(path), path, self._chunks(x, y, weights, where), class_names=self.classes)
@@ -245,7 +227,7 @@ class ArrayWriter:
 
     def _checked(self, value: Any, where: str, name: str, field: Field) -> Array:
         """Return an array of the declared type and shape."""
-        array = _array_of(value, where)
+        array = plain_array(value, where)
         if array.dtype.kind not in NUMBERS or (name == "pixel" and array.dtype != np.uint8):
             raise DataError(
                 f"{where}: values of type {array.dtype}, expected {'uint8' * (name == 'pixel') or 'numbers'}."
@@ -265,7 +247,7 @@ class ArrayWriter:
         if y.shape not in ((n,), (n, 1)):
             raise DataError(f"{where}, y: shape {y.shape}, expected ({n},).")
         y = y.reshape(n)
-        return self._classes_of(y, where) if self.classes else _labels_of(y, where)
+        return self._classes_of(y, where) if self.classes else label_numbers(y, where)
 
     def _classes_of(self, y: Array, where: str) -> Array:
         if y.dtype.kind == "b":
@@ -282,7 +264,7 @@ class ArrayWriter:
 
     @staticmethod
     def _weights(value: Any, n: int, where: str) -> Array:
-        weights = _array_of(value, f"{where}, weights")
+        weights = plain_array(value, f"{where}, weights")
         check_weight_type(where, weights.dtype, weights.shape)
         if len(weights) != n:
             raise DataError(f"{where}: weights have {len(weights)} records, but X has {n}.")
@@ -296,49 +278,12 @@ class ArrayWriter:
         fields = [self.feature, *([self.output] if self.output else ())]
         rows = rows_per_block(sum(field.size_bytes or 4 for _, field in fields))
         for first in range(0, len(x), rows):
-            chunk = {self.feature[0]: _stored(x[first : first + rows], self.feature[1], f"{where}, X", first)}
+            chunk = {self.feature[0]: as_stored(x[first : first + rows], self.feature[1], f"{where}, X", first)}
             if self.output and y is not None:
-                chunk[self.output[0]] = _stored(y[first : first + rows], self.output[1], f"{where}, y", first)
+                chunk[self.output[0]] = as_stored(y[first : first + rows], self.output[1], f"{where}, y", first)
             if weights is not None:
                 chunk["weight"] = weights[first : first + rows]
             yield chunk
-
-
-def _array_of(value: Any, where: str) -> Array:
-    if isinstance(value, np.ma.MaskedArray):
-        if np.ma.is_masked(value):
-            raise DataError(f"{where}: masked values, expected a value everywhere. Fill them, e.g. by filled(0).")
-        return np.asarray(value.data)
-    if not isinstance(value, np.ndarray):
-        kind = f"{type(value).__module__}.{type(value).__name__}"
-        hint = " Say toarray(), for records are dense." if hasattr(value, "toarray") else ""
-        raise DataError(f"{where}: an object of type {kind}, expected a NumPy array.{hint}")
-    if not value.ndim:
-        raise DataError(f"{where}: a single value, expected an array.")
-    return np.asarray(value)
-
-
-def _labels_of(y: Array, where: str) -> Array:
-    wrong = find_wrong_label(y)
-    if wrong is not None:
-        raise DataError(f"{where}, record {wrong[0]}, y: {wrong[1]}.")
-    if len(y) and y.min() < 0:
-        row = int(y.argmin())
-        raise DataError(f"{where}, record {row}, y: the label {y[row]} is negative. Labels are indices of classes.")
-    return y.astype(np.int32, copy=False)
-
-
-def _stored(values: Array, field: Field, where: str, first: int) -> Array:
-    """Return values in the type of the records, the nearest 32-bit floats among them."""
-    with np.errstate(over="ignore"):
-        stored = np.ascontiguousarray(values, field.dtype)
-    if field.dtype.kind != "f" or np.isfinite(stored).all():
-        return stored
-    place = np.unravel_index(int(np.argmin(np.isfinite(stored))), stored.shape)
-    value, row = values[place], first + int(place[0])
-    inside = f"[{', '.join(map(str, place[1:]))}]"
-    hint = "Replace missing values, or give a frame and say missing: mean in store_conf." if np.isnan(value) else ""
-    raise DataError(f"{where}, record {row}{inside}: {value}, expected a 32-bit float. {hint}".rstrip())
 
 
 # Frames as records: tables of named columns, and the Parquet files that they are written to.
@@ -346,41 +291,6 @@ def _stored(values: Array, field: Field, where: str, first: int) -> Array:
 
 # of the records of a row group, which is decoded as a whole; in file order a batch may take two
 GROUP_BYTES = 4 << 20
-HINT = "Convert it to numbers or strings, or leave it out."
-
-
-def as_table(value: Any, where: str) -> pa.Table:
-    """Return a frame as an Arrow table: of pandas without its index, NaN as null.
-
-    Raises
-    ------
-    DataError
-        A column cannot be converted, or has no name of its own.
-    """
-    if isinstance(value, pa.Table):
-        return _checked(value, where)
-    if not hasattr(value, "dtypes") or not hasattr(value, "iloc"):
-        if not hasattr(value, "__arrow_c_stream__"):
-            kind = f"{type(value).__module__}.{type(value).__name__}"
-            raise DataError(f"{where}: an object of type {kind}, expected a frame.")
-        return _checked(pa.table(value), where)
-    names = names_of(value.columns, where)
-    return pa.table({name: _column(value.iloc[:, i], f"{where}, column {name!r}") for i, name in enumerate(names)})
-
-
-def names_of(columns: Any, where: str) -> list[str]:
-    """Return the names of columns of pandas as texts.
-
-    Raises
-    ------
-    DataError
-        A name has several levels, or occurs twice.
-    """
-    if getattr(columns, "nlevels", 1) > 1:
-        raise DataError(f"{where}: columns with names of {columns.nlevels} levels, expected one. Join the levels.")
-    names = [str(name) for name in columns]
-    _refuse_twice(names, where)
-    return names
 
 
 def drop_columns(frame: Any, names: Collection[str]) -> Any:
@@ -390,33 +300,6 @@ def drop_columns(frame: Any, names: Collection[str]) -> Any:
     labels = [label for label in frame.columns if str(label) in names]
     # that a partition has other columns than declared is found when it is written
     return frame.drop(columns=labels, errors="ignore")
-
-
-def _refuse_twice(names: Sequence[str], where: str) -> None:
-    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
-    if twice is not None:
-        raise DataError(f"{where}: column {twice!r} occurs twice. Rename one.")
-
-
-def _checked(table: pa.Table, where: str) -> pa.Table:
-    _refuse_twice(table.column_names, where)
-    return table
-
-
-def _column(values: Any, where: str) -> pa.Array | pa.ChunkedArray:
-    """Return values of pandas, NumPy or Arrow as a column."""
-    if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        return values
-    try:
-        column = pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        kind = getattr(values, "dtype", type(values).__name__)
-        raise DataError(
-            f"{where}: values of type {kind} cannot be a column: {str(error).rstrip('.')}. {HINT}"
-        ) from error
-    # objects that are all missing; those of other partitions are texts
-    is_missing = pa.types.is_null(column.type) and getattr(getattr(values, "dtype", None), "kind", "") == "O"
-    return column.cast(pa.string()) if is_missing else column
 
 
 def output_names(y: Any, where: str) -> dict[str, str]:
@@ -500,9 +383,9 @@ class FrameWriter:
             table = as_table(y, f"{where}, y")
             columns = table.columns
         elif getattr(y, "ndim", 1) == 2:
-            columns = [_column(np.ascontiguousarray(each), f"{where}, y") for each in np.asarray(y).T]
+            columns = [as_column(np.ascontiguousarray(each), f"{where}, y") for each in np.asarray(y).T]
         else:
-            columns = [_column(y, f"{where}, y")]
+            columns = [as_column(y, f"{where}, y")]
         if len(columns) != len(self.outputs):
             raise DataError(f"{where}: y has {len(columns)} columns, expected {len(self.outputs)}.")
         for name, column in zip(self.outputs, columns, strict=True):
@@ -515,7 +398,7 @@ class FrameWriter:
     def _weights(self, weights: Any, n: int, where: str) -> Any:
         if len(weights) != n:
             raise DataError(f"{where}: weights have {len(weights)} records, but the frame has {n}.")
-        column = _column(weights, f"{where}, weights")
+        column = as_column(weights, f"{where}, weights")
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             raise DataError(f"{where}, weights: values of type {column.type}, expected numbers.")
         wrong = find_wrong_weight(as_floats(column))
