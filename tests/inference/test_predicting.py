@@ -86,5 +86,5 @@ def test_errors_name_the_partition(model: sd.Model) -> None:
     with dask.config.set(scheduler="sync"):
         with pytest.raises(DataError, match=r"partition 1: x, row 5, column 'b': no value"):
             sd.predict(model, dd.from_pandas(x, npartitions=2)).compute()
-        with pytest.raises(DataError, match=r"chunk 1 of rows: x, row 5: a value is not finite"):
+        with pytest.raises(DataError, match=r"chunk 1 of rows: x, row 5\[1\]: nan, expected a 32-bit float"):
             sd.predict(model, da.from_array(x[["a", "b"]].to_numpy(), chunks=(10, 2))).compute()

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from dask._task_spec import Task, TaskRef
 from dask.base import compute, is_dask_collection
 from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from singa_dask.data.codecs.memory import TEXTS, as_table, is_frame, names_of, texts_of
+from singa_dask.data.codecs.memory import TEXTS, as_table, column_values, is_frame, names_of, texts_of
 from singa_dask.data.codecs.record import is_rounded
 from singa_dask.data.codecs.table import MAX_CATEGORIES
 from singa_dask.errors import DataError
@@ -174,9 +173,7 @@ def _array_of_column(y: Any) -> Any:
         # of types of pandas' own Dask makes objects, with a warning
         plain = y if isinstance(y.dtype, np.dtype) else y.astype(getattr(y.dtype, "numpy_dtype", object))
         return plain.to_dask_array()
-    if isinstance(y, (pa.Array, pa.ChunkedArray)):
-        return y.to_numpy(zero_copy_only=False) if isinstance(y, pa.Array) else y.to_numpy()
-    return y.to_numpy() if hasattr(y, "iloc") else y
+    return column_values(y)
 
 
 # -- arrays --------------------------------------------------------------------------------------------------------
@@ -264,7 +261,7 @@ def _classes(name: str, outputs: Sequence[Any], client: Client | None) -> list[s
 
 
 def _names(values: Any, where: str) -> set[str]:
-    return set(texts_of(np.asarray(values), where))
+    return set(texts_of(np.asarray(values), f"{where}, y, record"))
 
 
 # -- frames --------------------------------------------------------------------------------------------------------

@@ -16,22 +16,20 @@ from singa_dask.arrays import Array
 from singa_dask.data import Arrays, Field
 from singa_dask.data.codecs.memory import (
     HINT,
-    HINTS,
-    NUMBERS,
     TEXTS,
     as_column,
     as_stored,
     as_table,
-    label_numbers,
+    check_numbers,
+    class_numbers,
     names_of,
     plain_array,
-    texts_of,
 )
-from singa_dask.data.codecs.record import find_wrong_weight
+from singa_dask.data.codecs.record import find_wrong_weight, is_numeric, value_name
 from singa_dask.data.codecs.table import as_floats, show_columns
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.data.stores.store import rows_per_block
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, listed
 
 
 def place_of(dataset: str, index: int, n_parts: int) -> str:
@@ -131,16 +129,14 @@ def feature_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> t
     if len(shape) < 2:
         hint = " For records of one value say X[:, None]." if len(shape) == 1 else ""
         raise DataError(f"{where}, X: an array of {len(shape)} axes, expected one of records and others.{hint}")
-    if dtype.kind not in NUMBERS:
-        hint = HINTS.get("U" if dtype.kind in "TS" else dtype.kind, "")
-        raise DataError(f"{where}, X: values of type {dtype}, expected numbers. {hint}".rstrip())
+    check_numbers(dtype, f"{where}, X")
     if any(np.isnan(n) for n in shape[1:]):
         message = "the length of an axis other than the first is unknown. Say X.compute_chunk_sizes() before."
         raise DataError(f"{where}, X: {message}")
     if not all(shape[1:]):
         raise DataError(f"{where}, X: shape {tuple(shape)}, expected records of at least one value.")
-    extents = tuple(int(n) for n in shape[1:])
-    return ("pixel", Field(np.dtype(np.uint8), extents)) if dtype == np.uint8 else ("data", _floats(extents))
+    name = value_name(dtype)
+    return name, Field(np.dtype(np.uint8 if name == "pixel" else np.float32), tuple(int(n) for n in shape[1:]))
 
 
 def output_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> tuple[str, Field]:
@@ -151,15 +147,15 @@ def output_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> tu
     DataError
         It can be neither.
     """
-    if dtype.kind not in NUMBERS + TEXTS:
-        hint = HINTS.get(dtype.kind, "")
-        raise DataError(f"{where}, y: values of type {dtype}, expected numbers or texts. {hint}".rstrip())
+    check_numbers(dtype, f"{where}, y", or_texts=True)
     width = shape[1] if len(shape) == 2 else 1
     if len(shape) not in (1, 2) or (dtype.kind != "f" and width != 1) or not width >= 1:
         expected = "(records,) or (records, targets)" if dtype.kind == "f" else "(records,)"
         hint = " Several labels are columns of a frame." if dtype.kind != "f" and len(shape) == 2 else ""
         raise DataError(f"{where}, y: shape {tuple(shape)} of {dtype}, expected {expected}.{hint}")
-    return ("target", _floats((int(width),))) if dtype.kind == "f" else ("label", Field(np.dtype(np.int32)))
+    if dtype.kind == "f":
+        return "target", Field(np.dtype(np.float32), (int(width),))
+    return "label", Field(np.dtype(np.int32))
 
 
 def check_weight_type(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> None:
@@ -170,14 +166,10 @@ def check_weight_type(where: str, dtype: np.dtype[Any], shape: Sequence[float]) 
     DataError
         It cannot.
     """
-    if dtype.kind not in NUMBERS:
+    if not is_numeric(dtype):
         raise DataError(f"{where}, weights: values of type {dtype}, expected numbers.")
     if len(shape) != 1:
         raise DataError(f"{where}, weights: shape {tuple(shape)}, expected (records,).")
-
-
-def _floats(shape: tuple[int, ...]) -> Field:
-    return Field(np.dtype(np.float32), shape)
 
 
 @dataclass(frozen=True)
@@ -228,10 +220,9 @@ class ArrayWriter:
     def _checked(self, value: Any, where: str, name: str, field: Field) -> Array:
         """Return an array of the declared type and shape."""
         array = plain_array(value, where)
-        if array.dtype.kind not in NUMBERS or (name == "pixel" and array.dtype != np.uint8):
-            raise DataError(
-                f"{where}: values of type {array.dtype}, expected {'uint8' * (name == 'pixel') or 'numbers'}."
-            )
+        check_numbers(array.dtype, where)
+        if name == "pixel" and array.dtype != np.uint8:
+            raise DataError(f"{where}: values of type {array.dtype}, expected uint8.")
         if array.shape[1:] != field.shape:
             raise DataError(f"{where}: records of shape {array.shape[1:]}, expected {field.shape}.")
         return array
@@ -246,21 +237,9 @@ class ArrayWriter:
             return self._checked(y.reshape(n, *(y.shape[1:] or (1,))), f"{where}, y", name, field)
         if y.shape not in ((n,), (n, 1)):
             raise DataError(f"{where}, y: shape {y.shape}, expected ({n},).")
-        y = y.reshape(n)
-        return self._classes_of(y, where) if self.classes else label_numbers(y, where)
-
-    def _classes_of(self, y: Array, where: str) -> Array:
-        if y.dtype.kind == "b":
-            return y.astype(np.int32)
-        numbers = {name: i for i, name in enumerate(self.classes)}
-        texts = texts_of(y, where)
-        labels = np.fromiter((numbers.get(text, -1) for text in texts), np.int32, len(y))
-        if (labels < 0).any():
-            row = int(labels.argmin())
-            raise DataError(
-                f"{where}, record {row}, y: unknown class {texts[row]!r}. Known: {', '.join(self.classes)}."
-            )
-        return labels
+        if self.classes and y.dtype.kind not in TEXTS + "b":
+            raise DataError(f"{where}, y: values of type {y.dtype}, expected names of classes.")
+        return class_numbers(y.reshape(n), self.classes, f"{where}, y, record")
 
     @staticmethod
     def _weights(value: Any, n: int, where: str) -> Array:
@@ -275,14 +254,15 @@ class ArrayWriter:
 
     def _chunks(self, x: Array, y: Array | None, weights: Array | None, where: str) -> Iterator[Arrays]:
         """Yield the records of a block at a time, so that only a block is converted at a time."""
-        fields = [self.feature, *([self.output] if self.output else ())]
-        rows = rows_per_block(sum(field.size_bytes or 4 for _, field in fields))
+        columns = [(*self.feature, x, f"{where}, X, record")]
+        if self.output and y is not None:
+            columns.append((*self.output, y, f"{where}, y, record"))
+        rows = rows_per_block(sum(field.size_bytes or 4 for _, field, _, _ in columns))
         for first in range(0, len(x), rows):
-            chunk = {self.feature[0]: as_stored(x[first : first + rows], self.feature[1], f"{where}, X", first)}
-            if self.output and y is not None:
-                chunk[self.output[0]] = as_stored(y[first : first + rows], self.output[1], f"{where}, y", first)
+            part = slice(first, first + rows)
+            chunk = {name: as_stored(values[part], field.dtype, place, first) for name, field, values, place in columns}
             if weights is not None:
-                chunk["weight"] = weights[first : first + rows]
+                chunk["weight"] = weights[part]
             yield chunk
 
 
@@ -364,7 +344,7 @@ class FrameWriter:
         frame, y, *weights = value if self.outputs else (value, None)
         table = as_table(frame, where)
         if tuple(table.column_names) != self.columns:
-            message = f"{show_columns(table.column_names)} Expected: {', '.join(self.columns)}."
+            message = f"{show_columns(table.column_names)} Expected: {listed(self.columns)}."
             raise DataError(f"{where}: other columns than declared. {message}")
         for name, column in self._outputs(y, len(table), where).items():
             table = table.append_column(name, column)
