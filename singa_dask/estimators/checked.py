@@ -19,7 +19,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.record import find_wrong_weight
 from singa_dask.data.codecs.scaling import Moments, Scaling
-from singa_dask.jobs.datasets.making import array_of, map_parts, parts_of, rows_together
+from singa_dask.jobs.datasets.making import array_of, map_parts, parts_of
 from singa_dask.registry import suggest
 
 BLOCK = 1 << 22
@@ -129,7 +129,6 @@ def checked_records(
     _checked_meta(estimator, x, several_axes, reset=reset)
     if not is_dask_collection(y):
         y = da.from_array(np.asarray(y), chunks=-1)  # type: ignore[no-untyped-call]
-    x, y = (rows_together(each) if hasattr(each, "chunks") else each for each in (x, y))
     if weights is not None and hasattr(x, "chunks") and hasattr(y, "chunks") and x.shape[0] == y.shape[0]:
         y = y.rechunk({0: x.chunks[0]})
     parts = parts_of(x), parts_of(y)
@@ -180,7 +179,7 @@ def _with_weights(x: Any, x_parts: Parts, y_parts: Parts, weights: Any) -> tuple
     if hasattr(weights, "chunks"):
         if weights.ndim != 1 or (is_known and weights.shape[0] != sum(chunks)):
             raise ValueError(f"sample_weight: shape {weights.shape}, expected a weight for each record of X.")
-        weights = rows_together(weights.rechunk((chunks,)) if is_known else weights)
+        weights = weights.rechunk((chunks,)) if is_known else weights
     parts = parts_of(weights)
     counts = {len(x_parts), len(y_parts), len(parts)}
     if len(counts) > 1:

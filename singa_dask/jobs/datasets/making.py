@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 
 def parts_of(collection: Any) -> list[Any]:
-    """Return the partitions of an array of whole records, or of a frame or column. What two have in common is shared.
+    """Return the partitions of an array, each of whole records, or of a frame or column.
 
-    Fused tasks would each compute it anew.
+    What two have in common is shared: fused tasks would each compute it anew.
     """
     if hasattr(collection, "chunks"):
-        return list(collection.to_delayed(optimize_graph=False).reshape(-1))
+        return list(rows_together(collection).to_delayed(optimize_graph=False).reshape(-1))
     return list(collection.optimize(fuse=False).to_delayed(optimize_graph=False))
 
 
@@ -329,7 +329,7 @@ def _outputs(where: str, frame: Any, name: str, y: Any, n_parts: int) -> list[An
         if len(frame) != len(y):
             raise DataError(f"{where}: the frame has {len(frame)} records, but {name} {verb} {len(y)}.")
         return [y]
-    parts = parts_of(rows_together(y) if hasattr(y, "chunks") else y)
+    parts = parts_of(y)
     if len(parts) != n_parts:
         raise DataError(f"{where}: the frame has {n_parts} partitions, but {name} {verb} {len(parts)}.")
     return parts
