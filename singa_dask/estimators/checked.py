@@ -113,6 +113,7 @@ def checked_records(
     **given
         Options of `sklearn.utils.validation.validate_data`.
     """
+    _refuse_masked(X=x, y=y, sample_weight=weights)
     wanted = reset and not several_axes, is_classifier(estimator)
     if not is_dask_collection(x):
         y = y.compute() if is_dask_collection(y) else y
@@ -206,9 +207,19 @@ def _meta_of(collection: Any) -> Any:
 
 def checked_features(estimator: BaseEstimator, x: Any, several_axes: bool) -> Any:
     """Return features to predict from, of those that the estimator was fitted to; collections of Dask stay ones."""
+    _refuse_masked(X=x)
     if is_dask_collection(x):
         return _checked_meta(estimator, x, several_axes, reset=False)
     return _checked(estimator, several_axes, False, x)
+
+
+def _refuse_masked(**arrays: Any) -> None:
+    """Raise a ValueError for masked values, which scikit-learn takes for valid ones; of Dask for arrays with masks."""
+    for name, values in arrays.items():
+        is_lazy = is_dask_collection(values)
+        sample = getattr(values, "_meta", None) if is_lazy else values
+        if isinstance(sample, np.ma.MaskedArray) and (is_lazy or np.ma.is_masked(sample)):
+            raise ValueError(f"{name} has masked values. Expected a value everywhere: fill them, e.g. by filled(0).")
 
 
 def _checked(estimator: Any, several_axes: bool, reset: bool, x: Any, *y: Any, **given: Any) -> Any:

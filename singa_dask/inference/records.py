@@ -100,7 +100,7 @@ def as_records(
     DataError
         They do not fit.
     """
-    x = _as_table(x, name)
+    x = _as_table(x.compute() if is_of(x, "dask.dataframe", "DataFrame") else x, name)
     if is_frame(x):
         x = x if is_pandas(x) else as_table(x, name)
         if facts is not None:

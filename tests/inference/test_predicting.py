@@ -56,6 +56,12 @@ def test_frames_keep_their_index_and_divisions(model: sd.Model) -> None:
     assert sd.extract(model, x, "fc").shape == (30, 3)
 
 
+def test_a_model_computes_a_frame_of_dask_and_finds_its_columns_by_name(model: sd.Model) -> None:
+    x = frame(20)
+    with dask.config.set(scheduler="sync"):
+        assert (model.predict(dd.from_pandas(x[x.columns[::-1]], npartitions=2)) == model.predict(x)).all()
+
+
 def test_arrays_keep_their_chunks(model: sd.Model) -> None:
     x = frame(30)[["a", "b"]].to_numpy()
     given = da.from_array(x, chunks=((10, 16, 4), (1, 1)))

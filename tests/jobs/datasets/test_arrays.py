@@ -190,6 +190,12 @@ def test_wrong_values_of_partitions(x: Any, y: Any, message: str, tmp_path: Path
         write(dataset, tmp_path)
 
 
+def test_values_that_are_to_be_standardised_fit_in_32_bits_too(tmp_path: Path) -> None:
+    write_part = as_dataset("train", with_value(X, 1e300, (9, 1))).write_part.widened()
+    with pytest.raises(DataError, match=r"X, record 9\[1\]: 1e\+300, expected a 32-bit float"):
+        write_part(with_value(X, 1e300, (9, 1)), str(tmp_path / "part.arrow"), 0)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
