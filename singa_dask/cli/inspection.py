@@ -372,7 +372,7 @@ def value_findings(field: str, statistics: FieldStatistics, names: Mapping[int, 
 
 
 def _features(indices: Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int64]], names: Mapping[int, str]) -> str:
-    return listed([_name(index, names) for index in indices], MAX_NAMED)
+    return listed([_name(int(index), names) for index in indices], MAX_NAMED)
 
 
 def _name(index: int, names: Mapping[int, str]) -> str:
