@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.record import find_wrong_label, is_numeric
+from singa_dask.data.codecs.table import refuse_twice
 from singa_dask.errors import DataError, listed
 
 # Arrays: of numbers, or of texts that name classes.
@@ -182,15 +183,15 @@ def as_table(value: Any, where: str) -> pa.Table:
     DataError
         A column cannot be converted, or has no name of its own.
     """
-    if isinstance(value, pa.Table):
-        return _checked(value, where)
-    if not hasattr(value, "dtypes") or not hasattr(value, "iloc"):
-        if not hasattr(value, "__arrow_c_stream__"):
-            kind = f"{type(value).__module__}.{type(value).__name__}"
-            raise DataError(f"{where}: an object of type {kind}, expected a frame.")
-        return _checked(pa.table(value), where)
-    names = names_of(value.columns, where)
-    return pa.table({name: as_column(value.iloc[:, i], f"{where}, column {name!r}") for i, name in enumerate(names)})
+    if not is_frame(value):
+        kind = f"{type(value).__module__}.{type(value).__name__}"
+        raise DataError(f"{where}: an object of type {kind}, expected a frame.")
+    if hasattr(value, "iloc"):
+        names = enumerate(names_of(value.columns, where))
+        return pa.table({name: as_column(value.iloc[:, i], f"{where}, column {name!r}") for i, name in names})
+    table = value if isinstance(value, pa.Table) else pa.table(value)
+    refuse_twice(table.column_names, where)
+    return table
 
 
 def names_of(columns: Any, where: str) -> list[str]:
@@ -204,19 +205,8 @@ def names_of(columns: Any, where: str) -> list[str]:
     if getattr(columns, "nlevels", 1) > 1:
         raise DataError(f"{where}: columns with names of {columns.nlevels} levels, expected one. Join the levels.")
     names = [str(name) for name in columns]
-    _refuse_twice(names, where)
+    refuse_twice(names, where)
     return names
-
-
-def _refuse_twice(names: Sequence[str], where: str) -> None:
-    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
-    if twice is not None:
-        raise DataError(f"{where}: column {twice!r} occurs twice. Rename one.")
-
-
-def _checked(table: pa.Table, where: str) -> pa.Table:
-    _refuse_twice(table.column_names, where)
-    return table
 
 
 def as_column(values: Any, where: str) -> pa.Array | pa.ChunkedArray:

@@ -41,6 +41,13 @@ def column_kind(kind: pa.DataType) -> str:
     return next((name for name, test in names.items() if test(kind)), str(kind))
 
 
+def refuse_twice(names: Sequence[str], where: str) -> None:
+    """Raise a `DataError` if two columns have the same name."""
+    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    if twice is not None:
+        raise DataError(f"{where}: column {twice!r} occurs twice. Rename one.")
+
+
 def check_label_type(url: str, column: pa.Field) -> None:
     """Raise a `DataError` for a column whose type is none of numbers: it cannot have the labels of arrays."""
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):

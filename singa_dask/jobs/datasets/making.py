@@ -20,6 +20,7 @@ from singa_dask.jobs.datasets.records import (
     ArrayWriter,
     Dataset,
     FrameWriter,
+    check_count,
     check_weight_type,
     column_name,
     drop_columns,
@@ -185,7 +186,9 @@ def _of_arrays(name: str, x: Any, y: Any, weights: Any, client: Client | None) -
     output = None if y is None else output_field(where, y.dtype, y.shape)
     if weights is not None:
         check_weight_type(where, weights.dtype, weights.shape)
-    _check_lengths(where, x, y=y, weights=weights)
+    for word, values in (("y", y), ("weights", weights)):
+        if values is not None:
+            check_count(where, "X", x.shape[0], word, values.shape[0])
     if x.shape[0] == 0:
         raise DataError(f"{where}: no records.")
     parts, outputs, of_weights = _partitions(where, x, y=y, weights=weights)
@@ -200,13 +203,6 @@ def _of_arrays(name: str, x: Any, y: Any, weights: Any, client: Client | None) -
     rounds = feature[0] == "data" and is_rounded(x.dtype)
     writer = ArrayWriter(name, len(parts), feature, output, tuple(classes), weights is not None, rounds)
     return Dataset(name, tuple(parts), writer, ".arrow", defaults, feature[1].shape, has_weights=weights is not None)
-
-
-def _check_lengths(where: str, x: Any, **others: Any) -> None:
-    for name, each in others.items():
-        if each is not None and len({n for n in (x.shape[0], each.shape[0]) if not np.isnan(n)}) > 1:
-            verb = "have" if name == "weights" else "has"
-            raise DataError(f"{where}: X has {x.shape[0]} records, but {name} {verb} {each.shape[0]}.")
 
 
 def _tuples(parts: Sequence[Any], *others: Sequence[Any]) -> list[Any]:
@@ -319,17 +315,14 @@ def _without_records(frame: Any) -> Any:
 
 def _outputs(where: str, frame: Any, name: str, y: Any, n_parts: int) -> list[Any]:
     """Return the partitions of y, or of weights."""
-    verb = "have" if name == "weights" else "has"
     if is_dask_collection(frame) != is_dask_collection(y):
         message = f"one of frame and {name} is of Dask, expected both, with the same partitions, or none."
         raise DataError(f"{where}: {message}")
     if not is_dask_collection(y):
         if not hasattr(y, "__len__") or isinstance(y, (str, list)):
             raise DataError(f"{where}, {name}: an object of type {type(y).__name__}, expected a column or an array.")
-        if len(frame) != len(y):
-            raise DataError(f"{where}: the frame has {len(frame)} records, but {name} {verb} {len(y)}.")
+        check_count(where, "the frame", len(frame), name, len(y))
         return [y]
     parts = parts_of(y)
-    if len(parts) != n_parts:
-        raise DataError(f"{where}: the frame has {n_parts} partitions, but {name} {verb} {len(parts)}.")
+    check_count(where, "the frame", n_parts, name, len(parts), "partitions")
     return parts

@@ -17,6 +17,7 @@ from singa_dask.data import Arrays, Field
 from singa_dask.data.codecs.memory import (
     HINT,
     TEXTS,
+    as_array,
     as_column,
     as_stored,
     as_table,
@@ -172,6 +173,26 @@ def check_weight_type(where: str, dtype: np.dtype[Any], shape: Sequence[float]) 
         raise DataError(f"{where}, weights: shape {tuple(shape)}, expected (records,).")
 
 
+def check_count(where: str, whose: str, n: float, name: str, other: float, what: str = "records") -> None:
+    """Check that y or weights are as many as X or the frame has; NaN is a number that is not known.
+
+    Raises
+    ------
+    DataError
+        They are not.
+    """
+    if n != other and not np.isnan([n, other]).any():
+        verb = "have" if name == "weights" else "has"
+        raise DataError(f"{where}: {whose} has {n} {what}, but {name} {verb} {other}.")
+
+
+def _check_weights(where: str, whose: str, n: int, weights: Array) -> None:
+    check_count(where, whose, n, "weights", len(weights))
+    wrong = find_wrong_weight(weights)
+    if wrong is not None:
+        raise DataError(f"{where}, record {wrong[0]}, weights: {wrong[1]}.")
+
+
 @dataclass(frozen=True)
 class ArrayWriter:
     """Writes partitions of arrays as Arrow files.
@@ -231,8 +252,7 @@ class ArrayWriter:
         """Return the values of y as they are stored, but for the type of floats."""
         assert self.output is not None
         name, field = self.output
-        if len(y) != n:
-            raise DataError(f"{where}: y has {len(y)} records, but X has {n}.")
+        check_count(where, "X", n, "y", len(y))
         if name == "target":
             return self._checked(y.reshape(n, *(y.shape[1:] or (1,))), f"{where}, y", name, field)
         if y.shape not in ((n,), (n, 1)):
@@ -245,11 +265,7 @@ class ArrayWriter:
     def _weights(value: Any, n: int, where: str) -> Array:
         weights = plain_array(value, f"{where}, weights")
         check_weight_type(where, weights.dtype, weights.shape)
-        if len(weights) != n:
-            raise DataError(f"{where}: weights have {len(weights)} records, but X has {n}.")
-        wrong = find_wrong_weight(weights)
-        if wrong is not None:
-            raise DataError(f"{where}, record {wrong[0]}, weights: {wrong[1]}.")
+        _check_weights(where, "X", n, weights)
         return weights.astype(np.float32)[:, None]
 
     def _chunks(self, x: Array, y: Array | None, weights: Array | None, where: str) -> Iterator[Arrays]:
@@ -357,13 +373,11 @@ class FrameWriter:
     def _outputs(self, y: Any, n: int, where: str) -> Mapping[str, Any]:
         if not self.outputs:
             return {}
-        if len(y) != n:
-            raise DataError(f"{where}: y has {len(y)} records, but the frame has {n}.")
+        check_count(where, "the frame", n, "y", len(y))
         if hasattr(y, "columns"):
-            table = as_table(y, f"{where}, y")
-            columns = table.columns
+            columns = as_table(y, f"{where}, y").columns
         elif getattr(y, "ndim", 1) == 2:
-            columns = [as_column(np.ascontiguousarray(each), f"{where}, y") for each in np.asarray(y).T]
+            columns = [as_column(np.ascontiguousarray(each), f"{where}, y") for each in as_array(y, f"{where}, y").T]
         else:
             columns = [as_column(y, f"{where}, y")]
         if len(columns) != len(self.outputs):
@@ -376,14 +390,10 @@ class FrameWriter:
         return dict(zip(self.outputs, columns, strict=True))
 
     def _weights(self, weights: Any, n: int, where: str) -> Any:
-        if len(weights) != n:
-            raise DataError(f"{where}: weights have {len(weights)} records, but the frame has {n}.")
         column = as_column(weights, f"{where}, weights")
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             raise DataError(f"{where}, weights: values of type {column.type}, expected numbers.")
-        wrong = find_wrong_weight(as_floats(column))
-        if wrong is not None:
-            raise DataError(f"{where}, record {wrong[0]}, weights: {wrong[1]}.")
+        _check_weights(where, "the frame", n, as_floats(column))
         return column
 
 

@@ -201,7 +201,7 @@ def test_values_that_are_to_be_standardised_fit_in_32_bits_too(tmp_path: Path) -
     [
         (lambda block: block[:, :1], r"X: records of shape \(1,\), expected \(2,\)"),
         (lambda block: block.astype(object), r"X: values of type object, expected numbers"),
-        (lambda block: block[:-1], r"y has 4 records, but X has 3"),
+        (lambda block: block[:-1], r"X has 3 records, but y has 4"),
         (lambda block: block.tolist(), r"X: an object of type builtins.list"),
     ],
 )
