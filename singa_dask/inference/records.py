@@ -71,11 +71,6 @@ def is_of(data: Any, package: str, *names: str) -> bool:
     return module is not None and isinstance(data, tuple(getattr(module, name) for name in names))
 
 
-def is_pandas(x: Any) -> bool:
-    """Return whether data is a DataFrame of pandas."""
-    return is_of(x, "pandas", "DataFrame")
-
-
 def as_records(
     x: Any, conf: StoreConf, facts: TableFacts | None, *, outputs: bool = False, skips: bool = False, name: str = "x"
 ) -> MemoryRecords:
@@ -102,7 +97,7 @@ def as_records(
     """
     x = _as_table(x.compute() if is_of(x, "dask.dataframe", "DataFrame") else x, name)
     if is_frame(x):
-        x = x if is_pandas(x) else as_table(x, name)
+        x = x if hasattr(x, "iloc") else as_table(x, name)
         if facts is not None:
             return _Frame(x, _spec(conf, facts, outputs), facts, name, skips, conf.standardise)
         x = _numbers_of(x, name)
@@ -215,7 +210,7 @@ class _Frame(MemoryRecords):
         self._frame, self._spec, self._facts, self._name = x, spec, facts, name
         self._columns = [*facts.features, *spec.outputs]
         self._rows: npt.NDArray[np.int64] | None = None
-        columns, wanted = list(map(str, x.columns)) if is_pandas(x) else x.column_names, {*self._columns}
+        columns, wanted = x.column_names if isinstance(x, pa.Table) else list(map(str, x.columns)), {*self._columns}
         self._indices = [index for index, column in enumerate(columns) if column in wanted]
         spec.check(name, dict.fromkeys(columns, "number"), facts.features)
         self._encoder = TableEncoder(replace(spec, missing="error") if spec.missing == "skip" else spec, facts)
@@ -228,7 +223,7 @@ class _Frame(MemoryRecords):
 
     def _slice(self, first: int, stop: int) -> pa.Table:
         """Return some rows of the columns that are read."""
-        if is_pandas(self._frame):
+        if not isinstance(self._frame, pa.Table):
             rows = slice(first, stop) if self._rows is None else self._rows[first:stop]
             part = self._frame.iloc[rows, self._indices]
         elif self._rows is None:
@@ -360,12 +355,19 @@ class LabelReader:
 
     def _read(self, y: Any, layer: StoreInput) -> Array:
         """Return what a layer reads of ``y``."""
-        columns = _columns(y)
+        columns, conf, n = _columns(y), layer.store_conf, self._n
         if self._fields[layer] == "target":
-            names = layer.store_conf.target
-            return self._numbers(self._pick(columns, y, names), len(names))
-        names = [layer.label_column] if isinstance(layer, LabelInput) else layer.store_conf.label_columns[:1]
-        return self._numbered(self._pick(columns, y, names), layer)
+            (n_targets,) = conf.shape
+            values = self._pick(columns, y, conf.target)
+            if not is_numeric(values.dtype) or values.size != n * n_targets:
+                raise DataError(f"y: {values.dtype} {values.shape}, expected numbers {(n, n_targets)}.")
+            return as_stored(values.reshape(n, n_targets), np.dtype(np.float32), "y, row")
+        label = [layer.label_column] if isinstance(layer, LabelInput) else conf.label_columns[:1]
+        values = self._pick(columns, y, label)
+        if values.size != n:
+            raise DataError(f"y: shape {values.shape}, expected {(n,)}: a label for each record.")
+        classes = self._net.shapes.context.class_names.known_for(layer.conf_name)
+        return class_numbers(values.reshape(-1), classes, "y, row")
 
     def _pick(self, columns: Mapping[str, Any] | None, y: Any, names: list[str]) -> Array:
         """Return the columns of these names, or ``y`` itself if that is all."""
@@ -373,37 +375,26 @@ class LabelReader:
             if len(self._fields) > 1:
                 wanted = ", ".join(layer.conf_name for layer in self._fields)
                 raise DataError(f"y: the net needs several, for {wanted}. Give a dict by column.")
-            values = as_array(y if columns is None else next(iter(columns.values())), "y")
+            arrays = [as_array(y if columns is None else next(iter(columns.values())), "y")]
         else:
             unknown = [name for name in names if name not in columns]
             if unknown or not names:
                 known = ", ".join(columns)
                 raise DataError(f"y: no column {unknown[0] if unknown else ''!r}. Columns: {known}.")
-            values = np.stack([as_array(columns[name], f"y, column {name!r}") for name in names], axis=-1)
-        if len(values) != self._n:
-            raise DataError(f"y: {len(values)} for {self._n} records. Expected one for each.")
-        return values
-
-    def _numbers(self, values: Array, n_targets: int) -> npt.NDArray[np.float32]:
-        if not is_numeric(values.dtype) or values.size != self._n * n_targets:
-            raise DataError(f"y: {values.dtype} {values.shape}, expected numbers {(self._n, n_targets)}.")
-        return as_stored(values.reshape(self._n, n_targets), np.dtype(np.float32), "y, row")
-
-    def _numbered(self, values: Array, layer: StoreInput) -> npt.NDArray[np.int32]:
-        """Return the numbers of classes."""
-        if values.size != self._n:
-            raise DataError(f"y: shape {values.shape}, expected {(self._n,)}: a label for each record.")
-        names = self._net.shapes.context.class_names.known_for(layer.conf_name)
-        return class_numbers(values.reshape(-1), names, "y, row")
+            arrays = [as_array(columns[name], f"y, column {name!r}") for name in names]
+        for array in arrays:
+            if len(array) != self._n:
+                raise DataError(f"y: {len(array)} for {self._n} records. Expected one for each.")
+        return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=-1)
 
 
 def _columns(y: Any) -> Mapping[str, Any] | None:
     """Return columns by name; None for an array."""
     if isinstance(y, Mapping):
         return y
-    if is_pandas(y):
+    if not is_frame(y):
+        return None
+    if hasattr(y, "iloc"):
         return {str(name): y[name] for name in y.columns}
-    if is_frame(y):
-        table = as_table(y, "y")
-        return dict(zip(table.column_names, table.columns, strict=True))
-    return None
+    table = as_table(y, "y")
+    return dict(zip(table.column_names, table.columns, strict=True))

@@ -154,6 +154,26 @@ def test_several_inputs_are_given_by_name(tmp_path: Path) -> None:
             model.predict(given)
 
 
+def test_targets_of_a_net_that_was_trained_on_arrays(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).normal(size=(20, 3)).astype(np.float32)
+    y = np.stack([x.sum(axis=1), x[:, 0]], axis=1)
+    store = {"path": "dask://train", "shape": [3], "batchsize": 5}
+    net = sd.Net(
+        [
+            sd.layer("RecordInput", name="data", store_conf=store),
+            sd.layer("TargetInput", name="target", store_conf=store, size=2),
+            sd.layer("InnerProduct", name="fc", srclayers=["data"], num_output=2),
+            sd.layer("EuclideanLoss", name="loss", srclayers=["fc", "target"]),
+        ]
+    )
+    job = sd.Job(net, train_steps=4, **KEYS)
+    model = sd.load_model(sd.train(job, data=(x, y), run_dir=str(tmp_path / "run"), progress=False))
+    wanted = ((model.predict(x) - y) ** 2).sum(axis=1).mean()
+    assert model.test(x, y)["loss"] == pytest.approx(wanted, rel=1e-5)
+    with pytest.raises(DataError, match=r"y: float32 \(20, 3\), expected numbers \(20, 2\)"):
+        model.test(x, x)
+
+
 def test_a_model_in_several_threads(run: str, digits: tuple[Any, Any]) -> None:
     model, x = sd.load_model(run), digits[0]
     wanted = [model.extract(x[:n], "relu").tobytes() for n in range(1, 31)]
@@ -329,5 +349,7 @@ def test_values_of_a_regression(tmp_path: Path) -> None:
     assert model.test(frame) == model.test(frame, frame.price) == measured["test"]
     with pytest.raises(DataError, match="y: the net needs targets, for layer 'target'"):
         model.test(model.extract(frame, "data"))
+    with pytest.raises(DataError, match=r"y: 3 for 2 records"):
+        model.test(frame[:2], {"price": [1, 2, 3], "size": [1, 2]})
     with pytest.raises(DataError, match=r"y, row 1\[0\]: nan, expected a 32-bit float"):
         model.test(frame[:2], [1.0, np.nan])
