@@ -19,6 +19,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.record import find_wrong_weight
 from singa_dask.data.codecs.scaling import Moments, Scaling
+from singa_dask.errors import listed
 from singa_dask.jobs.datasets.making import array_of, map_parts, parts_of
 from singa_dask.registry import suggest
 
@@ -393,8 +394,8 @@ class Categories:
             unknown = sorted(map(str, set(values) - set(known)))
             if unknown and self._refuses:
                 raise ValueError(
-                    f"column {name!r} of X has unknown categories: {', '.join(unknown)}. Known: "
-                    f"{', '.join(map(str, known))}. Set handle_unknown='ignore' to take them for none of these."
+                    f"column {name!r} of X has unknown categories: {listed(unknown)}. Known: "
+                    f"{listed(list(map(str, known)))}. Set handle_unknown='ignore' to take them for none of these."
                 )
             columns += [values == category for category in known]
         others = frame.drop(columns=list(self._known))
