@@ -24,7 +24,7 @@ Messages read ``where: what is wrong. What was expected, or is known. [What to d
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import ClassVar
@@ -194,6 +194,12 @@ class LostUnitError(UnitError):
 
 class Aborted(SingaError):
     """Told to a unit that waits: the job ends because something else failed."""
+
+
+def listed(names: Sequence[str], limit: int = 20) -> str:
+    """Format names for a message, at most so many of them: ``a, b, c and 4 more``."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return f"{', '.join(names[:limit])}{more}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 import sys
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from singa_dask import errors
-from singa_dask.errors import ConfigError, Mark, Problem
+from singa_dask.errors import ConfigError, Mark, Problem, listed
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,13 @@ def test_builtin_kin() -> None:
 )
 def test_a_problem_shows_where_it_is(problem: Problem, text: str) -> None:
     assert str(problem) == text
+
+
+@pytest.mark.parametrize(
+    ("names", "text"), [((), ""), (["a"], "a"), (("a", "b"), "a, b"), (list("abcdef"), "a, b and 4 more")]
+)
+def test_a_list_of_names_ends_with_how_many_more_there_are(names: Sequence[str], text: str) -> None:
+    assert listed(names, 2) == text
 
 
 def test_config_error_takes_words_one_problem_or_many() -> None:

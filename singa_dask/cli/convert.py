@@ -13,7 +13,7 @@ from singa_dask import runtime
 from singa_dask.cli.clusters import chosen_cluster
 from singa_dask.cli.options import Reading, reading_options, scheduler_options
 from singa_dask.cli.output import echo
-from singa_dask.errors import ConfigError
+from singa_dask.errors import ConfigError, listed
 
 
 @click.command()
@@ -127,7 +127,7 @@ def _replacing(overwrite: bool) -> Callable[[Sequence[str]], None]:
     def ask(urls: Sequence[str]) -> None:
         if overwrite:
             return
-        existing = f"{urls[0]} and {len(urls) - 1} more: exist" if urls[1:] else f"{urls[0]}: exists"
+        existing = f"{listed(urls, 1)}: exist{'' if urls[1:] else 's'}"
         if not sys.stdin.isatty():
             raise ConfigError(f"{existing} already. Expected a new DST. Give --overwrite to replace it.")
         click.confirm(f"{existing} already. Replace?", abort=True, err=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from singa_dask.cli.output import echo
-from singa_dask.errors import ConfigError, DataError
+from singa_dask.errors import ConfigError, DataError, listed
 
 if TYPE_CHECKING:
     from singa_dask.cli.init_records import InitOptions, OutputSurvey, RecordSurvey, TextSurvey, UnsureError
@@ -163,7 +163,7 @@ def _check_fits(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
 def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     """Print what was found, and what will be written."""
     from singa_dask.cli.init_job import hidden_of, training_of
-    from singa_dask.cli.init_records import TextSurvey, listed
+    from singa_dask.cli.init_records import TextSurvey
 
     if isinstance(surveyed, TextSurvey):
         echo(f"{surveyed.source}: {surveyed.n_characters} characters, {surveyed.n_distinct} different ones", err=True)
@@ -192,7 +192,6 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
 
 
 def _show(output: OutputSurvey) -> str:
-    from singa_dask.cli.init_records import listed
     from singa_dask.cli.init_tables import show_value
 
     if not output.is_label:

@@ -25,14 +25,14 @@ from singa_dask.cli.init_records import (
 from singa_dask.cli.init_tables import count_test, head_lines, separator_of, survey_table
 from singa_dask.cli.inspection import MAX_SPARSE, FieldStatistics, Ids, label_findings
 from singa_dask.data import STORES, Store, detect, open_store
-from singa_dask.data.codecs.record import LABEL_NAMES, is_point, labels_among, show_names
+from singa_dask.data.codecs.record import LABEL_NAMES, is_point, labels_among
 from singa_dask.data.codecs.table import is_number
 from singa_dask.data.stores.class_names import check_label, has_several_labels
 from singa_dask.data.stores.image import IMAGE_SUFFIXES, image_size
 from singa_dask.data.stores.opening import is_pattern, shard_urls
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.text import decode_text, vocabulary_of
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, listed
 
 # least height and width of an image for a convolutional net
 MIN_SIDE = 12
@@ -169,7 +169,7 @@ def _scan(store: Store, url: str, is_image: bool, ids: Ids) -> tuple[Counter[int
 
 def _unknown_label(place: str, names: Sequence[str]) -> UnsureError:
     """Return the error of records of which each of some fields could be the label."""
-    advice = f"Give --label NAME, one of {show_names(names)}."
+    advice = f"Give --label NAME, one of {listed(names)}."
     return UnsureError(place, "which field is the label?", [(name, {"label": (name,)}) for name in names], advice)
 
 
@@ -185,7 +185,7 @@ def _choose_label(place: str, names: Sequence[str], label: str) -> str:
     if len(candidates) != 1 or (not label and is_point(names)):
         raise _unknown_label(place, candidates if len(candidates) > 1 else names)
     if candidates[0] not in names:
-        raise DataError(f"{place}: no {label!r} for the label. Expected one of {show_names(names)}.")
+        raise DataError(f"{place}: no {label!r} for the label. Expected one of {listed(names)}.")
     return candidates[0]
 
 

@@ -8,8 +8,9 @@ import posixpath
 import re
 import shlex
 
-from singa_dask.cli.init_records import RecordSurvey, TextSurvey, listed
+from singa_dask.cli.init_records import RecordSurvey, TextSurvey
 from singa_dask.data.stores.store import backends_holding
+from singa_dask.errors import listed
 
 # of few records, and of more than MANY
 BATCH, LARGE_BATCH, MANY, TEST_BATCH = 32, 64, 5000, 100
@@ -23,8 +24,6 @@ RATE, WEIGHT_DECAY = 0.001, 0.3
 FILTERS = (32, 64, 64, 128, 128)
 # the last pooling leaves this height or width at least
 MIN_POOLED = 4
-# class names that a comment lists
-MAX_NAMES = 20
 # of a text
 TEXT_BATCH, UNROLL, UNITS, TEXT_EPOCHS, TEXT_STEPS = 50, 50, 256, 10, (500, 3000)
 
@@ -143,7 +142,7 @@ def _names(data: RecordSurvey) -> str:
     names = data.outputs[0].names
     if not names or len(data.outputs) > 1:
         return ""
-    shown = listed([f"{i} {name}" for i, name in enumerate(names)], MAX_NAMES)
+    shown = listed([f"{i} {name}" for i, name in enumerate(names)])
     return f"# Classes: {' '.join(shown.splitlines())}.\n"
 
 

@@ -173,12 +173,6 @@ class RecordSurvey:
         return f"of {shape} values with {len(counts)} labels of {' and '.join(counts)} classes"
 
 
-def listed(texts: Sequence[str], n: int) -> str:
-    """Return the first of some texts, and how many more there are."""
-    more = f" and {len(texts) - n} more" if len(texts) > n else ""
-    return ", ".join(texts[:n]) + more
-
-
 # fewer records are not split, and arrays with more bytes not copied
 MIN_SPLIT = 10
 MAX_COPIED = 1 << 28

@@ -26,7 +26,6 @@ from singa_dask.cli.init_records import (
     RecordSurvey,
     Rows,
     UnsureError,
-    listed,
     stratify,
     with_split,
 )
@@ -37,7 +36,7 @@ from singa_dask.data.stores.table import open_part
 from singa_dask.data.stores.table_csv import check_charset, record_starts
 from singa_dask.data.stores.table_part import OpenParts, format_of, table_files
 from singa_dask.data.types import RecordRun
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, listed
 from singa_dask.fs.range_reader import open_bytes
 from singa_dask.registry import suggest
 
@@ -279,7 +278,7 @@ def _has_header(place: str, first: Sequence[str], rows: Sequence[Sequence[str]])
         return False
     raise UnsureError(
         place,
-        f"does its first line name the columns? It has {', '.join(show_value(each) for each in first[:8])}.",
+        f"does its first line name the columns? It has {listed(list(map(show_value, first)), 8)}.",
         [("the names of the columns", {"header": True}), ("a record", {"header": False})],
         "Give --header if it does, or --no-header.",
     )
@@ -587,11 +586,11 @@ def _output(table: TableSurvey, column: ColumnSurvey, why: str, said: str, optio
     values = column.numbers.tolist() if column.kind == "number" else as_texts(column.present).to_pylist()
     texts = ("false", "true") if column.kind == "boolean" else table.texts(name)
     if column.kind == "number" and len(texts) != known and table.is_whole:
-        raise DataError(f"{place}: {', '.join(texts[:6])}, which are {known} different numbers. Write each in one way.")
+        raise DataError(f"{place}: {listed(texts, 6)}, which are {known} different numbers. Write each in one way.")
     is_counted = column.kind == "number" and [float(text) for text in texts] == list(range(len(texts)))
     if options.classes:
         if sorted(options.classes) != sorted(texts):
-            raise DataError(f"{place} has {', '.join(texts[:MAX_NAMED])}. Expected these in --classes, in an order.")
+            raise DataError(f"{place} has {listed(texts, MAX_NAMED)}. Expected these in --classes, in an order.")
         texts = options.classes
     counted = Counter(values)
     counts = tuple(counted[float(text) if column.kind == "number" else text] for text in texts)

@@ -16,11 +16,11 @@ import numpy.typing as npt
 from singa_dask.cli.output import TextColumn, table
 from singa_dask.cli.tasks import counted
 from singa_dask.data import STORES, Arrays, Field, Store
-from singa_dask.data.codecs.record import show_names, show_schema
+from singa_dask.data.codecs.record import show_schema
 from singa_dask.data.stores.class_names import find_label, has_several_labels, label_columns
 from singa_dask.data.stores.opening import check_manifests
 from singa_dask.data.types import TableColumn
-from singa_dask.errors import DataError, MissingPackageError
+from singa_dask.errors import DataError, MissingPackageError, listed
 
 # Pictures of records: how the values of a record make one, and a sheet of them, a row for each class, by Pillow.
 
@@ -327,7 +327,7 @@ def label_findings(labels: Mapping[int, int], names: Sequence[str], n_records: i
     absent = [label for label in range(max(high + 1, len(names))) if label not in labels]
     if not absent:
         return []
-    shown = show_names([f"{label} ({names[label]})" if names else str(label) for label in absent])
+    shown = listed([f"{label} ({names[label]})" if names else str(label) for label in absent])
     if n_seen < n_records:
         return [f"not among the {n_seen} records looked at: class {shown}"]
     return [f"no record of class {shown}"]
@@ -372,8 +372,7 @@ def value_findings(field: str, statistics: FieldStatistics, names: Mapping[int, 
 
 
 def _features(indices: Sequence[int] | np.ndarray[tuple[int], np.dtype[np.int64]], names: Mapping[int, str]) -> str:
-    shown = ", ".join(_name(index, names) for index in indices[:MAX_NAMED])
-    return f"{shown} and {len(indices) - MAX_NAMED} more" if len(indices) > MAX_NAMED else shown
+    return listed([_name(int(index), names) for index in indices], MAX_NAMED)
 
 
 def _name(index: int, names: Mapping[int, str]) -> str:
@@ -494,7 +493,7 @@ def inspect_store(
         "record": show_schema(store.schema),
         **({"label": store.label_name} if store.label_name else {}),
         "records": store.count,
-        **({"classes": show_names(store.class_names)} if store.class_names else {}),
+        **({"classes": listed(store.class_names)} if store.class_names else {}),
         "blocks": len(sizes),
         "block_rows": f"{min(sizes)} to {max(sizes)}",
         "bytes": sum(block.length for block in store.blocks),
@@ -704,15 +703,10 @@ def _column_lines(columns: Sequence[Mapping[str, Any]], width: int | None) -> li
         TextColumn("mean", [_number(each.get("mean")) for each in shown], 1, True),
         TextColumn("std", [_number(each.get("std")) for each in shown], 1, True),
         TextColumn("missing", [each["missing"] for each in shown], 2),
-        TextColumn("categories", [_categories(each["categories"]) for each in shown], 3),
+        TextColumn("categories", [listed(each["categories"], MAX_CATEGORIES) for each in shown], 3),
     ]
     more = [f"and {len(columns) - MAX_COLUMNS} more columns"] if columns[MAX_COLUMNS:] else []
     return [*table(cells, width), *more]
-
-
-def _categories(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_CATEGORIES} more" if len(names) > MAX_CATEGORIES else ""
-    return ", ".join(names[:MAX_CATEGORIES]) + more
 
 
 def _class_lines(classes: Sequence[Mapping[str, Any]], n_labels: int, n_records: int, width: int | None) -> list[str]:

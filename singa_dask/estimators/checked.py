@@ -19,7 +19,8 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.record import find_wrong_weight
 from singa_dask.data.codecs.scaling import Moments, Scaling
-from singa_dask.jobs.datasets.making import array_of, map_parts, parts_of, rows_together
+from singa_dask.errors import listed
+from singa_dask.jobs.datasets.making import array_of, map_parts, parts_of
 from singa_dask.registry import suggest
 
 BLOCK = 1 << 22
@@ -113,6 +114,7 @@ def checked_records(
     **given
         Options of `sklearn.utils.validation.validate_data`.
     """
+    _refuse_masked(X=x, y=y, sample_weight=weights)
     wanted = reset and not several_axes, is_classifier(estimator)
     if not is_dask_collection(x):
         y = y.compute() if is_dask_collection(y) else y
@@ -129,7 +131,6 @@ def checked_records(
     _checked_meta(estimator, x, several_axes, reset=reset)
     if not is_dask_collection(y):
         y = da.from_array(np.asarray(y), chunks=-1)  # type: ignore[no-untyped-call]
-    x, y = (rows_together(each) if hasattr(each, "chunks") else each for each in (x, y))
     if weights is not None and hasattr(x, "chunks") and hasattr(y, "chunks") and x.shape[0] == y.shape[0]:
         y = y.rechunk({0: x.chunks[0]})
     parts = parts_of(x), parts_of(y)
@@ -180,7 +181,7 @@ def _with_weights(x: Any, x_parts: Parts, y_parts: Parts, weights: Any) -> tuple
     if hasattr(weights, "chunks"):
         if weights.ndim != 1 or (is_known and weights.shape[0] != sum(chunks)):
             raise ValueError(f"sample_weight: shape {weights.shape}, expected a weight for each record of X.")
-        weights = rows_together(weights.rechunk((chunks,)) if is_known else weights)
+        weights = weights.rechunk((chunks,)) if is_known else weights
     parts = parts_of(weights)
     counts = {len(x_parts), len(y_parts), len(parts)}
     if len(counts) > 1:
@@ -207,9 +208,19 @@ def _meta_of(collection: Any) -> Any:
 
 def checked_features(estimator: BaseEstimator, x: Any, several_axes: bool) -> Any:
     """Return features to predict from, of those that the estimator was fitted to; collections of Dask stay ones."""
+    _refuse_masked(X=x)
     if is_dask_collection(x):
         return _checked_meta(estimator, x, several_axes, reset=False)
     return _checked(estimator, several_axes, False, x)
+
+
+def _refuse_masked(**arrays: Any) -> None:
+    """Raise a ValueError for masked values, which scikit-learn takes for valid ones; of Dask for arrays with masks."""
+    for name, values in arrays.items():
+        is_lazy = is_dask_collection(values)
+        sample = getattr(values, "_meta", None) if is_lazy else values
+        if isinstance(sample, np.ma.MaskedArray) and (is_lazy or np.ma.is_masked(sample)):
+            raise ValueError(f"{name} has masked values. Expected a value everywhere: fill them, e.g. by filled(0).")
 
 
 def _checked(estimator: Any, several_axes: bool, reset: bool, x: Any, *y: Any, **given: Any) -> Any:
@@ -383,8 +394,8 @@ class Categories:
             unknown = sorted(map(str, set(values) - set(known)))
             if unknown and self._refuses:
                 raise ValueError(
-                    f"column {name!r} of X has unknown categories: {', '.join(unknown)}. Known: "
-                    f"{', '.join(map(str, known))}. Set handle_unknown='ignore' to take them for none of these."
+                    f"column {name!r} of X has unknown categories: {listed(unknown)}. Known: "
+                    f"{listed(list(map(str, known)))}. Set handle_unknown='ignore' to take them for none of these."
                 )
             columns += [values == category for category in known]
         others = frame.drop(columns=list(self._known))

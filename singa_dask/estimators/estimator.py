@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from singa_dask import fs
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.scaling import Scaling
-from singa_dask.errors import ConfigError
+from singa_dask.errors import ConfigError, listed
 from singa_dask.estimators.checked import (
     FitRecords,
     SparseRecords,
@@ -487,7 +487,7 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
 
 
 def _shown(classes: Iterable[Any]) -> str:
-    return ", ".join(sorted(map(str, classes)))
+    return listed(sorted(map(str, classes)))
 
 
 @documented

@@ -19,6 +19,7 @@ from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.arrays import Array
 from singa_dask.conf import JobConf, Phase
+from singa_dask.data.codecs.record import value_name
 from singa_dask.data.codecs.scaling import Learned
 from singa_dask.errors import ConfigError, NumericError
 from singa_dask.inference.net import Trained, TrainedNet, classifier, inference_job, load_modules, output_layer
@@ -94,7 +95,7 @@ class FittedNet:
         return np.concatenate(batches).reshape(len(x), -1)
 
     def _outputs(self, x: Array) -> Iterator[Array]:
-        field = "pixel" if x.dtype == np.uint8 else "data"
+        field = value_name(x.dtype)
         net, layer = self._net
         is_flat = x.ndim == 2 and not net.sequential
         batches = _batches(len(x), net.batchsize, x.shape[1]) if is_flat else starmap(slice, net.batches(len(x)))

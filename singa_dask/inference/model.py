@@ -378,12 +378,9 @@ class Model:
         """Return the records of each input layer that reads features; see `as_records`."""
         inputs = {name: each for name, each in net.inputs.items() if not each.traits.reads_beside}
         if not isinstance(x, Mapping) or (len(inputs) == 1 and x.keys() != inputs.keys()):
-            features = self._features(net)
-            return {
-                features.conf_name: as_records(
-                    x, features.store_conf, self._facts_of(features), outputs=outputs, skips=skips
-                )
-            }
+            layer = self._features(net)
+            facts = self._facts_of(layer)
+            return {layer.conf_name: as_records(x, layer.store_conf, facts, outputs=outputs, skips=skips)}
         if x.keys() != inputs.keys():
             raise DataError(f"x: records of {', '.join(map(str, x)) or 'none'}. Expected those of {', '.join(inputs)}.")
         records = {

@@ -21,7 +21,7 @@ from singa_dask.inference.model import Model, find_source, load_model
 from singa_dask.inference.net import has_classes, predicted_layer
 from singa_dask.inference.records import is_of
 from singa_dask.inference.stored import PHASES, StoredNet, StoredRecords, labels_of, use_workers
-from singa_dask.jobs.datasets.making import parts_of, rows_together
+from singa_dask.jobs.datasets.making import parts_of
 from singa_dask.jobs.preparing import check_client
 from singa_dask.jobs.run import Run
 
@@ -168,8 +168,8 @@ def test(
     trained = _model(model)
     if not _is_dask(data):
         return trained.test(data, y, metrics)
-    parts = _parts(data)
-    labels = [None] * len(parts) if y is None else _parts(y) if _is_dask(y) else []
+    parts = parts_of(data)
+    labels = [None] * len(parts) if y is None else parts_of(y) if _is_dask(y) else []
     if len(labels) != len(parts):
         raise DataError(f"y: {len(labels) or 'no'} partitions of Dask, expected {len(parts)}, as the data has.")
     tasks = [delayed(trained.measure, pure=False)(*part, metrics) for part in zip(parts, labels, strict=True)]
@@ -277,8 +277,3 @@ def _on_frame(function: Callable[[Any], Array], names: tuple[str, ...], frame: A
     values = values.reshape(len(values), int(np.prod(values.shape[1:])))
     columns = names if len(names) == values.shape[1] else [str(i) for i in range(values.shape[1])]
     return pandas.DataFrame(values, index=frame.index, columns=list(columns))
-
-
-def _parts(data: Any) -> list[Any]:
-    """Return the partitions of a collection, each as a delayed value."""
-    return parts_of(rows_together(data) if is_of(data, "dask.array", "Array") else data)

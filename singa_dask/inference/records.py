@@ -14,8 +14,25 @@ import pyarrow as pa
 
 from singa_dask.arrays import Array
 from singa_dask.data import Arrays, Field
-from singa_dask.data.codecs.record import find_wrong_label
-from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec, column_kind, missing_rows
+from singa_dask.data.codecs.memory import (
+    as_array,
+    as_column,
+    as_stored,
+    as_table,
+    check_numbers,
+    class_numbers,
+    is_frame,
+)
+from singa_dask.data.codecs.record import is_numeric, value_name
+from singa_dask.data.codecs.table import (
+    TableEncoder,
+    TableFacts,
+    TableSpec,
+    as_floats,
+    column_kind,
+    missing_rows,
+    whole,
+)
 from singa_dask.data.stores.image import decode_image, image_pixels
 from singa_dask.errors import DataError
 from singa_dask.inference.net import TrainedNet
@@ -54,11 +71,6 @@ def is_of(data: Any, package: str, *names: str) -> bool:
     return module is not None and isinstance(data, tuple(getattr(module, name) for name in names))
 
 
-def is_pandas(x: Any) -> bool:
-    """Return whether data is a DataFrame of pandas."""
-    return is_of(x, "pandas", "DataFrame")
-
-
 def as_records(
     x: Any, conf: StoreConf, facts: TableFacts | None, *, outputs: bool = False, skips: bool = False, name: str = "x"
 ) -> MemoryRecords:
@@ -83,8 +95,9 @@ def as_records(
     DataError
         They do not fit.
     """
-    x = _as_table(x, name)
-    if isinstance(x, (pa.Table, pa.RecordBatch)) or is_pandas(x):
+    x = _as_table(x.compute() if is_of(x, "dask.dataframe", "DataFrame") else x, name)
+    if is_frame(x):
+        x = x if hasattr(x, "iloc") else as_table(x, name)
         if facts is not None:
             return _Frame(x, _spec(conf, facts, outputs), facts, name, skips, conf.standardise)
         x = _numbers_of(x, name)
@@ -99,12 +112,7 @@ def _as_table(x: Any, name: str) -> Any:
         x = _columns_of_rows(x, name)
     elif not isinstance(x, Mapping):
         return x
-    columns = {}
-    for column, values in x.items():
-        try:
-            columns[str(column)] = pa.array(values)
-        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-            raise DataError(f"{name}, column {str(column)!r}: expected values of one type: {error}.") from None
+    columns = {str(column): as_column(values, f"{name}, column {str(column)!r}") for column, values in x.items()}
     try:
         return pa.table(columns)
     except (pa.ArrowException, ValueError) as error:
@@ -132,18 +140,15 @@ class _Rows(MemoryRecords):
     """The rows of an array."""
 
     def __init__(self, x: Any, conf: StoreConf, facts: TableFacts | None, name: str) -> None:
-        try:
-            values = np.asarray(x)
-        except ValueError as error:
-            raise DataError(f"{name}: records of several shapes, expected one: {error}") from None
-        if values.dtype.kind not in "biuf":
+        values = as_array(x, name)
+        if values.dtype.kind == "O":
             for (row, *column), value in np.ndenumerate(values):
                 if value is None:
                     place = f", column {', '.join(map(str, column))}" if column else ""
                     raise DataError(f"{name}, row {row}{place}: no value (null), expected a number.")
-            raise DataError(f"{name}: an array of {values.dtype}, expected numbers.")
+        check_numbers(values.dtype, name)
         shape = tuple(conf.shape)
-        if values.ndim == 0 or (values.ndim == 1 and shape != (1,)):
+        if values.ndim == 1 and shape != (1,):
             raise DataError(
                 f"{name}: shape {values.shape}, expected (n, {', '.join(map(str, shape))}).{_one(values, shape)}"
             )
@@ -157,19 +162,12 @@ class _Rows(MemoryRecords):
         except DataError as error:
             raise DataError(f"{error}{_one(values, shape)}") from None
         self.n, self._values, self._name = len(values), values, name
-        self._dtype = np.dtype(np.float64 if conf.standardise else np.float32)
+        self._field = value_name(values.dtype)
+        floats = np.float64 if conf.standardise else np.float32
+        self._dtype = np.dtype(np.uint8 if self._field == "pixel" else floats)
 
     def read(self, first: int, stop: int) -> Arrays:
-        rows = self._values[first:stop]
-        if rows.dtype == np.uint8:
-            return {"pixel": np.ascontiguousarray(rows)}
-        with np.errstate(over="ignore"):
-            data = np.ascontiguousarray(rows, self._dtype)
-            fits = np.isfinite(data.astype(np.float32, copy=False)).reshape(len(data), -1)
-        if not fits.all():
-            row = int((~fits.all(axis=1)).argmax())
-            raise DataError(f"{self._name}, row {first + row}: a value is not finite, or does not fit in 32 bits.")
-        return {"data": data}
+        return {self._field: as_stored(self._values[first:stop], self._dtype, f"{self._name}, row", first)}
 
 
 def _one(values: Array, shape: tuple[int, ...]) -> str:
@@ -179,14 +177,14 @@ def _one(values: Array, shape: tuple[int, ...]) -> str:
 
 def _numbers_of(x: Any, name: str) -> Array:
     """Return a frame of numbers as an array, for a net that was trained on records without names."""
-    table = _table(x, name)
+    table = as_table(x, name)
     for column in table.schema:
         if column_kind(column.type) not in ("number", "boolean"):
             raise DataError(
                 f"{name}, column {column.name!r}: values of type {column.type}, expected numbers: this net was not "
                 "trained on named columns."
             )
-    columns = [column.to_numpy().astype(np.float64) for column in table.columns]
+    columns = [as_floats(whole(column)) for column in table.columns]
     return np.stack(columns, axis=1) if columns else np.empty((len(table), 0))
 
 
@@ -212,33 +210,29 @@ class _Frame(MemoryRecords):
         self._frame, self._spec, self._facts, self._name = x, spec, facts, name
         self._columns = [*facts.features, *spec.outputs]
         self._rows: npt.NDArray[np.int64] | None = None
-        columns = [str(column) for column in x.columns] if is_pandas(x) else x.schema.names
-        twice = next((column for column in self._columns if columns.count(column) > 1), None)
-        if twice is not None:
-            raise DataError(f"{name}: column {twice!r} occurs twice. Rename one.")
-        self._check_kinds({column: "number" for column in columns})
+        columns, wanted = x.column_names if isinstance(x, pa.Table) else list(map(str, x.columns)), {*self._columns}
+        self._indices = [index for index, column in enumerate(columns) if column in wanted]
+        spec.check(name, dict.fromkeys(columns, "number"), facts.features)
         self._encoder = TableEncoder(replace(spec, missing="error") if spec.missing == "skip" else spec, facts)
         if is_wide:
             self._encoder.schema["data"] = Field(np.dtype(np.float64), self._encoder.schema["data"].shape)
-        self.n = len(x) if is_pandas(x) else x.num_rows
+        self.n = len(x)
         if spec.missing == "skip" and skips:
             self._rows = self._present()
             self.n = len(self._rows)
 
-    def _check_kinds(self, kinds: dict[str, str]) -> None:
-        """Check that all columns are there, with values of the right kind."""
-        known = {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
-        self._spec.check(self._name, known, self._facts.features)
-
     def _slice(self, first: int, stop: int) -> pa.Table:
         """Return some rows of the columns that are read."""
-        if self._rows is not None:
-            rows = self._rows[first:stop]
-            part = self._frame.iloc[rows] if is_pandas(self._frame) else self._frame.take(pa.array(rows))
+        if not isinstance(self._frame, pa.Table):
+            rows = slice(first, stop) if self._rows is None else self._rows[first:stop]
+            part = self._frame.iloc[rows, self._indices]
+        elif self._rows is None:
+            part = self._frame.select(self._indices).slice(first, stop - first)
         else:
-            part = self._frame.iloc[first:stop] if is_pandas(self._frame) else self._frame.slice(first, stop - first)
-        table = _table(part, self._name, self._columns)
-        self._check_kinds({column.name: column_kind(column.type) for column in table.schema})
+            part = self._frame.select(self._indices).take(pa.array(self._rows[first:stop]))
+        table = as_table(part, self._name)
+        kinds = {name: _kind_of(table.column(name)) for name in table.column_names}
+        self._spec.check(self._name, kinds, self._facts.features)
         return table
 
     def _present(self) -> npt.NDArray[np.int64]:
@@ -264,19 +258,10 @@ class _Frame(MemoryRecords):
         return index if self._rows is None else int(self._rows[index])
 
 
-def _table(x: Any, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return a frame as a table."""
-    try:
-        if not is_pandas(x):
-            table = pa.table(x)
-            return table if columns is None else table.select(list(columns))
-        names = {str(column): column for column in x.columns}
-        part = x if columns is None else x[[names[column] for column in columns]]
-        return pa.Table.from_pandas(
-            part.set_axis([str(column) for column in part.columns], axis=1), preserve_index=False
-        )
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise DataError(f"{name}: a column has values of several types: {error}.") from None
+def _kind_of(column: pa.ChunkedArray) -> str:
+    """Return the kind of a column; one without values may have any."""
+    kind = column_kind(column.type)
+    return "number" if kind in ("empty", "string") and column.null_count == len(column) else kind
 
 
 # -- pictures ------------------------------------------------------------------------------------------------
@@ -308,9 +293,6 @@ class _Pictures(MemoryRecords):
         if isinstance(picture, (bytes, bytearray, memoryview)):
             return decode_image(bytes(picture), where, self._resize, self._channels)
         return image_pixels(picture, where, self._resize, self._channels)
-
-
-MAX_SHOWN = 20
 
 
 class LabelReader:
@@ -373,12 +355,19 @@ class LabelReader:
 
     def _read(self, y: Any, layer: StoreInput) -> Array:
         """Return what a layer reads of ``y``."""
-        columns = _columns(y)
+        columns, conf, n = _columns(y), layer.store_conf, self._n
         if self._fields[layer] == "target":
-            names = layer.store_conf.target
-            return self._numbers(self._pick(columns, y, names), len(names))
-        names = [layer.label_column] if isinstance(layer, LabelInput) else layer.store_conf.label_columns[:1]
-        return self._numbered(self._pick(columns, y, names), layer)
+            (n_targets,) = conf.shape
+            values = self._pick(columns, y, conf.target)
+            if not is_numeric(values.dtype) or values.size != n * n_targets:
+                raise DataError(f"y: {values.dtype} {values.shape}, expected numbers {(n, n_targets)}.")
+            return as_stored(values.reshape(n, n_targets), np.dtype(np.float32), "y, row")
+        label = [layer.label_column] if isinstance(layer, LabelInput) else conf.label_columns[:1]
+        values = self._pick(columns, y, label)
+        if values.size != n:
+            raise DataError(f"y: shape {values.shape}, expected {(n,)}: a label for each record.")
+        classes = self._net.shapes.context.class_names.known_for(layer.conf_name)
+        return class_numbers(values.reshape(-1), classes, "y, row")
 
     def _pick(self, columns: Mapping[str, Any] | None, y: Any, names: list[str]) -> Array:
         """Return the columns of these names, or ``y`` itself if that is all."""
@@ -386,54 +375,26 @@ class LabelReader:
             if len(self._fields) > 1:
                 wanted = ", ".join(layer.conf_name for layer in self._fields)
                 raise DataError(f"y: the net needs several, for {wanted}. Give a dict by column.")
-            values = np.asarray(y if columns is None else next(iter(columns.values())))
+            arrays = [as_array(y if columns is None else next(iter(columns.values())), "y")]
         else:
             unknown = [name for name in names if name not in columns]
             if unknown or not names:
                 known = ", ".join(columns)
                 raise DataError(f"y: no column {unknown[0] if unknown else ''!r}. Columns: {known}.")
-            values = np.stack([np.asarray(columns[name]) for name in names], axis=-1)
-        if values.ndim == 0 or len(values) != self._n:
-            n = "one" if values.ndim == 0 else len(values)
-            raise DataError(f"y: {n} for {self._n} records. Expected one for each.")
-        return values
-
-    def _numbers(self, values: Array, n_targets: int) -> npt.NDArray[np.float32]:
-        if values.dtype.kind not in "biuf" or values.size != self._n * n_targets:
-            raise DataError(f"y: {values.dtype} {values.shape}, expected numbers {(self._n, n_targets)}.")
-        targets = values.reshape(self._n, n_targets).astype(np.float32)
-        if not np.isfinite(targets).all():
-            raise DataError(f"y, row {int((~np.isfinite(targets)).any(axis=1).argmax())}: a target is not finite.")
-        return targets
-
-    def _numbered(self, values: Array, layer: StoreInput) -> npt.NDArray[np.int32]:
-        """Return the numbers of classes."""
-        if values.size != self._n:
-            raise DataError(f"y: shape {values.shape}, expected {(self._n,)}: a label for each record.")
-        values = values.reshape(-1)
-        names = self._net.shapes.context.class_names.known_for(layer.conf_name)
-        if values.dtype.kind in "OUST" and names:
-            index = {name: i for i, name in enumerate(names)}
-            numbers = np.array([index.get(str(value), -1) for value in values], np.int64)
-            if (numbers < 0).any():
-                row = int((numbers < 0).argmax())
-                raise DataError(
-                    f"y, row {row}: unknown class {str(values[row])!r}. Classes: {', '.join(names[:MAX_SHOWN])}."
-                )
-            return numbers.astype(np.int32)
-        wrong = find_wrong_label(values)
-        if wrong is not None:
-            hint = " The classes of this net have no names." if values.dtype.kind in "OUST" else ""
-            raise DataError(f"y, row {wrong[0]}: {wrong[1]}.{hint}")
-        return values.astype(np.int32)
+            arrays = [as_array(columns[name], f"y, column {name!r}") for name in names]
+        for array in arrays:
+            if len(array) != self._n:
+                raise DataError(f"y: {len(array)} for {self._n} records. Expected one for each.")
+        return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=-1)
 
 
 def _columns(y: Any) -> Mapping[str, Any] | None:
     """Return columns by name; None for an array."""
     if isinstance(y, Mapping):
         return y
-    if isinstance(y, (pa.Table, pa.RecordBatch)):
-        return {name: y.column(name).to_numpy(zero_copy_only=False) for name in y.schema.names}
-    if is_pandas(y):
-        return {str(name): y[name].to_numpy() for name in y.columns}
-    return None
+    if not is_frame(y):
+        return None
+    if hasattr(y, "iloc"):
+        return {str(name): y[name] for name in y.columns}
+    table = as_table(y, "y")
+    return dict(zip(table.column_names, table.columns, strict=True))

@@ -20,12 +20,12 @@ from singa_dask import fs
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Field, Size
 from singa_dask.data import Arrays, BadPolicy, Loader, Sampler, Store, Survey, open_store, random_skip
-from singa_dask.data.codecs.record import find_wrong_label, find_wrong_weight, show_names
+from singa_dask.data.codecs.record import find_wrong_label, find_wrong_weight
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.data.loading.loader import Batch
 from singa_dask.data.order.sampler import GroupRecords, advanced
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels
-from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.errors import ConfigError, DataError, Problem, listed
 from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite
 from singa_dask.layers.feature import Raw, RecordIds, Traits
 from singa_dask.layers.records import (
@@ -474,7 +474,7 @@ class StoreInput(StoreReader):
         if self.store_conf.labels:
             raise DataError(f"{store.url}: several labels. Expected one for labels: {self.store_conf.labels}.")
         if not self.label_column and any("labels" in feature.consumed_as for feature in self.features):
-            names = show_names(list(store.table_facts.labels)) if store.table_facts else "several"
+            names = listed(list(store.table_facts.labels)) if store.table_facts else "several"
             raise DataError(
                 f"{store.url}: records have the labels {names}, and the net reads one of them from layer "
                 f"{self.conf_name!r}. Read each by a LabelInput layer with the same store_conf."

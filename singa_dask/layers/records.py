@@ -28,7 +28,6 @@ from singa_dask.conf.model import (
     read_options,
 )
 from singa_dask.data import STORES, Store, detect, open_store
-from singa_dask.data.codecs.record import show_names
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores.image import ImageOptions
 from singa_dask.data.stores.jsonl import JsonLinesStore
@@ -37,7 +36,7 @@ from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.table import NamedColumns, TableStore
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_part import table_files
-from singa_dask.errors import ConfigError, DataError
+from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.fs.range_reader import DEFAULT_LIMIT_MB
 from singa_dask.ops.contract import Array, DType
 
@@ -309,7 +308,7 @@ def check_records(store: Store, conf: StoreConf) -> None:
     if values is None:
         raise DataError(f"{store.url}: only {', '.join(store.schema)}, expected {tuple(conf.shape)}, as shape says.")
     names = store.table_facts.names if store.table_facts else ()
-    check_shape(store.url, values.shape, conf, f"records ({show_names(names)})" if names else "records")
+    check_shape(store.url, values.shape, conf, f"records ({listed(names)})" if names else "records")
     if conf.needs_label and "label" not in store.schema:
         raise without_labels(store.url, bool(store.table_facts), store.other_fields)
 
@@ -318,7 +317,7 @@ def without_labels(url: str, is_table: bool, others: Sequence[str] = ()) -> Data
     """Return the error of records that have no labels, which a layer needs; ``others`` are fields that could be."""
     hint = "Name the column in label, or set" if is_table else "Set"
     if others:
-        hint = f"Name one of {show_names(others)} by user_conf: {{label: NAME}}, or set"
+        hint = f"Name one of {listed(others)} by user_conf: {{label: NAME}}, or set"
     return DataError(f"{url}: the records have no labels. {hint} has_label: false to do without.")
 
 

@@ -151,6 +151,20 @@ def test_numbers_of_dask_that_are_not_finite(iris: tuple[Array, Array], value: f
         fitted.predict(bad).compute()
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_masked_values_are_refused(iris: tuple[Array, Array], lazy: bool) -> None:
+    x, y = iris[0], np.arange(150) % 2
+    arrays = x, y, np.ones(150)
+    masked = tuple(np.ma.masked_equal(each, each.flat[0]) for each in arrays)
+    if lazy:
+        arrays, masked = (tuple(da.from_array(each, chunks=75) for each in group) for group in (arrays, masked))
+    for i, name in enumerate(("X", "y", "sample_weight")):
+        with pytest.raises(ValueError, match=f"^{name} has masked values. Expected a value everywhere"):
+            sd.SingaClassifier(**QUICK).fit(*arrays[:i], masked[i], *arrays[i + 1 :])
+    with pytest.raises(ValueError, match=r"^X has masked values\."):
+        sd.SingaClassifier(**QUICK).fit(x, y).predict(masked[0])
+
+
 def test_partial_fits_of_a_classifier(iris: tuple[Array, Array], temporary: Path) -> None:
     x, y = iris
     found = sd.SingaClassifier(**QUICK)

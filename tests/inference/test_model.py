@@ -8,6 +8,7 @@ import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,26 @@ def test_several_inputs_are_given_by_name(tmp_path: Path) -> None:
             model.predict(given)
 
 
+def test_targets_of_a_net_that_was_trained_on_arrays(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).normal(size=(20, 3)).astype(np.float32)
+    y = np.stack([x.sum(axis=1), x[:, 0]], axis=1)
+    store = {"path": "dask://train", "shape": [3], "batchsize": 5}
+    net = sd.Net(
+        [
+            sd.layer("RecordInput", name="data", store_conf=store),
+            sd.layer("TargetInput", name="target", store_conf=store, size=2),
+            sd.layer("InnerProduct", name="fc", srclayers=["data"], num_output=2),
+            sd.layer("EuclideanLoss", name="loss", srclayers=["fc", "target"]),
+        ]
+    )
+    job = sd.Job(net, train_steps=4, **KEYS)
+    model = sd.load_model(sd.train(job, data=(x, y), run_dir=str(tmp_path / "run"), progress=False))
+    wanted = ((model.predict(x) - y) ** 2).sum(axis=1).mean()
+    assert model.test(x, y)["loss"] == pytest.approx(wanted, rel=1e-5)
+    with pytest.raises(DataError, match=r"y: float32 \(20, 3\), expected numbers \(20, 2\)"):
+        model.test(x, x)
+
+
 def test_a_model_in_several_threads(run: str, digits: tuple[Any, Any]) -> None:
     model, x = sd.load_model(run), digits[0]
     wanted = [model.extract(x[:n], "relu").tobytes() for n in range(1, 31)]
@@ -163,10 +184,13 @@ def test_a_model_in_several_threads(run: str, digits: tuple[Any, Any]) -> None:
 WRONG: list[tuple[Any, str]] = [
     (np.zeros((28, 28)), r"records of \(28,\), expected \(28, 28\).*give x\[None\]"),
     (np.zeros((2, 28, 27)), r"records of \(28, 27\), expected \(28, 28\)"),
-    (np.full((3, 784), np.nan), "x, row 0: a value is not finite"),
-    (np.array([["a"]]), "x: an array of <U1, expected numbers"),
+    (np.full((3, 784), np.nan), r"x, row 0\[0\]: nan, expected a 32-bit float"),
+    (np.array([["a"]]), "x: values of type <U1, expected numbers. Encode texts"),
     ([[1], [2, 3]], "x: records of several shapes"),
     ([b"no picture"], "x, picture 0: not an image"),
+    (np.ma.masked_equal(np.eye(784)[:2], 1), "x: masked values, expected a value everywhere"),
+    (SimpleNamespace(toarray=None), r"x: an object of type types.SimpleNamespace, .*Say toarray\(\)"),
+    (None, "x: a single value, expected an array"),
     (pd.DataFrame({"a": ["x"]}), "x, column 'a': values of type .*string, expected numbers"),
 ]
 
@@ -181,10 +205,14 @@ def test_labels_that_do_not_fit(run: str, digits: tuple[Any, Any]) -> None:
     model, (x, y) = sd.load_model(run), digits
     with pytest.raises(DataError, match=r"y: 5 for 2000 records"):
         model.test(x, y[:5])
-    with pytest.raises(DataError, match=r"y, row 0: .*The classes of this net have no names"):
+    with pytest.raises(DataError, match=r"y, row 0: .*The classes have no names"):
         model.test(x[:1], ["seven"])
     with pytest.raises(DataError, match=r"y, row 0: the label 0.5 is not an integer"):
         model.test(x[:1], [0.5])
+    with pytest.raises(DataError, match=r"y, row 1: the label -1 is negative"):
+        model.test(x[:2], [0, -1])
+    with pytest.raises(DataError, match="y: masked values, expected a value everywhere"):
+        model.test(x[:2], np.ma.masked_equal([3, 4], 4))
     with pytest.raises(DataError, match="the net needs labels, for layer 'data'"):
         model.test(x)
     with pytest.raises(ConfigError, match="layer 'nothing' is not in the net"):
@@ -248,8 +276,39 @@ def test_a_table_is_encoded_as_in_training(species: str) -> None:
     assert model.test(frame) == measured
     assert model.test(frame.drop(columns="species"), frame.species) == measured
     assert model.test(frame, (frame.species == "dog").to_numpy()) == measured
+    assert model.test(frame, frame.species.to_numpy("S")) == measured
     with pytest.raises(DataError, match=r"y, row 1: unknown class 'cow'. Classes: cat, dog"):
         model.test(frame[:2], ["cat", "cow"])
+
+
+class Stream:
+    """A frame of another library, which NumPy takes for an array."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self._table, self.columns = pa.Table.from_pandas(frame), list(frame.columns)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.asarray(self._table.to_pandas(), dtype)
+
+
+def test_columns_of_a_stream_are_found_by_name(species: str) -> None:
+    model, frame = sd.load_model(species), table(45)
+    wanted = model.extract(frame, "fc")
+    assert (model.extract(Stream(frame), "fc") == wanted).all()
+    assert (model.extract(pa.Table.from_pandas(frame).to_reader(), "fc") == wanted).all()
+    encoded = pd.DataFrame(model.extract(frame, "data"), columns=["blue", "green", "red", "mass"])
+    with pytest.raises(DataError, match=r"x: unknown column 'mass'. Columns: blue, green, red, weight"):
+        model.extract(Stream(encoded.rename(columns={"mass": "weight"})), "fc")
+    assert model.test(frame, Stream(frame[["species"]])) == model.test(frame)
+
+
+def test_a_column_of_objects_without_values_is_filled(species: str) -> None:
+    model, frame = sd.load_model(species), table(45)
+    missing = frame.assign(mass=np.nan), frame.assign(mass=np.full(45, None, object))
+    assert (model.extract(missing[0], "fc") == model.extract(missing[1], "fc")).all()
 
 
 @pytest.mark.parametrize(
@@ -290,5 +349,7 @@ def test_values_of_a_regression(tmp_path: Path) -> None:
     assert model.test(frame) == model.test(frame, frame.price) == measured["test"]
     with pytest.raises(DataError, match="y: the net needs targets, for layer 'target'"):
         model.test(model.extract(frame, "data"))
-    with pytest.raises(DataError, match=r"y, row 1: a target is not finite"):
+    with pytest.raises(DataError, match=r"y: 3 for 2 records"):
+        model.test(frame[:2], {"price": [1, 2, 3], "size": [1, 2]})
+    with pytest.raises(DataError, match=r"y, row 1\[0\]: nan, expected a 32-bit float"):
         model.test(frame[:2], [1.0, np.nan])

@@ -56,6 +56,12 @@ def test_frames_keep_their_index_and_divisions(model: sd.Model) -> None:
     assert sd.extract(model, x, "fc").shape == (30, 3)
 
 
+def test_a_model_computes_a_frame_of_dask_and_finds_its_columns_by_name(model: sd.Model) -> None:
+    x = frame(20)
+    with dask.config.set(scheduler="sync"):
+        assert (model.predict(dd.from_pandas(x[x.columns[::-1]], npartitions=2)) == model.predict(x)).all()
+
+
 def test_arrays_keep_their_chunks(model: sd.Model) -> None:
     x = frame(30)[["a", "b"]].to_numpy()
     given = da.from_array(x, chunks=((10, 16, 4), (1, 1)))
@@ -86,5 +92,5 @@ def test_errors_name_the_partition(model: sd.Model) -> None:
     with dask.config.set(scheduler="sync"):
         with pytest.raises(DataError, match=r"partition 1: x, row 5, column 'b': no value"):
             sd.predict(model, dd.from_pandas(x, npartitions=2)).compute()
-        with pytest.raises(DataError, match=r"chunk 1 of rows: x, row 5: a value is not finite"):
+        with pytest.raises(DataError, match=r"chunk 1 of rows: x, row 5\[1\]: nan, expected a 32-bit float"):
             sd.predict(model, da.from_array(x[["a", "b"]].to_numpy(), chunks=(10, 2))).compute()

@@ -33,12 +33,12 @@ WRONG: list[tuple[int, Any, str, str]] = [
     (400, {"records": [RECORD], "layer": "relu", "proba": True}, "application/json", "has no probabilities"),
     (400, {"records": [[1, 2]]}, "application/json", "records: records of (2,), expected (28, 28)"),
     (400, {"records": [RECORD, [1]]}, "application/json", "records: records of several shapes"),
-    (400, {"records": ["a"]}, "application/json", "records: an array of <U1, expected numbers"),
+    (400, {"records": ["a"]}, "application/json", "records: values of type <U1, expected numbers"),
     (
         400,
         b'{"records": [[%s]]}' % b",".join([b"1"] * 783 + [b"NaN"]),
         "application/json",
-        "records, row 0: a value is",
+        "records, row 0[783]: nan, expected a 32-bit float",
     ),
     (
         400,
@@ -53,7 +53,7 @@ WRONG: list[tuple[int, Any, str, str]] = [
     (400, HUGE, NPY, "the body is not an array as np.save writes it"),
     (400, npy(np.zeros((2, 28, 28)))[:-1], NPY, "12543 bytes of values, expected 12544"),
     (400, npy(np.float32(1)), NPY, "an array without axes"),
-    (400, npy(np.array(["a"])), NPY, "an array of <U1, expected numbers"),
+    (400, npy(np.array(["a"])), NPY, "records: values of type <U1, expected numbers"),
     (400, b"\x89PNG\r\n\x1a\n....", "image/png", "not an image, or a damaged one"),
     (415, b"records=1", "application/x-www-form-urlencoded", "Expected one of: application/json, application/x-npy"),
 ]

@@ -16,21 +16,13 @@ import pyarrow as pa
 from singa_dask.data.codecs import protobuf
 from singa_dask.data.codecs.protobuf import BYTES, FIXED32, VARINT, MessageField
 from singa_dask.data.types import Arrays, Field
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, listed
 
 # Labels: which field of records they are, and their conversion to 32-bit integers.
 
 
 LABEL_NAMES = ("label", "labels", "y", "class", "target", "targets")
 """A field with one of these names, in upper or lower case, is the label, in all formats."""
-MAX_SHOWN = 20
-"""Maximum number of names of one list in a message."""
-
-
-def show_names(names: Sequence[str], n: int = MAX_SHOWN) -> str:
-    """Format names for a message, at most ``n`` of them."""
-    more = f" and {len(names) - n} more" if len(names) > n else ""
-    return f"{', '.join(names[:n])}{more}"
 
 
 def labels_among(names: Iterable[str]) -> list[str]:
@@ -52,7 +44,7 @@ def label_field(names: Sequence[str], given: str = "") -> str:
         There is no field of the given name, or several could be meant.
     """
     if given and given not in names:
-        raise ValueError(f"no {given!r} for the label. Fields: {show_names(names)}")
+        raise ValueError(f"no {given!r} for the label. Fields: {listed(names)}")
     found = labels_among(names)
     if not given and len(found) > 1:
         raise ValueError(f"{' and '.join(found)} could each be the label. Set user_conf: {{label: NAME}}")

@@ -14,15 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from singa_dask.data.codecs.record import (
-    MAX_SHOWN,
     find_wrong_label,
     find_wrong_weight,
     is_point,
     labels_among,
-    show_names,
 )
 from singa_dask.data.types import Arrays, Field
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, listed
 from singa_dask.registry import suggest
 
 
@@ -41,6 +39,13 @@ def column_kind(kind: pa.DataType) -> str:
         return "empty"
     names = {"date": types.is_date, "timestamp": types.is_timestamp, "time": types.is_time}
     return next((name for name, test in names.items() if test(kind)), str(kind))
+
+
+def refuse_twice(names: Sequence[str], where: str) -> None:
+    """Raise a `DataError` if two columns have the same name."""
+    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    if twice is not None:
+        raise DataError(f"{where}: column {twice!r} occurs twice. Rename one.")
 
 
 def check_label_type(url: str, column: pa.Field) -> None:
@@ -151,7 +156,7 @@ class TableFacts:
     def compare(self, other: TableFacts) -> str:
         """Return how records differ from those that other facts describe; empty if they have the same meaning."""
         if self.names != other.names:
-            here, there = (", ".join(facts.names[:MAX_SHOWN]) for facts in (self, other))
+            here, there = (listed(facts.names) for facts in (self, other))
             return f"values of {here}, but {there}"
         for name in self.features:
             if self.categories.get(name) != other.categories.get(name):
@@ -356,7 +361,7 @@ def _check_kind(where: str, kind: str, is_named: bool, is_feature: bool) -> None
 
 def show_columns(names: Mapping[str, str] | Sequence[str]) -> str:
     """Format the names of columns for a message."""
-    return f"Columns: {show_names([name for name in names if name])}."
+    return f"Columns: {listed([name for name in names if name])}."
 
 
 # TableEncoder: makes arrays from the columns of a block. TableStatistics: learns what that takes from training data.
@@ -655,7 +660,7 @@ def _index_of(column: pa.Array, names: Sequence[str], where: Where, name: str) -
     found = pc.index_in(texts, pa.array(names, texts.type))
     if found.null_count:
         row = int(np.asarray(found.is_null().to_numpy(zero_copy_only=False)).argmax())
-        shown = show_names([name or "'' (no value)" for name in names])
+        shown = listed([name or "'' (no value)" for name in names])
         raise DataError(
             f"{where(row)}, column {name!r}: unknown category {texts[row].as_py()!r}. "
             f"Expected one of the training data: {shown}."

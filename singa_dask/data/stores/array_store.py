@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.data.codecs.record import as_labels, as_values, is_rounded, show_names, value_name
+from singa_dask.data.codecs.record import as_labels, as_values, is_rounded, value_name
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.column import check_array
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import ADVICE, BLOCK_BYTES, StoreOptions, even_blocks, rows_per_block
 from singa_dask.data.types import Arrays, Block, Field
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, listed
 from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.range_reader import Range, check_decompressed, limit_of
 
@@ -178,7 +178,7 @@ class ArrayStore(RangeStore):
         fault = f"no array called {repr(given) if given else ' or '.join(VALUE_NAMES)}"
         fault = f"{' and '.join(found)} could each be the images or data" if found else fault
         hint = "" if given else " Give the options features and label: names of arrays."
-        raise DataError(f"{self.url}: {fault}. Arrays: {show_names(names) or 'none'}.{hint}")
+        raise DataError(f"{self.url}: {fault}. Arrays: {listed(names) or 'none'}.{hint}")
 
     def _label_name(self, values: str) -> str:
         """Return the name of the array of labels, which is beside the values unless it is given; empty if none is."""
@@ -187,7 +187,7 @@ class ArrayStore(RangeStore):
             if given in self._names:
                 self.label_name = given
                 return given
-            raise DataError(f"{self.url}: no array called {given!r}. Arrays: {show_names(self._names)}.")
+            raise DataError(f"{self.url}: no array called {given!r}. Arrays: {listed(self._names)}.")
         folder = f"{values.rpartition('/')[0]}/".lstrip("/")
         beside = [name[len(folder) :] for name in self._names if name.startswith(folder) and name != values]
         self.other_fields = tuple(name for name in beside if "/" not in name)

@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.data.codecs.record import show_names
 from singa_dask.data.codecs.scaling import Learned, Scaling
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores.store import Store
 from singa_dask.data.types import Arrays
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, listed
 
 Labels = npt.NDArray[np.int32]
 # a line of a file that numbers its names, as TensorFlow's labels.txt does
@@ -98,8 +97,8 @@ def find_label(store: Store, column: str) -> tuple[int | None, tuple[str, ...]]:
         return None, () if several else store.class_names
     known = label_columns(store)
     if column not in known:
-        listed = f"Its labels: {show_names(known)}." if any(known) else "It has no labels with names of columns."
-        raise DataError(f"{store.url}: no label {column!r}. {listed}")
+        hint = f"Its labels: {listed(known)}." if any(known) else "It has no labels with names of columns."
+        raise DataError(f"{store.url}: no label {column!r}. {hint}")
     if not several:
         return None, store.class_names
     return known.index(column), store.table_facts.classes_of(column) if store.table_facts else ()
@@ -135,8 +134,8 @@ def label_table(url: str, names: Sequence[str], expected: Sequence[str], learned
     unknown = [name for name in names if name not in index]
     if unknown:
         raise DataError(
-            f"{url}: unknown class names: {show_names(unknown)}. Its classes are {show_names(names)}. "
-            f"Expected some of the classes of {learned}: {show_names(expected)}."
+            f"{url}: unknown class names: {listed(unknown)}. Its classes are {listed(names)}. "
+            f"Expected some of the classes of {learned}: {listed(expected)}."
         )
     return np.array([index[name] for name in names], np.int32)
 
@@ -295,7 +294,7 @@ class ClassNames:
         self._read()
         found = _find(self.by_layer, layer)
         if not found and layer not in self.by_layer and any(self.by_layer.values()):
-            known = "; ".join(f"{name}: {show_names(names)}" for name, names in self.by_layer.items())
+            known = "; ".join(f"{name}: {listed(names)}" for name, names in self.by_layer.items())
             raise DataError(
                 f"layer {layer}: the training net has input layers of different classes: {known}. "
                 "Expected a layer with the name of one of them."

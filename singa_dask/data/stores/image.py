@@ -17,12 +17,12 @@ import numpy.typing as npt
 from singa_dask import fs
 from singa_dask.conf.model import Conf, Finding, Many, Size, as_list, raw_value
 from singa_dask.conf.model import Field as KeyField
-from singa_dask.data.codecs.record import salvage_rows, show_names
+from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.stores.class_names import read_classes
 from singa_dask.data.stores.range_store import find_manifest, name_of, plain
 from singa_dask.data.stores.store import ADVICE, BLOCK_BYTES, MANIFEST_DIR, STORES, Store, StoreOptions
 from singa_dask.data.types import Arrays, Block, Field, FileSum
-from singa_dask.errors import DataError, MissingPackageError
+from singa_dask.errors import DataError, MissingPackageError, listed
 from singa_dask.fs.mapped_file import checksum_of
 
 # Decodes images to (channels, height, width) with Pillow (the extra ``singa-dask[images]``).
@@ -336,7 +336,7 @@ class ImageFolderStore(_ImageStore):
         if files and others:
             where = "folders of classes" if self.class_names else "the folder"
             LOG.warning("%s: %d files or folders are no images in %s and are left out: %s. Images end in %s.",
-                        self.url, len(others), where, show_names(others), ", ".join(IMAGE_SUFFIXES))  # fmt: skip
+                        self.url, len(others), where, listed(others), ", ".join(IMAGE_SUFFIXES))  # fmt: skip
         return files, labels
 
 
@@ -389,7 +389,7 @@ class ImageListStore(_ImageStore):
         if text in names:
             return names.index(text)
         if not _is_integer(text):
-            expected = f"one of the classes {show_names(names)}" if names else "a name and a label"
+            expected = f"one of the classes {listed(names)}" if names else "a name and a label"
             raise DataError(f"{where}: the label {text!r}, expected {expected}.")
         label = int(text)
         if names and not 0 <= label < len(names):

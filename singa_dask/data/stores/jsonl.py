@@ -24,12 +24,11 @@ from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import BLOCK_BYTES, NEWLINE, STORES, LabelOptions, StoreOptions, cut_lines
 from singa_dask.data.types import Arrays, Field
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, listed
 
 BOM = codecs.BOM_UTF8
 PIXEL_KEYS = ("pixel", "pixels", "image", "images")
 VALUE_KEYS = ("features", "data", "x", *PIXEL_KEYS)
-MAX_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,7 @@ class JsonRecords:
         found = _load_object(line)
         values = [_value(found, key) for key in self.keys]
         array = _as_array(values if self.is_row else values[0], self.keys)
-        shown = ", ".join(self.keys[:MAX_SHOWN])
+        shown = listed(self.keys)
         if array.shape != self.shape:
             raise ValueError(f"{shown} of shape {array.shape}, expected {self.shape} like the first line")
         if array.dtype.kind not in "biuf":
@@ -171,8 +170,7 @@ class JsonRecords:
             if not isinstance(label, str):
                 raise ValueError(f"the label {label!r}, expected text like in the first line")
             if label not in self.classes:
-                known = ", ".join(self.classes[:MAX_SHOWN])
-                raise ValueError(f"the label {label!r} is not one of the classes: {known}")
+                raise ValueError(f"the label {label!r} is not one of the classes: {listed(self.classes)}")
             return self.classes.index(label)
         if isinstance(label, bool) or not isinstance(label, int):
             raise ValueError(f"the label {label!r}, expected an integer like in the first line")
@@ -231,7 +229,7 @@ def _value_keys(found: dict[str, Any], label: str) -> tuple[str, ...]:
     numbers = tuple(key for key, value in found.items() if key != label and isinstance(value, int | float))
     others = [key for key in found if key != label and key not in numbers]
     if others or not numbers:
-        known = ", ".join([*numbers, *others][:MAX_SHOWN])
+        known = listed([*numbers, *others])
         raise ValueError(f"has no key {', '.join(VALUE_KEYS)} of a list of numbers. Give features, of the keys {known}")
     return numbers
 
@@ -239,7 +237,7 @@ def _value_keys(found: dict[str, Any], label: str) -> tuple[str, ...]:
 def _value(found: dict[str, Any], key: str) -> Any:
     value = found.get(key)
     if value is None:
-        known = ", ".join(list(found)[:MAX_SHOWN])
+        known = listed(list(found))
         raise ValueError(f"{key} is null, expected a value" if key in found else f"has no key {key!r}. Keys: {known}")
     return value
 

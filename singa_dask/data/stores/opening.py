@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.data.codecs.record import describe_fields, show_names, show_schema
+from singa_dask.data.codecs.record import describe_fields, show_schema
 from singa_dask.data.stores.class_names import Labels, label_table, parse_names, relabel
 from singa_dask.data.stores.image import IMAGE_SUFFIXES, entries_of
 from singa_dask.data.stores.range_store import VERSION, RangeStore, manifest_url, plain
 from singa_dask.data.stores.store import MANIFEST_DIR, STORES, Store
 from singa_dask.data.types import Arrays, Block, FileSum
-from singa_dask.errors import ConfigError, DataError
+from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.fs.cache import open_cache
 from singa_dask.fs.io_threads import map_ahead, open_threads
 from singa_dask.fs.mapped_file import checksum_of
@@ -62,7 +62,7 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
 def _unknown(url: str, storage_options: fs.Options) -> DataError:
     """Return the error for what no store reads as a whole."""
     if fs.is_dir(url, storage_options):
-        inside = show_names(fs.ls(url, storage_options)) or "nothing"
+        inside = listed(fs.ls(url, storage_options)) or "nothing"
         how = "Name a file or folder in it, or files by a pattern, as in DIRECTORY/*.parquet."
         return DataError(f"{url}: a directory that is no store. There is {inside} in it. {how}")
     return DataError(f"{url}: unknown format. Give a backend. Known: {', '.join(STORES.names())}.")
@@ -336,7 +336,7 @@ def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
     missing = [name for name in _sets_of(matching) if fnmatch.fnmatch(name, pattern) and name not in matching]
     if missing:
         verb = "are" if missing[1:] else "is"
-        raise DataError(f"{url}: {show_names(missing, 3)} {verb} missing, expected the whole set.")
+        raise DataError(f"{url}: {listed(missing, 3)} {verb} missing, expected the whole set.")
     check_splits(url, matching)
     return [f"{folder}{slash}{name}" for name in matching]
 

@@ -19,11 +19,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from singa_dask import fs
-from singa_dask.data.codecs.record import fields_of, label_field, show_names, show_schema
+from singa_dask.data.codecs.record import fields_of, label_field, show_schema
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.store import ADVICE, MANIFEST_DIR, Store
 from singa_dask.data.types import Arrays, Block, Field, FileSum
-from singa_dask.errors import ConfigError, DataError
+from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.range_reader import Bytes, Range, RangeReader, open_bytes
 
@@ -77,7 +77,7 @@ class Manifest:
             # a manifest lists fields by name
             found, expected = (show_schema(dict(sorted(each.items()))) for each in (schema, self.schema))
         elif class_names and class_names != self.class_names:
-            found, expected = (show_names(each) or "no classes" for each in (class_names, self.class_names))
+            found, expected = (listed(each) or "no classes" for each in (class_names, self.class_names))
         else:
             return
         raise DataError(f"{url}: holds {found}, but {expected} according to its manifest: {ADVICE}")
@@ -101,7 +101,7 @@ class Manifest:
         same = [ours == theirs for ours, theirs in zip(names, known, strict=False)]
         first = same.index(False) if False in same else len(same) - 1
         lists = (("missing", set(known) - set(names)), ("new", set(names) - set(known)))
-        changes = [f"{word}: {show_names(sorted(each), MAX_NAMED)}" for word, each in lists if each]
+        changes = [f"{word}: {listed(sorted(each), MAX_NAMED)}" for word, each in lists if each]
         changes = changes or [f"not in this order: {names[first]}"]
         # each record has its own file, or there is no telling which blocks those were
         block = f", block {np.searchsorted(store.starts, first, 'right') - 1}" if store.record_files(0, 1) else ""

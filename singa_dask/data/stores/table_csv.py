@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from singa_dask import fs
-from singa_dask.data.codecs.table import column_kind, is_number
+from singa_dask.data.codecs.table import column_kind, is_number, refuse_twice
 from singa_dask.data.stores.store import BLOCK_BYTES
 from singa_dask.data.stores.table_part import TablePart
 from singa_dask.data.types import RecordRun
@@ -127,9 +127,7 @@ def _names(where: str, fields: Sequence[str], may_be_numbers: bool) -> tuple[str
         raise DataError(
             f"{where}: expected a header with the names of the columns, got numbers: {','.join(fields)[:60]!r}."
         )
-    twice = next((name for name in names if name and names.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(f"{where}: column {twice!r} occurs twice. Rename one.")
+    refuse_twice([name for name in names if name], where)
     return tuple(names)
 
 

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from singa_dask import fs
-from singa_dask.data.codecs.table import column_kind, is_number
+from singa_dask.data.codecs.table import column_kind, is_number, refuse_twice
 from singa_dask.data.stores.arrow import PARQUET_MAGIC, GroupReader, RowGroups, extent_of
 from singa_dask.data.stores.class_names import hugging_face_names
 from singa_dask.data.stores.opening import check_splits, is_pattern, shard_urls
@@ -55,9 +55,7 @@ def read_whole(url: str, storage_options: fs.Options = None) -> BytesInMemory:
     data = bytes(source.read(0, source.size))
     source.close()
     names, columns = _sheet(url, data) if url.lower().endswith(".xlsx") else _array(url, data)
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(f"{url}: column {twice!r} occurs twice. Rename one.")
+    refuse_twice(names, url)
     table = pa.table([_column(url, name, values) for name, values in zip(names, columns, strict=True)], names)
     written = io.BytesIO()
     pq.write_table(table, written, row_group_size=ROWS)
@@ -387,9 +385,7 @@ class ParquetPart(TablePart):
         except (pa.ArrowException, OSError, ValueError) as error:
             raise DataError(f"{url}: not a Parquet file, or a damaged one: {error}") from error
         schema, metadata = self._groups.schema, self._groups.metadata
-        twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
-        if twice is not None:
-            raise DataError(f"{url}: column {twice!r} occurs twice. Rename one.")
+        refuse_twice(schema.names, url)
         self._kinds = {column.name: column_kind(column.type) for column in schema}
         self.names = tuple(self._kinds)
         self.index = _index_columns(schema)

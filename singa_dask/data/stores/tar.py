@@ -24,7 +24,6 @@ from singa_dask.data.codecs.record import (
     is_numeric,
     salvage_rows,
     schema_of,
-    show_names,
     value_name,
 )
 from singa_dask.data.stores.column import NPY_DAMAGE, decode_npy
@@ -32,7 +31,7 @@ from singa_dask.data.stores.image import IMAGE_SUFFIXES, ImageOptions, decode_im
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, StoreOptions, cut_blocks
 from singa_dask.data.types import Arrays
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, listed
 from singa_dask.fs.mapped_file import RangeFile
 from singa_dask.fs.range_reader import Bytes, ReadAhead
 
@@ -47,7 +46,6 @@ INT32 = np.iinfo(np.int32)
 HEADER_BYTES = tarfile.BLOCKSIZE
 # errors that damaged headers cause in tarfile
 DAMAGE = (tarfile.TarError, EOFError, OSError, OverflowError, RecursionError, ValueError)
-MAX_SHOWN = 8
 
 
 class Member(NamedTuple):
@@ -106,8 +104,8 @@ class TarIndex:
 
     def found_suffixes(self) -> str:
         """Format the most frequent of the other suffixes, for an error."""
-        names = [name or "no suffix" for name, _ in self.others.most_common(MAX_SHOWN)]
-        return f" Its files end in: {', '.join(names)}." if names else ""
+        names = [name or "no suffix" for name, _ in self.others.most_common()]
+        return f" Its files end in: {listed(names, 8)}." if names else ""
 
 
 def scan_tar(source: Bytes, suffixes: Collection[str]) -> TarIndex:
@@ -305,7 +303,7 @@ class TarStore(RangeStore):
             return label
         text = f"{found!r:.40}"
         if isinstance(found, str) and self.options["classes"]:
-            known = show_names(self.class_names)
+            known = listed(self.class_names)
             raise DataError(f"{where}: the label {text} is not among classes: {known}.")
         hint = " Give classes for labels that are text." if isinstance(found, str) and label is None else ""
         raise DataError(f"{where}: the label {text} is not a 32-bit integer.{hint}")
@@ -319,7 +317,7 @@ class TarStore(RangeStore):
             raise DataError(f"{where}: damaged JSON: {error}.") from error
         for part in key.split("."):
             if not isinstance(found, dict) or part not in found:
-                keys = f"Keys: {show_names(list(found))}" if isinstance(found, dict) else "It is not an object"
+                keys = f"Keys: {listed(list(found))}" if isinstance(found, dict) else "It is not an object"
                 raise DataError(f"{where}: its .json has no key {key!r}. {keys}.")
             found = found[part]
         return found

@@ -7,30 +7,27 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from dask._task_spec import Task, TaskRef
 from dask.base import compute, is_dask_collection
 from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
 
+from singa_dask.data.codecs.memory import TEXTS, as_table, column_values, is_frame, names_of, texts_of
 from singa_dask.data.codecs.record import is_rounded
 from singa_dask.data.codecs.table import MAX_CATEGORIES
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.records import (
-    TEXTS,
     ArrayWriter,
     Dataset,
     FrameWriter,
-    as_table,
+    check_count,
     check_weight_type,
     column_name,
     drop_columns,
     feature_field,
-    names_of,
     output_field,
     output_names,
     place_of,
-    texts_of,
 )
 
 if TYPE_CHECKING:
@@ -41,12 +38,12 @@ if TYPE_CHECKING:
 
 
 def parts_of(collection: Any) -> list[Any]:
-    """Return the partitions of an array of whole records, or of a frame or column. What two have in common is shared.
+    """Return the partitions of an array, each of whole records, or of a frame or column.
 
-    Fused tasks would each compute it anew.
+    What two have in common is shared: fused tasks would each compute it anew.
     """
     if hasattr(collection, "chunks"):
-        return list(collection.to_delayed(optimize_graph=False).reshape(-1))
+        return list(rows_together(collection).to_delayed(optimize_graph=False).reshape(-1))
     return list(collection.optimize(fuse=False).to_delayed(optimize_graph=False))
 
 
@@ -151,7 +148,7 @@ def as_dataset(name: str, value: Any, client: Client | None = None) -> Dataset:
     x, y, weights, *_ = (*map(_data_of, value), None) if isinstance(value, tuple) else (_data_of(value), None, None)
     if y is None and weights is not None:
         raise DataError(f"{where}: weights without y, expected {TAKEN}.")
-    if _is_frame(x):
+    if is_frame(x):
         return _of_frame(name, x, y, weights)
     y, weights = (each if each is None or _is_array(each) else _array_of_column(each) for each in (y, weights))
     for each in (x, *(each for each in (y, weights) if each is not None)):
@@ -171,22 +168,13 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or (is_dask_collection(value) and hasattr(value, "chunks"))
 
 
-def _is_frame(value: Any) -> bool:
-    is_arrow = (
-        hasattr(value, "__arrow_c_stream__") and not hasattr(value, "iloc") and not isinstance(value, pa.ChunkedArray)
-    )
-    return is_arrow or (getattr(value, "ndim", 0) == 2 and all(hasattr(value, name) for name in ("columns", "iloc")))
-
-
 def _array_of_column(y: Any) -> Any:
     """Return a column of pandas, Dask or pyarrow as an array; anything else as it is."""
     if is_dask_collection(y) and hasattr(y, "to_dask_array"):
         # of types of pandas' own Dask makes objects, with a warning
         plain = y if isinstance(y.dtype, np.dtype) else y.astype(getattr(y.dtype, "numpy_dtype", object))
         return plain.to_dask_array()
-    if isinstance(y, (pa.Array, pa.ChunkedArray)):
-        return y.to_numpy(zero_copy_only=False) if isinstance(y, pa.Array) else y.to_numpy()
-    return y.to_numpy() if hasattr(y, "iloc") else y
+    return column_values(y)
 
 
 # -- arrays --------------------------------------------------------------------------------------------------------
@@ -198,7 +186,9 @@ def _of_arrays(name: str, x: Any, y: Any, weights: Any, client: Client | None) -
     output = None if y is None else output_field(where, y.dtype, y.shape)
     if weights is not None:
         check_weight_type(where, weights.dtype, weights.shape)
-    _check_lengths(where, x, y=y, weights=weights)
+    for word, values in (("y", y), ("weights", weights)):
+        if values is not None:
+            check_count(where, "X", x.shape[0], word, values.shape[0])
     if x.shape[0] == 0:
         raise DataError(f"{where}: no records.")
     parts, outputs, of_weights = _partitions(where, x, y=y, weights=weights)
@@ -213,13 +203,6 @@ def _of_arrays(name: str, x: Any, y: Any, weights: Any, client: Client | None) -
     rounds = feature[0] == "data" and is_rounded(x.dtype)
     writer = ArrayWriter(name, len(parts), feature, output, tuple(classes), weights is not None, rounds)
     return Dataset(name, tuple(parts), writer, ".arrow", defaults, feature[1].shape, has_weights=weights is not None)
-
-
-def _check_lengths(where: str, x: Any, **others: Any) -> None:
-    for name, each in others.items():
-        if each is not None and len({n for n in (x.shape[0], each.shape[0]) if not np.isnan(n)}) > 1:
-            verb = "have" if name == "weights" else "has"
-            raise DataError(f"{where}: X has {x.shape[0]} records, but {name} {verb} {each.shape[0]}.")
 
 
 def _tuples(parts: Sequence[Any], *others: Sequence[Any]) -> list[Any]:
@@ -274,7 +257,7 @@ def _classes(name: str, outputs: Sequence[Any], client: Client | None) -> list[s
 
 
 def _names(values: Any, where: str) -> set[str]:
-    return set(texts_of(np.asarray(values), where))
+    return set(texts_of(np.asarray(values), f"{where}, y, record"))
 
 
 # -- frames --------------------------------------------------------------------------------------------------------
@@ -332,17 +315,14 @@ def _without_records(frame: Any) -> Any:
 
 def _outputs(where: str, frame: Any, name: str, y: Any, n_parts: int) -> list[Any]:
     """Return the partitions of y, or of weights."""
-    verb = "have" if name == "weights" else "has"
     if is_dask_collection(frame) != is_dask_collection(y):
         message = f"one of frame and {name} is of Dask, expected both, with the same partitions, or none."
         raise DataError(f"{where}: {message}")
     if not is_dask_collection(y):
         if not hasattr(y, "__len__") or isinstance(y, (str, list)):
             raise DataError(f"{where}, {name}: an object of type {type(y).__name__}, expected a column or an array.")
-        if len(frame) != len(y):
-            raise DataError(f"{where}: the frame has {len(frame)} records, but {name} {verb} {len(y)}.")
+        check_count(where, "the frame", len(frame), name, len(y))
         return [y]
-    parts = parts_of(rows_together(y) if hasattr(y, "chunks") else y)
-    if len(parts) != n_parts:
-        raise DataError(f"{where}: the frame has {n_parts} partitions, but {name} {verb} {len(parts)}.")
+    parts = parts_of(y)
+    check_count(where, "the frame", n_parts, name, len(parts), "partitions")
     return parts

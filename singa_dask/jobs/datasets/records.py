@@ -14,11 +14,23 @@ import pyarrow.parquet as pq
 
 from singa_dask.arrays import Array
 from singa_dask.data import Arrays, Field
-from singa_dask.data.codecs.record import find_wrong_label, find_wrong_weight
+from singa_dask.data.codecs.memory import (
+    HINT,
+    TEXTS,
+    as_array,
+    as_column,
+    as_stored,
+    as_table,
+    check_numbers,
+    class_numbers,
+    names_of,
+    plain_array,
+)
+from singa_dask.data.codecs.record import find_wrong_weight, is_numeric, value_name
 from singa_dask.data.codecs.table import as_floats, show_columns
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.data.stores.store import rows_per_block
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, listed
 
 
 def place_of(dataset: str, index: int, n_parts: int) -> str:
@@ -93,18 +105,6 @@ class Dataset:
 # Arrays as records: the fields that they become, and the files that they are written to.
 
 
-NUMBERS = "biuf"
-TEXTS = "UTSO"
-HINTS = {
-    "c": "Give real and imaginary parts, or absolute values, as features.",
-    "O": "Lists of different lengths and mixed types make such arrays. Expected an array of numbers.",
-    "M": "Give dates as numbers, e.g. days since a date.",
-    "m": "Give durations as numbers, e.g. seconds.",
-    "U": "Encode texts as numbers, or give a frame and name the column in categories.",
-    "V": "Give a frame for columns of different types.",
-}
-
-
 def feature_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> tuple[str, Field]:
     """Return name and field of the records that an array X becomes.
 
@@ -130,16 +130,14 @@ def feature_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> t
     if len(shape) < 2:
         hint = " For records of one value say X[:, None]." if len(shape) == 1 else ""
         raise DataError(f"{where}, X: an array of {len(shape)} axes, expected one of records and others.{hint}")
-    if dtype.kind not in NUMBERS:
-        hint = HINTS.get("U" if dtype.kind in "TS" else dtype.kind, "")
-        raise DataError(f"{where}, X: values of type {dtype}, expected numbers. {hint}".rstrip())
+    check_numbers(dtype, f"{where}, X")
     if any(np.isnan(n) for n in shape[1:]):
         message = "the length of an axis other than the first is unknown. Say X.compute_chunk_sizes() before."
         raise DataError(f"{where}, X: {message}")
     if not all(shape[1:]):
         raise DataError(f"{where}, X: shape {tuple(shape)}, expected records of at least one value.")
-    extents = tuple(int(n) for n in shape[1:])
-    return ("pixel", Field(np.dtype(np.uint8), extents)) if dtype == np.uint8 else ("data", _floats(extents))
+    name = value_name(dtype)
+    return name, Field(np.dtype(np.uint8 if name == "pixel" else np.float32), tuple(int(n) for n in shape[1:]))
 
 
 def output_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> tuple[str, Field]:
@@ -150,15 +148,15 @@ def output_field(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> tu
     DataError
         It can be neither.
     """
-    if dtype.kind not in NUMBERS + TEXTS:
-        hint = HINTS.get(dtype.kind, "")
-        raise DataError(f"{where}, y: values of type {dtype}, expected numbers or texts. {hint}".rstrip())
+    check_numbers(dtype, f"{where}, y", or_texts=True)
     width = shape[1] if len(shape) == 2 else 1
     if len(shape) not in (1, 2) or (dtype.kind != "f" and width != 1) or not width >= 1:
         expected = "(records,) or (records, targets)" if dtype.kind == "f" else "(records,)"
         hint = " Several labels are columns of a frame." if dtype.kind != "f" and len(shape) == 2 else ""
         raise DataError(f"{where}, y: shape {tuple(shape)} of {dtype}, expected {expected}.{hint}")
-    return ("target", _floats((int(width),))) if dtype.kind == "f" else ("label", Field(np.dtype(np.int32)))
+    if dtype.kind == "f":
+        return "target", Field(np.dtype(np.float32), (int(width),))
+    return "label", Field(np.dtype(np.int32))
 
 
 def check_weight_type(where: str, dtype: np.dtype[Any], shape: Sequence[float]) -> None:
@@ -169,33 +167,30 @@ def check_weight_type(where: str, dtype: np.dtype[Any], shape: Sequence[float]) 
     DataError
         It cannot.
     """
-    if dtype.kind not in NUMBERS:
+    if not is_numeric(dtype):
         raise DataError(f"{where}, weights: values of type {dtype}, expected numbers.")
     if len(shape) != 1:
         raise DataError(f"{where}, weights: shape {tuple(shape)}, expected (records,).")
 
 
-def _floats(shape: tuple[int, ...]) -> Field:
-    return Field(np.dtype(np.float32), shape)
-
-
-def texts_of(values: Array, where: str) -> Array:
-    """Return names of classes as an array of objects, (n,) str.
+def check_count(where: str, whose: str, n: float, name: str, other: float, what: str = "records") -> None:
+    """Check that y or weights are as many as X or the frame has; NaN is a number that is not known.
 
     Raises
     ------
     DataError
-        A value is no text, or empty.
+        They are not.
     """
-    values = values.reshape(-1)
-    if values.dtype.kind == "S":
-        values = np.char.decode(values, "utf-8", "replace")
-    texts = values.astype(object)
-    # as floats and integers among texts do, None and NaN have other types
-    wrong = next((i for i, value in enumerate(texts) if not (isinstance(value, str) and value)), None)
+    if n != other and not np.isnan([n, other]).any():
+        verb = "have" if name == "weights" else "has"
+        raise DataError(f"{where}: {whose} has {n} {what}, but {name} {verb} {other}.")
+
+
+def _check_weights(where: str, whose: str, n: int, weights: Array) -> None:
+    check_count(where, whose, n, "weights", len(weights))
+    wrong = find_wrong_weight(weights)
     if wrong is not None:
-        raise DataError(f"{where}, record {wrong}, y: {texts[wrong]!r}, expected the name of a class.")
-    return texts
+        raise DataError(f"{where}, record {wrong[0]}, weights: {wrong[1]}.")
 
 
 @dataclass(frozen=True)
@@ -237,7 +232,7 @@ class ArrayWriter:
         x, y, *more = value if self.output else (value, None)
         x = self._checked(x, f"{where}, X", *self.feature)
         if self.output:
-            y = self._outputs(_array_of(y, f"{where}, y"), len(x), where)
+            y = self._outputs(plain_array(y, f"{where}, y"), len(x), where)
         weights = self._weights(more[0], len(x), where) if self.has_weights else None
         if len(x):
             ArrowStore.write_file(Path(path), path, self._chunks(x, y, weights, where), class_names=self.classes)
@@ -245,11 +240,10 @@ class ArrayWriter:
 
     def _checked(self, value: Any, where: str, name: str, field: Field) -> Array:
         """Return an array of the declared type and shape."""
-        array = _array_of(value, where)
-        if array.dtype.kind not in NUMBERS or (name == "pixel" and array.dtype != np.uint8):
-            raise DataError(
-                f"{where}: values of type {array.dtype}, expected {'uint8' * (name == 'pixel') or 'numbers'}."
-            )
+        array = plain_array(value, where)
+        check_numbers(array.dtype, where)
+        if name == "pixel" and array.dtype != np.uint8:
+            raise DataError(f"{where}: values of type {array.dtype}, expected uint8.")
         if array.shape[1:] != field.shape:
             raise DataError(f"{where}: records of shape {array.shape[1:]}, expected {field.shape}.")
         return array
@@ -258,87 +252,34 @@ class ArrayWriter:
         """Return the values of y as they are stored, but for the type of floats."""
         assert self.output is not None
         name, field = self.output
-        if len(y) != n:
-            raise DataError(f"{where}: y has {len(y)} records, but X has {n}.")
+        check_count(where, "X", n, "y", len(y))
         if name == "target":
             return self._checked(y.reshape(n, *(y.shape[1:] or (1,))), f"{where}, y", name, field)
         if y.shape not in ((n,), (n, 1)):
             raise DataError(f"{where}, y: shape {y.shape}, expected ({n},).")
-        y = y.reshape(n)
-        return self._classes_of(y, where) if self.classes else _labels_of(y, where)
-
-    def _classes_of(self, y: Array, where: str) -> Array:
-        if y.dtype.kind == "b":
-            return y.astype(np.int32)
-        numbers = {name: i for i, name in enumerate(self.classes)}
-        texts = texts_of(y, where)
-        labels = np.fromiter((numbers.get(text, -1) for text in texts), np.int32, len(y))
-        if (labels < 0).any():
-            row = int(labels.argmin())
-            raise DataError(
-                f"{where}, record {row}, y: unknown class {texts[row]!r}. Known: {', '.join(self.classes)}."
-            )
-        return labels
+        if self.classes and y.dtype.kind not in TEXTS + "b":
+            raise DataError(f"{where}, y: values of type {y.dtype}, expected names of classes.")
+        return class_numbers(y.reshape(n), self.classes, f"{where}, y, record")
 
     @staticmethod
     def _weights(value: Any, n: int, where: str) -> Array:
-        weights = _array_of(value, f"{where}, weights")
+        weights = plain_array(value, f"{where}, weights")
         check_weight_type(where, weights.dtype, weights.shape)
-        if len(weights) != n:
-            raise DataError(f"{where}: weights have {len(weights)} records, but X has {n}.")
-        wrong = find_wrong_weight(weights)
-        if wrong is not None:
-            raise DataError(f"{where}, record {wrong[0]}, weights: {wrong[1]}.")
+        _check_weights(where, "X", n, weights)
         return weights.astype(np.float32)[:, None]
 
     def _chunks(self, x: Array, y: Array | None, weights: Array | None, where: str) -> Iterator[Arrays]:
         """Yield the records of a block at a time, so that only a block is converted at a time."""
-        fields = [self.feature, *([self.output] if self.output else ())]
-        rows = rows_per_block(sum(field.size_bytes or 4 for _, field in fields))
+        columns = [(*self.feature, x, f"{where}, X, record")]
+        if self.output and y is not None:
+            columns.append((*self.output, y, f"{where}, y, record"))
+        rows = rows_per_block(sum(field.size_bytes or 4 for _, field, _, _ in columns))
         for first in range(0, len(x), rows):
-            chunk = {self.feature[0]: _stored(x[first : first + rows], self.feature[1], f"{where}, X", first)}
-            if self.output and y is not None:
-                chunk[self.output[0]] = _stored(y[first : first + rows], self.output[1], f"{where}, y", first)
+            part = slice(first, first + rows)
+            chunk = {name: as_stored(values[part], field.dtype, place, first) for name, field, values, place in columns}
             if weights is not None:
-                chunk["weight"] = weights[first : first + rows]
+                chunk["weight"] = weights[part]
             yield chunk
-
-
-def _array_of(value: Any, where: str) -> Array:
-    if isinstance(value, np.ma.MaskedArray):
-        if np.ma.is_masked(value):
-            raise DataError(f"{where}: masked values, expected a value everywhere. Fill them, e.g. by filled(0).")
-        return np.asarray(value.data)
-    if not isinstance(value, np.ndarray):
-        kind = f"{type(value).__module__}.{type(value).__name__}"
-        hint = " Say toarray(), for records are dense." if hasattr(value, "toarray") else ""
-        raise DataError(f"{where}: an object of type {kind}, expected a NumPy array.{hint}")
-    if not value.ndim:
-        raise DataError(f"{where}: a single value, expected an array.")
-    return np.asarray(value)
-
-
-def _labels_of(y: Array, where: str) -> Array:
-    wrong = find_wrong_label(y)
-    if wrong is not None:
-        raise DataError(f"{where}, record {wrong[0]}, y: {wrong[1]}.")
-    if len(y) and y.min() < 0:
-        row = int(y.argmin())
-        raise DataError(f"{where}, record {row}, y: the label {y[row]} is negative. Labels are indices of classes.")
-    return y.astype(np.int32, copy=False)
-
-
-def _stored(values: Array, field: Field, where: str, first: int) -> Array:
-    """Return values in the type of the records, the nearest 32-bit floats among them."""
-    with np.errstate(over="ignore"):
-        stored = np.ascontiguousarray(values, field.dtype)
-    if field.dtype.kind != "f" or np.isfinite(stored).all():
-        return stored
-    place = np.unravel_index(int(np.argmin(np.isfinite(stored))), stored.shape)
-    value, row = values[place], first + int(place[0])
-    inside = f"[{', '.join(map(str, place[1:]))}]"
-    hint = "Replace missing values, or give a frame and say missing: mean in store_conf." if np.isnan(value) else ""
-    raise DataError(f"{where}, record {row}{inside}: {value}, expected a 32-bit float. {hint}".rstrip())
 
 
 # Frames as records: tables of named columns, and the Parquet files that they are written to.
@@ -346,41 +287,6 @@ def _stored(values: Array, field: Field, where: str, first: int) -> Array:
 
 # of the records of a row group, which is decoded as a whole; in file order a batch may take two
 GROUP_BYTES = 4 << 20
-HINT = "Convert it to numbers or strings, or leave it out."
-
-
-def as_table(value: Any, where: str) -> pa.Table:
-    """Return a frame as an Arrow table: of pandas without its index, NaN as null.
-
-    Raises
-    ------
-    DataError
-        A column cannot be converted, or has no name of its own.
-    """
-    if isinstance(value, pa.Table):
-        return _checked(value, where)
-    if not hasattr(value, "dtypes") or not hasattr(value, "iloc"):
-        if not hasattr(value, "__arrow_c_stream__"):
-            kind = f"{type(value).__module__}.{type(value).__name__}"
-            raise DataError(f"{where}: an object of type {kind}, expected a frame.")
-        return _checked(pa.table(value), where)
-    names = names_of(value.columns, where)
-    return pa.table({name: _column(value.iloc[:, i], f"{where}, column {name!r}") for i, name in enumerate(names)})
-
-
-def names_of(columns: Any, where: str) -> list[str]:
-    """Return the names of columns of pandas as texts.
-
-    Raises
-    ------
-    DataError
-        A name has several levels, or occurs twice.
-    """
-    if getattr(columns, "nlevels", 1) > 1:
-        raise DataError(f"{where}: columns with names of {columns.nlevels} levels, expected one. Join the levels.")
-    names = [str(name) for name in columns]
-    _refuse_twice(names, where)
-    return names
 
 
 def drop_columns(frame: Any, names: Collection[str]) -> Any:
@@ -390,33 +296,6 @@ def drop_columns(frame: Any, names: Collection[str]) -> Any:
     labels = [label for label in frame.columns if str(label) in names]
     # that a partition has other columns than declared is found when it is written
     return frame.drop(columns=labels, errors="ignore")
-
-
-def _refuse_twice(names: Sequence[str], where: str) -> None:
-    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
-    if twice is not None:
-        raise DataError(f"{where}: column {twice!r} occurs twice. Rename one.")
-
-
-def _checked(table: pa.Table, where: str) -> pa.Table:
-    _refuse_twice(table.column_names, where)
-    return table
-
-
-def _column(values: Any, where: str) -> pa.Array | pa.ChunkedArray:
-    """Return values of pandas, NumPy or Arrow as a column."""
-    if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        return values
-    try:
-        column = pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        kind = getattr(values, "dtype", type(values).__name__)
-        raise DataError(
-            f"{where}: values of type {kind} cannot be a column: {str(error).rstrip('.')}. {HINT}"
-        ) from error
-    # objects that are all missing; those of other partitions are texts
-    is_missing = pa.types.is_null(column.type) and getattr(getattr(values, "dtype", None), "kind", "") == "O"
-    return column.cast(pa.string()) if is_missing else column
 
 
 def output_names(y: Any, where: str) -> dict[str, str]:
@@ -481,7 +360,7 @@ class FrameWriter:
         frame, y, *weights = value if self.outputs else (value, None)
         table = as_table(frame, where)
         if tuple(table.column_names) != self.columns:
-            message = f"{show_columns(table.column_names)} Expected: {', '.join(self.columns)}."
+            message = f"{show_columns(table.column_names)} Expected: {listed(self.columns)}."
             raise DataError(f"{where}: other columns than declared. {message}")
         for name, column in self._outputs(y, len(table), where).items():
             table = table.append_column(name, column)
@@ -494,15 +373,13 @@ class FrameWriter:
     def _outputs(self, y: Any, n: int, where: str) -> Mapping[str, Any]:
         if not self.outputs:
             return {}
-        if len(y) != n:
-            raise DataError(f"{where}: y has {len(y)} records, but the frame has {n}.")
+        check_count(where, "the frame", n, "y", len(y))
         if hasattr(y, "columns"):
-            table = as_table(y, f"{where}, y")
-            columns = table.columns
+            columns = as_table(y, f"{where}, y").columns
         elif getattr(y, "ndim", 1) == 2:
-            columns = [_column(np.ascontiguousarray(each), f"{where}, y") for each in np.asarray(y).T]
+            columns = [as_column(np.ascontiguousarray(each), f"{where}, y") for each in as_array(y, f"{where}, y").T]
         else:
-            columns = [_column(y, f"{where}, y")]
+            columns = [as_column(y, f"{where}, y")]
         if len(columns) != len(self.outputs):
             raise DataError(f"{where}: y has {len(columns)} columns, expected {len(self.outputs)}.")
         for name, column in zip(self.outputs, columns, strict=True):
@@ -513,14 +390,10 @@ class FrameWriter:
         return dict(zip(self.outputs, columns, strict=True))
 
     def _weights(self, weights: Any, n: int, where: str) -> Any:
-        if len(weights) != n:
-            raise DataError(f"{where}: weights have {len(weights)} records, but the frame has {n}.")
-        column = _column(weights, f"{where}, weights")
+        column = as_column(weights, f"{where}, weights")
         if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
             raise DataError(f"{where}, weights: values of type {column.type}, expected numbers.")
-        wrong = find_wrong_weight(as_floats(column))
-        if wrong is not None:
-            raise DataError(f"{where}, record {wrong[0]}, weights: {wrong[1]}.")
+        _check_weights(where, "the frame", n, as_floats(column))
         return column
 
 

@@ -19,7 +19,7 @@ from distributed.utils import sync
 from singa_dask import fs, modules
 from singa_dask.comm.dask_servers import load_on_scheduler
 from singa_dask.conf import ClusterConf, JobConf
-from singa_dask.errors import A_BUG, ClusterError, DataError, LeftLineError, SingaError, UnitError
+from singa_dask.errors import A_BUG, ClusterError, DataError, LeftLineError, SingaError, UnitError, listed
 from singa_dask.observe.observers import Observers, open_observers
 from singa_dask.observe.run_directory import RunDirectory
 from singa_dask.redaction import redact
@@ -268,8 +268,7 @@ class Driver:
 
 
 def _describe_line(ahead: Sequence[str]) -> str:
-    more = f" and {len(ahead) - SHOWN} more" if len(ahead) > SHOWN else ""
-    return f"in line, place {len(ahead) + 1}, behind {', '.join(ahead[-SHOWN:])}{more}"
+    return f"in line, place {len(ahead) + 1}, behind {listed([*ahead[-SHOWN:], *ahead[:-SHOWN]], SHOWN)}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from distributed.client import ClosedClientError
 
 from singa_dask import version
 from singa_dask.comm.dask_servers import load_on_scheduler
-from singa_dask.errors import ClusterError, ConfigError, LostUnitError
+from singa_dask.errors import ClusterError, ConfigError, LostUnitError, listed
 from singa_dask.runtime.job.names import JOBS, SIGNAL_CODES, TAKEN_OVER, Op, this_user
 
 LOOK_S = 1.0
@@ -414,6 +414,4 @@ def _fits(piece: str, row: Mapping[str, str]) -> bool:
 
 
 def _names(rows: Sequence[Mapping[str, Any]]) -> str:
-    newest = [row["id"] for row in rows][:NAMED]
-    n_more = len(rows) - len(newest)
-    return ", ".join(newest) + (f" and {n_more} more" if n_more else "")
+    return listed([row["id"] for row in rows], NAMED)

@@ -154,7 +154,7 @@ def test_files_of_many_partitions_sort_by_name() -> None:
         ((X, Y[:7]), r"X has 12 records, but y has 7"),
         ((X, X.astype(int)), r"y: shape \(12, 2\) of int64, expected \(records,\)\. Several labels are columns"),
         ((X, Y.astype("M8[s]")), r"y: values of type datetime64\[s\]"),
-        ((X, np.array(["a", None] * 6, object)), r"record 1, y: None, expected the name of a class"),
+        ((X, np.array(["a", None] * 6, object)), r"y, record 1: None, expected the name of a class"),
         (
             (da.from_array(X, chunks=4)[da.from_array(Y, chunks=4) > 0], Y[:8]),
             r"X has 3 chunks of records, but y has 1",
@@ -179,8 +179,8 @@ def with_value(array: np.ndarray, value: Any, place: Any) -> np.ndarray:
         (with_value(X, NAN, (9, 1)), Y, r"partition 2, X, record 1\[1\]: nan, .*missing: mean"),
         (with_value(X, 1e300, (9, 1)), Y, r"partition 2, X, record 1\[1\]: 1e\+300, expected a 32-bit float"),
         (X, with_value(X[:, 0], np.inf, 5), r"partition 1, y, record 1\[0\]: inf"),
-        (X, with_value(Y, -1, 6), r"partition 1, record 2, y: the label -1 is negative"),
-        (X, Y + 2**31 - 2, r"partition 0, record 2, y: the label 2147483648 does not fit in 32 bits"),
+        (X, with_value(Y, -1, 6), r"partition 1, y, record 2: the label -1 is negative"),
+        (X, Y + 2**31 - 2, r"partition 0, y, record 2: the label 2147483648 does not fit in 32 bits"),
         (np.ma.masked_equal(X, 3), Y, r"partition 0, X: masked values"),
     ],
 )
@@ -190,12 +190,18 @@ def test_wrong_values_of_partitions(x: Any, y: Any, message: str, tmp_path: Path
         write(dataset, tmp_path)
 
 
+def test_values_that_are_to_be_standardised_fit_in_32_bits_too(tmp_path: Path) -> None:
+    write_part = as_dataset("train", with_value(X, 1e300, (9, 1))).write_part.widened()
+    with pytest.raises(DataError, match=r"X, record 9\[1\]: 1e\+300, expected a 32-bit float"):
+        write_part(with_value(X, 1e300, (9, 1)), str(tmp_path / "part.arrow"), 0)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda block: block[:, :1], r"X: records of shape \(1,\), expected \(2,\)"),
         (lambda block: block.astype(object), r"X: values of type object, expected numbers"),
-        (lambda block: block[:-1], r"y has 4 records, but X has 3"),
+        (lambda block: block[:-1], r"X has 3 records, but y has 4"),
         (lambda block: block.tolist(), r"X: an object of type builtins.list"),
     ],
 )

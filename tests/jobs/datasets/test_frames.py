@@ -200,6 +200,12 @@ def test_lists_are_refused_when_they_are_features(tmp_path: Path) -> None:
         read(tmp_path, features=["a", "b"])
 
 
+def test_masked_values_of_y_beside_a_frame(tmp_path: Path) -> None:
+    y = np.ma.masked_equal(np.arange(12).reshape(6, 2), 3)
+    with pytest.raises(DataError, match=r"^dataset 'train', y: masked values"):
+        write(as_dataset("train", (FRAME, y)), tmp_path)
+
+
 def test_negative_labels_of_y(tmp_path: Path) -> None:
     y = pd.Series([0, 1, 2, 1, -1, 0], name="kind")
     dataset = as_dataset("train", (dd.from_pandas(FRAME[["age"]], npartitions=2), dd.from_pandas(y, npartitions=2)))
