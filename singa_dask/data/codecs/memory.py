@@ -142,7 +142,7 @@ def class_numbers(values: Array, names: Sequence[str], place: str) -> npt.NDArra
     Raises
     ------
     DataError
-        A value is no class.
+        A value is no class, or could be the number of one and the name of another.
     """
     if names and values.dtype.kind in TEXTS:
         numbers = {name: i for i, name in enumerate(names)}
@@ -152,6 +152,11 @@ def class_numbers(values: Array, names: Sequence[str], place: str) -> npt.NDArra
             row = int(labels.argmin())
             raise DataError(f"{place} {row}: unknown class {texts[row]!r}. Classes: {listed(names)}.")
         return labels
+    if len(values) and any(_is_another_number(name, i) for i, name in enumerate(names)):
+        raise DataError(
+            f"{place} 0: {values[0]}, the name or the number of a class? The classes are named {listed(names)}. "
+            "Expected names, as texts."
+        )
     wrong = find_wrong_label(values)
     if wrong is None and len(values) and values.min() < 0:
         row = int(values.argmin())
@@ -160,6 +165,14 @@ def class_numbers(values: Array, names: Sequence[str], place: str) -> npt.NDArra
         hint = " The classes have no names." if values.dtype.kind in TEXTS else ""
         raise DataError(f"{place} {wrong[0]}: {wrong[1]}.{hint}")
     return values.astype(np.int32, copy=False)
+
+
+def _is_another_number(name: str, number: int) -> bool:
+    """Return whether the name of a class reads as the number of another one."""
+    try:
+        return int(name) != number
+    except ValueError:
+        return False
 
 
 # Frames: tables with named columns.
