@@ -18,8 +18,9 @@ from singa_dask.errors import DataError
 if TYPE_CHECKING:
     import numpy as np
 
-    from singa_dask.data import Loader, Store
+    from singa_dask.data.loading import Loader
     from singa_dask.data.order.sampler import Shuffle
+    from singa_dask.data.stores import Store
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -99,7 +100,7 @@ def verify(url: str, writes: bool, reading: Reading) -> None:
     """
     from singa_dask.cli.opening import opened, store_format
     from singa_dask.cli.tasks import counted
-    from singa_dask.data import write_manifest
+    from singa_dask.data.stores import write_manifest
     from singa_dask.data.stores.opening import check_manifests, forget_manifest
 
     # an older one must not find the new data damaged
@@ -224,7 +225,8 @@ def measure(store: Store, batch_size: int = 256, shuffle: Shuffle = "none", roun
     """
     import numpy as np
 
-    from singa_dask.data import Loader, Sampler
+    from singa_dask.data.loading import Loader
+    from singa_dask.data.order import Sampler
     from singa_dask.ops import get_ops
 
     name = _values_of(store)

@@ -447,7 +447,7 @@ def serve(
     it once the requests that have arrived are answered, a second one at once. There is no authentication. Needs pip
     install 'singa-dask[serve]'.
     """
-    from singa_dask.inference import load_model
+    from singa_dask.inference.model import load_model
 
     # the package that it needs is looked for before the net is read
     server_type = serving.ModelServer

@@ -17,7 +17,7 @@ from singa_dask.errors import ConfigError
 from singa_dask.lazy import require
 
 if TYPE_CHECKING:
-    from singa_dask.comm import Address
+    from singa_dask.comm.message import Address
     from singa_dask.conf import JobConf
 
 

@@ -29,23 +29,16 @@ from singa_dask.jobs.datasets.binding import readers
 from singa_dask.jobs.datasets.hosts import placed
 from singa_dask.jobs.preparing import Prepared, find_cluster, prepare_run
 from singa_dask.net import NeuralNet
-from singa_dask.observe import Progress, first_command, new_job_id, read_summary
+from singa_dask.observe import new_job_id, read_summary
 from singa_dask.observe.comparison import Target, add_statistics, measure, rows, why_not
 from singa_dask.observe.observers import Observers
-from singa_dask.observe.progress import BarProgress, layer_metrics
+from singa_dask.observe.progress import BarProgress, Progress, layer_metrics
+from singa_dask.observe.run_directory import first_command
 from singa_dask.redaction import redact
-from singa_dask.runtime import (
-    Driver,
-    Layout,
-    Patience,
-    Result,
-    local_cluster,
-    plan_processes,
-    present_workers,
-    wait_for_room,
-)
+from singa_dask.runtime import Driver, Patience, Result, local_cluster, plan_processes, wait_for_room
+from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.planning.nets import build_nets
-from singa_dask.runtime.planning.placement import cpu_count
+from singa_dask.runtime.planning.placement import Layout, cpu_count
 from singa_dask.version import __version__
 
 RESULT = "compare.json"

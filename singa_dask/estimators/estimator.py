@@ -54,7 +54,8 @@ from singa_dask.estimators.parameters import (
 )
 from singa_dask.exports.importing import import_into
 from singa_dask.inference.predicting import map_blocks
-from singa_dask.jobs import Job, train
+from singa_dask.jobs.job import Job
+from singa_dask.jobs.run import train
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.lookup import find_steps
 

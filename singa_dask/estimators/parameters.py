@@ -13,7 +13,7 @@ import numpy as np
 
 from singa_dask.conf.net import PHASES
 from singa_dask.errors import ConfigError
-from singa_dask.jobs import Job, Net, layer, load
+from singa_dask.jobs.job import Job, Net, layer, load
 from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.records import StoreConf, stored_shape
 from singa_dask.registry import suggest

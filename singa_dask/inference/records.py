@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.arrays import Array
-from singa_dask.data import Arrays, Field
 from singa_dask.data.codecs.record import find_wrong_label
 from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec, column_kind, missing_rows
 from singa_dask.data.stores.image import decode_image, image_pixels
+from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 from singa_dask.inference.net import TrainedNet
 from singa_dask.layers import StoreInput

@@ -8,16 +8,10 @@ from typing import Any
 
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobFile, Phase, find_warnings
-from singa_dask.errors import ConfigError, Problem
+from singa_dask.errors import Problem
 from singa_dask.jobs.datasets.binding import readers
 from singa_dask.net import NeuralNet
-from singa_dask.runtime import (
-    missing_gpus,
-    net_warnings,
-    prepare,
-    worker_warnings,
-)
-from singa_dask.runtime.job.checks import with_steps
+from singa_dask.runtime.job.checks import missing_gpus, net_warnings, prepare, with_steps, worker_warnings
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.training import with_initialisers
 

@@ -24,9 +24,9 @@ from singa_dask.jobs.job import Job
 from singa_dask.jobs.pages import run_page
 from singa_dask.jobs.preparing import changes_of, check_client, cluster_of, prepare_run
 from singa_dask.lazy import require
-from singa_dask.observe import Progress, start_progress
+from singa_dask.observe import start_progress
 from singa_dask.observe.figure import figure_of, panels_of
-from singa_dask.observe.progress import NotebookProgress, notebook_shell
+from singa_dask.observe.progress import NotebookProgress, Progress, notebook_shell
 from singa_dask.observe.stored_run import StoredRun, facts_of
 from singa_dask.redaction import redact
 from singa_dask.runtime import Driver, Result

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from singa_dask.data import Store
 from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.data.loading.reader import BadPolicy, BlockReader
+from singa_dask.data.stores import Store
 from singa_dask.errors import DataError
 from singa_dask.layers.input import StoreInput
 

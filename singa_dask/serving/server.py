@@ -26,9 +26,9 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from singa_dask.arrays import Array
-from singa_dask.data import Arrays
+from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, SingaError
-from singa_dask.inference import Model
+from singa_dask.inference.model import Model
 from singa_dask.redaction import redact
 from singa_dask.serving.bodies import JSON, NPY, Limits, PredictRequest, Refused, read_body, to_npy
 

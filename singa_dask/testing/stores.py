@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.data import STORES, Store
+from singa_dask.data.stores import STORES, Store
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError, PartError

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 import pytest
 
 from singa_dask.errors import ClusterError
-from singa_dask.runtime import Result, prepare
+from singa_dask.runtime import Result
+from singa_dask.runtime.job.checks import prepare
 from tests.cli.conftest import ROOT, Call
 
 SUMMARY_KEYS = {

@@ -12,8 +12,8 @@ from singa_dask.api import REGISTRIES
 from singa_dask.cli import job as job_files
 from singa_dask.conf import find_warnings
 from singa_dask.errors import Problem
-from singa_dask.runtime import net_warnings
 from singa_dask.runtime.job import checks
+from singa_dask.runtime.job.checks import net_warnings
 from singa_dask.runtime.planning.nets import build_nets
 from tests.cli.conftest import ROOT, Call
 from tests.net import jobs

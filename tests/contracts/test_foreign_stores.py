@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
-from singa_dask.data import STORES, open_store
+from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from singa_dask.testing.stores import check_fetched

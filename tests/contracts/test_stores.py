@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
-from singa_dask.data import STORES, open_store
+from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError

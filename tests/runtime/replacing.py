@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from singa_dask import fs
-from singa_dask.comm import Address, Message
 from singa_dask.comm.greeting import Secret
+from singa_dask.comm.message import Address, Message
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.runtime import plan_processes

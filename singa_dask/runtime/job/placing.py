@@ -18,10 +18,11 @@ from distributed.client import FutureCancelledError
 
 from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
-from singa_dask.comm import Address
+from singa_dask.comm.message import Address
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data import HostSpan, Sampler, Survey, assign_by_host, host_names, same_host
 from singa_dask.data.codecs.scaling import Scaling
+from singa_dask.data.loading import HostSpan, Survey, assign_by_host, host_names, same_host
+from singa_dask.data.order import Sampler
 from singa_dask.errors import Aborted, ClusterError, LostUnitError
 from singa_dask.fs.io_threads import DaemonThreads
 from singa_dask.layers import StoreInput

@@ -20,7 +20,7 @@ from distributed.utils import sync, wait_for
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
-from singa_dask.comm import Address
+from singa_dask.comm.message import Address
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import ClusterConf, JobConf, ListenConf
 from singa_dask.data.codecs.scaling import Scaling

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from singa_dask.cancellation import Cancellation
-from singa_dask.comm import Address, Message
+from singa_dask.comm.message import Address, Message
 from singa_dask.conf import JobConf
 from singa_dask.errors import Aborted
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from singa_dask.comm import Address, Message
+from singa_dask.comm.message import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.job import EarlyStoppingConf, is_less_better, split_metric
 from singa_dask.errors import ConfigError, Problem

@@ -13,8 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask import fs
-from singa_dask.data import STORES, Block, HostSpan, Loader, Sampler, assign_by_host, host_names, open_store, same_host
+from singa_dask.data.loading import HostSpan, Loader, assign_by_host, host_names, same_host
 from singa_dask.data.loading.locality import Locations
+from singa_dask.data.order import Sampler
+from singa_dask.data.stores import STORES, open_store
+from singa_dask.data.types import Block
 from singa_dask.errors import DataError
 from tests.contracts.records import pixels
 

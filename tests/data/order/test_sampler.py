@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data import Sampler, permutation, random_skip
-from singa_dask.data.order import sampler
+from singa_dask.data.order import Sampler, permutation, random_skip, sampler
 from singa_dask.errors import DataError
 
 SHUFFLES = ["none", "block", "full"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
-from singa_dask.data import open_store, write_manifest
+from singa_dask.data.stores import open_store, write_manifest
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.testing.stores import check_fetched
 from tests.contracts.records import assert_same, read_all

@@ -21,10 +21,10 @@ from distributed.security import Security
 
 from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError
-from singa_dask.runtime import Driver, RemoteJobs, connect, embedded_cluster, plan_processes
+from singa_dask.runtime import Driver, RemoteJobs, connect, plan_processes
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job import jobs as jobs_module
-from singa_dask.runtime.job.cluster import local_cluster, present_workers
+from singa_dask.runtime.job.cluster import embedded_cluster, local_cluster, present_workers
 from singa_dask.runtime.job.names import SITE
 from singa_dask.runtime.job.site import Site
 from tests.runtime.harness import ALLREDUCE, SINGLE, mlp

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.comm import Address, Message
+from singa_dask.comm.message import Address, Message
 from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.manifest import make_manifest

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.comm import Address, Message
+from singa_dask.comm.message import Address, Message
 from singa_dask.runtime.units.initial_state import Rejoin
 from singa_dask.runtime.units.router import Coordinator
 
