@@ -12,7 +12,7 @@ from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.data.loading.reader import BadPolicy, BlockReader
 from singa_dask.data.stores import Store
 from singa_dask.errors import DataError
-from singa_dask.layers.input import StoreInput
+from singa_dask.layers import StoreInput
 
 NONE = Moments.of(np.empty((0, 1)))
 GROUP_BYTES = 32 << 20

@@ -19,7 +19,7 @@ GAP, STILL = 0.15, 1e-3
 RATE = "base_lr: singa-dask find-rate JOB.yaml proposes one"
 STANDARDISE = "store_conf: {standardise: true}, if the values of records are large, or differ much in size"
 LABELS = "whether each label belongs to its record"
-SAME = "more records, Dropout, weight_decay or early_stopping, and whether the records of both are made in the same way"
+OVERFIT_REMEDY = "more records, Dropout, weight_decay or early_stopping, and whether the records of both are made in the same way"
 BROKEN = {
     "constant": ("BatchNorm {!r} normalises batches of one value, so its output is constant", ["a larger batchsize"]),
     "equal": ("all units of layer {!r} have equal weights, as in the beginning", ["random initial values"]),
@@ -93,7 +93,7 @@ def _beside(
     if learns_nothing:
         warnings.append((f"no better than {answer}", [LABELS] if gap else [f"another {RATE}", STANDARDISE, LABELS]))
     if gap:
-        warnings.append((f"the {name} is {before:.4g} in training, and {value:.4g} in the {phase}", [SAME]))
+        warnings.append((f"the {name} is {before:.4g} in training, and {value:.4g} in the {phase}", [OVERFIT_REMEDY]))
     places = ".4g" if is_loss else ".4f"
     return f"{phase} {name} {value:{places}}; {answer} has {least:{places}}", warnings
 

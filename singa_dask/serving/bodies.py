@@ -119,7 +119,7 @@ def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: 
     kind = content_type.partition(";")[0].strip().lower()
     asked: dict[str, Any] = {key: _from_query(key, value) for key, value in query.items()}
     if kind == JSON:
-        fields = _json(body)
+        fields = _parsed(body)
         asked |= fields
         records = fields.get("records")
         if not isinstance(records, list):
@@ -156,7 +156,7 @@ def _checked(n: int, limits: Limits) -> int:
     return n
 
 
-def _json(body: bytes) -> dict[str, Any]:
+def _parsed(body: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -47,7 +47,7 @@ def check_layer(kind: str | type[Layer], shapes: Sequence[tuple[int, ...]], **mo
         All that is wrong with the layer, and what to do.
     """
     case = Case(kind, shapes, **more)
-    return examine(case.cls.__name__, {name: partial(check, case) for name, check in ASPECTS.items()})
+    return examine(case.cls.__name__, {name: partial(check, case) for name, check in LAYER_ASPECTS.items()})
 
 
 # -- what it writes ----------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ def check_device(case: Case, name: str, precision: str, within: float) -> None:
         compare(f"{what} in {precision} by {ops.name}", arrays[what], values, within, remedy)
 
 
-ASPECTS: dict[str, Callable[[Case], None]] = {
+LAYER_ASPECTS: dict[str, Callable[[Case], None]] = {
     "contract": check_contract,
     "gradients": check_case_gradients,
     "capturable": check_capturable,

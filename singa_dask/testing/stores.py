@@ -43,7 +43,7 @@ def check_store(kind: str | type[Store], url: str, **options: Any) -> list[str]:
     cls = STORES.find(kind) if isinstance(kind, str) else kind
     opened: Callable[[str], Store] = partial(cls, **options)
     with opened(url) as store:
-        checks = {name: partial(check, store) for name, check in ASPECTS.items()}
+        checks = {name: partial(check, store) for name, check in STORE_ASPECTS.items()}
         return examine(cls.__name__, checks | {"a missing file": partial(check_missing, opened, url)})
 
 
@@ -119,7 +119,7 @@ def check_missing(open_store: Callable[[str], Store], url: str) -> None:
     raise PartError('a missing file is no error. Raise DataError(f"{url}: no such file.") in __init__.')
 
 
-ASPECTS: dict[str, Callable[[Store], None]] = {
+STORE_ASPECTS: dict[str, Callable[[Store], None]] = {
     "blocks": check_blocks,
     "reading": check_reading,
     "fetching": check_fetched,

@@ -48,7 +48,7 @@ def check_updater(
     cls = UPDATERS.find(kind) if isinstance(kind, str) else kind
     rate = {"type": "Fixed", "base_lr": learning_rate}
     updater_conf = UpdaterConf.model_validate({"type": cls.__name__, "learning_rate": rate, **(conf or {})})
-    checks = {name: partial(check, partial(cls, updater_conf)) for name, check in ASPECTS.items()}
+    checks = {name: partial(check, partial(cls, updater_conf)) for name, check in UPDATER_ASPECTS.items()}
     # weight decay keeps a model from its best values, as it should
     checks["learning"] = partial(check_learns, partial(cls, updater_conf.model_copy(update={"weight_decay": 0.0})))
     return examine(cls.__name__, checks)
@@ -132,7 +132,7 @@ def check_gpu(make: Callable[[], Updater]) -> None:
     compare("a value on a GPU", values, _run(make, _drawn(1000)), 1e-4, remedy)
 
 
-ASPECTS: dict[str, Callable[[Callable[[], Updater]], None]] = {
+UPDATER_ASPECTS: dict[str, Callable[[Callable[[], Updater]], None]] = {
     "slices": check_slices,
     "state": check_state,
     "zero": check_zero,
