@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.cli.output import TextColumn, table
+from singa_dask.cli.options import TextColumn, table
 from singa_dask.cli.tasks import counted
 from singa_dask.data.codecs.record import show_names, show_schema
 from singa_dask.data.stores import STORES, Store

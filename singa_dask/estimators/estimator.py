@@ -27,31 +27,29 @@ from singa_dask import fs
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError
-from singa_dask.estimators.checked import (
-    FitRecords,
-    SparseRecords,
-    checked_features,
-    checked_records,
-    classes_of,
-    drawn,
-    is_sparse,
-    labels_of,
-    scaling_of_sparse,
-)
-from singa_dask.estimators.local_fit import OTHER_NET, FittedNet, LocalFit, Stopping
-from singa_dask.estimators.parameters import (
+from singa_dask.estimators.arguments import (
     DATA,
     HELD_OUT,
     PATIENCE,
     TOL,
+    FitRecords,
+    SparseRecords,
     check_parameters,
+    checked_features,
+    checked_records,
+    classes_of,
     default_job,
     documented,
+    drawn,
     given_job,
     is_distributed,
+    is_sparse,
+    labels_of,
     record_shape,
+    scaling_of_sparse,
     tested_job,
 )
+from singa_dask.estimators.local_fit import OTHER_NET, FittedNet, LocalFit, Stopping
 from singa_dask.exports.importing import import_into
 from singa_dask.inference.predicting import map_blocks
 from singa_dask.jobs.job import Job

@@ -13,8 +13,7 @@ import numpy as np
 
 from singa_dask.conf.yaml_text import read_plain
 from singa_dask.errors import ConfigError, NumericError
-from singa_dask.jobs.checking import check, complete
-from singa_dask.jobs.job import Job
+from singa_dask.jobs.job import Job, check, complete
 from singa_dask.jobs.run import train
 from singa_dask.observe.figure import Panel, PlottedCurve, figure_of
 from singa_dask.observe.progress import layer_metrics

@@ -16,11 +16,9 @@ from singa_dask import fs
 from singa_dask.conf import JobConf
 from singa_dask.conf.model import suggest_key
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, NumericError, SingaError, UnitError
-from singa_dask.jobs.checking import warnings_on
-from singa_dask.jobs.datasets.binding import check_data, fit_to_data
 from singa_dask.jobs.datasets.hosts import local_parts, placed
-from singa_dask.jobs.datasets.making import as_datasets
-from singa_dask.jobs.job import Job
+from singa_dask.jobs.datasets.making import as_datasets, check_data, fit_to_data
+from singa_dask.jobs.job import Job, warnings_on
 from singa_dask.jobs.pages import run_page
 from singa_dask.jobs.preparing import changes_of, check_client, cluster_of, prepare_run
 from singa_dask.lazy import require

@@ -6,7 +6,7 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.testing.case import Case
-from singa_dask.testing.layers import LAYER_ASPECTS
+from singa_dask.testing.exams import LAYER_ASPECTS
 from tests.layers.cases import exam_cases, shown
 
 

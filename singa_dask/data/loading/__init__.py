@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from singa_dask.data.loading.loader import Batch, Loader
-from singa_dask.data.loading.locality import HostSpan, Survey, assign_by_host, host_names, same_host
-from singa_dask.data.loading.reader import BadPolicy
+from singa_dask.data.loading.reader import BadPolicy, HostSpan, Survey, assign_by_host, host_names, same_host
 
 __all__ = ["BadPolicy", "Batch", "HostSpan", "Loader", "Survey", "assign_by_host", "host_names", "same_host"]

@@ -33,7 +33,7 @@ from singa_dask.runtime.planning.placement import (
     plan_processes,
     size_text,
 )
-from singa_dask.runtime.units.initial_state import InitialState
+from singa_dask.runtime.units.run_state import InitialState
 from singa_dask.training import ALGORITHMS, check_initialisers
 from singa_dask.training.pass_metrics import PassMetrics
 

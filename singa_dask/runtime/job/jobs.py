@@ -19,14 +19,22 @@ from singa_dask.errors import A_BUG, ClusterError
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import Activity, add_dashboard
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.drivers import CLIENT_BACK_S, Drivers, Waiting
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op
 from singa_dask.runtime.job.placer import place_again
 from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.site import read_clock
-from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, SILENT_S, Heartbeats, Sites, UnitTasks
+from singa_dask.runtime.job.sites import (
+    ASK_TIMEOUT_S,
+    CLIENT_BACK_S,
+    SILENT_S,
+    Drivers,
+    Heartbeats,
+    Sites,
+    UnitTasks,
+    Waiting,
+)
 from singa_dask.runtime.planning.placement import WorkerFacts, plan_processes
 
 TICK_S = 0.5

@@ -51,10 +51,9 @@ from singa_dask.runtime.planning.placement import (
     limit_thread,
     peak_memory,
 )
-from singa_dask.runtime.units.initial_state import InitialState, Rejoin
 from singa_dask.runtime.units.profiler import Trace, profiled
 from singa_dask.runtime.units.router import Coordinator, Router
-from singa_dask.runtime.units.run_state import Channel
+from singa_dask.runtime.units.run_state import Channel, InitialState, Rejoin
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.worker import Worker
 from singa_dask.runtime.units.worker_params import HostMirror, WorkerParams

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from singa_dask.data.loading import Batch, Loader
-from singa_dask.data.order import Sampler
-from singa_dask.data.order.sampler import MAX_STEPS, advanced
+from singa_dask.data.order import MAX_STEPS, Sampler, advanced
 from singa_dask.data.stores import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted, DataError
