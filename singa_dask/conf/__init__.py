@@ -1,7 +1,5 @@
 """What a job says: its models, its wiring rules, and the reader of job files."""
 
-from __future__ import annotations
-
 from singa_dask.conf.describe import schema
 from singa_dask.conf.job import AlgConf, ClusterConf, JobConf, ListenConf, LRGenConf, UpdaterConf
 from singa_dask.conf.jobfile import JobFile, find_warnings, load, loads

@@ -1,6 +1,7 @@
 """Files of one message after another: SINGA's key-value file, and TFRecord.
 
-Each value of a key-value file is a RecordProto. Records of one length are views of the mapped file; others are gathered block by block.
+Each value of a key-value file is a RecordProto. Records of one length are views of the mapped file; others
+are gathered block by block.
 
 Little-endian, without header, index or checksums (after SINGA's src/io/kvfile.cc). The values are opaque bytes.
 """
@@ -20,19 +21,8 @@ import numpy.typing as npt
 from singa_dask import fs
 from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Many, Size
-from singa_dask.data.codecs import protobuf
+from singa_dask.data.codecs import protobuf, record
 from singa_dask.data.codecs.protobuf import BYTES, VARINT
-from singa_dask.data.codecs.record import (
-    check_schema,
-    decode_records,
-    decode_values,
-    encode_record,
-    find_wrong_label,
-    label_field,
-    salvage_rows,
-    salvage_values,
-    schema_of,
-)
 from singa_dask.data.stores.class_names import read_classes
 from singa_dask.data.stores.image import ImageOptions, decode_image, is_image
 from singa_dask.data.stores.range_store import RangeStore
@@ -258,7 +248,7 @@ class KVFileStore(RangeStore):
         if not self._pairs.count:
             raise DataError(f"{self._pairs.url}: no records.")
         self.blocks = cut_blocks(self._pairs.url, self._pairs.offsets)
-        self.schema = schema_of(self._decode(0, 1, "block 0", self._pairs.read(0, 1)))
+        self.schema = record.schema_of(self._decode(0, 1, "block 0", self._pairs.read(0, 1)))
         self.mapped = self.is_local and self._pairs.stride > 0 and "pixel" in self.schema
 
     def _drop_truncated(self) -> None:
@@ -275,23 +265,25 @@ class KVFileStore(RangeStore):
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         where = f"block {block_id}"
         arrays = self._decode(int(self.starts[block_id]), self.blocks[block_id].n, where, data[0])
-        return check_schema(arrays, self.schema, f"{self._pairs.url}, {where}")
+        return record.check_schema(arrays, self.schema, f"{self._pairs.url}, {where}")
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         first, n = int(self.starts[block_id]), self.blocks[block_id].n
         values = [
             memoryview(np.ascontiguousarray(value)) for value in self._pairs.values(first, n, self.fetch(block_id)[0])
         ]
-        return salvage_values(values, self.schema, decode_records)
+        return record.salvage_values(values, self.schema, record.decode_records)
 
     def _decode(self, first: int, n: int, where: str, data: memoryview) -> Arrays:
         values = self._pairs.values(first, n, data)
         try:
             if isinstance(values, np.ndarray):
-                arrays = decode_records(values)
+                arrays = record.decode_records(values)
                 if arrays is not None:
                     return arrays
-            return decode_values([memoryview(np.ascontiguousarray(value)) for value in values], decode_records)
+            return record.decode_values(
+                [memoryview(np.ascontiguousarray(value)) for value in values], record.decode_records
+            )
         except ValueError as error:
             raise DataError(f"{self._pairs.url}, {where} (records from {first} on): {error}.") from error
 
@@ -315,7 +307,7 @@ def _pairs(rows: Rechunker, keys: str) -> Iterator[tuple[str, bytes]]:
         first = rows.taken - len(labels)
         for i, (value, label) in enumerate(zip(np.ascontiguousarray(block[name]), labels, strict=True), first):
             pixel, data = (None, value) if name == "data" else (value.tobytes(), None)
-            yield (keys % i if "%" in keys else keys), encode_record(shape, label, pixel, data)
+            yield (keys % i if "%" in keys else keys), record.encode_record(shape, label, pixel, data)
 
 
 # Records in TFRecord files of tf.train.Example: ``length | its CRC | message | its CRC``. CRCs are verified.
@@ -339,7 +331,7 @@ def _label(feature: Feature, classes: Mapping[bytes, int]) -> npt.NDArray[np.int
         return np.array([_class(value.tobytes(), classes) for value in values], np.int32)
     if kind != INT64_LIST or values.ndim != 1:
         raise ValueError("the label is not one integer")
-    wrong = find_wrong_label(values)
+    wrong = record.find_wrong_label(values)
     if wrong is not None:
         raise ValueError(wrong[1])
     return values.astype(np.int32)
@@ -462,12 +454,12 @@ class TFRecordStore(RangeStore):
             raise DataError(f"{self.url}: no records. The file is empty.")
         self.blocks = cut_blocks(self.url, self._offsets)
         first = source.read(0, int(self._offsets[1]))
-        self.schema = schema_of(self._read(0, 1, first, f"{self.url}, block 0"))
+        self.schema = record.schema_of(self._read(0, 1, first, f"{self.url}, block 0"))
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         where = f"{self.url}, block {block_id}"
         arrays = self._read(int(self.starts[block_id]), self.blocks[block_id].n, data[0], where)
-        return check_schema(arrays, self.schema, where)
+        return record.check_schema(arrays, self.schema, where)
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         block, first = self.blocks[block_id], int(self.starts[block_id])
@@ -477,7 +469,7 @@ class TFRecordStore(RangeStore):
             start, end = (int(offset) - block.offset for offset in self._offsets[first + row : first + row + 2])
             return {name: array[0] for name, array in self._read(first + row, 1, data[start:end], self.url).items()}
 
-        return salvage_rows(block.n, self.schema, read_row)
+        return record.salvage_rows(block.n, self.schema, read_row)
 
     def _decode(self, rows: Rows) -> Arrays | None:
         """Decode messages of the same layout, (n, length) uint8; returns None if their layouts differ.
@@ -495,7 +487,7 @@ class TFRecordStore(RangeStore):
         names = [options["features"]] if options["features"] else IMAGE_NAMES
         images = [name for name in names if name in features]
         label = options["label"] or next((name for name in IMAGE_LABELS if name in features), "")
-        self.label_name = label_field(list(features), label)
+        self.label_name = record.label_field(list(features), label)
         if len(images) > 1:
             raise ValueError(f"{' and '.join(images)} could each be the image. Set user_conf: {{features: NAME}}")
         if not images:
@@ -513,7 +505,7 @@ class TFRecordStore(RangeStore):
             raise DataError(f"{where}, record {first + wrong} (byte {self._offsets[first + wrong]}): wrong crc32c.")
         spans = zip((offsets[:-1] + HEAD_BYTES).tolist(), (offsets[1:] - TAIL_BYTES).tolist(), strict=True)
         try:
-            return decode_values([data[start:end] for start, end in spans], self._decode)
+            return record.decode_values([data[start:end] for start, end in spans], self._decode)
         except ValueError as error:
             raise DataError(f"{where} (records from {first} on): {error}.") from error
 

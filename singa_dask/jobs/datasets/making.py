@@ -1,4 +1,4 @@
-"""Make datasets of the values that people have, arrays and frames, in memory or of Dask; and the jobs that read them."""
+"""Make datasets of the values that people have, arrays and frames, in memory or of Dask; and jobs that read them."""
 
 from __future__ import annotations
 
