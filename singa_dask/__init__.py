@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from singa_dask.inference.model import Model, load_model
     from singa_dask.inference.predicting import extract, predict, test
     from singa_dask.jobs.job import Job, Net, layer, load
-    from singa_dask.jobs.rates import RateCurve, find_rate
-    from singa_dask.jobs.run import Run, open_run, start, train
+    from singa_dask.jobs.run import RateCurve, Run, find_rate, open_run, start, train
     from singa_dask.layers import Connection, Feature, InputLayer, Layer, Param, RecordIds, StoreInput, Traits
     from singa_dask.layers.input import CSVInput, RecordInput
     from singa_dask.layers.records import StoreConf
@@ -95,8 +94,7 @@ __getattr__ = lazy_names(
         "inference.model": ["Model", "load_model"],
         "inference.predicting": ["extract", "predict", "test"],
         "jobs.job": ["Job", "Net", "layer", "load"],
-        "jobs.rates": ["RateCurve", "find_rate"],
-        "jobs.run": ["Run", "open_run", "start", "train"],
+        "jobs.run": ["RateCurve", "Run", "find_rate", "open_run", "start", "train"],
         "layers": ["Connection", "Feature", "InputLayer", "Layer", "Param", "RecordIds", "StoreInput", "Traits"],
         "layers.input": ["CSVInput", "RecordInput"],
         "layers.records": ["StoreConf"],

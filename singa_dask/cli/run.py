@@ -278,7 +278,7 @@ def find_rate(
     from singa_dask import fs
     from singa_dask.cli import job
     from singa_dask.jobs.job import Job
-    from singa_dask.jobs.rates import find_rate as find
+    from singa_dask.jobs.run import find_rate as find
     from singa_dask.observe.figure import draw
 
     suffix = PurePosixPath(output).suffix if output else ""
