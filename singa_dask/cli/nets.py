@@ -93,7 +93,7 @@ def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, str
     job says they are.
     """
     from singa_dask.cli import job
-    from singa_dask.jobs.datasets.making import readers
+    from singa_dask.jobs.datasets.binding import readers
     from singa_dask.jobs.job import check, complete, count_steps
 
     read = complete(job.read(job_file, sets, cluster_file))

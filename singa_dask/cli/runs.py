@@ -320,8 +320,8 @@ def _describe(url: str) -> dict[str, Any]:
 
 def _describe_values(url: str) -> dict[str, Any]:
     """Return what is in a file or workspace of SINGA's, which has no checksums."""
-    from singa_dask.runtime.checkpoints.checkpoint import parse
     from singa_dask.runtime.checkpoints.lookup import find_values, load_values
+    from singa_dask.runtime.checkpoints.singa_checkpoint import parse
 
     place = find_values(url)
     params = {name: _facts(stored.values, stored.version) for name, stored in load_values(place).items()}

@@ -26,7 +26,7 @@ from singa_dask.layers import LAYERS, Feature, Layer, StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.observe.stored_run import run_of
 from singa_dask.ops import get_ops
-from singa_dask.runtime.checkpoints import checkpoint, lookup
+from singa_dask.runtime.checkpoints import lookup, singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import InitialValues
 from singa_dask.runtime.planning.nets import build_net
@@ -320,7 +320,7 @@ def _format_of(target: str, format: str | None) -> str:
 
 def _about(job: JobConf, place: str) -> dict[str, Any]:
     """Return metadata that every format has."""
-    singa = checkpoint.parse(place)
+    singa = singa_checkpoint.parse(place)
     step = singa[1] if singa else Checkpoint(place).step
     return {"producer": f"singa-dask {__version__}", "job": job.name, "step": str(step)}
 

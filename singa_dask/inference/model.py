@@ -40,6 +40,7 @@ from singa_dask.jobs.run import Run
 from singa_dask.layers import StoreInput
 from singa_dask.observe.stored_run import run_of
 from singa_dask.redaction import redact
+from singa_dask.runtime.checkpoints import singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import InitialValues, find_steps, find_values
 from singa_dask.runtime.planning.nets import build_net, find_ops
@@ -132,7 +133,7 @@ def _of_step(url: str, step: int) -> str:
 
 def _version_of(checkpoint: str) -> tuple[int, str]:
     """Return which values a checkpoint has: its step, and the checksum of its manifest."""
-    place = checkpoint.parse(checkpoint)
+    place = singa_checkpoint.parse(checkpoint)
     if place and not fs.is_dir(checkpoint):
         return place[1], str(fs.size(checkpoint))
     stored = Checkpoint(checkpoint)

@@ -16,7 +16,7 @@ from singa_dask.conf import load as load_file
 from singa_dask.conf.model import suggest_part
 from singa_dask.conf.yaml_text import dump
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.jobs.datasets.making import readers
+from singa_dask.jobs.datasets.binding import readers
 from singa_dask.jobs.pages import JobNets, job_page
 from singa_dask.layers import LAYERS, Layer
 from singa_dask.net import NeuralNet

@@ -20,8 +20,9 @@ from singa_dask.conf import JobConf
 from singa_dask.conf.model import suggest_key
 from singa_dask.conf.yaml_text import read_plain
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, NumericError, SingaError, UnitError
+from singa_dask.jobs.datasets.binding import check_data, fit_to_data
 from singa_dask.jobs.datasets.hosts import local_parts, placed
-from singa_dask.jobs.datasets.making import as_datasets, check_data, fit_to_data
+from singa_dask.jobs.datasets.making import as_datasets
 from singa_dask.jobs.job import Job, check, complete, warnings_on
 from singa_dask.jobs.pages import run_page
 from singa_dask.jobs.preparing import changes_of, check_client, cluster_of, prepare_run

@@ -25,7 +25,8 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError, DataError, LostUnitError
 from singa_dask.fs.cache import create_locked, delete_unlocked
 from singa_dask.fs.host_files import SCHEME, Catalog, PartFile
-from singa_dask.jobs.datasets.making import as_dataset, fit_to_data, readers, with_urls
+from singa_dask.jobs.datasets.binding import fit_to_data, readers, with_urls
+from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.jobs.datasets.records import Dataset, WritePart
 from singa_dask.runtime import JobRun, plan_processes
 from singa_dask.runtime.job.cluster import present_workers

@@ -1,13 +1,10 @@
-"""Make datasets of the values that people have, arrays and frames, in memory or of Dask; and jobs that read them."""
+"""Make datasets of the values that people have: arrays and frames, in memory or of Dask."""
 
 from __future__ import annotations
 
-import contextlib
-import fnmatch
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +13,9 @@ from dask.base import compute, is_dask_collection
 from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from singa_dask.conf import JobConf, JobFile, LayerConf
 from singa_dask.data.codecs.record import is_rounded
-from singa_dask.data.codecs.table import MAX_CATEGORIES, TableSpec, column_kind
-from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.fs.host_files import SCHEME, dataset_of
+from singa_dask.data.codecs.table import MAX_CATEGORIES
+from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.records import (
     TEXTS,
     ArrayWriter,
@@ -37,9 +32,6 @@ from singa_dask.jobs.datasets.records import (
     place_of,
     texts_of,
 )
-from singa_dask.layers.records import StoreConf, check_shape, without_labels
-from singa_dask.registry import suggest
-from singa_dask.runtime.planning.nets import store_of, with_stores
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -354,221 +346,3 @@ def _outputs(where: str, frame: Any, name: str, y: Any, n_parts: int) -> list[An
     if len(parts) != n_parts:
         raise DataError(f"{where}: the frame has {n_parts} partitions, but {name} {verb} {len(parts)}.")
     return parts
-
-
-# Jobs whose input layers read data of Python objects, ``path: dask://NAME``.
-
-
-class _Reader(NamedTuple):
-    """An input layer that reads data of Python objects: its index in the job, and the name of the data."""
-
-    layer_index: int
-    layer: LayerConf
-    store: StoreConf
-    name: str
-
-    def problem(self, message: str) -> Problem:
-        """Return a mistake at its ``path``."""
-        return Problem(("neuralnet", "layer", self.layer_index, "store_conf", "path"), message)
-
-
-def _readers(job: JobConf) -> Iterator[_Reader]:
-    for index, layer in enumerate(job.neuralnet.layer):
-        store = store_of(layer)
-        if store is not None and (name := dataset_of(store.path)):
-            yield _Reader(index, layer, store, name)
-
-
-def readers(job: JobConf) -> dict[int, str]:
-    """Return the layers that read data of Python objects: name of the data by index of the layer."""
-    return {reader.layer_index: reader.name for reader in _readers(job)}
-
-
-def check_names(read: JobFile, known: Collection[str], needed: bool = True) -> None:
-    """Check that the data that a job reads are given, and that it reads all that are.
-
-    Parameters
-    ----------
-    read : JobFile
-    known : collection of str
-        Names of the data.
-    needed : bool
-        Whether there are no others, elsewhere.
-
-    Raises
-    ------
-    ConfigError
-        With the places in the file.
-    """
-    wanted = {reader.name for reader in _readers(read.job)}
-    problems = [
-        reader.problem(f"no data named {reader.name!r}. {_hint(reader.name, known)}")
-        for reader in _readers(read.job)
-        if needed and reader.name not in known
-    ]
-    for name in known:
-        if name not in wanted:
-            reads = f"It reads {', '.join(sorted(wanted))}." if wanted else f"Say path: {SCHEME}{name}."
-            problems.append(Problem((), f"data {name!r} is read by no input layer of the job. {reads}"))
-    if problems:
-        raise read.locate(ConfigError(problems))
-
-
-def _hint(name: str, known: Collection[str]) -> str:
-    if known:
-        return suggest(name, known)
-    return (
-        f"Give it from Python: singa_dask.train(job, data={{{name!r}: ...}}); or publish it on a Dask cluster, "
-        f"client.publish_dataset(..., name={name!r}), and run the job there: --scheduler, or client=."
-    )
-
-
-def check_data(read: JobFile, datasets: Mapping[str, Dataset], needed: bool) -> None:
-    """Check that layers read the data that are given, in their shape and with their weights, before they are computed.
-
-    Raises
-    ------
-    ConfigError
-        With the places in the file; see `check_names`.
-    """
-    check_names(read, datasets, needed)
-    problems, weighted = [], set()
-    for reader in _readers(read.job):
-        shape = datasets[reader.name].shape if reader.name in datasets else None
-        if reader.layer.type == "WeightInput":
-            weighted.add(reader.name)
-        if reader.layer.type == "RecordInput" and shape is not None and reader.store.shape:
-            try:
-                check_shape(f"{SCHEME}{reader.name}", shape, reader.store)
-            except DataError as error:
-                problems.append(reader.problem(str(error)))
-    hint = "Add a WeightInput layer with the store_conf of the features, and let the loss read it third."
-    problems += [
-        Problem((), f"data {name!r} has weights, which no layer reads. {hint}")
-        for name, dataset in datasets.items()
-        if dataset.has_weights and name not in weighted
-    ]
-    if problems:
-        raise read.locate(ConfigError(problems))
-
-
-def with_defaults(job: JobConf, datasets: Mapping[str, Dataset]) -> JobConf:
-    """Return the job whose layers say what their data imply, where they say nothing else, e.g. the column of labels."""
-    with_targets = {reader.name for reader in _readers(job) if reader.layer.type == "TargetInput"}
-    fields = StoreConf.model_fields
-
-    def change(store: StoreConf) -> Mapping[str, Any]:
-        name = dataset_of(store.path)
-        defaults = datasets[name].defaults if name in datasets else {}
-        # that there are no labels is a mistake, unless targets are read
-        wanted = defaults.keys() - ({"has_label"} if name not in with_targets else set())
-        return {key: defaults[key] for key in wanted if getattr(store, key) == fields[key].default}
-
-    return with_stores(job, change)
-
-
-def without_unread(job: JobConf, datasets: Mapping[str, Dataset]) -> dict[str, Dataset]:
-    """Return the datasets without the columns of frames that no layer reads, where all layers name those that they do.
-
-    A frame of which a layer names an unknown column is left as it is: the error lists its columns.
-    """
-    read: dict[str, set[str]] = {}
-    for reader in _readers(job):
-        if reader.name in datasets:
-            read.setdefault(reader.name, set()).update(_columns_read(reader.store, datasets[reader.name]))
-    needed = dict(datasets)
-    for name, columns in read.items():
-        unread = [column for column in datasets[name].columns if column not in columns]
-        if unread and (drop := datasets[name].drop) is not None:
-            needed[name] = drop(unread)
-    return needed
-
-
-def _columns_read(store: StoreConf, dataset: Dataset) -> Collection[str]:
-    weight = [store.weight] if store.weight else []
-    columns, outputs = dataset.columns, (*store.label_columns, *store.target, *weight)
-    known = {*columns, *dataset.added}
-    matches = [_matching(columns, name) for name in store.features]
-    if not store.features or not all(matches) or not known.issuperset(outputs):
-        return columns
-    return {*outputs, *(name for names in matches for name in names)}
-
-
-def _matching(columns: Collection[str], pattern: str) -> list[str]:
-    return [pattern] if pattern in columns else [each for each in columns if fnmatch.fnmatchcase(each, pattern)]
-
-
-def fit_to_data(job: JobConf, datasets: Mapping[str, Dataset]) -> tuple[JobConf, dict[str, Dataset]]:
-    """Return a job that says what its data imply, and the data without columns that it does not read.
-
-    Raises
-    ------
-    ConfigError
-        It reads columns that are not there, or hold no numbers.
-    """
-    read = without_unread(job, datasets)
-    job = with_defaults(job, read)
-    for name in {reader.name for reader in _readers(job) if reader.store.standardise}:
-        if name in read and isinstance(writer := read[name].write_part, ArrayWriter):
-            read[name] = replace(read[name], write_part=writer.widened())
-    if wrong := find_wrong_columns(job, read):
-        raise ConfigError(wrong)
-    return job, read
-
-
-def find_wrong_columns(job: JobConf, datasets: Mapping[str, Dataset]) -> list[Problem]:
-    """Return what is wrong with the columns that the layers of a job read, in the words of a table that is opened.
-
-    Names, and values that their types tell to be no numbers. What only values tell is found when they are read.
-    """
-    problems = []
-    for reader in _readers(job):
-        store, dataset = reader.store, datasets.get(reader.name)
-        if dataset is None or dataset.meta is None or store.backend != "table":
-            continue
-        lists = {"features": tuple(store.features), "label": store.label_columns, "target": tuple(store.target)}
-        spec = TableSpec.from_options({**store.model_dump(), **lists})
-        url = f"{SCHEME}{reader.name}/{dataset.pattern}"
-        try:
-            kinds = _kinds(dataset, url)
-            spec.check(url, kinds, spec.select(url, kinds))
-            if reader.layer.type == "RecordInput" and store.needs_label and not spec.label:
-                raise without_labels(url, is_table=True)
-        except DataError as error:
-            problems.append(reader.problem(str(error)))
-    return problems
-
-
-def _kinds(dataset: Dataset, where: str) -> dict[str, str]:
-    """Return the kind of each column; of those that may hold anything, numbers."""
-    meta: Any = dataset.meta
-    kinds = {each.name: column_kind(each.type) for each in as_table(meta, where).schema}
-    if hasattr(meta, "iloc"):
-        kinds |= {str(name): "number" for name, dtype in meta.dtypes.items() if str(dtype) in ("object", "category")}
-    return {**kinds, **dict.fromkeys(dataset.added, "number")}
-
-
-def with_urls(job: JobConf, urls: Mapping[str, str]) -> JobConf:
-    """Return the job whose layers read files, given by the names of the data."""
-
-    def change(store: StoreConf) -> Mapping[str, Any]:
-        name = dataset_of(store.path)
-        return {"path": urls[name]} if name in urls else {}
-
-    return with_stores(job, change)
-
-
-@contextlib.contextmanager
-def shown_by_name(urls: Mapping[str, str]) -> Iterator[None]:
-    """Name data in errors as jobs do, and not by their files."""
-
-    def by_name(text: str) -> str:
-        for name, url in urls.items():
-            text = text.replace(url.rpartition("/")[0], f"{SCHEME}{name}")
-        return text
-
-    try:
-        yield
-    except ConfigError as error:
-        problems = [replace(problem, message=by_name(problem.message)) for problem in error.problems]
-        raise ConfigError(problems) from None

@@ -21,7 +21,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,7 +29,6 @@ import numpy as np
 from safetensors.numpy import load
 
 from singa_dask import fs
-from singa_dask.data.codecs.protobuf import StoredParam, plain_param_name, read_blobprotos
 from singa_dask.data.codecs.scaling import Learned
 from singa_dask.errors import CheckpointError, DataError
 from singa_dask.fs.mapped_file import checksum_of
@@ -42,7 +40,6 @@ from singa_dask.runtime.checkpoints.manifest import (
 
 if TYPE_CHECKING:
     from singa_dask.net import NeuralNet
-
 
 # Encode tensors as safetensors, without copying them more than once, or at all to write them to a file.
 
@@ -463,105 +460,3 @@ def read_states(checkpoint: Checkpoint, group: int, worker: int) -> list[LayerSt
             on_host = tuple(facts["on_host"] for facts in layer["arrays"])
             states.append(LayerState(layer["phase"], layer["layer"], layer["outputs"], arrays, on_host))
     return states
-
-
-# Read checkpoints of SINGA: the files of the workers of a group, joined.
-#
-# Worker ``i`` of SINGA writes ``<workspace>/checkpoint/step<n>-worker<i>`` with the params of its partition, or an
-# empty file. The other workers use the same names for their parts of a param.
-
-
-WORKER_FILE = re.compile(r"step(\d+)-worker(\d+)(?:\.bin)?")
-
-
-class Stored(NamedTuple):
-    """Values of a param, and their version.
-
-    Attributes
-    ----------
-    values : ndarray
-        In the shape of the param, or of a part of it.
-    version : int
-        Number of updates applied.
-    parts : tuple of ndarray
-        The values of all workers under this name; ``values`` may be one of them.
-    """
-
-    values: np.ndarray
-    version: int
-    parts: tuple[np.ndarray, ...] = ()
-
-    def fit(self, shape: tuple[int, ...]) -> np.ndarray | None:
-        """Return the values in a shape, joined from the parts if needed; None if they do not fit."""
-        if self.values.size == math.prod(shape):
-            return self.values.reshape(shape)
-        extents = [part.shape for part in self.parts]
-        for axis in range(len(shape)):
-            rest = (*shape[:axis], *shape[axis + 1 :])
-            alike = all(len(each) == len(shape) and (*each[:axis], *each[axis + 1 :]) == rest for each in extents)
-            if alike and sum(each[axis] for each in extents) == shape[axis]:
-                return np.concatenate(self.parts, axis=axis)
-        return None
-
-    def show_shape(self) -> str:
-        """Describe the shape, or the shapes of the parts, for a message."""
-        if len(self.parts) > 1:
-            return f"parts of shapes {', '.join(str(part.shape) for part in self.parts)}"
-        return f"shape {self.values.shape}"
-
-
-def parse(url: str) -> tuple[str, int] | None:
-    """Return directory and step if a path is that of a worker's file of SINGA, else None."""
-    directory, _, name = url.rpartition("/")
-    match = WORKER_FILE.fullmatch(name)
-    return (directory or ".", int(match[1])) if match else None
-
-
-def steps(directory: str) -> dict[int, list[str]]:
-    """Return the URLs of the worker files in a directory by step, in the order of workers."""
-    files: dict[int, list[tuple[int, str]]] = {}
-    for name in fs.ls(directory) if fs.is_dir(directory) else ():
-        if match := WORKER_FILE.fullmatch(name):
-            files.setdefault(int(match[1]), []).append((int(match[2]), fs.join(directory, name)))
-    return {step: [url for _, url in sorted(of_workers)] for step, of_workers in files.items()}
-
-
-def newest_files(url: str) -> list[str]:
-    """Return the files of the last step in a workspace or checkpoint directory of SINGA; empty if there are none."""
-    for directory in (fs.join(url, "checkpoint"), url):
-        if files := steps(directory):
-            return files[max(files)]
-    return []
-
-
-def read(url: str) -> dict[str, Stored]:
-    """Read a file of SINGA, and the files of the other workers of its step in the same directory.
-
-    For each param the values of the file itself come first; those of all workers are kept as parts. Empty files are
-    skipped.
-
-    Raises
-    ------
-    CheckpointError
-        A file is damaged or of another format, or all files are empty.
-    """
-    files = [url]
-    if place := parse(url):
-        files = steps(place[0]).get(place[1], files)
-    names: dict[str, list[StoredParam]] = {}
-    own: dict[str, StoredParam] = {}
-    for file in files:
-        content = fs.read_bytes(file)
-        for name, param in read_blobprotos(content, file).items() if content else ():
-            plain = plain_param_name(name)
-            names.setdefault(plain, []).append(param)
-            if file.rpartition("/")[2] == url.rpartition("/")[2]:
-                own[plain] = param
-    if not names:
-        raise CheckpointError(
-            f"{url}: no params: this file of SINGA's is empty, as are those of other workers beside it."
-        )
-    return {
-        name: Stored((first := own.get(name, parts[0])).values, first.version, tuple(part.values for part in parts))
-        for name, parts in names.items()
-    }

@@ -15,9 +15,10 @@ from singa_dask.conf import JobConf
 from singa_dask.conf.job import KeepConf, is_less_better
 from singa_dask.data.codecs.scaling import Learned
 from singa_dask.errors import CheckpointError, DataError, Mark, Problem, SingaError, UnusableCheckpointError
-from singa_dask.runtime.checkpoints import checkpoint
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Stored, step_url
+from singa_dask.runtime.checkpoints import singa_checkpoint
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, step_url
 from singa_dask.runtime.checkpoints.manifest import MANIFEST
+from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +128,7 @@ def load_values(url: str) -> dict[str, Stored]:
         There is no checkpoint, or it is damaged.
     """
     place = _place_of_values(url)
-    return checkpoint.read(place) if _is_file(place) else _use_newest(place, _values)
+    return singa_checkpoint.read(place) if _is_file(place) else _use_newest(place, _values)
 
 
 def _is_file(url: str) -> bool:
@@ -165,12 +166,12 @@ def find_values(url: str) -> str:
 
 def _place_of_values(url: str) -> str:
     """Return the file, step or run that a URL means; see `find_values`."""
-    place = checkpoint.parse(url)
+    place = singa_checkpoint.parse(url)
     if place and not fs.exists(url):
         return _find_step(url, *place)
     if _is_file(url) or has_checkpoints(url):
         return url
-    if files := checkpoint.newest_files(url):
+    if files := singa_checkpoint.newest_files(url):
         return files[0]
     runs = {run: step for run in _runs(url) if (step := find_unverified(run))}
     jobs = {str(Checkpoint(step).manifest["job"]) for step in runs.values()}
@@ -203,7 +204,7 @@ def _find_step(url: str, directory: str, step: int) -> str:
     runs = _runs(workspace)
     if same_step := [steps[step] for steps in runs.values() if step in steps]:
         return _newest(same_step)
-    others = sorted({each for steps in runs.values() for each in steps} | set(checkpoint.steps(directory)))
+    others = sorted({each for steps in runs.values() for each in steps} | set(singa_checkpoint.steps(directory)))
     there = f"it has those of steps {', '.join(map(str, others))}" if others else "it has none"
     todo = f"Name one of these, or train for {step} steps first." if others else "Run the job of that workspace first."
     raise CheckpointError(

@@ -164,7 +164,7 @@ def test_a_cache_that_cannot_hold_a_file(far: str, tmp_path: Path) -> None:
 
 READ_ALL = """
 import sys
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 from singa_dask.errors import DataError
 for url in sys.argv[1:]:
     try:

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 import singa_dask as sd
-from singa_dask.jobs.datasets.making import as_dataset, without_unread
+from singa_dask.jobs.datasets.binding import without_unread
+from singa_dask.jobs.datasets.making import as_dataset
 from tests.jobs.conftest import KEYS
 
 FRAME = pd.DataFrame(np.zeros((6, 4)), columns=["x0", "x1", "note", "kind"])
