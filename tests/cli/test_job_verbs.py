@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from singa_dask.cli import main
 from singa_dask.cli.job_verbs import columns, describe
 from singa_dask.cli.options import table
 from tests.cli.conftest import TINY, Call
@@ -115,21 +113,6 @@ def test_a_verb_needs_a_cluster(call: Call, verb: str, monkeypatch: pytest.Monke
     assert "which cluster? Give --scheduler ADDRESS or --scheduler-file FILE" in result.stderr
 
 
-def completions(words: str, **environment: str) -> list[str]:
-    """Return what bash offers for the last word."""
-    asked = {"_SINGA_DASK_COMPLETE": "bash_complete", "COMP_WORDS": f"singa-dask {words}"}
-    asked["COMP_CWORD"] = str(len(words.split(" ")))
-    result = CliRunner().invoke(main, [], prog_name="singa-dask", env={**asked, **environment})
-    assert result.stderr == ""
-    return [line.partition(",")[2] for line in result.stdout.splitlines() if line]
-
-
-def test_completion_without_a_scheduler_is_silent(tmp_path: Path) -> None:
-    assert completions("stop d", DASK_SCHEDULER_ADDRESS="tcp://127.0.0.1:1") == []
-    assert completions("stop d", DASK_SCHEDULER_ADDRESS="") == []
-    assert completions(f"view --scheduler-file {tmp_path}/none d") == []
-
-
 # -- on a cluster -----------------------------------------------------------------------------------------------
 
 
@@ -179,7 +162,6 @@ def test_another_user_looks_at_a_job_and_stops_it(scheduler: str, tmp_path: Path
     (row,) = json.loads(call("list", *on, "--json").stdout)
     assert (row["name"], row["state"], row["train_steps"], row["ended"]) == ("anna", "running", 1_000_000, None)
     piece = row["id"][-4:]
-    assert completions(f"stop --scheduler-file {scheduler} anna-") == [row["id"]]
 
     view = json.loads(call("view", piece, *on, "--json").stdout)
     assert [each["units"] for each in view["processes"]] == [["worker-0-0", "server-0-0"], ["worker-0-1", "server-0-1"]]

@@ -15,7 +15,7 @@ from distributed import Client
 
 from singa_dask.runtime import Patience, connect
 from singa_dask.runtime.job.cluster import present_workers
-from tests.runtime.processes import TIMEOUT_S, Cluster, residue, wait_until
+from tests.runtime.processes import TIMEOUT_S, Cluster, kill_group, residue, wait_until
 
 NANNY: tuple[str, ...] = ()
 BARE = ("--no-nanny",)
@@ -70,8 +70,7 @@ class Machines(Cluster):
     def _has_just(self, n: int) -> bool:
         alive = [process for process in self.processes[1:] if process.poll() is None]
         for process in alive[n:]:
-            process.terminate()
-            process.wait(TIMEOUT_S)
+            kill_group(process)
         self.grow(max(n - len(alive), 0))
         addresses = self.workers()
         return len(alive) == len(addresses) == n and all(map(self._is_there, addresses))
@@ -102,11 +101,6 @@ class Machines(Cluster):
                     process.kill()
                     if process.pid in started:
                         started[process.pid].wait(TIMEOUT_S)
-
-    def close(self) -> None:
-        """End all processes, also those that are stopped."""
-        self._kill_stopped()
-        super().close()
 
 
 @contextmanager

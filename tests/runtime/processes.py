@@ -67,23 +67,25 @@ class Cluster:
             before = self.before_worker if role == "worker" else ()
             command = [*before, sys.executable, "-m", "dask", role, *options]
             environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-            self.processes.append(subprocess.Popen(command, cwd=self.cwd, env=environment, stdout=log, stderr=log))
+            self.processes.append(
+                subprocess.Popen(command, cwd=self.cwd, env=environment, stdout=log, stderr=log, start_new_session=True)
+            )
 
     @property
     def scheduler(self) -> subprocess.Popen[bytes]:
         return self.processes[0]
 
     def close(self) -> None:
-        """End the workers, then the scheduler: a worker that just starts would wait for it."""
-        scheduler, *workers = self.processes
-        for processes in (workers, [scheduler]):
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                with contextlib.suppress(subprocess.TimeoutExpired):  # Dask may wait 30 s for a comm of a lost peer
-                    process.wait(5)
-                process.kill()
-                process.wait(TIMEOUT_S)
+        """Kill all processes, and those that they have started: closing in order can take Dask many seconds."""
+        for process in self.processes:
+            kill_group(process)
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that leads a group of its own, and those that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(TIMEOUT_S)
 
 
 @contextmanager
