@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from singa_dask.cli.data import measure
-from singa_dask.data import STORES, open_store
 from singa_dask.data.codecs import protobuf
 from singa_dask.data.codecs.protobuf import BYTES, VARINT
+from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.stores.lmdb import write_environment
 from singa_dask.data.types import Arrays
 

@@ -15,7 +15,8 @@ from benchmarks.jobs import ROOT
 from singa_dask import fs
 from singa_dask.conf import load
 from singa_dask.data.convert import convert
-from singa_dask.runtime import Driver, Result, embedded_cluster, plan_processes
+from singa_dask.runtime import Driver, Result, plan_processes
+from singa_dask.runtime.job.cluster import embedded_cluster
 from tests.hdfs.cluster import MiniHdfs
 
 FOLDER = "/usr/share/datasets/fashion-mnist"

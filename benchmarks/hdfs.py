@@ -17,7 +17,9 @@ import hdfs_native
 import numpy as np
 
 from singa_dask import fs
-from singa_dask.data import STORES, Loader, Sampler, open_store
+from singa_dask.data.loading import Loader
+from singa_dask.data.order import Sampler
+from singa_dask.data.stores import STORES, open_store
 from tests.hdfs.cluster import MiniHdfs
 
 SHAPE = (28, 28)

@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.data import STORES, Loader, Sampler, open_store
-from singa_dask.data.order.sampler import Shuffle
+from singa_dask.data.loading import Loader
+from singa_dask.data.order import Sampler, Shuffle
+from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.types import Arrays
 
 SHAPE = (3, 32, 32)

@@ -86,8 +86,8 @@ SUFFIX = {"arrow": "arrow", "lmdb": "lmdb", "parquet": "parquet"}
 
 def make_ours(name: str) -> Callable[[Source], None]:
     def make(source: Source) -> None:
-        data = importlib.import_module("singa_dask.data")
-        data.STORES.find(name).write(
+        stores = importlib.import_module("singa_dask.data.stores")
+        stores.STORES.find(name).write(
             f"{source.folder}/records.{SUFFIX[name]}", {"pixel": source.pixel, "label": source.label}
         )
 
@@ -97,11 +97,13 @@ def make_ours(name: str) -> Callable[[Source], None]:
 def read_ours(name: str) -> Callable[[Source, bool], Batches]:
     def read(source: Source, shuffled: bool) -> Batches:
         if (name, shuffled) not in _KEPT:
-            data = importlib.import_module("singa_dask.data")
-            store = data.open_store(f"{source.folder}/records.{SUFFIX[name]}")
+            stores, orders, loading = (
+                importlib.import_module(f"singa_dask.data.{room}") for room in ("stores", "order", "loading")
+            )
+            store = stores.open_store(f"{source.folder}/records.{SUFFIX[name]}")
             shuffle = "full" if shuffled else "none"
-            order = data.Sampler([block.n for block in store.blocks], BATCH, shuffle, fingerprint=store.fingerprint)
-            _KEPT[name, shuffled] = data.Loader(store, order, name="bench")
+            order = orders.Sampler([block.n for block in store.blocks], BATCH, shuffle, fingerprint=store.fingerprint)
+            _KEPT[name, shuffled] = loading.Loader(store, order, name="bench")
         loader = _KEPT[name, shuffled]
         try:
             for _ in range(loader.store.count // BATCH):

@@ -19,11 +19,11 @@ from typing import Any
 from distributed import Client, LocalCluster, Status
 from distributed.protocol import dumps
 
-from singa_dask.runtime.job.events import JobSpec, WorkerFacts
+from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.names import JOBS, SITE, Op
 from singa_dask.runtime.job.record import JobRecord
-from singa_dask.runtime.planning.placement import plan_processes
+from singa_dask.runtime.planning.placement import WorkerFacts, plan_processes
 from tests.runtime.harness import mlp
 
 RUNNING, ENDED = 50, 1000

@@ -29,7 +29,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 import singa_dask as sd
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 
 JOB, RECORDS = "configs/digits/mlp.yaml", "data/digits/test.arrow"
 N_CONNECTIONS = (1, 32)

@@ -4,25 +4,32 @@ A job file describes a net as a list of layers; groups of workers train it again
 servers. Run one with ``singa-dask run job.yaml``, or see `singa_dask.conf` and `singa_dask.runtime`.
 
 Modules of the user's own import from here what their parts extend, see `singa_dask.api`: ``from singa_dask import
-Layer, register``. It is loaded when it is first asked for.
+Layer, register``. Each name is loaded when it is first asked for.
 """
-
-# ruff: noqa: F403, F405
-from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from singa_dask import estimators, inference, jobs
 from singa_dask.lazy import lazy_names
 from singa_dask.version import __version__
 
 if TYPE_CHECKING:
-    from singa_dask.api import *
+    from singa_dask.api import register
+    from singa_dask.conf import Conf, Phase
+    from singa_dask.data.stores import Store, open_store
+    from singa_dask.data.types import Arrays, Block, Field
+    from singa_dask.errors import ConfigError, DataError, Problem
     from singa_dask.estimators import SingaClassifier as SingaClassifier
     from singa_dask.estimators import SingaRegressor as SingaRegressor
     from singa_dask.exports import export, import_weights
-    from singa_dask.inference import *
-    from singa_dask.jobs import *
+    from singa_dask.inference.model import Model, load_model
+    from singa_dask.inference.predicting import extract, predict, test
+    from singa_dask.jobs.job import Job, Net, layer, load
+    from singa_dask.jobs.run import RateCurve, Run, find_rate, open_run, start, train
+    from singa_dask.layers import Connection, Feature, InputLayer, Layer, Param, RecordIds, StoreInput, Traits
+    from singa_dask.layers.input import CSVInput, RecordInput
+    from singa_dask.layers.records import StoreConf
+    from singa_dask.ops.philox import generator
+    from singa_dask.training import BP, Algorithm, Initialiser, Schedule, Updater
 
 __all__ = [
     "BP",
@@ -73,15 +80,25 @@ __all__ = [
     "train",
 ]
 
-EXPORTS = ("export", "import_weights")
 __getattr__ = lazy_names(
     __name__,
     {
-        "api": __all__,
+        "api": ["register"],
+        "conf": ["Conf", "Phase"],
+        "data.stores": ["Store", "open_store"],
+        "data.types": ["Arrays", "Block", "Field"],
+        "errors": ["ConfigError", "DataError", "Problem"],
         # not in __all__: they need scikit-learn, and "from singa_dask import *" does not
-        "estimators": estimators.__all__,
-        "exports": EXPORTS,
-        "inference": inference.__all__,
-        "jobs": jobs.__all__,
+        "estimators": ["SingaClassifier", "SingaRegressor"],
+        "exports": ["export", "import_weights"],
+        "inference.model": ["Model", "load_model"],
+        "inference.predicting": ["extract", "predict", "test"],
+        "jobs.job": ["Job", "Net", "layer", "load"],
+        "jobs.run": ["RateCurve", "Run", "find_rate", "open_run", "start", "train"],
+        "layers": ["Connection", "Feature", "InputLayer", "Layer", "Param", "RecordIds", "StoreInput", "Traits"],
+        "layers.input": ["CSVInput", "RecordInput"],
+        "layers.records": ["StoreConf"],
+        "ops.philox": ["generator"],
+        "training": ["BP", "Algorithm", "Initialiser", "Schedule", "Updater"],
     },
 )

@@ -25,57 +25,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from singa_dask import modules
-from singa_dask.conf import Conf, Phase
-from singa_dask.data import STORES, Arrays, Block, Field, Store, open_store
-from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers import LAYERS, Connection, Feature, InputLayer, Layer, Param, RecordIds, StoreInput, Traits
-from singa_dask.layers.input import CSVInput, RecordInput
-from singa_dask.layers.records import StoreConf
-from singa_dask.ops.philox import generator
+from singa_dask.data.stores import STORES
+from singa_dask.errors import ConfigError
+from singa_dask.layers import LAYERS
 from singa_dask.registry import Registry
-from singa_dask.training import (
-    ALGORITHMS,
-    BP,
-    INITIALISERS,
-    SCHEDULES,
-    UPDATERS,
-    Algorithm,
-    Initialiser,
-    Schedule,
-    Updater,
-)
-
-__all__ = [
-    "BP",
-    "REGISTRIES",
-    "Algorithm",
-    "Arrays",
-    "Block",
-    "CSVInput",
-    "Conf",
-    "ConfigError",
-    "Connection",
-    "DataError",
-    "Feature",
-    "Field",
-    "Initialiser",
-    "InputLayer",
-    "Layer",
-    "Param",
-    "Phase",
-    "Problem",
-    "RecordIds",
-    "RecordInput",
-    "Schedule",
-    "Store",
-    "StoreConf",
-    "StoreInput",
-    "Traits",
-    "Updater",
-    "generator",
-    "open_store",
-    "register",
-]
+from singa_dask.training import ALGORITHMS, INITIALISERS, SCHEDULES, UPDATERS
 
 REGISTRIES: dict[str, Registry[Any]] = {
     "algorithm": ALGORITHMS,

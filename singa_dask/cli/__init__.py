@@ -1,7 +1,5 @@
 """The command line: one click tree for ``singa-dask`` and ``dask singa``, one file a verb or a family of verbs."""
 
-from __future__ import annotations
-
 from singa_dask.cli.main import main
 
 __all__ = ["main"]

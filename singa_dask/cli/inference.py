@@ -16,8 +16,7 @@ import click
 
 from singa_dask import observe, serving
 from singa_dask.cli.clusters import Signals, chosen_cluster
-from singa_dask.cli.options import init_from_option, job_options, json_option, scheduler_options, with_options
-from singa_dask.cli.output import echo
+from singa_dask.cli.options import echo, init_from_option, job_options, json_option, scheduler_options, with_options
 from singa_dask.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -281,7 +280,7 @@ def sample(
     from singa_dask.cli import job
     from singa_dask.inference.sampling import sample as write_sample
     from singa_dask.inference.sampling import sampling_job, writes
-    from singa_dask.jobs.checking import check
+    from singa_dask.jobs.job import check
 
     read = job.read(job_file, sets if seed is None else (*sets, f"seed={seed}"), cluster_file)
     if not (init_from or read.job.checkpoint_path):
@@ -447,7 +446,7 @@ def serve(
     it once the requests that have arrived are answered, a second one at once. There is no authentication. Needs pip
     install 'singa-dask[serve]'.
     """
-    from singa_dask.inference import load_model
+    from singa_dask.inference.model import load_model
 
     # the package that it needs is looked for before the net is read
     server_type = serving.ModelServer

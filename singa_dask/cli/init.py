@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from singa_dask.cli.output import echo
+from singa_dask.cli.options import echo
 from singa_dask.errors import ConfigError, DataError, listed
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.data import Store
+from singa_dask.data.stores import Store
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.data.stores.class_names import write_options
 from singa_dask.errors import DataError

@@ -29,9 +29,9 @@ from singa_dask.cli.init_records import (
     stratify,
     with_split,
 )
-from singa_dask.data import open_store
 from singa_dask.data.codecs.record import is_point, labels_among
 from singa_dask.data.codecs.table import TableFacts, as_floats, as_texts, is_number, missing_of, whole
+from singa_dask.data.stores import open_store
 from singa_dask.data.stores.table import open_part
 from singa_dask.data.stores.table_csv import check_charset, record_starts
 from singa_dask.data.stores.table_part import OpenParts, format_of, table_files

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from singa_dask.cli.output import TextColumn, table
+from singa_dask.cli.options import TextColumn, table
 from singa_dask.cli.tasks import counted
-from singa_dask.data import STORES, Arrays, Field, Store
 from singa_dask.data.codecs.record import show_schema
+from singa_dask.data.stores import STORES, Store
 from singa_dask.data.stores.class_names import find_label, has_several_labels, label_columns
 from singa_dask.data.stores.opening import check_manifests
-from singa_dask.data.types import TableColumn
+from singa_dask.data.types import Arrays, Field, TableColumn
 from singa_dask.errors import DataError, MissingPackageError, listed
 
 # Pictures of records: how the values of a record make one, and a sheet of them, a row for each class, by Pillow.

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from singa_dask import runtime
-from singa_dask.cli.options import job_options
-from singa_dask.cli.output import echo
+from singa_dask.cli.options import echo, job_options
 from singa_dask.errors import ConfigError
 from singa_dask.lazy import require
 
 if TYPE_CHECKING:
-    from singa_dask.comm import Address
+    from singa_dask.comm.message import Address
     from singa_dask.conf import JobConf
 
 
@@ -94,8 +93,8 @@ def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, str
     job says they are.
     """
     from singa_dask.cli import job
-    from singa_dask.jobs.checking import check, complete, count_steps
     from singa_dask.jobs.datasets.binding import readers
+    from singa_dask.jobs.job import check, complete, count_steps
 
     read = complete(job.read(job_file, sets, cluster_file))
     absent = runtime.absent_records(read.job)

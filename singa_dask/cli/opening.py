@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from singa_dask.cli.options import Reading
-from singa_dask.data import STORES, Store, detect, open_store
+from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.class_names import check_label
 from singa_dask.data.stores.opening import is_pattern, shard_urls
 from singa_dask.errors import ConfigError, DataError

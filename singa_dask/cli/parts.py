@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from singa_dask import data
-from singa_dask.cli.output import echo
+from singa_dask.cli.options import echo
 from singa_dask.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -156,6 +155,7 @@ def named_parts(name: str, kinds: Sequence[str]) -> list[tuple[str, RegisteredPa
 def _described(kind: str, part: RegisteredPart) -> dict[str, Any]:
     """Return all that is known of a part."""
     from singa_dask.conf.describe import docs_of, keys_of
+    from singa_dask.data.stores import Store
     from singa_dask.layers import Layer
 
     described: dict[str, Any] = {"name": part.name, "kind": kind, "also": part.others, "family": ""}
@@ -171,7 +171,7 @@ def _described(kind: str, part: RegisteredPart) -> dict[str, Any]:
     block = getattr(part.cls, "block", None)
     if block is not None:
         keys = [key._asdict() for key in keys_of(block)]
-        name = "store_conf" if issubclass(part.cls, data.Store) else block.block_key
+        name = "store_conf" if issubclass(part.cls, Store) else block.block_key
         described["block"] = {"name": name, "description": docs_of(block)[0][1], "keys": keys}
     return described
 

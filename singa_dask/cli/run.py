@@ -12,8 +12,7 @@ import click
 
 from singa_dask import observe, runtime
 from singa_dask.cli.clusters import Signals, hidden_from_children, patience_of
-from singa_dask.cli.options import LATEST, init_from_option, job_options, json_option, scheduler_options
-from singa_dask.cli.output import echo
+from singa_dask.cli.options import LATEST, echo, init_from_option, job_options, json_option, scheduler_options
 from singa_dask.errors import ConfigError, NumericError
 
 
@@ -279,7 +278,7 @@ def find_rate(
     from singa_dask import fs
     from singa_dask.cli import job
     from singa_dask.jobs.job import Job
-    from singa_dask.jobs.rates import find_rate as find
+    from singa_dask.jobs.run import find_rate as find
     from singa_dask.observe.figure import draw
 
     suffix = PurePosixPath(output).suffix if output else ""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from singa_dask import observe
-from singa_dask.cli.output import columns, echo
+from singa_dask.cli.options import columns, echo
 from singa_dask.errors import CheckpointError, ConfigError, DataError
 
 if TYPE_CHECKING:

@@ -19,33 +19,26 @@ from rich.console import Console
 from singa_dask import fs
 from singa_dask.cli import job
 from singa_dask.cli.clusters import hidden_from_children
-from singa_dask.cli.output import TextColumn, table
+from singa_dask.cli.options import TextColumn, table
 from singa_dask.conf import JobConf, JobFile, Phase
 from singa_dask.conf.job import FREQUENCIES, is_less_better, split_metric
 from singa_dask.conf.jobfile import cluster_text
 from singa_dask.errors import ClusterError, ConfigError, SingaError
-from singa_dask.jobs.checking import count_steps
 from singa_dask.jobs.datasets.binding import readers
 from singa_dask.jobs.datasets.hosts import placed
+from singa_dask.jobs.job import count_steps
 from singa_dask.jobs.preparing import Prepared, find_cluster, prepare_run
 from singa_dask.net import NeuralNet
-from singa_dask.observe import Progress, first_command, new_job_id, read_summary
+from singa_dask.observe import new_job_id, read_summary
 from singa_dask.observe.comparison import Target, add_statistics, measure, rows, why_not
 from singa_dask.observe.observers import Observers
-from singa_dask.observe.progress import BarProgress, layer_metrics
+from singa_dask.observe.progress import BarProgress, Progress, layer_metrics
+from singa_dask.observe.run_directory import first_command
 from singa_dask.redaction import redact
-from singa_dask.runtime import (
-    Driver,
-    Layout,
-    Patience,
-    Result,
-    local_cluster,
-    plan_processes,
-    present_workers,
-    wait_for_room,
-)
+from singa_dask.runtime import Driver, Patience, Result, local_cluster, plan_processes, wait_for_room
+from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.planning.nets import build_nets
-from singa_dask.runtime.planning.placement import cpu_count
+from singa_dask.runtime.planning.placement import Layout, cpu_count
 from singa_dask.version import __version__
 
 RESULT = "compare.json"

@@ -1,13 +1,10 @@
 """What a job says: its models, its wiring rules, and the reader of job files."""
 
-from __future__ import annotations
-
 from singa_dask.conf.describe import schema
 from singa_dask.conf.job import AlgConf, ClusterConf, JobConf, ListenConf, LRGenConf, UpdaterConf
-from singa_dask.conf.jobfile import JobFile, load, loads
+from singa_dask.conf.jobfile import JobFile, find_warnings, load, loads
 from singa_dask.conf.model import Conf, PartConf
 from singa_dask.conf.net import InitConf, LayerConf, LayerGroupConf, NetConf, ParamConf, Phase
-from singa_dask.conf.warnings import find_warnings
 
 __all__ = [
     "AlgConf",

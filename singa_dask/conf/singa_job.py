@@ -30,7 +30,7 @@ from singa_dask.conf.model import (
 )
 from singa_dask.conf.net import LayerConf, ParamConf
 from singa_dask.conf.singa_text import TextField, TextMessage, Value, Word, parse
-from singa_dask.conf.tree import Items, Scalar, Tree, TreeEntry, TreeMap, locate, plain, show, step
+from singa_dask.conf.yaml_text import Items, Scalar, Tree, TreeEntry, TreeMap, locate, plain, show, step
 from singa_dask.errors import Mark, Problem
 from singa_dask.registry import Registry
 

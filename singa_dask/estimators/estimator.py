@@ -27,34 +27,12 @@ from singa_dask import fs
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import ConfigError, listed
-from singa_dask.estimators.checked import (
-    FitRecords,
-    SparseRecords,
-    checked_features,
-    checked_records,
-    classes_of,
-    drawn,
-    is_sparse,
-    labels_of,
-    scaling_of_sparse,
-)
+from singa_dask.estimators import arguments
 from singa_dask.estimators.local_fit import OTHER_NET, FittedNet, LocalFit, Stopping
-from singa_dask.estimators.parameters import (
-    DATA,
-    HELD_OUT,
-    PATIENCE,
-    TOL,
-    check_parameters,
-    default_job,
-    documented,
-    given_job,
-    is_distributed,
-    record_shape,
-    tested_job,
-)
 from singa_dask.exports.importing import import_into
 from singa_dask.inference.predicting import map_blocks
-from singa_dask.jobs import Job, train
+from singa_dask.jobs.job import Job
+from singa_dask.jobs.run import train
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.lookup import find_steps
 
@@ -84,8 +62,8 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         weight_decay: float | None = None,
         batch_size: int | None = None,
         max_iter: int | None = None,
-        tol: float = TOL,
-        n_iter_no_change: int = PATIENCE,
+        tol: float = arguments.TOL,
+        n_iter_no_change: int = arguments.PATIENCE,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         handle_unknown: str = "error",
@@ -99,8 +77,8 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         verbose: bool = False,
     ) -> None:
         # scikit-learn wants each parameter as an attribute of its name, as it was given
-        arguments = locals()
-        self.__dict__ |= {name: arguments[name] for name in SingaEstimator._get_param_names()}
+        values = locals()
+        self.__dict__ |= {name: values[name] for name in SingaEstimator._get_param_names()}
 
     def fit(self: E, X: Any, y: Any, sample_weight: Any = None) -> E:
         """Train a net: a new one, or with ``warm_start`` the fitted one.
@@ -159,35 +137,37 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         partial: bool = False,
     ) -> E:
         """Train a net for some epochs: the fitted one, or a new one, of these classes if they are given."""
-        check_parameters(self, max_iter, partial)
+        arguments.check_parameters(self, max_iter, partial)
         if not goes_on:
             # no values of before with the scaling of a fit that fails
             self.__dict__.pop("_net", None)
         has_job = self.job is not None
-        records = checked_records(self, x, y, weights, several_axes=has_job, reset=not goes_on, **self._checks)
+        records = arguments.checked_records(
+            self, x, y, weights, several_axes=has_job, reset=not goes_on, **self._checks
+        )
         x = records.x
         targets, n_outputs = self._targets(records, goes_on, classes)
         weights = self._weights(records.weights, targets)
         if not goes_on:
             moments = records.x_facts.moments
             self._scaling = Scaling.of(moments) if moments else None
-            if is_sparse(x) and not has_job:
-                self._scaling = scaling_of_sparse(x)
+            if arguments.is_sparse(x) and not has_job:
+                self._scaling = arguments.scaling_of_sparse(x)
             self._random = check_random_state(self.random_state)
         n_held_out = math.ceil(self.validation_fraction * x.shape[0]) if self.early_stopping else 0
         rows, held_out = self._split(records, n_held_out) if n_held_out else (None, None)
         job = self._job((x.shape[0] - n_held_out, *x.shape[1:]), n_outputs, max_iter, weights is not None)
-        by_workers = is_distributed(self) or (rows is not None and is_dask_collection(x))
+        by_workers = arguments.is_distributed(self) or (rows is not None and is_dask_collection(x))
         if rows is not None and by_workers:
-            job = tested_job(job, self, self._loss, records.weights is not None)
+            job = arguments.tested_job(job, self, self._loss, records.weights is not None)
         if weights is None and any(each.type == "WeightInput" for each in job.conf.neuralnet.layer):
             weights = (da if is_dask_collection(x) else np).ones(x.shape[0])
-        self._record_shape = (*x.shape[1:],) if self.job is None else record_shape(job, x.shape[1:])
+        self._record_shape = (*x.shape[1:],) if self.job is None else arguments.record_shape(job, x.shape[1:])
         data = (self._records(x), targets, *(() if weights is None else (weights,)))
         before: tuple[list[float], int] = (self.loss_curve_, self.n_iter_) if goes_on else ([], 0)
         stopping = Stopping(self.tol, self.n_iter_no_change)
         if by_workers:
-            parts = {DATA: rows} if held_out is None else {DATA: rows, HELD_OUT: held_out}
+            parts = {arguments.DATA: rows} if held_out is None else {arguments.DATA: rows, arguments.HELD_OUT: held_out}
             curve, n_epochs = self._train(job, data, parts, goes_on, stopping)
         else:
             fit = LocalFit(job, data, rows, self._net.values if goes_on else {}, self._has_classes)
@@ -213,7 +193,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
                 scores[event["step"]] = event[job.conf.metrics[-1]]
 
         x, *others = data
-        arrays = (x.to_dask() if isinstance(x, SparseRecords) else x, *others)
+        arrays = (x.to_dask() if isinstance(x, arguments.SparseRecords) else x, *others)
         with self._places(job, goes_on) as (run_dir, init_from):
             run = train(
                 job,
@@ -233,7 +213,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
             warnings.warn(f"early_stopping: better values than those of step {best} were not kept.", stacklevel=4)
         return curve, len(scores) or math.ceil(job.conf.train_steps / job.conf.disp_freq)
 
-    def _split(self, records: FitRecords, n_held_out: int) -> tuple[Any, Any]:
+    def _split(self, records: arguments.FitRecords, n_held_out: int) -> tuple[Any, Any]:
         """Return the records to train with, and those to hold out: row numbers, or which they are by arrays of Dask."""
         n = len(records.y)
         if not 2 <= n_held_out < n:
@@ -242,7 +222,9 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
                 "Expected two at least, and others to train with: set another one, or early_stopping=False."
             )
         if is_dask_collection(records.x):
-            is_held_out = drawn(records.x_facts.lengths, n_held_out, self._random.randint(np.iinfo(np.int32).max))
+            is_held_out = arguments.drawn(
+                records.x_facts.lengths, n_held_out, self._random.randint(np.iinfo(np.int32).max)
+            )
             return ~is_held_out, is_held_out
         train_rows, held_out = train_test_split(
             np.arange(n),
@@ -252,7 +234,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         )
         return np.sort(train_rows), np.sort(held_out)
 
-    def _scorer(self, fit: LocalFit, x: Any, records: FitRecords, rows: Array) -> Callable[[], float]:
+    def _scorer(self, fit: LocalFit, x: Any, records: arguments.FitRecords, rows: Array) -> Callable[[], float]:
         """Return a function that computes the score of a fit on some records."""
         x, y = x[rows], records.y[rows]
         weights = None if records.weights is None else records.weights[rows]
@@ -291,10 +273,10 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         X, y, sample_weight
             As in `fit`; of Dask they are predicted a partition at a time.
         """
-        arguments = (y, self.predict(X), sample_weight)
-        return self._score(*(each.compute() if is_dask_collection(each) else each for each in arguments))
+        results = (y, self.predict(X), sample_weight)
+        return self._score(*(each.compute() if is_dask_collection(each) else each for each in results))
 
-    def _targets(self, records: FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
+    def _targets(self, records: arguments.FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
         """Return what the net learns, labels (N,) int32 or targets (N, K) float32, and the number of its outputs."""
         raise NotImplementedError
 
@@ -322,20 +304,20 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         if self.job is None or self.random_state is not None:
             seed = int(self._random.randint(np.iinfo(np.int32).max))
         if self.job is not None:
-            return given_job(self, shape[0], max_iter, seed)
-        return default_job(self, shape, n_outputs, self._loss, max_iter, seed, is_weighted)
+            return arguments.given_job(self, shape[0], max_iter, seed)
+        return arguments.default_job(self, shape, n_outputs, self._loss, max_iter, seed, is_weighted)
 
     def _records(self, x: Any) -> Any:
         """Return features as the net reads them; rows of a sparse matrix once they are asked for."""
-        if is_sparse(x):
-            return SparseRecords(x, self._scaling, self._records)
+        if arguments.is_sparse(x):
+            return arguments.SparseRecords(x, self._scaling, self._records)
         scaled = x if self._scaling is None else self._scaling.scale(x)
         return scaled if scaled.shape[1:] == self._record_shape else scaled.reshape(len(x), *self._record_shape)
 
     def _predict(self, x: Any, proba: bool = False) -> Any:
         """Predict records in memory, or those of a collection of Dask, which stays one."""
         check_is_fitted(self)
-        x = checked_features(self, x, several_axes=self.job is not None)
+        x = arguments.checked_features(self, x, several_axes=self.job is not None)
         if not is_dask_collection(x):
             return self._predicted(x, proba)
         x = x.to_dask_array() if hasattr(x, "to_dask_array") else x
@@ -348,7 +330,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
     def _predicted(self, x: Any, proba: bool) -> Array:
         """Return what is predicted for an array in memory, or a sparse matrix."""
         records = self._records(x)
-        blocks = records.slices() if is_sparse(x) else [slice(None)]
+        blocks = records.slices() if arguments.is_sparse(x) else [slice(None)]
         return self._decoded(np.concatenate([self._net.outputs(records[rows]) for rows in blocks]), proba)
 
     def _decoded(self, outputs: Array, proba: bool) -> Array:
@@ -361,7 +343,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-@documented
+@arguments.documented
 class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
     """Classifier: by default a multi-layer perceptron with a SoftmaxLoss, else the net of a job.
 
@@ -415,7 +397,7 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
     def _loss(self) -> str:
         return "SigmoidCrossEntropyLoss" if self._is_multilabel else "SoftmaxLoss"
 
-    def _targets(self, records: FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
+    def _targets(self, records: arguments.FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
         y = records.y
         is_multilabel = y.ndim == 2
         if is_multilabel and not set(records.y_facts.distinct.tolist()) <= {0, 1}:
@@ -423,7 +405,7 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
                 f"y has {y.shape[1]} columns with other values than 0 and 1. Expected one column of classes, or one of "
                 "0 and 1 for each label. sklearn.multioutput.MultiOutputClassifier fits several columns of classes."
             )
-        found = np.arange(y.shape[1]) if is_multilabel else classes_of(records.y_facts)
+        found = np.arange(y.shape[1]) if is_multilabel else arguments.classes_of(records.y_facts)
         known = self.classes_ if goes_on else found if classes is None else np.unique(classes)
         if (goes_on and is_multilabel != self._is_multilabel) or (is_multilabel and len(known) != len(found)):
             raise ValueError(f"y of shape {y.shape}. Expected as many columns as in the first fit.")
@@ -431,7 +413,7 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
         if unknown:
             raise ValueError(f"y has unknown classes: {_shown(unknown)}. Known: {_shown(known)}.")
         self.classes_, self._is_multilabel = known, is_multilabel
-        return y.astype(np.float32) if is_multilabel else labels_of(y, known), len(known)
+        return y.astype(np.float32) if is_multilabel else arguments.labels_of(y, known), len(known)
 
     def _weights(self, weights: Any, targets: Any) -> Any:
         if self.class_weight is None:
@@ -490,7 +472,7 @@ def _shown(classes: Iterable[Any]) -> str:
     return listed(sorted(map(str, classes)))
 
 
-@documented
+@arguments.documented
 class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
     """Regressor: by default a multi-layer perceptron with a EuclideanLoss, else the net of a job.
 
@@ -515,7 +497,7 @@ class SingaRegressor(RegressorMixin, SingaEstimator):  # type: ignore[misc]
     def _loss(self) -> str:
         return "EuclideanLoss"
 
-    def _targets(self, records: FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
+    def _targets(self, records: arguments.FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
         y, moments = records.y, records.y_facts.moments
         targets = y.reshape(len(y), -1)
         if not goes_on:

@@ -23,15 +23,15 @@ from singa_dask.data.codecs.record import value_name
 from singa_dask.data.codecs.scaling import Learned
 from singa_dask.errors import ConfigError, NumericError
 from singa_dask.inference.net import Trained, TrainedNet, classifier, inference_job, load_modules, output_layer
-from singa_dask.jobs import Job
 from singa_dask.jobs.datasets.binding import fit_to_data, readers, with_urls
 from singa_dask.jobs.datasets.hosts import local_parts
 from singa_dask.jobs.datasets.making import as_datasets
+from singa_dask.jobs.job import Job
 from singa_dask.layers import Param, StoreInput
 from singa_dask.net import NeuralNet
-from singa_dask.runtime import missing_gpus
 from singa_dask.runtime.checkpoints.lookup import InitialValues, load_manifest, load_values
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
+from singa_dask.runtime.job.checks import missing_gpus
 from singa_dask.runtime.planning.nets import build_net, find_ops
 from singa_dask.runtime.planning.placement import ThreadPools, device_of_part
 from singa_dask.training import ALGORITHMS, UPDATERS, Algorithm, initial_values

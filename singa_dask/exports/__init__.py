@@ -3,8 +3,6 @@
 Names are imported on first use, so that a module with layers of a user's own can import the converters cheaply.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from singa_dask.lazy import lazy_names

@@ -18,23 +18,9 @@ from singa_dask.exports.converters import (
     unique_name,
 )
 from singa_dask.exports.weights import metadata_texts
-from singa_dask.layers import Feature, Layer, Param
-from singa_dask.layers.attention import Embedding, MultiHeadAttention, Numbers, OneHot, PositionalEmbedding
-from singa_dask.layers.connection import Add, Concate, Multiply, Slice, Split
-from singa_dask.layers.conv import Convolution, GlobalPooling, ImagePreprocess, Pooling, Windowed
+from singa_dask.layers import Feature, Layer, Param, attention, connection, conv, neuron, norm, recurrent
 from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
 from singa_dask.layers.loss import ArgSort
-from singa_dask.layers.neuron import (
-    GELU,
-    Activation,
-    Dropout,
-    GELUConf,
-    InnerProduct,
-    SiLU,
-    Softmax,
-)
-from singa_dask.layers.norm import LRN, BatchNorm, GroupNorm, LayerNorm
-from singa_dask.layers.recurrent import GRU, LSTM, RNN, Recurrent, RNNConf
 from singa_dask.layers.text import CharRNN
 from singa_dask.lazy import require
 from singa_dask.version import __version__
@@ -215,14 +201,14 @@ def _store_input(graph: OnnxGraph, layer: StoreInput) -> str:
     return x if dtype == np.float32 else graph.add("Cast", x, to=graph.helper.np_dtype_to_tensor_dtype(FLOAT))
 
 
-@register(InnerProduct)
-def _inner_product(graph: OnnxGraph, layer: InnerProduct, x: str) -> str:
+@register(neuron.InnerProduct)
+def _inner_product(graph: OnnxGraph, layer: neuron.InnerProduct, x: str) -> str:
     params = [graph.param(param) for param in layer.params]
     return graph.add("Gemm", graph.rows(x, layer.sources[0]), *params, transB=int(not layer.transpose))
 
 
-@register(*ACTIVATIONS, Activation)
-def _activation(graph: OnnxGraph, layer: Activation, x: str) -> str:
+@register(*ACTIVATIONS, neuron.Activation)
+def _activation(graph: OnnxGraph, layer: neuron.Activation, x: str) -> str:
     kind, slope = activation_of(layer)
     if kind == "STANH":
         inner = graph.add("Tanh", graph.add("Mul", x, graph.constant(SLOPE)))
@@ -230,14 +216,14 @@ def _activation(graph: OnnxGraph, layer: Activation, x: str) -> str:
     return graph.add("LeakyRelu", x, alpha=slope) if slope else graph.add(FUNCTIONS[kind], x)
 
 
-@register(SiLU)
-def _silu(graph: OnnxGraph, layer: SiLU, x: str) -> str:
+@register(neuron.SiLU)
+def _silu(graph: OnnxGraph, layer: neuron.SiLU, x: str) -> str:
     return graph.add("Mul", x, graph.add("Sigmoid", x))
 
 
-@register(GELU)
-def _gelu(graph: OnnxGraph, layer: GELU, x: str) -> str:
-    if layer.conf.block(GELUConf).approximate == "tanh":
+@register(neuron.GELU)
+def _gelu(graph: OnnxGraph, layer: neuron.GELU, x: str) -> str:
+    if layer.conf.block(neuron.GELUConf).approximate == "tanh":
         cube = graph.add("Mul", graph.add("Mul", x, graph.add("Mul", x, x)), graph.constant(0.044715))
         inner = graph.add("Mul", graph.add("Add", x, cube), graph.constant(np.sqrt(2 / np.pi)))
         chance = graph.add("Tanh", inner)
@@ -247,13 +233,13 @@ def _gelu(graph: OnnxGraph, layer: GELU, x: str) -> str:
     return graph.add("Mul", half, graph.add("Add", chance, graph.constant(1)))
 
 
-@register(Dropout)
-def _dropout(graph: OnnxGraph, layer: Dropout, x: str) -> str:
+@register(neuron.Dropout)
+def _dropout(graph: OnnxGraph, layer: neuron.Dropout, x: str) -> str:
     return x
 
 
-@register(Softmax)
-def _softmax(graph: OnnxGraph, layer: Softmax, x: str) -> str:
+@register(neuron.Softmax)
+def _softmax(graph: OnnxGraph, layer: neuron.Softmax, x: str) -> str:
     if layer.by_pixel:
         return graph.add("Softmax", x, axis=1)
     rows, size = graph.rows(x, layer.sources[0]), layer.sources[0].size
@@ -263,32 +249,32 @@ def _softmax(graph: OnnxGraph, layer: Softmax, x: str) -> str:
     return graph.reshape(graph.add("Softmax", parts, axis=2), -1, size)
 
 
-@register(LayerNorm)
-def _layer_norm(graph: OnnxGraph, layer: LayerNorm, x: str) -> str:
+@register(norm.LayerNorm)
+def _layer_norm(graph: OnnxGraph, layer: norm.LayerNorm, x: str) -> str:
     params = (graph.param(layer.scale), graph.param(layer.shift))
     return graph.add("LayerNormalization", x, *params, axis=-1, epsilon=layer.epsilon)
 
 
-@register(Add)
-def _add(graph: OnnxGraph, layer: Add, *xs: str) -> str:
+@register(connection.Add)
+def _add(graph: OnnxGraph, layer: connection.Add, *xs: str) -> str:
     return graph.add("Sum", *xs)
 
 
-@register(Multiply)
-def _multiply(graph: OnnxGraph, layer: Multiply, *xs: str) -> str:
+@register(connection.Multiply)
+def _multiply(graph: OnnxGraph, layer: connection.Multiply, *xs: str) -> str:
     product, *others = xs
     for x in others:
         product = graph.add("Mul", product, x)
     return product
 
 
-@register(Split)
-def _split(graph: OnnxGraph, layer: Split, x: str) -> list[str]:
+@register(connection.Split)
+def _split(graph: OnnxGraph, layer: connection.Split, x: str) -> list[str]:
     return [x] * len(layer.features)
 
 
-@register(Slice)
-def _slice(graph: OnnxGraph, layer: Slice, x: str) -> list[str]:
+@register(connection.Slice)
+def _slice(graph: OnnxGraph, layer: connection.Slice, x: str) -> list[str]:
     sizes = [span.size for span in layer.spans]
     if len(sizes) == 1:
         return [x]
@@ -297,8 +283,8 @@ def _slice(graph: OnnxGraph, layer: Slice, x: str) -> list[str]:
     return graph.add_several("Split", x, outputs=len(sizes), axis=0, num_outputs=len(sizes))
 
 
-@register(Concate)
-def _concate(graph: OnnxGraph, layer: Concate, *xs: str) -> str:
+@register(connection.Concate)
+def _concate(graph: OnnxGraph, layer: connection.Concate, *xs: str) -> str:
     if layer.axis or layer.steps == 1:
         return graph.add("Concat", *xs, axis=layer.axis)
     rest = layer.features[0].shape[1:]
@@ -319,49 +305,49 @@ def _arg_sort(graph: OnnxGraph, layer: ArgSort, x: str) -> str:
 # -- images ------------------------------------------------------------------------------------------------
 
 
-def window(layer: Windowed) -> dict[str, list[int]]:
+def window(layer: conv.Windowed) -> dict[str, list[int]]:
     """Return the window of a layer as attributes; padding is that of top, left, bottom and right."""
     return {"kernel_shape": [*layer.kernel], "strides": [*layer.stride], "pads": [*layer.pad, *layer.pad]}
 
 
-@register(Convolution)
-def _convolution(graph: OnnxGraph, layer: Convolution, x: str) -> str:
+@register(conv.Convolution)
+def _convolution(graph: OnnxGraph, layer: conv.Convolution, x: str) -> str:
     biases = [] if layer.bias is None else [graph.param(layer.bias)]
     images = graph.images(x, layer.sources[0])
     return graph.add("Conv", images, graph.param(layer.weight, layer.shape), *biases, **window(layer))
 
 
-@register(Pooling)
-def _pooling(graph: OnnxGraph, layer: Pooling, x: str) -> str:
+@register(conv.Pooling)
+def _pooling(graph: OnnxGraph, layer: conv.Pooling, x: str) -> str:
     images = graph.images(x, layer.sources[0])
     if layer.takes_mean:
         return graph.add("AveragePool", images, count_include_pad=int(layer.count_pad), **window(layer))
     return graph.add("MaxPool", images, **window(layer))
 
 
-@register(GlobalPooling)
-def _global_pooling(graph: OnnxGraph, layer: GlobalPooling, x: str) -> str:
+@register(conv.GlobalPooling)
+def _global_pooling(graph: OnnxGraph, layer: conv.GlobalPooling, x: str) -> str:
     operator = "GlobalAveragePool" if layer.takes_mean else "GlobalMaxPool"
     return graph.add("Flatten", graph.add(operator, graph.images(x, layer.sources[0])), axis=1)
 
 
-@register(LRN)
-def _lrn(graph: OnnxGraph, layer: LRN, x: str) -> str:
+@register(norm.LRN)
+def _lrn(graph: OnnxGraph, layer: norm.LRN, x: str) -> str:
     size, alpha, beta, knorm = layer.how
     images = graph.images(x, layer.sources[0])
     normal = graph.add("LRN", images, size=size, alpha=alpha, beta=beta, bias=knorm)
     return like_source(graph, layer, normal)
 
 
-@register(BatchNorm)
-def _batch_norm(graph: OnnxGraph, layer: BatchNorm, x: str) -> str:
+@register(norm.BatchNorm)
+def _batch_norm(graph: OnnxGraph, layer: norm.BatchNorm, x: str) -> str:
     images = x if layer.rows_of_values else graph.images(x, layer.sources[0])
     params = [graph.param(param) for param in layer.params]
     return like_source(graph, layer, graph.add("BatchNormalization", images, *params, epsilon=layer.eps))
 
 
-@register(GroupNorm)
-def _group_norm(graph: OnnxGraph, layer: GroupNorm, x: str) -> str:
+@register(norm.GroupNorm)
+def _group_norm(graph: OnnxGraph, layer: norm.GroupNorm, x: str) -> str:
     shape = layer.sources[0].shape
     images = graph.images(x, layer.sources[0])
     n_channels = layer.scale.shape[0]
@@ -374,8 +360,8 @@ def _group_norm(graph: OnnxGraph, layer: GroupNorm, x: str) -> str:
     return like_source(graph, layer, graph.add("Add", scaled, graph.param(layer.shift, (n_channels, 1, 1))))
 
 
-@register(ImagePreprocess)
-def _image_preprocess(graph: OnnxGraph, layer: ImagePreprocess, x: str) -> str:
+@register(conv.ImagePreprocess)
+def _image_preprocess(graph: OnnxGraph, layer: conv.ImagePreprocess, x: str) -> str:
     pad, (top, left) = layer.pad, (int(room) // 2 for room in layer.room)
     height, width = layer.features[0].shape[2:]
     if pad:
@@ -386,7 +372,7 @@ def _image_preprocess(graph: OnnxGraph, layer: ImagePreprocess, x: str) -> str:
     return x if layer.scale == 1 else graph.add("Mul", x, graph.constant(layer.scale))
 
 
-def like_source(graph: OnnxGraph, layer: LRN | BatchNorm | GroupNorm, images: str) -> str:
+def like_source(graph: OnnxGraph, layer: norm.LRN | norm.BatchNorm | norm.GroupNorm, images: str) -> str:
     """Return images in the shape of the source, which may have no axis of channels."""
     shape = layer.sources[0].shape
     return images if len(shape) != 3 else graph.add("Squeeze", images, graph.integers([1]))
@@ -405,7 +391,7 @@ def _char_rnn(graph: OnnxGraph, layer: CharRNN) -> str:
     return graph.input(layer.conf_name, (BATCH, layer.text_conf.unroll_len), np.int64)
 
 
-def numbers(graph: OnnxGraph, layer: Numbers, x: str) -> str:
+def numbers(graph: OnnxGraph, layer: attention.Numbers, x: str) -> str:
     """Return the numbers that a layer reads: (rows,) int64, those of the first time step first."""
     source, site = layer.sources[0], layer.site
     x = graph.add("Cast", graph.rows(x, source), to=graph.onnx.TensorProto.INT64)
@@ -418,30 +404,30 @@ def numbers(graph: OnnxGraph, layer: Numbers, x: str) -> str:
     return graph.reshape(x, -1)
 
 
-@register(OneHot)
-def _one_hot(graph: OnnxGraph, layer: OneHot, x: str) -> str:
+@register(attention.OneHot)
+def _one_hot(graph: OnnxGraph, layer: attention.OneHot, x: str) -> str:
     depth, values = graph.integers([layer.n_values]), graph.constant([0.0, 1.0])
     return graph.add("OneHot", numbers(graph, layer, x), depth, values, axis=-1)
 
 
-@register(Embedding)
-def _embedding(graph: OnnxGraph, layer: Embedding, x: str) -> str:
+@register(attention.Embedding)
+def _embedding(graph: OnnxGraph, layer: attention.Embedding, x: str) -> str:
     # -1, the last row, is padding
     zeros = graph.constant(np.zeros((1, layer.table.shape[1])))
     table = graph.add("Concat", graph.param(layer.table), zeros, axis=0)
     return graph.add("Gather", table, numbers(graph, layer, x), axis=0)
 
 
-@register(PositionalEmbedding)
-def _positional_embedding(graph: OnnxGraph, layer: PositionalEmbedding, x: str) -> str:
+@register(attention.PositionalEmbedding)
+def _positional_embedding(graph: OnnxGraph, layer: attention.PositionalEmbedding, x: str) -> str:
     site, width = layer.site, layer.features[0].shape[1]
     steps = graph.integers(range(site.first_step, site.first_step + site.n_steps))
     rows = graph.reshape(graph.add("Gather", graph.param(layer.table), steps, axis=0), site.n_steps, 1, width)
     return graph.reshape(graph.add("Add", graph.reshape(x, site.n_steps, -1, width), rows), -1, width)
 
 
-@register(MultiHeadAttention)
-def _multi_head_attention(graph: OnnxGraph, layer: MultiHeadAttention, x: str) -> str:
+@register(attention.MultiHeadAttention)
+def _multi_head_attention(graph: OnnxGraph, layer: attention.MultiHeadAttention, x: str) -> str:
     n_steps, n_heads, width = layer.n_steps, layer.n_heads, layer.features[0].shape[1]
     qkv = linear(graph, x, layer.qkv_weight, layer.qkv_bias)
     qkv = graph.reshape(qkv, n_steps, -1, 3, n_heads, width // n_heads)
@@ -464,23 +450,27 @@ def linear(graph: OnnxGraph, x: str, weight: Param, bias: Param | None) -> str:
     return graph.add("Gemm", x, *params, transB=1)
 
 
-@register(GRU)
-def _gru(graph: OnnxGraph, layer: GRU, x: str, state: str = "") -> str:
+@register(recurrent.GRU)
+def _gru(graph: OnnxGraph, layer: recurrent.GRU, x: str, state: str = "") -> str:
     # r is applied after the matrix product
-    return recurrent(graph, layer, "GRU", x, state, linear_before_reset=1)
+    return add_recurrent(graph, layer, "GRU", x, state, linear_before_reset=1)
 
 
-@register(LSTM)
-def _lstm(graph: OnnxGraph, layer: LSTM, x: str, state: str = "") -> str:
-    return recurrent(graph, layer, "LSTM", x, state)
+@register(recurrent.LSTM)
+def _lstm(graph: OnnxGraph, layer: recurrent.LSTM, x: str, state: str = "") -> str:
+    return add_recurrent(graph, layer, "LSTM", x, state)
 
 
-@register(RNN)
-def _rnn(graph: OnnxGraph, layer: RNN, x: str, state: str = "") -> str:
-    return recurrent(graph, layer, "RNN", x, state, activations=[FUNCTIONS[layer.conf.block(RNNConf).activation]])
+@register(recurrent.RNN)
+def _rnn(graph: OnnxGraph, layer: recurrent.RNN, x: str, state: str = "") -> str:
+    return add_recurrent(
+        graph, layer, "RNN", x, state, activations=[FUNCTIONS[layer.conf.block(recurrent.RNNConf).activation]]
+    )
 
 
-def recurrent(graph: OnnxGraph, layer: Recurrent, operator: str, x: str, state: str, **attributes: object) -> str:
+def add_recurrent(
+    graph: OnnxGraph, layer: recurrent.Recurrent, operator: str, x: str, state: str, **attributes: object
+) -> str:
     """Add a recurrent layer, whose params of all gates are one array in ONNX.
 
     With ``carry_state`` the first state is an input of the model, and the last one an output; an LSTM has a cell, too.

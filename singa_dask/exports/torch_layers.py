@@ -23,24 +23,9 @@ from singa_dask.exports.converters import (
     unique_name,
 )
 from singa_dask.exports.weights import encode_safetensors
-from singa_dask.layers import Feature, Layer, Param
-from singa_dask.layers.attention import Embedding, MultiHeadAttention, Numbers, OneHot, PositionalEmbedding
-from singa_dask.layers.connection import Add, Concate, Multiply, Slice, Split
-from singa_dask.layers.conv import Convolution, GlobalPooling, ImagePreprocess, Pooling
+from singa_dask.layers import Feature, Layer, Param, attention, connection, conv, neuron, norm, recurrent
 from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
 from singa_dask.layers.loss import ArgSort
-from singa_dask.layers.neuron import (
-    GELU,
-    Activation,
-    Dropout,
-    DropoutConf,
-    GELUConf,
-    InnerProduct,
-    SiLU,
-    Softmax,
-)
-from singa_dask.layers.norm import LRN, BatchNorm, GroupNorm, LayerNorm
-from singa_dask.layers.recurrent import GRU, LSTM, RNN, Recurrent, RNNConf
 from singa_dask.layers.text import CharRNN
 
 RESERVED = {"F", "Path", "classes", "load", "load_file", "nn", "self", "torch"}
@@ -279,8 +264,8 @@ def _store_input(module: TorchModule, layer: StoreInput) -> str:
     return x if dtype == np.float32 else module.let(f"{x}.float()", "normalized")
 
 
-@register(InnerProduct)
-def _inner_product(module: TorchModule, layer: InnerProduct, x: str) -> str:
+@register(neuron.InnerProduct)
+def _inner_product(module: TorchModule, layer: neuron.InnerProduct, x: str) -> str:
     weight = layer.weight.data.T if layer.transpose else layer.weight.data
     values = {"weight": weight} | ({} if layer.bias is None else {"bias": layer.bias.data})
     n_out, n_in = weight.shape
@@ -288,31 +273,31 @@ def _inner_product(module: TorchModule, layer: InnerProduct, x: str) -> str:
     return f"{module.add(f'nn.Linear({n_in}, {n_out}{more})', values)}({module.rows(x, layer.sources[0])})"
 
 
-@register(*ACTIVATIONS, Activation)
-def _activation(module: TorchModule, layer: Activation, x: str) -> str:
+@register(*ACTIVATIONS, neuron.Activation)
+def _activation(module: TorchModule, layer: neuron.Activation, x: str) -> str:
     kind, slope = activation_of(layer)
     if kind == "STANH":
         return f"{SCALE} * torch.tanh({SLOPE} * {x})"
     return f"F.leaky_relu({x}, {slope!r})" if slope else f"{FUNCTIONS[kind]}({x})"
 
 
-@register(SiLU)
-def _silu(module: TorchModule, layer: SiLU, x: str) -> str:
+@register(neuron.SiLU)
+def _silu(module: TorchModule, layer: neuron.SiLU, x: str) -> str:
     return f"F.silu({x})"
 
 
-@register(GELU)
-def _gelu(module: TorchModule, layer: GELU, x: str) -> str:
-    return f'F.gelu({x}, approximate="{layer.conf.block(GELUConf).approximate}")'
+@register(neuron.GELU)
+def _gelu(module: TorchModule, layer: neuron.GELU, x: str) -> str:
+    return f'F.gelu({x}, approximate="{layer.conf.block(neuron.GELUConf).approximate}")'
 
 
-@register(Dropout)
-def _dropout(module: TorchModule, layer: Dropout, x: str) -> str:
-    return f"{module.add(f'nn.Dropout({layer.conf.block(DropoutConf).dropout_ratio})')}({x})"
+@register(neuron.Dropout)
+def _dropout(module: TorchModule, layer: neuron.Dropout, x: str) -> str:
+    return f"{module.add(f'nn.Dropout({layer.conf.block(neuron.DropoutConf).dropout_ratio})')}({x})"
 
 
-@register(Softmax)
-def _softmax(module: TorchModule, layer: Softmax, x: str) -> str:
+@register(neuron.Softmax)
+def _softmax(module: TorchModule, layer: neuron.Softmax, x: str) -> str:
     if layer.by_pixel:
         return f"F.softmax({x}, dim=1)"
     rows = module.rows(x, layer.sources[0])
@@ -321,29 +306,29 @@ def _softmax(module: TorchModule, layer: Softmax, x: str) -> str:
     return f"F.softmax({rows}.unflatten(1, (-1, {layer.width})), dim=2).flatten(1)"
 
 
-@register(LayerNorm)
-def _layer_norm(module: TorchModule, layer: LayerNorm, x: str) -> str:
+@register(norm.LayerNorm)
+def _layer_norm(module: TorchModule, layer: norm.LayerNorm, x: str) -> str:
     values = {"weight": layer.scale.data, "bias": layer.shift.data}
     return f"{module.add(f'nn.LayerNorm({layer.scale.shape[0]}, eps={layer.epsilon})', values)}({x})"
 
 
-@register(Add)
-def _add(module: TorchModule, layer: Add, *xs: str) -> str:
+@register(connection.Add)
+def _add(module: TorchModule, layer: connection.Add, *xs: str) -> str:
     return " + ".join(xs)
 
 
-@register(Multiply)
-def _multiply(module: TorchModule, layer: Multiply, *xs: str) -> str:
+@register(connection.Multiply)
+def _multiply(module: TorchModule, layer: connection.Multiply, *xs: str) -> str:
     return " * ".join(xs)
 
 
-@register(Split)
-def _split(module: TorchModule, layer: Split, x: str) -> list[str]:
+@register(connection.Split)
+def _split(module: TorchModule, layer: connection.Split, x: str) -> list[str]:
     return [x] * len(layer.features)
 
 
-@register(Slice)
-def _slice(module: TorchModule, layer: Slice, x: str) -> list[str]:
+@register(connection.Slice)
+def _slice(module: TorchModule, layer: connection.Slice, x: str) -> list[str]:
     sizes = [span.size for span in layer.spans]
     if len(sizes) == 1:
         return [x]
@@ -352,8 +337,8 @@ def _slice(module: TorchModule, layer: Slice, x: str) -> list[str]:
     return module.let_several(f"{x}.chunk({len(sizes)})", len(sizes))
 
 
-@register(Concate)
-def _concate(module: TorchModule, layer: Concate, *xs: str) -> str:
+@register(connection.Concate)
+def _concate(module: TorchModule, layer: connection.Concate, *xs: str) -> str:
     if layer.axis or layer.steps == 1:
         return f"torch.cat([{', '.join(xs)}], dim={layer.axis})"
     by_steps = ", ".join(f"{x}.unflatten(0, ({layer.steps}, -1))" for x in xs)
@@ -376,8 +361,8 @@ def pair(values: tuple[int, int]) -> str:
     return str(values[0]) if values[0] == values[1] else str(tuple(values))
 
 
-@register(Convolution)
-def _convolution(module: TorchModule, layer: Convolution, x: str) -> str:
+@register(conv.Convolution)
+def _convolution(module: TorchModule, layer: conv.Convolution, x: str) -> str:
     n_filters, n_channels, *_ = layer.shape
     values = {"weight": np.reshape(layer.weight.data, layer.shape)}
     values |= {} if layer.bias is None else {"bias": layer.bias.data}
@@ -387,8 +372,8 @@ def _convolution(module: TorchModule, layer: Convolution, x: str) -> str:
     return f"{module.add(f'nn.Conv2d({n_channels}, {n_filters}, {how})', values)}({images})"
 
 
-@register(Pooling)
-def _pooling(module: TorchModule, layer: Pooling, x: str) -> str:
+@register(conv.Pooling)
+def _pooling(module: TorchModule, layer: conv.Pooling, x: str) -> str:
     images = module.images(x, layer.sources[0])
     kernel, stride, pad = layer.kernel, layer.stride, layer.pad
     if any(2 * p > k for p, k in zip(pad, kernel, strict=True)):
@@ -403,22 +388,22 @@ def _pooling(module: TorchModule, layer: Pooling, x: str) -> str:
     return f"F.max_pool2d({images}, {how})"
 
 
-@register(GlobalPooling)
-def _global_pooling(module: TorchModule, layer: GlobalPooling, x: str) -> str:
+@register(conv.GlobalPooling)
+def _global_pooling(module: TorchModule, layer: conv.GlobalPooling, x: str) -> str:
     images = module.images(x, layer.sources[0])
     return f"{images}.mean(dim=(2, 3))" if layer.takes_mean else f"{images}.amax(dim=(2, 3))"
 
 
-@register(LRN)
-def _lrn(module: TorchModule, layer: LRN, x: str) -> str:
+@register(norm.LRN)
+def _lrn(module: TorchModule, layer: norm.LRN, x: str) -> str:
     size, alpha, beta, knorm = layer.how
     images = module.images(x, layer.sources[0])
     normal = f"F.local_response_norm({images}, {size}, alpha={alpha}, beta={beta}, k={knorm})"
     return like_source(layer, normal)
 
 
-@register(BatchNorm)
-def _batch_norm(module: TorchModule, layer: BatchNorm, x: str) -> str:
+@register(norm.BatchNorm)
+def _batch_norm(module: TorchModule, layer: norm.BatchNorm, x: str) -> str:
     names = ("weight", "bias", "running_mean", "running_var")
     values = {name: param.data for name, param in zip(names, layer.params, strict=True)}
     kind = "1d" if layer.rows_of_values else "2d"
@@ -429,15 +414,15 @@ def _batch_norm(module: TorchModule, layer: BatchNorm, x: str) -> str:
     return like_source(layer, f"{added}({images})")
 
 
-@register(GroupNorm)
-def _group_norm(module: TorchModule, layer: GroupNorm, x: str) -> str:
+@register(norm.GroupNorm)
+def _group_norm(module: TorchModule, layer: norm.GroupNorm, x: str) -> str:
     values = {"weight": layer.scale.data, "bias": layer.shift.data}
-    norm = f"nn.GroupNorm({layer.mean.shape[1]}, {layer.scale.shape[0]}, eps={layer.epsilon})"
-    return like_source(layer, f"{module.add(norm, values)}({module.images(x, layer.sources[0])})")
+    call = f"nn.GroupNorm({layer.mean.shape[1]}, {layer.scale.shape[0]}, eps={layer.epsilon})"
+    return like_source(layer, f"{module.add(call, values)}({module.images(x, layer.sources[0])})")
 
 
-@register(ImagePreprocess)
-def _image_preprocess(module: TorchModule, layer: ImagePreprocess, x: str) -> str:
+@register(conv.ImagePreprocess)
+def _image_preprocess(module: TorchModule, layer: conv.ImagePreprocess, x: str) -> str:
     pad, (top, left) = layer.pad, (int(room) // 2 for room in layer.room)
     height, width = layer.features[0].shape[2:]
     if pad:
@@ -447,7 +432,7 @@ def _image_preprocess(module: TorchModule, layer: ImagePreprocess, x: str) -> st
     return x if layer.scale == 1 else f"{layer.scale} * {x}"
 
 
-def like_source(layer: LRN | BatchNorm | GroupNorm, images: str) -> str:
+def like_source(layer: norm.LRN | norm.BatchNorm | norm.GroupNorm, images: str) -> str:
     """Return images in the shape of the source, which may have no axis of channels."""
     return images if len(layer.sources[0].shape) != 3 else f"{images}.squeeze(1)"
 
@@ -460,7 +445,7 @@ def _char_rnn(module: TorchModule, layer: CharRNN) -> str:
     return module.input(layer.conf_name)
 
 
-def numbers(module: TorchModule, layer: Numbers, x: str) -> str:
+def numbers(module: TorchModule, layer: attention.Numbers, x: str) -> str:
     """Return the numbers that a layer reads: (rows,) int64, those of the first time step first."""
     source, site = layer.sources[0], layer.site
     rows = module.rows(x, source)
@@ -470,58 +455,60 @@ def numbers(module: TorchModule, layer: Numbers, x: str) -> str:
     return f"{rows}.long().flatten(){steps}"
 
 
-@register(OneHot)
-def _one_hot(module: TorchModule, layer: OneHot, x: str) -> str:
+@register(attention.OneHot)
+def _one_hot(module: TorchModule, layer: attention.OneHot, x: str) -> str:
     return f"F.one_hot({numbers(module, layer, x)}, {layer.n_values}).float()"
 
 
-@register(Embedding)
-def _embedding(module: TorchModule, layer: Embedding, x: str) -> str:
+@register(attention.Embedding)
+def _embedding(module: TorchModule, layer: attention.Embedding, x: str) -> str:
     # -1, the last row, is padding
     return f"F.pad({module.param(layer.table)}, (0, 0, 0, 1))[{numbers(module, layer, x)}]"
 
 
-@register(PositionalEmbedding)
-def _positional_embedding(module: TorchModule, layer: PositionalEmbedding, x: str) -> str:
+@register(attention.PositionalEmbedding)
+def _positional_embedding(module: TorchModule, layer: attention.PositionalEmbedding, x: str) -> str:
     site = layer.site
     rows = f"{module.param(layer.table)}[{site.first_step}:{site.first_step + site.n_steps}].unsqueeze(1)"
     return f"({x}.unflatten(0, ({site.n_steps}, -1)) + {rows}).flatten(0, 1)"
 
 
-@register(MultiHeadAttention)
-def _multi_head_attention(module: TorchModule, layer: MultiHeadAttention, x: str) -> str:
+@register(attention.MultiHeadAttention)
+def _multi_head_attention(module: TorchModule, layer: attention.MultiHeadAttention, x: str) -> str:
     n_steps, width = layer.n_steps, layer.features[0].shape[1]
     names = ("in_proj_weight", "out_proj.weight", "in_proj_bias", "out_proj.bias")
     values = {name: param.data for name, param in zip(names, layer.params, strict=False)}
     more = ", bias=False" if layer.qkv_bias is None else ""
-    attention = module.add(f"nn.MultiheadAttention({width}, {layer.n_heads}{more})", values)
+    added = module.add(f"nn.MultiheadAttention({width}, {layer.n_heads}{more})", values)
     steps = module.let(f"{x}.unflatten(0, ({n_steps}, -1))", "steps")
     mask = f"torch.ones({n_steps}, {n_steps}, dtype=torch.bool, device={x}.device).triu(1)" if layer.causal else "None"
-    return f"{attention}({steps}, {steps}, {steps}, need_weights=False, attn_mask={mask})[0].flatten(0, 1)"
+    return f"{added}({steps}, {steps}, {steps}, need_weights=False, attn_mask={mask})[0].flatten(0, 1)"
 
 
-@register(GRU)
-def _gru(module: TorchModule, layer: GRU, x: str, state: str = "") -> str:
+@register(recurrent.GRU)
+def _gru(module: TorchModule, layer: recurrent.GRU, x: str, state: str = "") -> str:
     # ours are z, r, c
-    return recurrent(module, layer, "nn.GRU", (1, 0, 2), x, state and f"{state}.unsqueeze(0)")
+    return add_recurrent(module, layer, "nn.GRU", (1, 0, 2), x, state and f"{state}.unsqueeze(0)")
 
 
-@register(LSTM)
-def _lstm(module: TorchModule, layer: LSTM, x: str, state: str = "") -> str:
+@register(recurrent.LSTM)
+def _lstm(module: TorchModule, layer: recurrent.LSTM, x: str, state: str = "") -> str:
     first = state and f"({state}.unsqueeze(0), torch.zeros_like({state}).unsqueeze(0))"
-    return recurrent(module, layer, "nn.LSTM", (0, 1, 2, 3), x, first)
+    return add_recurrent(module, layer, "nn.LSTM", (0, 1, 2, 3), x, first)
 
 
-@register(RNN)
-def _rnn(module: TorchModule, layer: RNN, x: str, state: str = "") -> str:
-    kind = layer.conf.block(RNNConf).activation.lower()
+@register(recurrent.RNN)
+def _rnn(module: TorchModule, layer: recurrent.RNN, x: str, state: str = "") -> str:
+    kind = layer.conf.block(recurrent.RNNConf).activation.lower()
     if kind == "sigmoid":
         raise ConfigError("nn.RNN has tanh and relu only, not activation: SIGMOID.")
-    return recurrent(module, layer, "nn.RNN", (0,), x, state and f"{state}.unsqueeze(0)", f', nonlinearity="{kind}"')
+    return add_recurrent(
+        module, layer, "nn.RNN", (0,), x, state and f"{state}.unsqueeze(0)", f', nonlinearity="{kind}"'
+    )
 
 
-def recurrent(
-    module: TorchModule, layer: Recurrent, kind: str, gates: Sequence[int], x: str, state: str, more: str = ""
+def add_recurrent(
+    module: TorchModule, layer: recurrent.Recurrent, kind: str, gates: Sequence[int], x: str, state: str, more: str = ""
 ) -> str:
     """Add a recurrent layer, whose params of all gates are one array in PyTorch."""
 

@@ -17,8 +17,8 @@ from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
 from singa_dask.arrays import Array
 from singa_dask.conf import JobFile, Phase, loads
-from singa_dask.data import Arrays
 from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.types import Arrays
 from singa_dask.errors import CheckpointError, ConfigError, DataError
 from singa_dask.inference.net import (
     MetricSums,

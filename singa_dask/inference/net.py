@@ -17,9 +17,10 @@ from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import ClusterConf, JobConf, LayerConf, Phase
 from singa_dask.conf.net import check_phases, read_wiring
-from singa_dask.data import STORES, Arrays, detect
+from singa_dask.data.stores import STORES, detect
 from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.data.stores.image import IMAGE_SUFFIXES
+from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError, UnitError
 from singa_dask.layers import LAYERS, Layer, StoreInput, Traits
 from singa_dask.layers.feature import Totals

@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from singa_dask.arrays import Array
-from singa_dask.data import Arrays, Field
 from singa_dask.data.codecs.memory import (
     as_array,
     as_column,
@@ -34,6 +33,7 @@ from singa_dask.data.codecs.table import (
     whole,
 )
 from singa_dask.data.stores.image import decode_image, image_pixels
+from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 from singa_dask.inference.net import TrainedNet
 from singa_dask.layers import StoreInput

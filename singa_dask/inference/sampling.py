@@ -14,17 +14,8 @@ from singa_dask.conf import ClusterConf, JobConf, LayerConf, NetConf, Phase
 from singa_dask.data.stores.text import encode_text
 from singa_dask.errors import ConfigError
 from singa_dask.inference.net import fill
-from singa_dask.layers import LAYERS, Layer
+from singa_dask.layers import LAYERS, Layer, text
 from singa_dask.layers.attention import OneHot, OneHotConf, PositionalEmbedding
-from singa_dask.layers.text import (
-    CharRNN,
-    CharRNNConf,
-    CharRNNOutput,
-    RNNDummy,
-    Sampling,
-    SamplingConf,
-    read_vocabulary,
-)
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.lookup import InitialValues
 from singa_dask.runtime.planning.nets import build_net, find_ops
@@ -67,7 +58,7 @@ def sample(
         net.allocate()
         fill(net, InitialValues(job, init_from))
         for layer in net.layers:
-            if isinstance(layer, CharRNNOutput):
+            if isinstance(layer, text.CharRNNOutput):
                 layer.file = file
         # a row at a time is too little work for threads
         stack.enter_context(limit_process(1))
@@ -82,7 +73,7 @@ def _write(net: NeuralNet, length: int, seed_text: str) -> None:
     if seed_text:
         if writer.start is None:
             raise ConfigError("the net has no RNNDummy to take the seed text.")
-        vocabulary = next(layer.vocabulary for layer in net.layers if isinstance(layer, CharRNNOutput))
+        vocabulary = next(layer.vocabulary for layer in net.layers if isinstance(layer, text.CharRNNOutput))
         *before, last = encode_text(seed_text, vocabulary, "seed text").tolist()
         for number in before:
             writer.read(number)
@@ -103,7 +94,7 @@ class _Writer:
 
     def __init__(self, net: NeuralNet) -> None:
         self.net = net
-        self.start = next((layer for layer in net.layers if isinstance(layer, RNNDummy)), None)
+        self.start = next((layer for layer in net.layers if isinstance(layer, text.RNNDummy)), None)
         self.reading = [layer for layer in net.layers if not layer.traits.is_output]
         windows = [layer.max_length for layer in net.layers if isinstance(layer, PositionalEmbedding)]
         self.window = min(windows, default=0)
@@ -147,7 +138,7 @@ ONE_STEP: dict[str, Any] = {
 
 def writes(job: JobConf) -> bool:
     """Return whether the test net of a job writes text."""
-    return bool(_of_kind(job.neuralnet.layer, CharRNNOutput, Phase.TEST))
+    return bool(_of_kind(job.neuralnet.layer, text.CharRNNOutput, Phase.TEST))
 
 
 def sampling_job(job: JobConf, temperature: float | None = None) -> JobConf:
@@ -171,7 +162,7 @@ def sampling_job(job: JobConf, temperature: float | None = None) -> JobConf:
     layers = _with_rows(layers) if writes(job) else _writing(layers)
     layers = [_with_state(layer) for layer in layers]
     if temperature is not None:
-        if not _of_kind(layers, Sampling):
+        if not _of_kind(layers, text.Sampling):
             raise ConfigError("a temperature needs a net with a Sampling layer; this one has none.")
         layers = [_with_temperature(layer, temperature) for layer in layers]
     return job.model_copy(update={"neuralnet": NetConf(layer=layers), "cluster": ClusterConf()})
@@ -184,27 +175,27 @@ def _of_kind(layers: Sequence[LayerConf], kind: type, phase: Phase | None = None
 
 def _writing(layers: Sequence[LayerConf]) -> list[LayerConf]:
     """Return the layers of a training net between text and scores, with an RNNDummy before and an output after."""
-    inputs = _of_kind(layers, CharRNN, Phase.TRAIN)
+    inputs = _of_kind(layers, text.CharRNN, Phase.TRAIN)
     losses = [layer for layer in layers if layer.in_phase(Phase.TRAIN) and layer.type == "SoftmaxLoss"]
     if len(inputs) != 1 or len(losses) != 1:
         raise ConfigError(
             "expected a job that trains a net on text, with one CharRNN and one SoftmaxLoss, or whose net writes, from "
             f"an RNNDummy to a CharRNNOutput. This one has {len(inputs)} CharRNN and {len(losses)} SoftmaxLoss."
         )
-    [text], scores = inputs, losses[0].srclayers[0]
+    [text_input], scores = inputs, losses[0].srclayers[0]
     by_name = {layer.name: layer for layer in layers if layer.in_phase(Phase.TRAIN)}
-    needed, waiting = {text.name}, [scores]
+    needed, waiting = {text_input.name}, [scores]
     while waiting:
         name = waiting.pop()
         if name not in needed:
             needed.add(name)
             waiting += by_name[name].srclayers
-    kept = [layer.model_copy(update=ONE_STEP) for name, layer in by_name.items() if name in needed - {text.name}]
+    kept = [layer.model_copy(update=ONE_STEP) for name, layer in by_name.items() if name in needed - {text_input.name}]
     drawn = f"draw({scores})"
-    block = text.block(CharRNNConf)
-    start = {"shape": [1], "integer": True, "high": float(len(read_vocabulary(block))), "dynamic_srclayer": drawn}
+    block = text_input.block(text.CharRNNConf)
+    start = {"shape": [1], "integer": True, "high": float(len(text.read_vocabulary(block))), "dynamic_srclayer": drawn}
     ends = [
-        {"name": text.name, "type": "RNNDummy", "rnn_dummy_conf": start},
+        {"name": text_input.name, "type": "RNNDummy", "rnn_dummy_conf": start},
         {"name": drawn, "type": "Sampling", "srclayers": [scores], "sampling_conf": {}},
         {"name": f"write({scores})", "type": "CharRNNOutput", "srclayers": [drawn], "char_rnn_conf": block},
     ]
@@ -214,11 +205,11 @@ def _writing(layers: Sequence[LayerConf]) -> list[LayerConf]:
 
 def _with_rows(layers: Sequence[LayerConf]) -> list[LayerConf]:
     """Set the size of one-hot rows to that of the vocabulary if the job does not set it, as in SINGA's sample.conf."""
-    write = _of_kind(layers, CharRNNOutput, Phase.TEST)[0]
+    write = _of_kind(layers, text.CharRNNOutput, Phase.TEST)[0]
     short = [layer for layer in _of_kind(layers, OneHot) if not layer.block(OneHotConf).vocab_size]
     if not short:
         return list(layers)
-    block = OneHotConf(vocab_size=len(read_vocabulary(write.block(CharRNNConf))))
+    block = OneHotConf(vocab_size=len(text.read_vocabulary(write.block(text.CharRNNConf))))
     return [layer.with_block(block) if layer in short else layer for layer in layers]
 
 
@@ -232,6 +223,6 @@ def _with_state(layer: LayerConf) -> LayerConf:
 
 
 def _with_temperature(layer: LayerConf, temperature: float) -> LayerConf:
-    if not _of_kind([layer], Sampling):
+    if not _of_kind([layer], text.Sampling):
         return layer
-    return layer.with_block(layer.block(SamplingConf).model_copy(update={"temperature": temperature}))
+    return layer.with_block(layer.block(text.SamplingConf).model_copy(update={"temperature": temperature}))

@@ -20,10 +20,11 @@ from distributed import Client
 
 from singa_dask import fs, modules, runtime
 from singa_dask.conf import JobFile, Phase
-from singa_dask.data import STORES, Arrays, Store, open_store
 from singa_dask.data.convert import backend_of
 from singa_dask.data.convert.conversion import report
+from singa_dask.data.stores import STORES, Store, open_store
 from singa_dask.data.stores.class_names import write_options
+from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, SingaError
 from singa_dask.inference.net import (
     build,

@@ -18,9 +18,10 @@ import numpy as np
 from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data import STORES, Arrays
 from singa_dask.data.convert.conversion import report
+from singa_dask.data.stores import STORES
 from singa_dask.data.stores.class_names import ClassNames
+from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, NumericError
 from singa_dask.inference.net import MetricSums, ReadyNet, build, keep_outputs, load_modules, locate_errors
 from singa_dask.layers import StoreInput

@@ -16,24 +16,19 @@ from singa_dask import fs
 from singa_dask.conf import JobConf, JobFile, Phase
 from singa_dask.conf.yaml_text import read_plain, redact_job
 from singa_dask.errors import ClusterError, ConfigError, Problem
-from singa_dask.jobs.checking import check, complete, count_steps
 from singa_dask.jobs.datasets.binding import check_names, readers, shown_by_name, with_urls
+from singa_dask.jobs.job import check, complete, count_steps
 from singa_dask.net import NeuralNet
-from singa_dask.observe import first_command, new_job_id, newest_run, read_summary
+from singa_dask.observe import new_job_id, read_summary
+from singa_dask.observe.run_directory import first_command, newest_run
 from singa_dask.observe.stored_run import StoredRun, differences, flatten, shown_pair
-from singa_dask.runtime import (
-    JobRun,
-    Patience,
-    connect,
-    embedded_cluster,
-    missing_gpus,
-    plan_processes,
-    this_user,
-    wait_for_room,
-)
+from singa_dask.runtime import JobRun, Patience, connect, plan_processes, wait_for_room
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find as find_checkpoint
 from singa_dask.runtime.checkpoints.lookup import has_checkpoints
+from singa_dask.runtime.job.checks import missing_gpus
+from singa_dask.runtime.job.cluster import embedded_cluster
+from singa_dask.runtime.job.names import this_user
 from singa_dask.version import __version__
 
 # The Dask cluster that a job runs on: one that is there, or one that is started for it.

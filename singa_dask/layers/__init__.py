@@ -3,8 +3,6 @@
 A new layer is a class in any file of this directory: all of them are imported.
 """
 
-from __future__ import annotations
-
 from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite, ShardIndex
 from singa_dask.layers.feature import Connection, Feature, Param, Raw, RecordIds, Span, Traits
 from singa_dask.layers.input import InputLayer, StoreInput

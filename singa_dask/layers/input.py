@@ -19,12 +19,14 @@ import numpy as np
 from singa_dask import fs
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.conf.model import Conf, Field, Size
-from singa_dask.data import Arrays, BadPolicy, Loader, Sampler, Store, Survey, open_store, random_skip
 from singa_dask.data.codecs.record import find_wrong_label, find_wrong_weight
 from singa_dask.data.codecs.scaling import Scaling
+from singa_dask.data.loading import BadPolicy, Loader, Survey
 from singa_dask.data.loading.loader import Batch
-from singa_dask.data.order.sampler import GroupRecords, advanced
+from singa_dask.data.order import GroupRecords, Sampler, advanced, random_skip
+from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels
+from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, listed
 from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite
 from singa_dask.layers.feature import Raw, RecordIds, Traits

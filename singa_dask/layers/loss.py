@@ -17,7 +17,7 @@ import numpy as np
 from singa_dask import fs
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Field, Size
-from singa_dask.data import STORES
+from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import Traits

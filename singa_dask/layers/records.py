@@ -27,8 +27,8 @@ from singa_dask.conf.model import (
     raw_value,
     read_options,
 )
-from singa_dask.data import STORES, Store, detect, open_store
 from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.image import ImageOptions
 from singa_dask.data.stores.jsonl import JsonLinesStore
 from singa_dask.data.stores.opening import is_pattern

@@ -10,7 +10,7 @@ from typing import Any
 from singa_dask.layers import Layer, Param
 from singa_dask.layers.connection import BridgeDst, BridgeSrc, Concate, Slice
 from singa_dask.net.neuralnet import NeuralNet
-from singa_dask.net.node import Node
+from singa_dask.net.wiring import Node
 
 SMALL = {"BridgeDst": "", "BridgeSrc": "", "Concate": "joined", "Slice": "cut", "Split": "split"}
 """Types that only pass on, and what is written on those that partitioning has put in."""

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 from singa_dask.lazy import lazy_names, require
 
 if TYPE_CHECKING:
-    from singa_dask.serving.bodies import Limits
-    from singa_dask.serving.server import ModelServer
+    from singa_dask.serving.server import Limits, ModelServer
 
 __all__ = ["Limits", "ModelServer"]
 
-_load = lazy_names(__name__, {"bodies": ["Limits"], "server": ["ModelServer"]})
+_load = lazy_names(__name__, {"server": __all__})
 
 
 def __getattr__(name: str) -> Any:
-    if name == "ModelServer":
+    if name in __all__:
         require("starlette", "serve", "serve")
         require("uvicorn", "serve", "serve")
     return _load(name)

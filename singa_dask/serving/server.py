@@ -1,8 +1,9 @@
-"""ModelServer: a model at a port of this machine; its ASGI application, and the thread that computes batches."""
+"""ModelServer: a model at a port of this machine: its ASGI application, bodies, and the thread of the batches."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import logging
 import math
@@ -10,11 +11,11 @@ import socket
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import uvicorn
@@ -26,11 +27,196 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from singa_dask.arrays import Array
-from singa_dask.data import Arrays
+from singa_dask.data.stores.column import NPY_DAMAGE, decode_npy
+from singa_dask.data.stores.image import image_size
+from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, SingaError
-from singa_dask.inference import Model
+from singa_dask.inference.model import Model
 from singa_dask.redaction import redact
-from singa_dask.serving.bodies import JSON, NPY, Limits, PredictRequest, Refused, read_body, to_npy
+
+# Bodies of requests and answers, JSON, arrays of NumPy and pictures, and the limits on them.
+
+
+# bodies of the greatest size that are in memory at a time
+MAX_BODIES = 8
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server accepts.
+
+    Attributes
+    ----------
+    max_batch : int
+        Records that are computed together.
+    max_wait_s : float
+        How long a batch that is not full waits for more records.
+    max_queue : int
+        Requests that are read, wait or are computed at a time.
+    max_records : int
+        Records of a request.
+    max_bytes : int
+        Size of the body of a request, and of the values of an answer.
+    timeout_s : float
+        From the head of a request to its answer.
+    max_connections : int
+        Connections of clients, idle ones too, that are open at a time.
+    """
+
+    max_batch: int
+    max_wait_s: float = 0.0
+    max_queue: int = 256
+    max_records: int = 10_000
+    max_bytes: int = 64 << 20
+    timeout_s: float = 30.0
+    max_connections: int = 512
+
+    @property
+    def max_total_bytes(self) -> int:
+        """Size of all bodies that are in memory at a time."""
+        return MAX_BODIES * self.max_bytes
+
+
+class Refused(Exception):
+    """A request is not answered with predictions.
+
+    Parameters
+    ----------
+    status : int
+        Of HTTP.
+    message : str
+    headers : dict of str to str, optional
+    """
+
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.headers = status, headers
+
+
+JSON, NPY = "application/json", "application/x-npy"
+PICTURES = tuple(f"image/{kind}" for kind in ("png", "jpeg", "webp", "bmp", "gif", "tiff"))
+OPTIONS = ("layer", "proba")
+# pixels of a picture: as many as Pillow accepts without a warning
+MAX_PIXELS = (1 << 30) // 12
+
+
+class PredictRequest(NamedTuple):
+    """A request for predictions.
+
+    Attributes
+    ----------
+    records : ndarray, list of bytes, or list
+        As `Model.encode` takes them.
+    n : int
+        Number of records.
+    layer : str or None
+        Layer to predict from.
+    proba : bool
+        Whether the probabilities of classes are asked for.
+    """
+
+    records: Any
+    n: int
+    layer: str | None
+    proba: bool
+
+
+def read_body(body: bytes, content_type: str, query: Mapping[str, str], limits: Limits) -> PredictRequest:
+    """Read the records of a request, and what is asked.
+
+    Parameters
+    ----------
+    body : bytes
+    content_type : str
+    query : mapping of str to str
+        Options in the URL; those of a JSON body override them.
+    limits : Limits
+
+    Raises
+    ------
+    Refused
+        The request is wrong.
+    DataError
+        A picture is damaged.
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    asked: dict[str, Any] = {key: _from_query(key, value) for key, value in query.items()}
+    if kind == JSON:
+        fields = _parsed(body)
+        asked |= fields
+        records = fields.get("records")
+        if not isinstance(records, list):
+            raise Refused(400, 'records: expected a list, as in {"records": [[0.5, 1], [2, 3]]}.')
+        # before they become arrays, which takes memory
+        n = _checked(len(records), limits)
+    elif kind == NPY:
+        records = _npy(body)
+        n = _checked(len(records), limits)
+    elif kind in PICTURES:
+        records, n = [_picture(body)], 1
+    else:
+        known = ", ".join((JSON, NPY, *PICTURES))
+        raise Refused(415, f"Content-Type: {kind or 'none'}. Expected one of: {known}.")
+    layer, proba = asked.get("layer"), asked.get("proba", False)
+    if not isinstance(layer, str | None):
+        raise Refused(400, f"layer: {json.dumps(layer)[:40]}, expected the name of a layer.")
+    if not isinstance(proba, bool):
+        raise Refused(400, f"proba: {json.dumps(proba)[:40]}, expected true or false.")
+    return PredictRequest(records, n, layer, proba)
+
+
+def _from_query(key: str, value: str) -> Any:
+    if key not in OPTIONS:
+        raise Refused(400, f"{key}: unknown parameter of the URL. Known: {', '.join(OPTIONS)}.")
+    return {"true": True, "1": True, "false": False, "0": False}.get(value.lower(), value) if key == "proba" else value
+
+
+def _checked(n: int, limits: Limits) -> int:
+    if not n:
+        raise Refused(400, "records: none. Expected one or more.")
+    if n > limits.max_records:
+        raise Refused(413, f"records: {n}, expected at most {limits.max_records} a request.")
+    return n
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"the body is not JSON: {error}.") from None
+    if not isinstance(fields, dict):
+        raise Refused(400, 'the body is not an object. Expected {"records": [...]}.')
+    known = ("records", *OPTIONS)
+    unknown = next((key for key in fields if key not in known), None)
+    if unknown is not None:
+        raise Refused(400, f"{unknown[:40]}: unknown key. Known: {', '.join(known)}.")
+    return fields
+
+
+def _npy(body: bytes) -> Array:
+    """Return the array of a file of NumPy, which is not copied."""
+    try:
+        array = decode_npy(body)
+        if not array.ndim:
+            raise ValueError("an array without axes, expected records along the first one")
+    except NPY_DAMAGE as error:
+        raise Refused(400, f"the body is not an array as np.save writes it: {error}.") from None
+    return array
+
+
+def _picture(body: bytes) -> bytes:
+    _, height, width = image_size(body, "the picture")
+    if height * width > MAX_PIXELS:
+        raise Refused(413, f"the picture: {width} x {height} pixels, expected at most {MAX_PIXELS}.")
+    return body
+
+
+def to_npy(values: Array) -> bytes:
+    """Return an array of numbers or names as ``np.save`` writes it."""
+    file = io.BytesIO()
+    np.save(file, values, allow_pickle=False)
+    return file.getvalue()
+
 
 # nets of so many sizes are kept by a model
 N_SIZES = 8

@@ -3,10 +3,6 @@
 Each raises `PartError` with all that is wrong with a part and what to do, and returns what it could not examine here.
 """
 
-from __future__ import annotations
-
-from singa_dask.testing.layers import check_layer
-from singa_dask.testing.stores import check_store
-from singa_dask.testing.updaters import check_updater
+from singa_dask.testing.exams import check_layer, check_store, check_updater
 
 __all__ = ["check_layer", "check_store", "check_updater"]

@@ -1,7 +1,5 @@
 """How a net learns: algorithms for a batch, update rules, learning rates, initial values."""
 
-from __future__ import annotations
-
 from singa_dask.registry import import_members
 from singa_dask.training.algorithm import ALGORITHMS, BP, CD, Algorithm
 from singa_dask.training.initialisers import (

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from singa_dask.cli import main, tasks
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 from tests.contracts.records import read_all
 
 ROOT = Path(__file__).parents[2]

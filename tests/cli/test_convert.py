@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 from tests.cli.conftest import Call
 from tests.contracts.foreign import png
 from tests.runtime.processes import program

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 from tests.cli.conftest import Call
 from tests.contracts.foreign import write_foreign
 from tests.contracts.records import floats, pixels, written

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from singa_dask.conf import LayerConf, load
-from singa_dask.data import STORES
+from singa_dask.data.stores import STORES
 from singa_dask.layers.neuron import InnerProductConf
 from singa_dask.layers.records import StoreConf
 from tests.cli.conftest import ROOT, Call, digits

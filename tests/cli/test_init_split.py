@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from singa_dask.conf import load
-from singa_dask.data import STORES, open_store
+from singa_dask.data.stores import STORES, open_store
 from singa_dask.layers.records import StoreConf
 from tests.cli.conftest import Call
 

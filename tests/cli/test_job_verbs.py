@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from singa_dask.cli.job_verbs import columns, describe
-from singa_dask.cli.output import table
+from singa_dask.cli.options import table
 from tests.cli.conftest import TINY, Call
 from tests.cli.test_stops import ALLREDUCE, PROGRAM
 from tests.runtime.processes import cluster, wait_until

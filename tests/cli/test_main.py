@@ -96,7 +96,7 @@ def test_version(call: Call) -> None:
 
 @pytest.mark.parametrize(
     ("verb", "heavy"),
-    [("convert", "pydantic"), ("data", "pydantic"), ("parts", "distributed"), ("nets", "dask")],
+    [("data", "pydantic"), ("parts", "distributed"), ("nets", "dask")],
 )
 def test_a_verb_loads_only_what_it_needs(verb: str, heavy: str) -> None:
     code = f"import sys, singa_dask.cli.{verb}; print({{'distributed', {heavy!r}}} & set(sys.modules))"

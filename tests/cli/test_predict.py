@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from singa_dask.data import STORES
+from singa_dask.data.stores import STORES
 from singa_dask.inference.stored import csv_lines
 from tests.cli.conftest import BATCH, DIGITS, Call, digits
 

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 import pytest
 
 from singa_dask.errors import ClusterError
-from singa_dask.runtime import Result, prepare
+from singa_dask.runtime import Result
+from singa_dask.runtime.job.checks import prepare
 from tests.cli.conftest import ROOT, Call
 
 SUMMARY_KEYS = {
@@ -203,7 +204,7 @@ def test_it_starts_over_with_the_values_it_had(
     call: Call, job: Path, driver: type[FakeDriver], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "singa_dask.jobs.checking.prepare", lambda conf, **given: prepare(conf, **{**given, "init_from": ()})
+        "singa_dask.jobs.job.prepare", lambda conf, **given: prepare(conf, **{**given, "init_from": ()})
     )
     monkeypatch.setattr("singa_dask.runtime.checkpoints.lookup.find_values", str)
     run = tmp_path / "run"

@@ -12,8 +12,8 @@ from singa_dask.api import REGISTRIES
 from singa_dask.cli import job as job_files
 from singa_dask.conf import find_warnings
 from singa_dask.errors import Problem
-from singa_dask.runtime import net_warnings
-from singa_dask.runtime.job import checks
+from singa_dask.runtime.job.checks import net_warnings
+from singa_dask.runtime.planning import placement
 from singa_dask.runtime.planning.nets import build_nets
 from tests.cli.conftest import ROOT, Call
 from tests.net import jobs
@@ -150,7 +150,7 @@ def test_a_sigmoid_before_the_loss_of_a_sigmoid(call: Call, job: Path) -> None:
 
 
 def test_more_workers_than_cores(call: Call, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "cpu_count", lambda: 3)
+    monkeypatch.setattr(placement, "cpu_count", lambda: 3)
     sets = ["--set", "cluster.nworker_groups=4"]
     [line] = told(call, job, *sets)
     assert "cluster.nworker_groups: warning: the job has 4 workers, and this machine 3 cores" in line

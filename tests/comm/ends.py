@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.comm import Address, Message
 from singa_dask.comm.greeting import Secret
+from singa_dask.comm.message import Address, Message
 from singa_dask.comm.transport import Transport
 
 __all__ = ["SECRET", "TIMEOUT_S", "End", "end", "transport_threads", "update"]

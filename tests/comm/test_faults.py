@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.comm import Address, Message, transport
+from singa_dask.comm import transport
+from singa_dask.comm.message import Address, Message
 from singa_dask.comm.wire import Wire
 from tests.comm.ends import TIMEOUT_S, End, end, update
 from tests.comm.proxy import Proxy

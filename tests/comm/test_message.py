@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from singa_dask.comm import Address, Message, pack
+from singa_dask.comm.message import Address, Message, pack
 from singa_dask.errors import CommError
 
 

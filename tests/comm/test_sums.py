@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.comm import Address, Message, Share, Stub, slice_table, tree_sum
-from singa_dask.comm.stub import additions, complete_nodes, leaf
+from singa_dask.comm.message import Address, Message
+from singa_dask.comm.stub import Share, Stub, additions, complete_nodes, leaf, slice_table, tree_sum
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime.units.server import Server

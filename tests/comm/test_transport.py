@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from distributed.security import Security
 
-from singa_dask.comm import Address, Message, pack
+from singa_dask.comm.message import Address, Message, pack
 from tests.comm.ends import TIMEOUT_S, End, transport_threads
 
 

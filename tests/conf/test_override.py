@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from singa_dask.conf.jobfile import apply_set, replace_cluster
-from singa_dask.conf.tree import TreeMap, plain
-from singa_dask.conf.yaml_text import parse
+from singa_dask.conf.yaml_text import TreeMap, parse, plain
 from singa_dask.errors import ConfigError
 
 TEXT = """

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.conf.tree import locate, plain
-from singa_dask.conf.yaml_text import dump, parse
+from singa_dask.conf.yaml_text import dump, locate, parse, plain
 from singa_dask.errors import ConfigError
 
 

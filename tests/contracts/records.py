@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from singa_dask.data import STORES, Store, open_store
+from singa_dask.data.stores import STORES, Store, open_store
 from singa_dask.data.types import Arrays
 
 # formats that can be written, with a suffix of each

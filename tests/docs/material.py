@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 from tests.contracts.foreign import example, frame, png
 from tests.snippets import ROOT
 

@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 from tests.contracts.foreign import idx
 from tests.data.stores.test_lmdb import datum, write_environment
 from tests.docs import material

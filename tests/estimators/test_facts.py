@@ -15,7 +15,7 @@ import pytest
 
 import singa_dask as sd
 from singa_dask.data.codecs.scaling import Moments, Scaling
-from singa_dask.estimators.checked import ArrayFacts, classes_of, facts_of_both, facts_of_parts
+from singa_dask.estimators.arguments import ArrayFacts, classes_of, facts_of_both, facts_of_parts
 from singa_dask.jobs.datasets.making import parts_of
 
 Array = npt.NDArray[Any]

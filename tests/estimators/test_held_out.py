@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 import singa_dask as sd
 from singa_dask.conf.job import EarlyStoppingConf
 from singa_dask.estimators import estimator
-from singa_dask.estimators.checked import drawn
+from singa_dask.estimators.arguments import drawn
 from singa_dask.runtime.checkpoints.lookup import find_steps
 from singa_dask.runtime.units.worker import Watch
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 from singa_dask.data.stores.table import TableStore
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from singa_dask import fs
-from singa_dask.data import STORES, open_store
+from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.stores.image import decode_image
 from singa_dask.errors import DataError
 from singa_dask.fs import range_reader

@@ -13,7 +13,7 @@ import numpy as np
 from click.testing import CliRunner
 
 from singa_dask.cli import main
-from singa_dask.data import Store, open_store
+from singa_dask.data.stores import Store, open_store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import A_BUG, DataError
 from tests.contracts.records import read_all

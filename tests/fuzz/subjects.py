@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from singa_dask.data import write_manifest
+from singa_dask.data.stores import write_manifest
 from singa_dask.data.stores.range_store import manifest_url
 from singa_dask.data.types import Arrays
 from tests.contracts.foreign import png, shape_of, tar, write_foreign, write_hdf5, write_zarr, zipped

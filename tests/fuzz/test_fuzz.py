@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from singa_dask.data import STORES
+from singa_dask.data.stores import STORES
 from tests.fuzz.judge import EXPECTED, REFUSED, Judge
 from tests.fuzz.mutations import mutate
 from tests.fuzz.subjects import SUBJECTS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from singa_dask import fs
-from singa_dask.data import STORES, open_store, write_manifest
+from singa_dask.data.stores import STORES, open_store, write_manifest
 from singa_dask.fs.cache import open_cache
 from singa_dask.fs.range_reader import version
 from tests.contracts.records import assert_same, pixels, read_all, written

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from singa_dask import fs
-from singa_dask.data import open_store
 from singa_dask.data.convert import convert
 from singa_dask.data.convert import plan as convert_plan
 from singa_dask.data.convert.conversion import Task
+from singa_dask.data.stores import open_store
 from tests.contracts.records import assert_same, pixels, read_all, written
 
 OPTIONS: dict[str, Any] = {"shuffle": 3, "split": {"a": 0.6, "b": 0.3}, "shards": 3, "verify": True}

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
-from singa_dask.data import BadPolicy, Loader, Sampler, open_store
+from singa_dask.data.loading import BadPolicy, Loader
+from singa_dask.data.order import Sampler
+from singa_dask.data.stores import open_store
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import RangeReader

@@ -10,9 +10,10 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.conf import JobConf
-from singa_dask.data import STORES, open_store
-from singa_dask.runtime import Driver, embedded_cluster, plan_processes
+from singa_dask.data.stores import STORES, open_store
+from singa_dask.runtime import Driver, plan_processes
 from singa_dask.runtime.checkpoints.lookup import find, load_values
+from singa_dask.runtime.job.cluster import embedded_cluster
 from tests.contracts.records import SUFFIX, assert_same, pixels, read_all
 from tests.runtime.harness import SINGLE, mlp
 

@@ -13,7 +13,7 @@ from distributed import Client
 
 from singa_dask import fs
 from singa_dask.conf import JobConf
-from singa_dask.data import STORES
+from singa_dask.data.stores import STORES
 from singa_dask.runtime import Driver, Result, local_cluster
 from singa_dask.runtime.checkpoints.lookup import find
 from tests.contracts.records import pixels

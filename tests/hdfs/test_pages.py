@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from singa_dask import fs
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 from tests.docs import material
 from tests.docs.pages import DOCS, ON_HDFS
 from tests.hdfs.cluster import HOSTS, MiniHdfs

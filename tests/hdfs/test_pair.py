@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
-from singa_dask.data import Loader, Sampler, open_store
+from singa_dask.data.loading import Loader
+from singa_dask.data.order import Sampler
+from singa_dask.data.stores import open_store
 from singa_dask.data.stores.arrow import ArrowStore
 from tests.contracts.records import pixels
 from tests.hdfs.conftest import start_or_skip

@@ -12,8 +12,8 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.conf import JobConf, Phase
-from singa_dask.data import open_store
 from singa_dask.data.convert import convert
+from singa_dask.data.stores import open_store
 from singa_dask.errors import ConfigError
 from singa_dask.inference.net import inference_job, with_data
 from singa_dask.inference.stored import write_records

@@ -20,7 +20,7 @@ from PIL import Image
 
 import singa_dask as sd
 from singa_dask.cli import main
-from singa_dask.data import STORES, open_store
+from singa_dask.data.stores import STORES, open_store
 from singa_dask.errors import CheckpointError, ConfigError, DataError
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.jobs.conftest import DIGITS, KEYS, digits_net

@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster
 
 import singa_dask as sd
 from singa_dask.cli import main
-from singa_dask.data import STORES
+from singa_dask.data.stores import STORES
 from tests.contracts.records import read_all
 from tests.jobs.conftest import DIGITS, KEYS, digits_net
 

@@ -14,10 +14,11 @@ from click.testing import CliRunner, Result
 import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.conf import Phase
-from singa_dask.data import Sampler
-from singa_dask.jobs.checking import count_steps
+from singa_dask.data.order import Sampler
+from singa_dask.jobs.job import count_steps
 from singa_dask.jobs.run import RunOptions
-from singa_dask.runtime import embedded_cluster, plan_processes
+from singa_dask.runtime import plan_processes
+from singa_dask.runtime.job.cluster import embedded_cluster
 from singa_dask.runtime.planning.nets import build_nets
 from tests.jobs.conftest import KEYS
 

@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 
 import singa_dask as sd
 from singa_dask.cli import main
-from singa_dask.data import STORES
+from singa_dask.data.stores import STORES
 from singa_dask.errors import CheckpointError, ConfigError, DataError, LeftLineError
 from singa_dask.runtime import local_cluster
 from singa_dask.runtime.job import placing

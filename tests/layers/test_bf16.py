@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import LayerConf, Phase
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context, Feature, Layer, Raw, RecordIds, base
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import Phase
-from singa_dask.data import STORES
+from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Context, Feature, Layer, Raw, RecordIds
 from singa_dask.net import NeuralNet

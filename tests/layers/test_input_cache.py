@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import LayerConf
-from singa_dask.data import STORES
+from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError
 from singa_dask.fs.cache import open_cache
 from singa_dask.layers.records import StoreConf

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import Phase
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 from singa_dask.errors import ConfigError
 from singa_dask.layers import Context, Layer
 from singa_dask.testing.case import forward, source, wire

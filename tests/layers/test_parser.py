@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.api import Arrays, Block, Field, Layer, Phase, Store, StoreInput
-from singa_dask.conf import LayerConf
-from singa_dask.data import encode_record, open_store
-from singa_dask.data.stores.kvfile import KVFileWriter
+from singa_dask.conf import LayerConf, Phase
+from singa_dask.data.codecs.record import encode_record
+from singa_dask.data.stores import Store, open_store
+from singa_dask.data.stores.record_files import KVFileWriter
+from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.layers import Context, base
+from singa_dask.layers import Context, Layer, StoreInput, base
 from singa_dask.ops import get_ops
 from tests.cli.conftest import ROOT
 

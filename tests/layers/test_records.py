@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from singa_dask.conf import Phase
-from singa_dask.data import STORES
 from singa_dask.data.convert import convert
+from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import base
 from singa_dask.layers.records import StoreConf, check_shape, open_records

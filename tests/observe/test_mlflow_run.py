@@ -11,8 +11,9 @@ from typing import Any
 import mlflow
 import pytest
 
-from singa_dask.observe import RunDirectory, observers
+from singa_dask.observe import observers
 from singa_dask.observe.observers import MlflowRun
+from singa_dask.observe.run_directory import RunDirectory
 from tests.observe.runs import BEGAN, JOB, metrics
 
 TEXT = JOB.format(name="digits", n_outputs=10)

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 from rich.progress import Task
 
-from singa_dask.observe import Progress, join_if_fits, start_progress
-from singa_dask.observe.progress import BarProgress, LinesProgress, epoch_of, metrics_line
+from singa_dask.observe import join_if_fits, start_progress
+from singa_dask.observe.progress import BarProgress, LinesProgress, Progress, epoch_of, metrics_line
 
 
 def metrics(**given: Any) -> dict[str, Any]:

@@ -15,7 +15,8 @@ import pytest
 
 from singa_dask import fs
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.observe import RunDirectory, journal, new_job_id, newest_run, run_directory, to_json
+from singa_dask.observe import journal, new_job_id, run_directory, to_json
+from singa_dask.observe.run_directory import RunDirectory, newest_run
 
 STARTED = {"event": "started", "job": "j", "time": 0.0, "topology": {}}
 METRICS = {"event": "metrics", "phase": "train", "group": 0, "step": 10, "time": 1.5, "loss": 0.25, "accuracy": 0.5}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from singa_dask.errors import ConfigError
-from singa_dask.observe import RunDirectory
+from singa_dask.observe.run_directory import RunDirectory
 from singa_dask.observe.stored_run import StoredRun, flatten, short_names
 from tests.observe.runs import BEGAN, JOB, metrics, training, write_run
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from singa_dask.observe import RunDirectory, run_directory
+from singa_dask.observe import run_directory
+from singa_dask.observe.run_directory import RunDirectory
 
 STARTED = {"event": "started", "job": "j", "time": 1000.0, "topology": {}}
 

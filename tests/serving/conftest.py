@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import singa_dask as sd
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 from singa_dask.serving import Limits, ModelServer
 from tests.jobs.conftest import DIGITS, KEYS, digits_net
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.data import Block, Field, Store
-from singa_dask.data.types import Arrays
+from singa_dask.data.stores import Store
+from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError, PartError
 from singa_dask.testing import check_layer, check_store, check_updater
 from singa_dask.training import Updater

@@ -1,7 +1,5 @@
 """Convert: converts files of other formats to stores."""
 
-from __future__ import annotations
-
 from singa_dask.data.convert.conversion import Run, convert, run_here
 from singa_dask.data.convert.plan import backend_of, parse_split
 

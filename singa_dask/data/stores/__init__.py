@@ -3,8 +3,6 @@
 A new store is a file in this directory: all of them are imported.
 """
 
-from __future__ import annotations
-
 from singa_dask.data.stores.opening import detect, open_store, write_manifest
 from singa_dask.data.stores.store import STORES, Store
 from singa_dask.registry import import_members

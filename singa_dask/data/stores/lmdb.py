@@ -21,17 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
-from singa_dask.data.codecs.record import (
-    Decoder,
-    check_schema,
-    decode_datums,
-    decode_records,
-    decode_values,
-    describe_fields,
-    fields_of,
-    salvage_values,
-    schema_of,
-)
+from singa_dask.data.codecs import record
 from singa_dask.data.stores.class_names import parse_names
 from singa_dask.data.stores.range_store import find_manifest
 from singa_dask.data.stores.store import STORES, Rechunker, Store, StoreOptions, rows_per_block
@@ -252,7 +242,7 @@ class LMDBStore(Store):
         super().__init__(url, storage_options, **options)
         self._file: LMDBFile | None = None
         self._cached: CachedFile | None = None
-        self._decoder: Decoder | None = None
+        self._decoder: record.Decoder | None = None
         try:
             file, path, self._bytes = self._locate()
             self._file = LMDBFile(file, path, self._bytes)
@@ -299,7 +289,7 @@ class LMDBStore(Store):
             return
         first = bytes(file.value(0))
         self._decoder, arrays = _recognise(self.url, first)
-        self.schema = schema_of(arrays)
+        self.schema = record.schema_of(arrays)
         n = rows_per_block(len(first))
         self.blocks = tuple(
             Block(i, min(n, count - start), self.url, start, n * len(first))
@@ -310,7 +300,7 @@ class LMDBStore(Store):
         """Set the schema from our converters' description; return the number of records, and of those per value."""
         try:
             described = json.loads(info)
-            self.schema = fields_of(described["fields"])
+            self.schema = record.fields_of(described["fields"])
             self.class_names = parse_names(described.get("class_names"))
             count, n = int(described["count"]), int(described["records_per_value"])
             n_bytes = count * self.record_bytes
@@ -337,10 +327,10 @@ class LMDBStore(Store):
         if block.crc is not None and block_id not in self._verified:
             self.block_bytes(block_id)
         try:
-            arrays = self._decode_together(block) or decode_values(self._values(block_id), self._decoder)
+            arrays = self._decode_together(block) or record.decode_values(self._values(block_id), self._decoder)
         except ValueError as error:
             raise DataError(f"{where} (records from {block.offset} on): {error}.") from error
-        return check_schema(arrays, self.schema, where)
+        return record.check_schema(arrays, self.schema, where)
 
     @property
     def _opened(self) -> LMDBFile:
@@ -364,7 +354,7 @@ class LMDBStore(Store):
         if self._decoder is None:
             return super().salvage(block_id)
         self.block_bytes(block_id)
-        return salvage_values(self._values(block_id), self.schema, self._decoder)
+        return record.salvage_values(self._values(block_id), self.schema, self._decoder)
 
     def block_bytes(self, block_id: int) -> memoryview:
         values = self._values(block_id)
@@ -459,19 +449,19 @@ def _raw_pairs(rows: Rechunker, n: int, class_names: Sequence[str]) -> Iterator[
     for first, block in zip(itertools.count(0, n), rows.chunks(n), strict=False):
         yield KEY % first, b"".join(block[name].tobytes() for name in rows.schema)
     info: dict[str, Any] = {"version": 1, "count": rows.taken, "records_per_value": n}
-    info["fields"] = describe_fields(rows.schema)
+    info["fields"] = record.describe_fields(rows.schema)
     if class_names:
         info["class_names"] = list(class_names)
     yield INFO_KEY, json.dumps(info).encode()
 
 
-def _recognise(url: str, value: bytes) -> tuple[Decoder, Arrays]:
+def _recognise(url: str, value: bytes) -> tuple[record.Decoder, Arrays]:
     """Detect by the first value whether the records are Datum or RecordProto."""
     reasons = []
     # field 4 of a Datum has pixels, that of a RecordProto has packed floats: only one fits the shape
-    for decoder in (decode_records, decode_datums):
+    for decoder in (record.decode_records, record.decode_datums):
         try:
-            return decoder, decode_values([value], decoder)
+            return decoder, record.decode_values([value], decoder)
         except ValueError as error:
             reasons.append(str(error))
     raise DataError(f"{url}: neither records of SINGA ({reasons[0]}) nor of Caffe ({reasons[1]}).")

@@ -28,12 +28,13 @@ from singa_dask.fs.host_files import SCHEME, Catalog, PartFile
 from singa_dask.jobs.datasets.binding import fit_to_data, readers, with_urls
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.jobs.datasets.records import Dataset, WritePart
-from singa_dask.runtime import JobRun, check_room, plan_processes
+from singa_dask.runtime import JobRun, plan_processes
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.driver import install_jobs
 from singa_dask.runtime.job.follower import ask_jobs
 from singa_dask.runtime.job.names import Op
 from singa_dask.runtime.job.part_files import part_folders
+from singa_dask.runtime.job.placing import check_room
 
 LOOK_S = 2.0
 WORKERS_BACK_S = 20.0

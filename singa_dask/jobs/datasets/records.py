@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from singa_dask.arrays import Array
-from singa_dask.data import Arrays, Field
 from singa_dask.data.codecs.memory import (
     HINT,
     TEXTS,
@@ -30,6 +29,7 @@ from singa_dask.data.codecs.record import find_wrong_weight, is_numeric, value_n
 from singa_dask.data.codecs.table import as_floats, show_columns
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.data.stores.store import rows_per_block
+from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError, listed
 
 

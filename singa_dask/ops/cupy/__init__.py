@@ -3,6 +3,4 @@
 Import modules of this package only where CuPy is installed; `singa_dask.ops.get_ops` does it on demand.
 """
 
-from __future__ import annotations
-
 __all__: list[str] = []

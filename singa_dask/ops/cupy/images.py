@@ -26,6 +26,7 @@ import numpy as np
 
 from singa_dask.arrays import Array as HostArray
 from singa_dask.errors import DeviceMemoryError
+from singa_dask.ops.cupy import cudnn
 from singa_dask.ops.cupy.arrays import (
     THREADS,
     WARP,
@@ -38,20 +39,6 @@ from singa_dask.ops.cupy.arrays import (
     run,
     strides_of,
     sum_type,
-)
-from singa_dask.ops.cupy.cudnn import (
-    ALIGNMENT,
-    BIAS,
-    FORWARD,
-    GRAD_INPUT,
-    GRAD_WEIGHT,
-    IMAGES,
-    OUTPUTS,
-    WEIGHTS,
-    Cudnn,
-    CudnnConvolution,
-    CudnnPlan,
-    Missing,
 )
 from singa_dask.ops.cupy.device import Array, CupyDevice, elapsed
 from singa_dask.ops.cupy.elementwise import CupyElementwise
@@ -319,7 +306,7 @@ WITHIN |= dict.fromkeys([(BFLOAT16, False), (BFLOAT16, True)], 1e-2)
 HOST_SECONDS = 2e-4
 
 # A plan of cuDNN, or None: matrix products over unfolded images.
-Way: TypeAlias = "CudnnPlan | None"
+Way: TypeAlias = "cudnn.CudnnPlan | None"
 
 ADD_TO = cupy.ElementwiseKernel("T x", "P y", "y = y + (P)x", "add_to")
 
@@ -334,7 +321,7 @@ class CupyConv(CupyLinear, CupyElementwise):
 
     def __init__(self, gpu: CupyDevice, precision: str) -> None:
         super().__init__(gpu, precision)
-        self._cudnn: Cudnn | None = None
+        self._cudnn: cudnn.Cudnn | None = None
         self._looked_for_cudnn = False
         self._ways: dict[tuple[Any, ...], Way] = {}
 
@@ -349,8 +336,8 @@ class CupyConv(CupyLinear, CupyElementwise):
                 for columns, images in self._unfolded(x, y, w.shape[2:], stride, pad):
                     self.linear(columns, rows_of(weights), b, pixels_of(images))
             else:
-                bias = {BIAS: self._taken("bias", b, x.dtype)} if way.fused and b is not None else {}
-                self._run_plan(way, {IMAGES: x, WEIGHTS: weights, OUTPUTS: y} | bias)
+                bias = {cudnn.BIAS: self._taken("bias", b, x.dtype)} if way.fused and b is not None else {}
+                self._run_plan(way, {cudnn.IMAGES: x, cudnn.WEIGHTS: weights, cudnn.OUTPUTS: y} | bias)
                 if way.fused:
                     return y
                 if b is not None:
@@ -359,7 +346,7 @@ class CupyConv(CupyLinear, CupyElementwise):
                 self.relu(pixels_of(y), pixels_of(y))
             return y
 
-        run(self._way(run, FORWARD, x.shape, w.shape, y.shape, stride, pad, x.dtype, b is not None, relu))
+        run(self._way(run, cudnn.FORWARD, x.shape, w.shape, y.shape, stride, pad, x.dtype, b is not None, relu))
         if y is not out:
             self.copy(y, out)
 
@@ -369,14 +356,14 @@ class CupyConv(CupyLinear, CupyElementwise):
 
         def run(way: Way) -> Array:
             if way is not None:
-                self._run_plan(way, {IMAGES: gx, WEIGHTS: weights, OUTPUTS: gy})
+                self._run_plan(way, {cudnn.IMAGES: gx, cudnn.WEIGHTS: weights, cudnn.OUTPUTS: gy})
                 return gx
             for columns, images, g in self._pieces_of_columns(gx, gy, w.shape[2:], sum_type(gy.dtype)):
                 self.gemm(pixels_of(g), rows_of(weights), columns)
                 self._move_windows("fold", columns, images, g, w.shape[2:], stride, pad)
             return gx
 
-        run(self._way(run, GRAD_INPUT, out.shape, w.shape, gy.shape, stride, pad, gy.dtype))
+        run(self._way(run, cudnn.GRAD_INPUT, out.shape, w.shape, gy.shape, stride, pad, gy.dtype))
         if gx is not out:
             self.copy(gx, out)
 
@@ -392,7 +379,7 @@ class CupyConv(CupyLinear, CupyElementwise):
             else:
                 total = out
             if way is not None:
-                self._run_plan(way, {IMAGES: x, WEIGHTS: total, OUTPUTS: gy})
+                self._run_plan(way, {cudnn.IMAGES: x, cudnn.WEIGHTS: total, cudnn.OUTPUTS: gy})
                 return total
             if not len(x):
                 total[...] = 0
@@ -400,7 +387,7 @@ class CupyConv(CupyLinear, CupyElementwise):
                 self.linear_grad_weight(columns, pixels_of(g), rows_of(total), accumulate=i > 0)
             return total
 
-        total = run(self._way(run, GRAD_WEIGHT, x.shape, out.shape, gy.shape, stride, pad, x.dtype))
+        total = run(self._way(run, cudnn.GRAD_WEIGHT, x.shape, out.shape, gy.shape, stride, pad, x.dtype))
         if accumulate:
             ADD_TO(total, out)
         elif total is not out:
@@ -452,23 +439,23 @@ class CupyConv(CupyLinear, CupyElementwise):
         try:
             return self._ways[wanted]
         except KeyError:
-            way = self._ways[wanted] = self._choose(CudnnConvolution(*wanted, tf32=self.precision == "tf32"), run)
+            way = self._ways[wanted] = self._choose(cudnn.CudnnConvolution(*wanted, tf32=self.precision == "tf32"), run)
             return way
 
-    def _choose(self, wanted: CudnnConvolution, run: Callable[[Way], Array]) -> Way:
+    def _choose(self, wanted: cudnn.CudnnConvolution, run: Callable[[Way], Array]) -> Way:
         if not self._looked_for_cudnn:
             self._looked_for_cudnn = True
             self._cudnn = find_cudnn(self.gpu)
-        cudnn = self._cudnn
-        if cudnn is None or wanted.dtype == np.float64 or not wanted.n_products:
+        library = self._cudnn
+        if library is None or wanted.dtype == np.float64 or not wanted.n_products:
             return None
-        plans = cudnn.plans(wanted)
+        plans = library.plans(wanted)
         if wanted.n_products < MIN_PRODUCTS:
             return next(plans, None)
-        choices = choices_in(folder_of(self.gpu.card, cudnn.version))
+        choices = choices_in(folder_of(self.gpu.card, library.version))
         with choices.lock:
             name = choices.find(wanted.key)
-            way = None if name in (None, PRODUCTS) else next(cudnn.plans(wanted, name), None)
+            way = None if name in (None, PRODUCTS) else next(library.plans(wanted, name), None)
             if way is not None or name == PRODUCTS:
                 return way
             if cupy.cuda.get_current_stream().is_capturing():
@@ -488,7 +475,7 @@ class CupyConv(CupyLinear, CupyElementwise):
             name = choices.keep(wanted.key, PRODUCTS if way is None else way.name)
             LOG.info("ops: %s: %s", wanted.key, name)
             # built anew, without the other plans; another process may have chosen another one
-            return next(cudnn.plans(wanted, name), None)
+            return next(library.plans(wanted, name), None)
 
     def _error_from(self, run: Callable[[Way], Array]) -> Callable[[Array], float]:
         """Return what tells how far off a result is from that of matrix products, as a part of its size."""
@@ -533,7 +520,7 @@ class CupyConv(CupyLinear, CupyElementwise):
         finally:
             self._scratch, self.n_grown = kept, n_grown
 
-    def _run_plan(self, plan: CudnnPlan, arrays: dict[int, Array]) -> None:
+    def _run_plan(self, plan: cudnn.CudnnPlan, arrays: dict[int, Array]) -> None:
         assert self._cudnn is not None
         workspace = self.scratch("conv workspace", (plan.workspace_bytes,), np.uint8)
         addresses = {number: array.data.ptr for number, array in arrays.items()}
@@ -565,16 +552,16 @@ class CupyConv(CupyLinear, CupyElementwise):
         run((blocks(target.size),), (THREADS,), (source, target, np.uint32(target.size), *map(np.int32, sizes)))
 
 
-def find_cudnn(gpu: CupyDevice) -> Cudnn | None:
+def find_cudnn(gpu: CupyDevice) -> cudnn.Cudnn | None:
     """Return cuDNN for this thread, None if it cannot be used; logs which, once."""
     try:
         with gpu.activate():
-            cudnn = Cudnn(gpu.stream.ptr)
-    except Missing as missing:
+            library = cudnn.Cudnn(gpu.stream.ptr)
+    except cudnn.Missing as missing:
         log_once(logging.WARNING, f"{missing} Until then convolutions are cuBLAS's, over unfolded images, and slower.")
         return None
-    log_once(logging.INFO, f"ops: cuDNN {cudnn.version}")
-    return cudnn
+    log_once(logging.INFO, f"ops: cuDNN {library.version}")
+    return library
 
 
 @functools.cache
@@ -585,7 +572,7 @@ def log_once(level: int, message: str) -> None:
 
 def can_take(images: Array) -> bool:
     """Tell whether images, weights or a bias lie as N, H, W, C without gaps, at an address that kernels can take."""
-    return is_dense(images) and images.data.ptr % ALIGNMENT == 0
+    return is_dense(images) and images.data.ptr % cudnn.ALIGNMENT == 0
 
 
 def rows_of(weights: Array) -> Array:

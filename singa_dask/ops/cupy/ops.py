@@ -19,12 +19,11 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.ops import philox
 from singa_dask.ops.cupy.arrays import THREADS, CupyMemory, Uploaded, blocks, strides_of
 from singa_dask.ops.cupy.device import Array, CupyDevice, count_devices, find_device
+from singa_dask.ops.cupy.elementwise import CupyUpdates
 from singa_dask.ops.cupy.images import CupyConv, CupyImages
-from singa_dask.ops.cupy.normalisation import CupyNormalisation
-from singa_dask.ops.cupy.softmax import CupyBinary, CupySoftmax
-from singa_dask.ops.cupy.updates import CupyUpdates
+from singa_dask.ops.cupy.normalisation import CupyBinary, CupyNormalisation, CupySoftmax
 from singa_dask.ops.numpy import NumpyOps
-from singa_dask.ops.numpy.recurrent import NumpyRecurrent
+from singa_dask.ops.numpy.linear import NumpyRecurrent
 from singa_dask.ops.types import Key
 
 # CupyRandom: random numbers by address on a GPU. Uniform draws, masks and Bernoulli draws have the bits of the CPU's.

@@ -1,7 +1,5 @@
 """Kernels of oneDNN, for x86-64 CPUs on Linux."""
 
-from __future__ import annotations
-
 from singa_dask.ops.onednn.library import BFLOAT16, DISTRIBUTION
 from singa_dask.ops.onednn.ops import OneDnnOps
 

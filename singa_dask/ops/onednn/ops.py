@@ -19,11 +19,18 @@ from singa_dask.arrays import Array, DType
 from singa_dask.errors import ConfigError
 from singa_dask.ops.numpy import NumpyOps
 from singa_dask.ops.numpy.memory import NumpyMemory
-from singa_dask.ops.numpy.normalisation import write_running
-from singa_dask.ops.numpy.softmax import hidden
+from singa_dask.ops.numpy.normalisation import hidden, write_running
 from singa_dask.ops.onednn import recipes
-from singa_dask.ops.onednn.call import Call, Copied
-from singa_dask.ops.onednn.library import BFLOAT16, DISTRIBUTION, Engine, OneDnnError, Unsupported, find_library
+from singa_dask.ops.onednn.library import (
+    BFLOAT16,
+    DISTRIBUTION,
+    Call,
+    Copied,
+    Engine,
+    OneDnnError,
+    Unsupported,
+    find_library,
+)
 from singa_dask.ops.types import Running
 
 # What gives memory, or takes any type.

@@ -3,6 +3,4 @@
 Nothing here knows how a job is run: the scheduler plug-in hands over functions that describe its jobs.
 """
 
-from __future__ import annotations
-
 __all__: list[str] = []

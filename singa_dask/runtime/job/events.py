@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from singa_dask import fs
-from singa_dask.comm import Address
+from singa_dask.comm.message import Address
 from singa_dask.fs.host_files import Catalog
 
 # -- events --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
-from singa_dask.comm import Address
+from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, LostUnitError, UnitError
 from singa_dask.runtime.job import events as ev

@@ -19,14 +19,13 @@ from singa_dask.errors import A_BUG, ClusterError
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import Activity, add_dashboard
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job.drivers import CLIENT_BACK_S, Drivers, Waiting
+from singa_dask.runtime.job import sites
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op
 from singa_dask.runtime.job.placer import place_again
 from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.site import read_clock
-from singa_dask.runtime.job.sites import ASK_TIMEOUT_S, SILENT_S, Heartbeats, Sites, UnitTasks
 from singa_dask.runtime.planning.placement import WorkerFacts, plan_processes
 
 TICK_S = 0.5
@@ -65,12 +64,12 @@ class Jobs(SchedulerPlugin):
         self.scheduler = scheduler
         self.records: dict[str, JobRecord] = {}
         self.history = History()
-        self.sites = Sites(scheduler)
-        self._tasks = UnitTasks(scheduler, self.handle)
-        self._heartbeats = Heartbeats(scheduler)
+        self.sites = sites.Sites(scheduler)
+        self._tasks = sites.UnitTasks(scheduler, self.handle)
+        self._heartbeats = sites.Heartbeats(scheduler)
         self._is_ticking = False
-        self.waiting = Waiting(scheduler, self.history)
-        self.drivers = Drivers(scheduler, self.records, self.history, self.sites, self.waiting, self._tell)
+        self.waiting = sites.Waiting(scheduler, self.history)
+        self.drivers = sites.Drivers(scheduler, self.records, self.history, self.sites, self.waiting, self._tell)
         views = Views(self)
         self._remove_metrics = add_dashboard(scheduler, views)
         self._retire = scheduler.handlers[RETIRE]
@@ -210,7 +209,7 @@ class Jobs(SchedulerPlugin):
         """End the jobs of a client that went away, unless it comes back soon; detached jobs go on."""
         for job_id, record in self.records.items():
             if record.spec.client == client and not record.spec.driver:
-                scheduler.loop.call_later(CLIENT_BACK_S, self._check_client, job_id)
+                scheduler.loop.call_later(sites.CLIENT_BACK_S, self._check_client, job_id)
 
     def _check_client(self, job_id: str) -> None:
         record = self.records.get(job_id)
@@ -265,7 +264,7 @@ class Jobs(SchedulerPlugin):
         for job_id, record in list(self.records.items()):
             for address in record.state.workers:
                 if self._heartbeats.is_silent(address):
-                    self.handle(job_id, ev.Gone(address, f"it has not been heard of for {SILENT_S:g} s"), seen)
+                    self.handle(job_id, ev.Gone(address, f"it has not been heard of for {sites.SILENT_S:g} s"), seen)
             self._tell_steps(job_id, record, seen)
             self.handle(job_id, ev.Tick(), seen)
         for address in self.drivers.workers:
@@ -380,7 +379,7 @@ class Jobs(SchedulerPlugin):
             record.add_event(what)
 
     def _ask_later(self, worker: str, op: str, **arguments: Any) -> None:
-        self.scheduler.loop.add_callback(self.sites.ask, worker, ASK_TIMEOUT_S, op, **arguments)
+        self.scheduler.loop.add_callback(self.sites.ask, worker, sites.ASK_TIMEOUT_S, op, **arguments)
 
     async def _host(self, spec: JobSpec, secret: Secret, action: ev.Host) -> None:
         def is_over() -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from singa_dask.comm import Address
+from singa_dask.comm.message import Address
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.placer import Placer, RestartPoints, Roster, buddies_of

@@ -20,7 +20,7 @@ from distributed.utils import sync, wait_for
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
-from singa_dask.comm import Address
+from singa_dask.comm.message import Address
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import ClusterConf, JobConf, ListenConf
 from singa_dask.data.codecs.scaling import Scaling
@@ -33,7 +33,7 @@ from singa_dask.runtime.job.names import EVENTS, SITE, Op
 from singa_dask.runtime.job.part_files import PartFiles
 from singa_dask.runtime.job.placing import host_names_of
 from singa_dask.runtime.planning.placement import Layout
-from singa_dask.runtime.units.initial_state import Rejoin
+from singa_dask.runtime.units.run_state import Rejoin
 from singa_dask.runtime.units.unit_host import JobFilter, UnitHost, run_unit
 
 N_ASKED = 5

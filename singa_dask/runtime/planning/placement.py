@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from singa_dask.comm import Address, ParamSlice, slice_table
+from singa_dask.comm.message import Address
+from singa_dask.comm.stub import ParamSlice, slice_table
 from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.errors import ClusterError, ConfigError, DeviceMemoryError, Problem
 from singa_dask.layers.feature import ParamShard

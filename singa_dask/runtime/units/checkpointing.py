@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from singa_dask.comm import Address, Message
+from singa_dask.comm.message import Address, Message
 from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.errors import CheckpointError, text_of
 from singa_dask.net import NeuralNet

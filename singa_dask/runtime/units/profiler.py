@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from singa_dask.cancellation import Cancellation
-from singa_dask.comm import Message
+from singa_dask.comm.message import Message
 from singa_dask.conf import Phase
 from singa_dask.layers import Layer
 from singa_dask.runtime.planning.nets import Nets

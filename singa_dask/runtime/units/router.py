@@ -17,11 +17,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from singa_dask.cancellation import Cancellation
-from singa_dask.comm import Address, Message, Stub
+from singa_dask.comm.message import Address, Message
+from singa_dask.comm.stub import Stub
 from singa_dask.comm.transport import Transport
 from singa_dask.runtime.planning.placement import Layout
-from singa_dask.runtime.units.initial_state import Rejoin
 from singa_dask.runtime.units.profiler import Trace
+from singa_dask.runtime.units.run_state import Rejoin
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.worker import Worker
 

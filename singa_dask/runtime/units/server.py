@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.comm import Address, Message, ParamSlice, pack, tree_sum
+from singa_dask.comm.message import Address, Message, pack
+from singa_dask.comm.stub import ParamSlice, tree_sum
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops.contract import ArrayList, Ops
 from singa_dask.runtime.checkpoints.checkpoint import SavedTensor

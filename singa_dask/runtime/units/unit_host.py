@@ -19,7 +19,8 @@ import numpy as np
 
 from singa_dask import modules
 from singa_dask.cancellation import Cancellation, working_for
-from singa_dask.comm import Address, Message, ParamSlice, Stub
+from singa_dask.comm.message import Address, Message
+from singa_dask.comm.stub import ParamSlice, Stub
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.scaling import Scaling
@@ -39,21 +40,11 @@ from singa_dask.ops.contract import Ops
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Save, write_part
 from singa_dask.runtime.checkpoints.manifest import Keep, keep_in_memory, write_file
+from singa_dask.runtime.planning import placement
 from singa_dask.runtime.planning.nets import add_passes, build_nets
-from singa_dask.runtime.planning.placement import (
-    Devices,
-    JobPlan,
-    Layout,
-    explain_memory_errors,
-    is_gpu,
-    limit_process,
-    limit_thread,
-    peak_memory,
-)
-from singa_dask.runtime.units.initial_state import InitialState, Rejoin
 from singa_dask.runtime.units.profiler import Trace, profiled
 from singa_dask.runtime.units.router import Coordinator, Router
-from singa_dask.runtime.units.run_state import Channel
+from singa_dask.runtime.units.run_state import Channel, InitialState, Rejoin
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.worker import Worker
 from singa_dask.runtime.units.worker_params import HostMirror, WorkerParams
@@ -169,7 +160,7 @@ class UnitHost:
         assignments: Mapping[str, Sequence[int]] | None = None,
         host_names: Collection[str] = (),
         neighbours: Collection[int] | None = None,
-        layout: Layout | None = None,
+        layout: placement.Layout | None = None,
         life: int = 0,
         keep: Keep | None = None,
         rejoin: Rejoin | None = None,
@@ -183,10 +174,10 @@ class UnitHost:
         self.emit = emit
         self.life, self.keep, self.rejoin = life, keep, rejoin
         self.assignments, self.scalings, self.host_names = assignments or {}, scalings or {}, host_names
-        self.plan = JobPlan.make(job, layout=layout)
+        self.plan = placement.JobPlan.make(job, layout=layout)
         layout = self.plan.layout
         self.local = layout.processes[process]
-        self.devices = Devices(job, layout, process, neighbours, threads)
+        self.devices = placement.Devices(job, layout, process, neighbours, threads)
         self.memory_limit = memory_limit
         self.units: dict[Address, Worker | Server] = {}
         self.threads: dict[str, threading.Thread] = {}
@@ -209,7 +200,7 @@ class UnitHost:
         self._requested: set[str] = set()
         self._lock = threading.Lock()
         self._limits = ExitStack()
-        self._limits.enter_context(limit_process(self.devices.n_threads))
+        self._limits.enter_context(placement.limit_process(self.devices.n_threads))
         if transport is not None:
             with in_job(job_id):
                 self.router.transport = transport(
@@ -537,7 +528,7 @@ def _facts(host: UnitHost, address: Address) -> dict[str, Any]:
         "step": getattr(unit, "step", -1),
         "bad_records": getattr(unit, "bad_records", 0),
         "bytes": host.router.traffic(),
-        "peak_memory": peak_memory(),
+        "peak_memory": placement.peak_memory(),
     }
 
 
@@ -556,11 +547,11 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         memory=host.devices.worker_bytes(host.memory_limit),
     )
     with ExitStack() as stack:
-        stack.enter_context(limit_thread(threads))
-        stack.enter_context(explain_memory_errors(nets.each))
+        stack.enter_context(placement.limit_thread(threads))
+        stack.enter_context(placement.explain_memory_errors(nets.each))
         stack.enter_context(ops.activate())
-        on = ops.device if is_gpu(ops.device) else f"{threads} threads"
-        if host.job.threads > threads and not is_gpu(ops.device):
+        on = ops.device if placement.is_gpu(ops.device) else f"{threads} threads"
+        if host.job.threads > threads and not placement.is_gpu(ops.device):
             logger.warning("threads: %d is more than a worker's share of the cores here", host.job.threads)
         logger.info("computes with %s on %s", ops.name, on)
         nets[Phase.TRAIN].context.class_names.scalings.update(host.scalings)
@@ -603,7 +594,7 @@ def _close(net: NeuralNet, cancellation: Cancellation) -> None:
 def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack: ExitStack) -> WorkerParams:
     """Give the training net of a worker memory for its params; return their exchange, which ends with the stack."""
     mirror = None
-    if is_gpu(ops.device) and not host.devices.params_stay:
+    if placement.is_gpu(ops.device) and not host.devices.params_stay:
 
         def fail(error: BaseException) -> None:
             host.abort(explain(worker, host.units.get(worker), error))
@@ -640,7 +631,7 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
 
     ops, values, job = host.devices.ops(address), partial(host.stub.server_values, address.group), host.job
     # on a GPU, which it shares with workers, the server may be the first to run out of memory
-    with ops.activate(), explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
+    with ops.activate(), placement.explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
         server = Server(address, held, values, plan.scales, plan.n_shares, job.updater, job.cluster, ops)
         server.restore(state, partial(initial_state.applied, plan))
         initial_state.release()

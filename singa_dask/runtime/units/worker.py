@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from singa_dask.comm import Address, Message
+from singa_dask.comm.message import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.job import EarlyStoppingConf, is_less_better, split_metric
 from singa_dask.errors import ConfigError, Problem
@@ -24,9 +24,8 @@ from singa_dask.net import NeuralNet
 from singa_dask.runtime.planning.nets import Nets, phase_name
 from singa_dask.runtime.planning.placement import JobPlan
 from singa_dask.runtime.units.checkpointing import Checkpointing, SaveLater
-from singa_dask.runtime.units.initial_state import InitialState
 from singa_dask.runtime.units.profiler import Profiler, Trace
-from singa_dask.runtime.units.run_state import Channel, RunState, is_due
+from singa_dask.runtime.units.run_state import Channel, InitialState, RunState, is_due
 from singa_dask.runtime.units.trainer import Trainer
 from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.training.pass_metrics import PassMetrics

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 from singa_dask.data.stores.image import FORMATS, IMAGE_SUFFIXES, decode_image, image_size, is_image
 from singa_dask.errors import DataError
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from singa_dask.data import open_store, parse_split
-from singa_dask.data.convert import backend_of, convert
+from singa_dask.data.convert import backend_of, convert, parse_split
+from singa_dask.data.stores import open_store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError
 from tests.contracts.records import SUFFIX, assert_same, floats, pixels, read_all

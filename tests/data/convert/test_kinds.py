@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from singa_dask.data import STORES, open_store
 from singa_dask.data.convert import convert
 from singa_dask.data.convert.plan import open_source
+from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.foreign import FOREIGN, png, shape_of, tar, write_foreign

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from singa_dask import fs
-from singa_dask.data import open_store
 from singa_dask.data.convert import conversion, convert
 from singa_dask.data.convert import plan as convert_plan
 from singa_dask.data.convert.conversion import Task
-from singa_dask.data.stores import image
+from singa_dask.data.stores import image, open_store
 from singa_dask.errors import DataError
 from tests.contracts.foreign import write_foreign
 from tests.contracts.records import assert_same, floats, pixels, read_all, written

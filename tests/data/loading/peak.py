@@ -9,8 +9,9 @@ from typing import cast
 
 import pyarrow as pa
 
-from singa_dask.data import Loader, Sampler, open_store
-from singa_dask.data.order.sampler import Shuffle
+from singa_dask.data.loading import Loader
+from singa_dask.data.order import Sampler, Shuffle
+from singa_dask.data.stores import open_store
 
 __all__ = ["BATCH", "allocated"]
 

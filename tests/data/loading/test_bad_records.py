@@ -15,9 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data import BadPolicy, Loader, Sampler, Store, encode_record, open_store, write_manifest
-from singa_dask.data.order.sampler import draw
-from singa_dask.data.stores.kvfile import write_pairs
+from singa_dask.data.codecs.record import encode_record
+from singa_dask.data.loading import BadPolicy, Loader
+from singa_dask.data.order import Sampler, draw
+from singa_dask.data.stores import Store, open_store, write_manifest
+from singa_dask.data.stores.record_files import write_pairs
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.foreign import example, frame, png, tar, write_foreign

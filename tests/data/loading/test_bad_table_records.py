@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from singa_dask.data import BadPolicy, Loader, Sampler
+from singa_dask.data.loading import BadPolicy, Loader
+from singa_dask.data.order import Sampler
 from singa_dask.data.stores.table import TableStore
 from singa_dask.errors import DataError
 

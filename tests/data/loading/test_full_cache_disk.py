@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
-from singa_dask.data import STORES, Loader, Sampler, open_store
+from singa_dask.data.loading import Loader
+from singa_dask.data.order import Sampler
+from singa_dask.data.stores import STORES, open_store
 from tests.contracts.records import pixels
 
 N = 8000

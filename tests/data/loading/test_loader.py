@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from singa_dask.data import Batch, Loader, Sampler, Store
-from singa_dask.data.order.sampler import MAX_STEPS, advanced
+from singa_dask.data.loading import Batch, Loader
+from singa_dask.data.order import MAX_STEPS, Sampler, advanced
+from singa_dask.data.stores import Store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted, DataError
 from singa_dask.fs import range_reader

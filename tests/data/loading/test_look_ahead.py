@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from singa_dask.data import Loader, Sampler, open_store
+from singa_dask.data.loading import Loader
 from singa_dask.data.loading.fetcher import LookAhead
 from singa_dask.data.loading.reader import BlockReader
-from singa_dask.data.order.sampler import MAX_STEPS, Shuffle
+from singa_dask.data.order import MAX_STEPS, Sampler, Shuffle
+from singa_dask.data.stores import open_store
 from tests.contracts.records import pixels, written
 
 STARTS = np.arange(0, 110, 10)

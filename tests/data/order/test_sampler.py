@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data import Sampler, permutation, random_skip
-from singa_dask.data.order import sampler
+from singa_dask.data import order
+from singa_dask.data.order import Sampler, permutation, random_skip
 from singa_dask.errors import DataError
 
 SHUFFLES = ["none", "block", "full"]
@@ -330,4 +330,4 @@ def test_numbers_are_sorted_whatever_their_bits(most: int) -> None:
     random = np.random.default_rng(0)
     for n in (0, 1, 2, 1000):
         numbers = random.integers(0, most, n, np.uint64, endpoint=most < 1 << 64)
-        np.testing.assert_array_equal(numbers[sampler._argsort(numbers)], np.sort(numbers))
+        np.testing.assert_array_equal(numbers[order._argsort(numbers)], np.sort(numbers))

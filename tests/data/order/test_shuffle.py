@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.data.order import sampler
-from singa_dask.data.order.sampler import permutation
+from singa_dask.data import order
+from singa_dask.data.order import permutation
 
 
 @pytest.mark.parametrize(("n", "crc"), [(1000, 666993761), (8192, 1909826416), (100_000, 3041509660)])
@@ -26,4 +26,4 @@ def test_permutations_never_change(n: int, crc: int) -> None:
 )
 def test_numbers_that_differ_in_few_bits(high: list[int], low: list[int]) -> None:
     numbers = np.array([(a << 62) + b for a, b in zip(high, low, strict=False)], np.uint64)
-    assert sampler._argsort(numbers).tolist() == np.argsort(numbers, kind="stable").tolist()
+    assert order._argsort(numbers).tolist() == np.argsort(numbers, kind="stable").tolist()

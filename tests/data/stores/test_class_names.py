@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from singa_dask.data import STORES, open_store, write_manifest
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.convert import convert
+from singa_dask.data.stores import STORES, open_store, write_manifest
 from singa_dask.data.stores.class_names import ClassNames, check_label, label_table, relabel
 from singa_dask.errors import DataError
 from tests.contracts.foreign import example, frame

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from singa_dask.data import STORES, open_store
+from singa_dask.data.stores import STORES, open_store
 from singa_dask.errors import DataError
 from tests.contracts.records import pixels
 

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from singa_dask.cli.init_data import find_sets
-from singa_dask.data import detect, open_store
+from singa_dask.data.stores import detect, open_store
 from singa_dask.errors import DataError
 
 FRAME = pd.DataFrame({"a": [0.5, 1.5], "label": [0, 1]})

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 from singa_dask.errors import DataError
 from tests.contracts.foreign import example, frame
 

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from singa_dask.data import open_store
-from singa_dask.data.stores import image
+from singa_dask.data.stores import image, open_store
 from singa_dask.errors import DataError
 from singa_dask.fs import mapped_file
 from tests.contracts.foreign import checksum as tail

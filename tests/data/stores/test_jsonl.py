@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
-from singa_dask.data import open_store, write_manifest
+from singa_dask.data.stores import open_store, write_manifest
 from singa_dask.errors import DataError
 from tests.contracts.records import assert_same, read_all
 

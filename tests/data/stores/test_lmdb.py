@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
-from singa_dask.data import Loader, Sampler, encode_record, open_store, write_manifest
 from singa_dask.data.codecs import protobuf
 from singa_dask.data.codecs.protobuf import BYTES, FIXED32, VARINT
+from singa_dask.data.codecs.record import encode_record
+from singa_dask.data.loading import Loader
+from singa_dask.data.order import Sampler
+from singa_dask.data.stores import open_store, write_manifest
 from singa_dask.data.stores.lmdb import INFO_KEY, KEY, write_environment
 from singa_dask.errors import DataError
 from singa_dask.fs.cache import open_cache
@@ -161,7 +164,7 @@ def test_a_cache_that_cannot_hold_a_file(far: str, tmp_path: Path) -> None:
 
 READ_ALL = """
 import sys
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 from singa_dask.errors import DataError
 for url in sys.argv[1:]:
     try:

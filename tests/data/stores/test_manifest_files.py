@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from singa_dask.data import open_store, write_manifest
+from singa_dask.data.stores import open_store, write_manifest
 from singa_dask.data.stores.range_store import manifest_url
 from singa_dask.errors import DataError
 from tests.contracts.foreign import png

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 from singa_dask.errors import DataError
 from tests.contracts.records import assert_same, read_all
 

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from singa_dask import fs
-from singa_dask.data import Loader, Sampler
+from singa_dask.data.loading import Loader
+from singa_dask.data.order import Sampler
 from singa_dask.data.stores import table as table_module
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.stores.table_part import OpenParts

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import cut_blocks
 from singa_dask.data.types import Arrays, Field

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from singa_dask import fs
-from singa_dask.data import Loader, Sampler, open_store
-from singa_dask.data.stores import arrow
+from singa_dask.data.loading import Loader
+from singa_dask.data.order import Sampler
+from singa_dask.data.stores import arrow, open_store
 from singa_dask.data.stores.arrow import RowGroups
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.errors import DataError

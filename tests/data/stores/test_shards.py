@@ -12,7 +12,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from singa_dask import fs
-from singa_dask.data import detect, open_store
+from singa_dask.data.stores import detect, open_store
 from singa_dask.data.stores.opening import shard_url, shard_urls
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.errors import DataError

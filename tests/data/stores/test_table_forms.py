@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.data import detect
+from singa_dask.data.stores import detect
 from singa_dask.data.stores.table import TableStore
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.data import BadPolicy, Loader, open_store
+from singa_dask.data.loading import BadPolicy, Loader
+from singa_dask.data.stores import open_store
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError
 from tests.contracts.foreign import write_foreign

@@ -15,7 +15,7 @@ import pytest
 import xarray
 from dask import compute
 
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 from singa_dask.errors import DataError
 from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.jobs.datasets.records import Dataset

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.comm import slice_table
+from singa_dask.comm.stub import slice_table
 from singa_dask.conf import JobConf
 from singa_dask.errors import CheckpointError, ConfigError
-from singa_dask.runtime import prepare
 from singa_dask.runtime.checkpoints.checkpoint import (
     Checkpoint,
     SavedTensor,
@@ -25,7 +24,8 @@ from singa_dask.runtime.checkpoints.checkpoint import (
 )
 from singa_dask.runtime.checkpoints.lookup import find, load_values
 from singa_dask.runtime.checkpoints.manifest import keep_in_memory, make_manifest, write_file, write_manifest
-from singa_dask.runtime.units.initial_state import InitialState
+from singa_dask.runtime.job.checks import prepare
+from singa_dask.runtime.units.run_state import InitialState
 from tests.runtime.harness import dense, mlp
 
 GOLD = Path(__file__).parents[2] / "gold"

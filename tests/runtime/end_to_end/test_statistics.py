@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf
-from singa_dask.data import open_store
+from singa_dask.data.stores import open_store
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.contracts.records import written
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, SINGLE, Outcome, dense, mlp

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from singa_dask.comm import Address
+from singa_dask.comm.message import Address
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.planning.placement import WorkerFacts
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from itertools import combinations, product
 from typing import Any
 
-from singa_dask.comm import Address
+from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.events import JobSpec

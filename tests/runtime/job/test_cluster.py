@@ -21,10 +21,10 @@ from distributed.security import Security
 
 from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError
-from singa_dask.runtime import Driver, RemoteJobs, connect, embedded_cluster, plan_processes
+from singa_dask.runtime import Driver, RemoteJobs, connect, plan_processes
 from singa_dask.runtime.checkpoints.lookup import load_values
-from singa_dask.runtime.job import jobs as jobs_module
-from singa_dask.runtime.job.cluster import local_cluster, present_workers
+from singa_dask.runtime.job import sites
+from singa_dask.runtime.job.cluster import embedded_cluster, local_cluster, present_workers
 from singa_dask.runtime.job.names import SITE
 from singa_dask.runtime.job.site import Site
 from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
@@ -254,7 +254,7 @@ def test_a_client_that_is_killed_leaves_a_checkpoint_and_nothing_else(client: Cl
 
 def wait_for_clients(seconds: float) -> float:
     """Set how long jobs wait for clients that are gone; return how long that was."""
-    before, jobs_module.CLIENT_BACK_S = jobs_module.CLIENT_BACK_S, seconds
+    before, sites.CLIENT_BACK_S = sites.CLIENT_BACK_S, seconds
     return before
 
 

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from singa_dask.comm import Address
+from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.job_state import JobState

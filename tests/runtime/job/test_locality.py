@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf
-from singa_dask.data import Survey, host_names
+from singa_dask.data.loading import Survey, host_names
 from singa_dask.errors import CheckpointError
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.checkpoints import checkpoint, lookup

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf
-from singa_dask.data import host_names
+from singa_dask.data.loading import host_names
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.fs.host_files import Catalog, PartFile, mounted
 from singa_dask.runtime import plan_processes

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from singa_dask.comm import Address
+from singa_dask.comm.message import Address
 from singa_dask.conf import ClusterConf
 from singa_dask.runtime.job import events as ev
 from tests.runtime.job.test_job_state import CLUSTERS, FAULTS, inflict, running, world_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from distributed import Client
 
-from singa_dask.observe import RunDirectory
+from singa_dask.observe.run_directory import RunDirectory
 from singa_dask.runtime import Driver
 from singa_dask.runtime.job.driver import Lease, TakenOver
 from singa_dask.runtime.job.names import JOBS

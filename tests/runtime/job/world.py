@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from singa_dask.comm import Address
+from singa_dask.comm.message import Address
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.planning.placement import WorkerFacts
 from tests.runtime.job.simulated_job import RESUME, SimulatedJob

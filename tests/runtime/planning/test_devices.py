@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.comm import Address
+from singa_dask.comm.message import Address
 from singa_dask.conf import JobConf
 from singa_dask.errors import ConfigError
 from singa_dask.ops import OPS, NumpyOps

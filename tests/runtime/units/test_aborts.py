@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.comm import Address, Message
+from singa_dask.comm.message import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.layers import LAYERS, Layer, StoreInput

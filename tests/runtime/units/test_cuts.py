@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.comm import Message
+from singa_dask.comm.message import Message
 from singa_dask.conf import JobConf
 from singa_dask.errors import CheckpointError
 from singa_dask.runtime.checkpoints import lookup

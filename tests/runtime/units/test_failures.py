@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.comm import Address
+from singa_dask.comm.message import Address
 from singa_dask.errors import (
     A_BUG,
     CheckpointError,

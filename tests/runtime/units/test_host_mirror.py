@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.comm import Address, Message
+from singa_dask.comm.message import Address, Message
 from singa_dask.conf import ParamConf
 from singa_dask.layers import Param
 from singa_dask.ops import NumpyOps

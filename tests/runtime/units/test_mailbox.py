@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.cancellation import Cancellation
-from singa_dask.comm import Address, Message
+from singa_dask.comm.message import Address, Message
 from singa_dask.runtime.units.router import Mailbox
 
 ME, OTHER = Address.worker(0, 0), Address.worker(0, 1)

@@ -14,7 +14,7 @@ from distributed import Client
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.cli import job as job_file
-from singa_dask.comm import Message
+from singa_dask.comm.message import Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.convert import convert
 from singa_dask.errors import ConfigError

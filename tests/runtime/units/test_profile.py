@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.comm import Address, Message
+from singa_dask.comm.message import Address, Message
 from singa_dask.runtime.units import profiler
 from singa_dask.runtime.units.profiler import Trace
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SINGLE, Outcome, mlp

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from singa_dask.comm import Address, Message
+from singa_dask.comm.message import Address, Message
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.comm import Address
+from singa_dask.comm.message import Address
 from singa_dask.runtime.units.worker import Worker
 from tests.runtime.ahead import read_little_ahead
 from tests.runtime.harness import mlp

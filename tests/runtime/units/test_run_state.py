@@ -7,7 +7,7 @@ from queue import SimpleQueue
 import pytest
 
 from singa_dask.cancellation import Cancellation
-from singa_dask.comm import Address, Message
+from singa_dask.comm.message import Address, Message
 from singa_dask.errors import Aborted
 from singa_dask.runtime.units.run_state import Channel, RunState
 from tests.runtime.harness import mlp

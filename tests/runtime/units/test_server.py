@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.comm import Address, Message, pack, slice_table, tree_sum
-from singa_dask.comm.stub import leaf
+from singa_dask.comm.message import Address, Message, pack
+from singa_dask.comm.stub import leaf, slice_table, tree_sum
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime.units.server import Server

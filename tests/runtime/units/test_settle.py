@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.comm import Address, Message
+from singa_dask.comm.message import Address, Message
 from tests.runtime.units.test_server import Host
 
 

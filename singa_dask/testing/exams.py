@@ -1,21 +1,30 @@
-"""The exam of layers: what they write and leave alone, gradients, rows, time steps, partition and devices."""
+"""The exams of layers, updaters and stores.
+
+Of layers: what they write and leave alone, gradients, rows, time steps, partition and devices.
+"""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from singa_dask.conf import Phase
-from singa_dask.errors import PartError
+from singa_dask.conf import Phase, UpdaterConf
+from singa_dask.data.stores import STORES, Store
+from singa_dask.data.stores.range_store import RangeStore
+from singa_dask.data.types import Arrays
+from singa_dask.errors import DataError, PartError
 from singa_dask.layers import Connection, Context, Feature, Layer, ShardIndex, Span
 from singa_dask.layers.base import key_at, run_backward
-from singa_dask.net.watch import watch_backward, watch_forward
-from singa_dask.ops import BFLOAT16, get_ops
-from singa_dask.ops.contract import Array
+from singa_dask.net.neuralnet import watch_backward, watch_forward
+from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
+from singa_dask.ops.contract import Array, Ops
 from singa_dask.testing.case import CPU, Case, compare, examine, forward, metric, results
+from singa_dask.training import UPDATERS, Updater
 
 EPSILON = 1e-5
 TOLERANCE = 1e-6
@@ -47,7 +56,7 @@ def check_layer(kind: str | type[Layer], shapes: Sequence[tuple[int, ...]], **mo
         All that is wrong with the layer, and what to do.
     """
     case = Case(kind, shapes, **more)
-    return examine(case.cls.__name__, {name: partial(check, case) for name, check in ASPECTS.items()})
+    return examine(case.cls.__name__, {name: partial(check, case) for name, check in LAYER_ASPECTS.items()})
 
 
 # -- what it writes ----------------------------------------------------------------------------------------
@@ -356,7 +365,7 @@ def check_device(case: Case, name: str, precision: str, within: float) -> None:
         compare(f"{what} in {precision} by {ops.name}", arrays[what], values, within, remedy)
 
 
-ASPECTS: dict[str, Callable[[Case], None]] = {
+LAYER_ASPECTS: dict[str, Callable[[Case], None]] = {
     "contract": check_contract,
     "gradients": check_case_gradients,
     "capturable": check_capturable,
@@ -368,3 +377,247 @@ ASPECTS: dict[str, Callable[[Case], None]] = {
     "GPU": partial(check_device, name="cupy", precision="float64", within=1e-6),
 }
 """What is examined of a layer, each by a function of a case."""
+
+
+# The exam of updaters: slices, state, gradients that are only read, that they learn, and devices.
+
+
+PIECE = NumpyOps.update_values
+N_STEPS = 400
+START = np.random.default_rng(1).normal(size=3 * PIECE)
+
+
+def check_updater(
+    kind: str | type[Updater], conf: dict[str, Any] | None = None, *, learning_rate: float = 0.05
+) -> list[str]:
+    """Examine an update rule.
+
+    Parameters
+    ----------
+    kind : str or type of Updater
+        The class, or its name in a job file.
+    conf : dict, optional
+        Keys of ``updater`` in a job: its block, ``momentum`` and so on.
+    learning_rate : float
+        At which it learns a linear model of five values within 400 steps.
+
+    Returns
+    -------
+    list of str
+        What could not be examined here, and why.
+
+    Raises
+    ------
+    PartError
+        All that is wrong with it, and what to do.
+    """
+    cls = UPDATERS.find(kind) if isinstance(kind, str) else kind
+    rate = {"type": "Fixed", "base_lr": learning_rate}
+    updater_conf = UpdaterConf.model_validate({"type": cls.__name__, "learning_rate": rate, **(conf or {})})
+    checks = {name: partial(check, partial(cls, updater_conf)) for name, check in UPDATER_ASPECTS.items()}
+    # weight decay keeps a model from its best values, as it should
+    checks["learning"] = partial(check_learns, partial(cls, updater_conf.model_copy(update={"weight_decay": 0.0})))
+    return examine(cls.__name__, checks)
+
+
+def _run(
+    make: Callable[[], Updater],
+    grads: Sequence[Array],
+    cuts: Sequence[int] = (),
+    ops: Ops = CPU,
+    new: bool = False,
+    start: Array = START,
+    lr_scale: float = 1.0,
+) -> Array:
+    """Return values after an update by each gradient, made slice by slice; by a ``new`` updater each time."""
+    start = start[: grads[0].size].astype(grads[0].dtype)
+    value, updater = ops.from_host(start), make()
+    state = {name: ops.zeros(start.shape, start.dtype) for name in updater.state_names}
+    for t, grad in enumerate(grads):
+        updater = make() if new else updater
+        updater.ops = ops
+        grad.flags.writeable = False
+        there = ops.from_host(grad)
+        for a, b in pairwise([0, *cuts, start.size]):
+            part = {name: array[a:b] for name, array in state.items()}
+            updater.update(t, t, value[a:b], there[a:b], part, lr_scale=lr_scale)
+    return np.array(ops.to_host(value))
+
+
+def _drawn(size: int) -> list[Array]:
+    return list(np.random.default_rng(0).normal(size=(3, size)).astype(np.float32))
+
+
+def check_slices(make: Callable[[], Updater]) -> None:
+    """Check that a param gives the same bits whole and in slices, which servers and pieces for the cache are."""
+    grads = _drawn(2 * PIECE + 77)
+    remedy = "Compute value by value: no sum, norm or place of a slice may count."
+    cut = _run(make, grads, (1, PIECE - 3, PIECE + 5))
+    compare("a value of a param in slices", cut, _run(make, grads), 0, remedy)
+
+
+def check_state(make: Callable[[], Updater]) -> None:
+    """Check that a rule keeps nothing but its declared state, so that a resumed job goes on as it would have."""
+    remedy = "Keep what lasts in state, and name it in state_names; draw no random numbers."
+    compare("a value after a resume", _run(make, _drawn(9), new=True), _run(make, _drawn(9)), 0, remedy)
+
+
+def check_zero(make: Callable[[], Updater]) -> None:
+    """Check that gradients of 0 leave values of 0 alone that have had no others; others may shrink by weight decay."""
+    remedy = "A gradient of 0 says that a value is right. Does it divide by 0? See delta."
+    zeros = np.zeros(9)
+    compare("a value after gradients of 0", _run(make, [zeros] * 2, start=zeros), zeros, 0, remedy)
+
+
+def check_rate(make: Callable[[], Updater]) -> None:
+    """Check that steps follow the learning rate: one of 0 changes nothing."""
+    remedy = "Multiply the step by lr, which is that of the schedule and of the param."
+    compare("a value after steps at a learning rate of 0", _run(make, _drawn(9), lr_scale=0), START[:9], 1e-6, remedy)
+
+
+def check_learns(make: Callable[[], Updater]) -> None:
+    """Check that a linear model is learnt."""
+    random = np.random.default_rng(3)
+    x, truth = random.normal(size=(64, 5)), random.normal(size=5)
+    w, updater = np.zeros(5), make()
+    state = {name: np.zeros(5) for name in updater.state_names}
+    for t in range(N_STEPS):
+        updater.update(t, t, w, x.T @ (x @ (w - truth)) / len(x), state)
+    before, after = (float(((x @ (values - truth)) ** 2).mean()) for values in (np.zeros(5), w))
+    if not after < 0.01 * before:
+        remedy = "Step against the gradient, w -= ...; or say another learning_rate."
+        raise PartError(f"a linear model is not learnt: its loss was {before:.4g}, is {after:.4g}. {remedy}")
+
+
+def check_gpu(make: Callable[[], Updater]) -> None:
+    """Check that a GPU computes what NumPy does."""
+    ops = get_ops("cupy")
+    with ops.activate():
+        values = _run(make, _drawn(1000), ops=ops)
+    remedy = "Use NumPy functions with out=, and arithmetic."
+    compare("a value on a GPU", values, _run(make, _drawn(1000)), 1e-4, remedy)
+
+
+UPDATER_ASPECTS: dict[str, Callable[[Callable[[], Updater]], None]] = {
+    "slices": check_slices,
+    "state": check_state,
+    "zero": check_zero,
+    "learning rate": check_rate,
+    "learning": check_learns,
+    "GPU": check_gpu,
+}
+
+
+# The exam of stores: blocks, fields, parts of blocks, and that a store travels as its URL.
+
+
+FIELDS = {"pixel": "uint8", "data": "float32", "label": "int32"}
+
+
+def check_store(kind: str | type[Store], url: str, **options: Any) -> list[str]:
+    """Examine a store on records that it can read.
+
+    Parameters
+    ----------
+    kind : str or type of Store
+        The class, or the ``backend`` of job files.
+    url : str
+        Records in its format, more than fit in one block at best.
+    options
+        Options of the format.
+
+    Returns
+    -------
+    list of str
+        What could not be examined here, and why.
+
+    Raises
+    ------
+    PartError
+        All that is wrong with it, and what to do.
+    """
+    cls = STORES.find(kind) if isinstance(kind, str) else kind
+    opened: Callable[[str], Store] = partial(cls, **options)
+    with opened(url) as store:
+        checks = {name: partial(check, store) for name, check in STORE_ASPECTS.items()}
+        return examine(cls.__name__, checks | {"a missing file": partial(check_missing, opened, url)})
+
+
+def check_blocks(store: Store) -> None:
+    """Check the ids and the numbers of records of blocks."""
+    if [block.id for block in store.blocks] != list(range(len(store.blocks))):
+        raise PartError("blocks have to be numbered 0, 1, 2, ... in the order of reading: Block(id, n, file, ...).")
+    if not store.count or any(block.n < 1 for block in store.blocks):
+        raise PartError("a block has no records. Leave empty ones out; raise DataError if there are none at all.")
+    if unknown := {name: str(field.dtype) for name, field in store.schema.items()}.items() - FIELDS.items():
+        raise PartError(f"the schema has {dict(unknown)}. Known are {FIELDS}.")
+
+
+def check_reading(store: Store) -> None:
+    """Check that blocks are what the schema says, the same each time, and that their parts agree with them."""
+    held = store.read_block(0)
+    kept = {name: np.array(values) for name, values in held.items()}
+    for block in [*store.blocks[:2], *store.blocks[-1:]]:
+        arrays = {name: np.array(values) for name, values in store.read_block(block.id).items()}
+        wanted = {name: ((block.n, *field.shape), field.dtype) for name, field in store.schema.items()}
+        if (actual := {name: (values.shape, values.dtype) for name, values in arrays.items()}) != wanted:
+            raise PartError(f"read_block({block.id}) returned {actual}. Expected {wanted}, of the schema and block.n.")
+        rows = np.arange(block.n)[:: -max(block.n // 7, 1)]
+        parts: list[tuple[str, Arrays, Any]] = [
+            ("read_block, the second time", store.read_block(block.id), slice(None)),
+            ("read_rows", store.read_rows(block.id, rows), rows),
+        ]
+        if "label" in arrays:
+            parts.append(("read_labels", {"label": store.read_labels(block.id)}, slice(None)))
+        for what, part, taken in parts:
+            for name, values in part.items():
+                compare(f"{name} from {what}", values, arrays[name][taken], 0, "It has to agree with read_block.")
+    for name, values in held.items():
+        remedy = "Return new memory each time, or a view of the file."
+        compare(f"{name} of block 0 after other blocks were read", values, kept[name], 0, remedy)
+
+
+def check_travel(store: Store) -> None:
+    """Check that a pickled store opens the same records."""
+    with pickle.loads(pickle.dumps(store)) as copy:
+        if (copy.fingerprint, copy.schema) != (store.fingerprint, store.schema):
+            remedy = "Pass all options to super().__init__(url, storage_options, **options)."
+            raise PartError(f"a pickled store opens other records. {remedy}")
+        for name, values in copy.read_block(0).items():
+            compare(f"{name} of a pickled store", values, store.read_block(0)[name], 0, "Options are lost on the way.")
+
+
+def check_fetched(store: Store) -> None:
+    """Check that blocks of a `RangeStore` read in two steps are those read in one."""
+    if not isinstance(store, RangeStore):
+        if store.remote:
+            raise PartError("only a RangeStore can be remote: extend it, and implement index and decode.")
+        return
+    for block in store.blocks:
+        if [len(part) for part in store.fetch(block.id)] != [span.length for span in store.ranges(block.id)]:
+            raise PartError(f"fetch({block.id}) does not return the bytes of ranges({block.id}).")
+        for again in (False, True):
+            for name, values in store.read_block(block.id, store.fetch(block.id, again)).items():
+                compare(f"{name} of fetched bytes", values, store.read_block(block.id)[name], 0, "Mend decode().")
+
+
+def check_missing(open_store: Callable[[str], Store], url: str) -> None:
+    """Check that a file that is not there is named."""
+    nowhere = f"{url}.nowhere"
+    try:
+        open_store(nowhere).close()
+    except DataError as error:
+        if nowhere in str(error):
+            return
+        raise PartError(f"the error of a missing file does not name it: {error}") from error
+    except OSError as error:
+        raise PartError(f'a missing file is {error!r}. Raise DataError(f"{{url}}: no such file.") from it.') from error
+    raise PartError('a missing file is no error. Raise DataError(f"{url}: no such file.") in __init__.')
+
+
+STORE_ASPECTS: dict[str, Callable[[Store], None]] = {
+    "blocks": check_blocks,
+    "reading": check_reading,
+    "fetching": check_fetched,
+    "travel": check_travel,
+}

@@ -1,10 +1,14 @@
-"""What estimators check of features, targets and weights, and learn of them before a fit; sparse rows; categories."""
+"""What estimators are given: their parameters and the jobs that these make, and features, targets and weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from inspect import Parameter, Signature, signature
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
 
 import dask.array as da
 import numpy as np
@@ -17,11 +21,320 @@ from sklearn.utils.sparsefuncs import count_nonzero, mean_variance_axis, min_max
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from singa_dask.arrays import Array
+from singa_dask.conf.net import PHASES
 from singa_dask.data.codecs.record import find_wrong_weight
 from singa_dask.data.codecs.scaling import Moments, Scaling
-from singa_dask.errors import listed
+from singa_dask.errors import ConfigError, listed
 from singa_dask.jobs.datasets.making import array_of, map_parts, parts_of
+from singa_dask.jobs.job import Job, Net, layer, load
+from singa_dask.layers import LAYERS, StoreInput
+from singa_dask.layers.records import StoreConf, stored_shape
 from singa_dask.registry import suggest
+
+C = TypeVar("C", bound=type)
+
+SOLVERS = ("adam", "sgd")
+TOL, PATIENCE = 1e-4, 10
+"""Defaults of ``tol`` and ``n_iter_no_change``."""
+
+PARAMETERS = """
+    Parameters
+    ----------
+    hidden_layer_sizes : sequence of int, or int
+        Units of each hidden layer of the default net, or of the only one.
+    activation : {"identity", "logistic", "tanh", "relu"}
+        Activation of its hidden layers.
+    job : Job or path, optional
+        Job, or job file, to train in place of the default one. Its input layers read X and y, whatever their ``path``.
+        X is given to it as it is: scaling is the job's, e.g. by ``std_value`` or a BatchNorm layer. It is not tested
+        while it trains.
+    solver : {"adam", "sgd"}, optional
+        Adam, or SGD with Nesterov's momentum. Default: Adam, or the updater of the job.
+    momentum : float
+        Of the solver ``"sgd"``.
+    updater : str or mapping, optional
+        Type of the updater, or its block of a job file with all that there is, in place of ``solver``: other rates of
+        decay than Adam's 0.9 and 0.999, or a learning rate that changes.
+    learning_rate_init : float, optional
+        ``base_lr`` of the learning rate. Default: 0.001, or the job's.
+    alpha : float, optional
+        L2 penalty of weights, not of biases, divided by the records of a batch. Default: 0. Not with a ``job``.
+    weight_decay : float, optional
+        Of the updater, in place of ``alpha``: of biases too, and not divided. Default: 0, or the job's.
+    batch_size : int, optional
+        Records of a step, of all workers of a group together. Default: 200, or all if there are fewer; or the job's.
+    max_iter : int, optional
+        Largest number of epochs, of ``ceil(n / batch_size)`` steps. Default: 200, or the ``train_steps`` of the job.
+    tol, n_iter_no_change : float, int
+        The fit ends once more than ``n_iter_no_change`` epochs in a row were not better than the best one by ``tol``:
+        by the mean loss of training, or by the score of ``early_stopping``. With ``job``, ``cluster``, ``client``,
+        ``run_dir`` or ``init_from`` only by that score: without it the fit takes all epochs, and refuses other values
+        than the defaults that could end it earlier.
+    early_stopping : bool
+        Hold out ``validation_fraction`` of the records, and keep the values of the epoch with the best score of these:
+        accuracy, or R2. In memory each class has the same share of them; of Dask all records are drawn alike. Workers
+        compute the score of data of Dask, and of a ``job``, ``cluster``, ``client``, ``run_dir`` or ``init_from``:
+        in one group, without ``sample_weight``, of one class a record.
+    validation_fraction : float
+    handle_unknown : {"error", "ignore"}
+        What `predict` does with categories that the fit has not seen: ignored, a record has none of the known ones.
+    n_jobs : int, optional
+        Threads of a worker. Default: all of its share of the cores.
+    random_state : int, RandomState or None
+        Where the seed of the job comes from. Default: another one in each fit, or the job's.
+    warm_start : bool
+        Let `fit` start from the fitted values, if there are any, as `partial_fit` does.
+    init_from : str or sequence of str
+        Runs or checkpoints to start with the values of; fitted values go before them.
+    cluster : str, path or mapping, optional
+        Topology: a name such as ``"allreduce"``, a file, or a block of a job file. Default: one worker, or the job's.
+    client : distributed.Client or str, optional
+        Cluster to train on, or the address of its scheduler; give the address to clone or pickle the estimator.
+        Default: this process, or processes that are started for one fit.
+    run_dir : str, optional
+        URL to keep the run at, another one for each fit. Default: a temporary directory that is deleted after the fit.
+    verbose : bool
+        Show progress on stderr.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+    feature_names_in_ : (n_features_in_,) ndarray of str
+        If the columns of X have names.
+    n_iter_ : int
+        Epochs, begun ones counted, of all fits that the values come from.
+    loss_curve_ : list of float
+        Mean loss of training: of the first step of a fit, then of the steps since, once an epoch.
+    best_loss_ : float
+        Smallest mean loss of an epoch of the last fit, with the L2 penalty; None with ``early_stopping``.
+    validation_scores_, best_validation_score_ : list of float, float
+        Of each epoch of the last fit with ``early_stopping``, and the best one; else None.
+"""
+
+
+def documented(cls: C) -> C:
+    """Add what the estimators share to the docstring of one, and to the signature of its own ``__init__``."""
+    cls.__doc__ = f"{cls.__doc__}{PARAMETERS}"
+    if "__init__" in vars(cls):
+        typed: Any = cls
+        shared, own = (signature(each).parameters for each in (super(typed, typed).__init__, typed.__init__))
+        known = {**shared, **{name: each for name, each in own.items() if each.kind != Parameter.VAR_KEYWORD}}
+        typed.__init__.__signature__ = Signature(list(known.values()))
+    return cls
+
+
+def is_distributed(estimator: Any) -> bool:
+    """Return whether workers and servers train it, and not this thread."""
+    return any(getattr(estimator, name) for name in ("job", "cluster", "client", "run_dir", "init_from"))
+
+
+def check_parameters(estimator: Any, max_iter: int | None, partial: bool) -> None:
+    """Check parameters that no job checks; ConfigError if one is wrong or excludes others."""
+    counts = {name: getattr(estimator, name) for name in ("batch_size", "n_jobs", "n_iter_no_change")}
+    for name, value in {**counts, "max_iter": max_iter}.items():
+        if value is not None and (isinstance(value, str) or value < 1) and not (name == "n_jobs" and value == -1):
+            raise ConfigError(f"{name}: {value}. Expected an integer from 1 on, or None.")
+    for name in ("learning_rate_init", "alpha", "weight_decay", "momentum", "tol"):
+        value = getattr(estimator, name)
+        if value is not None and not (isinstance(value, (int, float)) and value >= 0):
+            raise ConfigError(f"{name}: {value!r}. Expected a number from 0 on.")
+    solver = estimator.solver
+    if solver == "lbfgs":
+        raise ConfigError(
+            "solver: 'lbfgs' is none of these nets. Expected 'adam' or 'sgd'; for few records take smaller batches or "
+            "more epochs, or MLPClassifier and MLPRegressor of scikit-learn."
+        )
+    if solver is not None and solver not in SOLVERS:
+        raise ConfigError(f"solver: unknown {solver!r}. {suggest(str(solver), SOLVERS)}")
+    for one, other in (("solver", "updater"), ("alpha", "weight_decay"), ("alpha", "job")):
+        if getattr(estimator, one) is not None and getattr(estimator, other) is not None:
+            raise ConfigError(f"{one} and {other} are given. Expected one of them.")
+    if estimator.early_stopping and partial:
+        raise ConfigError("early_stopping: not with partial_fit. Expected False.")
+    epochs = np.inf if estimator.job is not None and max_iter is None else max_iter or 200
+    if is_distributed(estimator) and not estimator.early_stopping and estimator.n_iter_no_change < epochs:
+        if (estimator.tol, estimator.n_iter_no_change) != (TOL, PATIENCE):
+            raise ConfigError(
+                "tol, n_iter_no_change: with job, cluster, client, run_dir and init_from no fit ends by its loss. "
+                f"Expected early_stopping=True, or the defaults, {TOL} and {PATIENCE}, with which it takes all epochs."
+            )
+    if estimator.early_stopping and not 0 < estimator.validation_fraction < 1:
+        raise ConfigError(f"validation_fraction: {estimator.validation_fraction}. Expected a number between 0 and 1.")
+
+
+ACTIVATIONS = {"identity": "", "logistic": "Sigmoid", "tanh": "Tanh", "relu": "ReLU"}
+"""Names of scikit-learn -> types of layers."""
+SMALL = 1 << 24
+"""Products in the forward pass of a batch, below which NumPy is faster: a call of oneDNN costs more than it saves."""
+DATA, HELD_OUT = "train", "held_out"
+"""Names of the records among the data of the job."""
+
+
+def default_job(
+    estimator: Any,
+    shape: tuple[int, ...],
+    n_outputs: int,
+    loss: str,
+    max_iter: int | None,
+    seed: int | None,
+    is_weighted: bool,
+) -> Job:
+    """Return the job of a multi-layer perceptron with the parameters of an estimator.
+
+    Parameters
+    ----------
+    estimator : SingaEstimator
+    shape : (int, int)
+        Records and features.
+    n_outputs, max_iter, seed : int
+        ``max_iter`` is a number of epochs. None is the default.
+    loss : str
+        Type of the loss layer.
+    is_weighted : bool
+        Whether the loss reads weights of records.
+
+    Raises
+    ------
+    ConfigError
+        A parameter is wrong.
+    """
+    activation, alpha, sizes = estimator.activation, estimator.alpha, estimator.hidden_layer_sizes
+    if activation not in ACTIVATIONS:
+        raise ConfigError(f"activation: unknown function {activation!r}. {suggest(activation, ACTIVATIONS)}")
+    n, n_features = shape
+    batch_size = min(estimator.batch_size or 200, n)
+    records = {"path": f"dask://{DATA}", "shape": [n_features], "batchsize": batch_size, "shuffle": "full"}
+    layers = [layer("RecordInput", name="data", store_conf=records)]
+    decay: dict[str, Any] = {} if alpha is None else {"param": [{}, {"wd_scale": 0.0}]}
+    hidden = (int(sizes),) if isinstance(sizes, int | np.integer) else sizes
+    for number, units in enumerate(hidden, 1):
+        layers.append(layer("InnerProduct", name=f"fc{number}", num_output=units, **decay))
+        if ACTIVATIONS[activation]:
+            layers.append(layer(ACTIVATIONS[activation], name=f"act{number}"))
+    layers.append(layer("InnerProduct", name="out", num_output=n_outputs, **decay))
+    if is_weighted:
+        layers.append(layer("WeightInput", name="weight", store_conf=records))
+    has_labels = loss == "SoftmaxLoss"
+    if not has_labels:
+        layers.append(layer("TargetInput", name="target", store_conf=records, size=n_outputs))
+    sources = ["out", "data" if has_labels else "target", *(["weight"] if is_weighted else [])]
+    layers.append(layer(loss, name="loss", srclayers=sources))
+    # a SigmoidCrossEntropyLoss is the mean over labels
+    n_losses = n_outputs if loss == "SigmoidCrossEntropyLoss" else 1
+    weight_decay = estimator.weight_decay if alpha is None else alpha / batch_size / n_losses
+    adam = {"type": "Adam", "learning_rate": {"type": "Fixed", "base_lr": 0.001}}
+    # built once, as that takes longer than an epoch of a small net
+    job = Job(
+        Net(layers),
+        name="regressor" if loss == "EuclideanLoss" else "classifier",
+        train_one_batch={"alg": "BP"},
+        updater=_updater(estimator, adam, weight_decay),
+        ops="numpy" if batch_size * _size([n_features, *hidden, n_outputs]) < SMALL else "auto",
+        **_changes(estimator, n, batch_size, 200 if max_iter is None else max_iter, seed),
+    )
+    return job.replace(cluster=estimator.cluster) if isinstance(estimator.cluster, str | os.PathLike) else job
+
+
+def _size(sizes: Sequence[Any]) -> int:
+    """Return the number of weights; 0 if a size is none."""
+    known = all(isinstance(size, int | np.integer) for size in sizes)
+    return sum(n_in * n_out for n_in, n_out in pairwise(sizes)) if known else 0
+
+
+def given_job(estimator: Any, n: int, max_iter: int | None, seed: int | None) -> Job:
+    """Return the user's job with all input layers reading the ``n`` records of the estimator; see `default_job`."""
+    job = estimator.job if isinstance(estimator.job, Job) else load(estimator.job)
+    names = _stores(job)
+    if not names or not job.conf.trains:
+        raise ConfigError(f"job {job.name!r}: expected a job to train, with an input layer that has a store_conf.")
+    # there are no records but those to train with
+    changes: dict[str, Any] = {"test_freq": 0, "validate_freq": 0}
+    types = {each.name: each.type for each in job.conf.neuralnet.layer}
+    for name in names:
+        if types[name] == "CSVInput":  # the data are no file, and have no columns of such names
+            changes[f"neuralnet.layer[{name}].type"] = "RecordInput"
+        changes |= {f"neuralnet.layer[{name}].store_conf.{key}": [] for key in ("features", "label", "target")}
+        changes[f"neuralnet.layer[{name}].store_conf.path"] = f"dask://{DATA}"
+        changes[f"neuralnet.layer[{name}].store_conf.backend"] = ""
+        if estimator.batch_size:
+            changes[f"neuralnet.layer[{name}].store_conf.batchsize"] = estimator.batch_size
+    batch_size = estimator.batch_size or max(1, *(sum(store.batchsize) for store in names.values()))
+    updater = job.conf.updater.model_dump(exclude_unset=True)
+    if (new := _updater(estimator, updater, estimator.weight_decay)) != updater:
+        changes["updater"] = new
+    if max_iter is None and job.conf.epochs is not None:
+        changes["train_steps"] = math.ceil(job.conf.epochs * n / batch_size)
+    cluster = None if isinstance(estimator.cluster, Mapping) else estimator.cluster
+    return job.replace(changes | _changes(estimator, n, batch_size, max_iter, seed), cluster)
+
+
+def tested_job(job: Job, estimator: Any, loss: str, is_weighted: bool) -> Job:
+    """Return a job that ends by the score of records held out after each epoch, as `Stopping` does; see `default_job`.
+
+    Input layers of its test net read these. Its run keeps the newest checkpoint, and the one with the best score.
+    """
+    metric = {"SoftmaxLoss": "top_1_accuracy", "EuclideanLoss": "r2"}.get(loss, "")
+    # several groups change values between a test and its checkpoint
+    reasons = {"several labels": not metric, "sample_weight": is_weighted}
+    reasons["several worker groups"] = job.conf.cluster.nworker_groups > 1
+    if wrong := [reason for reason, holds in reasons.items() if holds]:
+        raise ConfigError(f"early_stopping: workers compute no score with {wrong[0]}. Leave one of the two out.")
+    layers: list[dict[str, Any]] = []
+    for each in job.conf.neuralnet.layer:
+        block = each.model_dump(exclude_unset=True)
+        if each.in_phase(PHASES["test"]) and issubclass(LAYERS.find(each.type), StoreInput):
+            if phases := [name for name in ("train", "val") if each.in_phase(PHASES[name])]:
+                layers.append({**block, "include": phases, "exclude": []})
+            store = {**block["store_conf"], "path": f"dask://{HELD_OUT}"}
+            block |= {"include": ["test"], "exclude": [], "store_conf": store}
+        layers.append(block)
+    epoch, watched = job.conf.disp_freq, {"metric": f"test.{metric}"}
+    patience = {"patience": estimator.n_iter_no_change + 1, "min_delta": estimator.tol, "every_best": True}
+    keys = job.conf.model_dump(exclude_unset=True)
+    keys |= dict.fromkeys(("test_freq", "test_after", "checkpoint_freq", "checkpoint_after"), epoch)
+    keys |= {"metrics": [*job.conf.metrics, metric], "keep_checkpoints": {"best": 1, **watched}, "test_steps": None}
+    return Job({**keys.pop("neuralnet"), "layer": layers}, **keys, early_stopping={**watched, **patience})
+
+
+def record_shape(job: Job, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of a record for a job: that of its first input layer, if flat records have as many values."""
+    (first, *_) = (stored_shape(store) for store in _stores(job).values())
+    return first if len(shape) == 1 and math.prod(first) == shape[0] else shape
+
+
+def _stores(job: Job) -> dict[str, StoreConf]:
+    """Return what the input layers of a job read, by their names."""
+    layers = [each for each in job.conf.neuralnet.layer if issubclass(LAYERS.find(each.type), StoreInput)]
+    return {each.name: each.block(StoreConf) for each in layers}
+
+
+def _updater(estimator: Any, block: Mapping[str, Any], weight_decay: float | None) -> dict[str, Any]:
+    """Return the block of an updater with the parameters of an estimator."""
+    changed, chosen = dict(block), estimator.updater or ("Adam" if estimator.solver else None)
+    if estimator.solver == "sgd":
+        chosen = {"type": "Nesterov", "momentum": estimator.momentum}
+    if chosen is not None:
+        changed = {"learning_rate": block["learning_rate"], **({"type": chosen} if isinstance(chosen, str) else chosen)}
+    if estimator.learning_rate_init is not None:
+        changed["learning_rate"] = {**changed["learning_rate"], "base_lr": estimator.learning_rate_init}
+    return changed if weight_decay is None else {**changed, "weight_decay": weight_decay}
+
+
+def _changes(estimator: Any, n: int, batch_size: int, max_iter: int | None, seed: int | None) -> dict[str, Any]:
+    """Return the other keys of a job that differ, so that it tells its loss once an epoch."""
+    epoch = math.ceil(n / batch_size)
+    changes = {
+        "disp_freq": epoch,
+        "train_steps": None if max_iter is None else max_iter * epoch,
+        "seed": seed,
+        "threads": max(estimator.n_jobs or 0, 0) or None,
+        "cluster": estimator.cluster if isinstance(estimator.cluster, Mapping) else None,
+    }
+    return {key: value for key, value in changes.items() if value is not None}
+
+
+# What estimators check of features, targets and weights, and learn of them before a fit; sparse rows; categories.
+
 
 BLOCK = 1 << 22
 """Values of a dense block."""
