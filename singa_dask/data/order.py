@@ -463,6 +463,9 @@ class Sampler:
         """Return the epoch of each row of ``rows(step, worker, n_workers)``, (B / n_workers,) int64."""
         low, high = self.bounds(n_workers)[worker : worker + 2]
         first = self.first_row + step * self.batch_size
+        epoch = (first + low) // self.period
+        if (first + high - 1) // self.period == epoch:  # as nearly always: without a division for each row
+            return np.full(high - low, epoch, np.int64)
         rows: Ids = np.arange(first + low, first + high, dtype=np.int64)
         return rows // self.period
 
