@@ -86,6 +86,7 @@ def test_workers_read_the_blocks_of_their_own_host(parts: str, mini: MiniHdfs, b
     np.testing.assert_allclose(list(losses.values()), list(ran.losses().values()), rtol=1e-3)
 
 
+@pytest.mark.long
 def test_without_names_a_job_runs_all_the_same(parts: str, mini: MiniHdfs, tmp_path: Path) -> None:
     with local_cluster(1, 3, processes=False) as client:
         here = {"nworkers_per_group": 2, "nworkers_per_procs": 2}

@@ -87,6 +87,7 @@ def test_a_detached_job_writes_what_an_attached_one_writes(client: Client, tmp_p
     assert (facts["state"], facts["detached"], facts["run_url"]) == ("done", True, str(detached))
 
 
+@pytest.mark.long
 def test_who_watches_a_detached_job_is_told_what_it_has_learnt(client: Client, tmp_path: Path) -> None:
     job_id = detach(client, tmp_path / "run", "--set", "checkpoint_freq=0", framework="single", steps=1_000_000)
     on = (job_id, "--scheduler", client.scheduler.address)
