@@ -20,8 +20,8 @@ from singa_dask.observe import observers
 from tests.cli.conftest import DIGITS, ROOT, TINY, Call
 from tests.runtime.processes import cluster, program
 
-PASSWORD, SECRET, TOKEN = "pass-4711-word", "secret-4712-value", "token-4713-value"
-MARKS = ("4711", "4712", "4713")
+PASSWORD, SECRET, TOKEN = "pass-kg4711-word", "secret-kg4712-value", "token-kg4713-value"
+MARKS = ("kg4711", "kg4712", "kg4713")
 URL = f"vault://anna:{PASSWORD}@host"
 
 
@@ -131,7 +131,7 @@ def test_the_environment_has_them(call: Call, tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("path", ["missing.arrow", "broken.arrow", "wrong"])
 def test_errors_tell_none(call: Call, tmp_path: Path, path: str) -> None:
     folder = tmp_path / "out"
-    more = {"secret": "wrong-4712-secret"} if path == "wrong" else {}
+    more = {"secret": "wrong-kg4712-secret"} if path == "wrong" else {}
     if path == "broken.arrow":
         Vault.store["/broken.arrow"] = Vault.store["/digits.arrow"]
     given = job(tmp_path, f"{URL}/{'digits.arrow' if path == 'wrong' else path}", **more)
