@@ -35,17 +35,16 @@ QUIET: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs":
 
 def record_of(i: int, cluster: dict[str, Any]) -> JobRecord:
     """Return a job whose units run, each process on a Dask worker of its own."""
-    job = mlp(train_steps=100_000, cluster=cluster)
+    job = mlp(name="digits", train_steps=100_000, cluster=cluster)
     workers = [f"tcp://10.0.{i}.{j}:40000" for j in range(len(plan_processes(job.cluster).processes))]
-    given = {"deals": {}, "sources": (), "checkpoint_url": "/runs", "resume": None, "init_from": (), "client": "nobody"}
-    names = {"name": "digits", "owner": "anna@host", "run_url": f"/runs/digits-20261122-120000-{i:04x}"}
     spec = JobSpec(
         job_id=f"digits-20261122-120000-{i:04x}",
         job=job.model_dump_json(),
-        cluster=job.cluster.model_dump_json(),
+        run_url=f"/runs/digits-20261122-120000-{i:04x}",
+        owner="anna@host",
         workers=workers,
-        **given,
-        **names,
+        assignments={},
+        client="nobody",
     )
     record = JobRecord(spec)
     facts = {address: WorkerFacts(2, 0, "10.0.0.1", address, False, True) for address in workers}
