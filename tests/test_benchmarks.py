@@ -1,0 +1,89 @@
+"""The benchmarks name what there is: no test runs all of them, so names that moved are looked for here."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = {path.stem: path for path in sorted((ROOT / "benchmarks").glob("*.py")) if path.stem != "__init__"}
+OURS = ("singa_dask", "benchmarks", "tests")
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/README.md", *(ROOT / "docs").rglob("*.md"))
+
+
+def wrong_imports(path: Path) -> Iterator[str]:
+    """Yield what a file imports of ours that is not there, in functions too."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] not in OURS:
+            continue
+        assert node.module
+        found = attempt(node.module)
+        if found["wrong"]:
+            yield f"line {node.lineno}: {found['wrong']}"
+        module = sys.modules.get(node.module)
+        for alias in node.names if module else ():
+            if not hasattr(module, alias.name) and attempt(f"{node.module}.{alias.name}")["wrong"]:
+                yield f"line {node.lineno}: {node.module} has no {alias.name}"
+
+
+def attempt(name: str) -> dict[str, str]:
+    """Import a module; return which package is ``missing``, or what is ``wrong``."""
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if (package := (error.name or "").split(".")[0]) not in OURS:
+            return {"missing": package, "wrong": ""}
+        return {"missing": "", "wrong": str(error)}
+    except Exception as error:
+        return {"missing": "", "wrong": f"{type(error).__name__}: {error}"}
+    return {"missing": "", "wrong": ""}
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, dict[str, str]]:
+    """Give what `attempt` and `wrong_imports` find, in a process of its own: benchmarks register layers."""
+    command = [sys.executable, "-m", "tests.test_benchmarks"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, dict[str, str]] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_it_is_imported(name: str, found: dict[str, dict[str, str]]) -> None:
+    assert not found[name]["wrong"]
+    if found[name]["missing"]:
+        pytest.skip(f"needs {found[name]['missing']}; the names that it imports of ours are there")
+
+
+def test_pages_name_benchmarks_that_exist() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in PAGES
+        for name in re.findall(r"\bbenchmarks\.([a-z]\w*)", path.read_text())
+        if name not in FILES
+    ]
+    assert not wrong
+
+
+def test_each_line_of_the_table_is_a_benchmark_with_a_section() -> None:
+    text = (ROOT / "benchmarks/README.md").read_text()
+    names = re.findall(r"^\| \[(\w+)\]\(#\1\) ", text, re.MULTILINE)
+    assert names == re.findall(r"^## (\w+)$", text, re.MULTILINE)
+    assert set(names) <= set(FILES)
+
+
+if __name__ == "__main__":
+    answers = {}
+    for each, file in FILES.items():
+        told = attempt(f"benchmarks.{each}")
+        answers[each] = {**told, "wrong": told["wrong"] or "; ".join(wrong_imports(file))}
+    print(json.dumps(answers))
