@@ -14,7 +14,6 @@ from distributed import Scheduler, SchedulerPlugin, Status
 from distributed.scheduler import WorkerState
 from tornado import gen
 
-from singa_dask.comm.greeting import Secret
 from singa_dask.errors import A_BUG, ClusterError
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import Activity, add_dashboard
@@ -360,7 +359,7 @@ class Jobs(SchedulerPlugin):
             elif isinstance(action, ev.RunUnits):
                 self._tasks.run(record, action)
             elif isinstance(action, ev.Host):
-                add_callback(self._host, record.spec, record.secret, action)
+                add_callback(self._host, record.spec, record.token, action)
             elif isinstance(action, ev.EndLife):
                 add_callback(self._end_life, job_id, action)
             elif isinstance(action, ev.CutOff):
@@ -381,12 +380,12 @@ class Jobs(SchedulerPlugin):
     def _ask_later(self, worker: str, op: str, **arguments: Any) -> None:
         self.scheduler.loop.add_callback(self.sites.ask, worker, sites.ASK_TIMEOUT_S, op, **arguments)
 
-    async def _host(self, spec: JobSpec, secret: Secret, action: ev.Host) -> None:
+    async def _host(self, spec: JobSpec, token: str, action: ev.Host) -> None:
         def is_over() -> bool:
             record = self.records.get(spec.job_id)
             return record is None or not record.state.is_current(action.process, action.life)
 
-        answer = await self.sites.host(spec, secret, action, is_over)
+        answer = await self.sites.host(spec, token, action, is_over)
         self.handle(spec.job_id, ev.Hosted(action.life, action.process, **answer))
 
     async def _end_life(self, job_id: str, action: ev.EndLife) -> None:
