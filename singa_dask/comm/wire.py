@@ -397,6 +397,8 @@ async def listen(endpoint: Endpoint, serve: Serve, args: Mapping[str, Any]) -> L
 
     for port in endpoint.ports:
         try:
+            if endpoint.scheme != "inproc":
+                _check_port(endpoint.bind_host, port)
             listener = core.listen(endpoint.address(endpoint.bind_host, port), handle, **args)
             await listener.start()
         except (RuntimeError, TypeError) as error:  # of distributed, about TLS
@@ -415,6 +417,11 @@ async def listen(endpoint: Endpoint, serve: Serve, args: Mapping[str, Any]) -> L
         f"{endpoint.bind_host}: {taken}. Expected a free port for each process of the job on {socket.gethostname()}. "
         "Give more with --listen or cluster.listen.ports."
     )
+
+
+def _check_port(host: str, port: int) -> None:
+    """Raise OSError where nobody can listen: tornado leaves a socket open where it finds that out."""
+    socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
 
 
 async def _stop(listener: core.Listener) -> None:
