@@ -1,17 +1,15 @@
 """Transport: sends messages to other processes, and receives theirs, each exactly once and in order.
 
 It runs a private asyncio event loop in a thread of its own, so that parameter traffic and Dask's heartbeats do not
-delay each other. It listens with the scheme of the Dask worker: ``tcp`` and ``tls`` by itself, see
-`singa_dask.comm.wire`, the others by ``distributed.comm`` (inproc, ws, and ucxx if distributed-ucxx is installed).
+delay each other. It listens with the scheme of the Dask worker, by ``distributed.comm``, see `singa_dask.comm.wire`.
 
-Each process connects to those that it sends to. A connection begins with a greeting, in which both ends prove that
-they know the secret of the job, see `singa_dask.comm.greeting`. The hello in it has protocol, job, life, process, and
-the id of the outbox. A receiver of another life refuses it, before any memory is written. It answers any other with the
-number of the last message that it has had from this outbox. The sender then sends those after it, and goes on with new
-ones. The receiver acknowledges what it has had after 0.1 s, or sooner after many messages or bytes; the sender keeps
-what is not acknowledged. So after a broken connection exactly those messages are sent again that have not arrived. The
-receiver drops a message that it has had, before it asks for a receive buffer, and closes the connection when one is
-missing, which makes the sender connect again.
+Each process connects to those that it sends to. A connection begins with a hello, which has the token of the job, its
+life, the process, and the id of the outbox, see `singa_dask.comm.greeting`. A receiver of another job or life refuses
+it, before any memory is written. It answers any other with the number of the last message that it has had from this
+outbox. The sender then sends those after it, and goes on with new ones. The receiver acknowledges what it has had after
+0.1 s, or sooner after many messages or bytes; the sender keeps what is not acknowledged. So after a broken connection
+exactly those messages are sent again that have not arrived. The receiver drops a message that it has had, before it
+asks for a receive buffer, and closes the connection when one is missing, which makes the sender connect again.
 
 Messages are sent, and sent again, from the memory of their arrays. This is safe although the sender may change an
 array once the message was answered. Who has answered has had the whole message, and its process has counted it before
@@ -27,7 +25,6 @@ import asyncio
 import contextlib
 import logging
 import threading
-import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -38,19 +35,13 @@ from typing import Any
 import numpy as np
 from distributed.comm.core import FatalCommClosedError
 
-from singa_dask.comm.greeting import Guest, Hello, Secret, StrangerError, admit, introduce
+from singa_dask.comm.greeting import Hello, introduce, read_hello
 from singa_dask.comm.message import Message, ReceiveBuffer
 from singa_dask.comm.wire import ANY_PORT, Endpoint, Listener, RefusedError, Wire, connect, listen
 from singa_dask.errors import CommError, text_of
 
 # Inbox: takes the messages of all peers, each once and in its sender's order.
 
-
-MAX_WAITING = 256
-"""Connections that have not said who they are. One more closes the oldest of them: who knows the secret needs one
-exchange of messages, and comes again if it has bad luck, so strangers cannot keep it out by waiting."""
-_STRANGER_S = 60.0
-"""Seconds between two warnings of strangers."""
 
 logger = logging.getLogger(__name__)
 
@@ -122,8 +113,6 @@ class Inbox:
     ----------
     hello : Hello
         Of this process: connections from another job, life or protocol are refused.
-    secret : Secret
-        Connections whose sender does not know it are closed.
     on_message : callable
         Called with each message.
     on_error : callable
@@ -131,13 +120,12 @@ class Inbox:
     receive_buffer : callable or None
         (message without its array) -> buffer that the array is read into, or None.
     timeout_s : float
-        Time of a connection for TLS and the hello together.
+        Time of a new connection to say its hello.
     """
 
     def __init__(
         self,
         hello: Hello,
-        secret: Secret,
         on_message: Callable[[Message], None],
         on_error: Callable[[str, str], None],
         receive_buffer: ReceiveBuffer | None,
@@ -148,12 +136,8 @@ class Inbox:
         self._on_message = on_message
         self._on_error = on_error
         self._receive_buffer = receive_buffer
-        self._secret = secret
         self._timeout_s = timeout_s
         self._is_closed = False
-        self._waiting: dict[Wire, None] = {}  # connections that have not said who they are, the oldest first
-        self._n_strangers = 0
-        self._warn_at = 0.0
         self._cut: set[str] = set()
         self._streams: dict[str, _Stream] = {}
         self._serving: dict[asyncio.Task[None], Wire] = {}
@@ -167,10 +151,11 @@ class Inbox:
         assert task is not None
         self._serving[task] = wire
         try:
-            guest = await self._admit(wire)
-            if guest is not None:
-                await self._greet(guest)
-                await self._take(self._streams[guest.hello.stream], wire)
+            hello = await asyncio.wait_for(read_hello(wire), self._timeout_s)
+            await self._greet(hello, wire)
+            await self._take(self._streams[hello.stream], wire)
+        except (TimeoutError, asyncio.TimeoutError):  # two classes in Python 3.10
+            logger.warning("closed the connection from %s: no hello in %g s", wire.peer, self._timeout_s)
         except CommError as error:
             logger.warning("closed the connection from %s: %s", wire.peer, error)
         except OSError:
@@ -181,37 +166,13 @@ class Inbox:
             wire.close()
             del self._serving[task]
 
-    async def _admit(self, wire: Wire) -> Guest | None:
-        """Return who has connected, or None if it is a stranger, who does not know the secret, or not in time."""
-        self._waiting[wire] = None
-        if len(self._waiting) > MAX_WAITING:
-            oldest = next(iter(self._waiting))
-            del self._waiting[oldest]
-            oldest.close()
-        try:
-            return await asyncio.wait_for(admit(wire, self._secret), self._timeout_s)
-        except StrangerError as error:
-            reason = str(error)
-        except (TimeoutError, asyncio.TimeoutError):  # two classes in Python 3.10
-            reason = f"it has not said hello in {self._timeout_s:g} s"
-        finally:
-            self._waiting.pop(wire, None)
-        self._n_strangers += 1
-        now = time.monotonic()
-        if now >= self._warn_at:  # of many once a minute, as nobody else shall fill the disk with logs
-            self._warn_at = now + _STRANGER_S
-            more = f" ({self._n_strangers} connections of strangers so far)" if self._n_strangers > 1 else ""
-            logger.warning("closed the connection from %s: %s%s", wire.peer, reason, more)
-        return None
-
-    async def _greet(self, guest: Guest) -> None:
+    async def _greet(self, hello: Hello, wire: Wire) -> None:
         """Tell the sender which of its messages was the last that has come, or refuse it."""
-        hello, wire = guest.hello, guest.wire
         refusal = self._hello.refusal(hello)
         if hello.address in self._cut:
             refusal = f"process {hello.process} at {hello.address} was replaced by another."
         if refusal:
-            guest.answer(0, refusal)
+            wire.write_note(0, refusal.encode())
             await _drained([wire])
             raise CommError(refusal)
         stream = self._streams.setdefault(hello.stream, _Stream(hello, wire))
@@ -219,7 +180,7 @@ class Inbox:
             stream.wire.close()
             stream.wire = wire
         stream.n_messages = stream.n_bytes = 0
-        guest.answer(stream.last)
+        wire.write_note(stream.last)
 
     async def _take(self, stream: _Stream, wire: Wire) -> None:
         """Take the messages of a stream until a newer connection carries it on."""
@@ -317,8 +278,6 @@ class Outbox:
         Where the peer listens.
     hello : Hello
         Opens each connection.
-    secret : Secret
-        Of the job.
     on_lost : callable
         Called once, with the address and the reason, when the peer is lost.
     connect_args : mapping
@@ -332,7 +291,6 @@ class Outbox:
         self,
         address: str,
         hello: Hello,
-        secret: Secret,
         on_lost: Callable[[str, str], None],
         *,
         connect_args: Mapping[str, Any],
@@ -341,7 +299,6 @@ class Outbox:
     ) -> None:
         self.address = address
         self._hello = hello.pack()
-        self._secret = secret
         self._on_lost = on_lost
         self._connect_args = dict(connect_args)
         self._timeout_s = timeout_s
@@ -442,7 +399,7 @@ class Outbox:
         """Connect, say hello, and take the answer: how many messages the peer has had."""
         wire = await connect(self.address, timeout_s, self._connect_args)
         try:
-            self._acknowledge(await introduce(wire, self._secret, self._hello))
+            self._acknowledge(await introduce(wire, self._hello))
         except BaseException:
             wire.close()
             raise
@@ -526,7 +483,7 @@ class Transport:
         Life of the job that this process belongs to.
     process : int
         Index of this process in the job.
-    secret : Secret
+    token : str
         Of the job; all its processes have the same.
     receive_buffer : callable, optional
         (message without its array) -> buffer that the array is read into, or None. Called in the thread of the
@@ -560,7 +517,7 @@ class Transport:
         job: str,
         life: int,
         process: int,
-        secret: Secret,
+        token: str,
         receive_buffer: ReceiveBuffer | None = None,
         interface: str = "",
         ports: Sequence[int] = ANY_PORT,
@@ -575,9 +532,8 @@ class Transport:
         self._connect_args = dict(connect_args or {})
         self._timeout_s = timeout_s
         self._retry_s = retry_s
-        self._hello = Hello(job, life, process, address="")
-        self._secret = secret
-        self._inbox = Inbox(self._hello, secret, on_message, self._lose, receive_buffer, timeout_s)
+        self._hello = Hello(token, job, life, process, address="")
+        self._inbox = Inbox(self._hello, on_message, self._lose, receive_buffer, timeout_s)
         self._outboxes: dict[str, Outbox] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -634,7 +590,6 @@ class Transport:
             outbox = self._outboxes[address] = Outbox(
                 address,
                 replace(self._hello, stream=uuid.uuid4().hex),
-                self._secret,
                 self._lose,
                 connect_args=self._connect_args,
                 timeout_s=self._timeout_s,

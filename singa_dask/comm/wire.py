@@ -4,14 +4,10 @@ A frame has a number, a header, and the bytes of arrays. The frame of a message 
 its header from `Message.header`. A note is a frame without arrays: the greeting that opens a connection, an
 acknowledgement (empty header), or a refusal (its text is the header).
 
-Wires for ``tcp://`` and ``tls://`` are our own, as those of ``distributed.comm`` unpickle: a handshake, or a message,
-that holds ``{"__Pickled__": ...}`` makes ``distributed.protocol.loads`` run what a stranger has sent, whatever
-deserializers are asked for. Here a stranger's bytes are at most compared with a signature; see
-`singa_dask.comm.greeting`.
-
-The other schemes are those of ``distributed.comm``: inproc, ws, ucxx. Nobody outside the process reaches ``inproc://``.
-The handshake of the others, and of plug-ins, unpickles what comes, before anything of ours reads it: like Dask itself,
-they are for networks where everyone is trusted.
+Connections and listeners are those of ``distributed.comm``, for every scheme: tcp, tls, ws, ucxx, inproc. Where a comm
+has a byte stream, as of tcp and tls, frames are written to that stream, and arrays are read from it straight into
+receive buffers. The other comms carry whole objects. What distributed reads before the first frame, and all objects,
+it may unpickle: plain tcp is for networks where everyone is trusted, as for Dask itself.
 """
 
 from __future__ import annotations
@@ -22,7 +18,6 @@ import ipaddress
 import socket
 import ssl
 import struct
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,18 +25,15 @@ from functools import partial
 from inspect import isawaitable
 from typing import Any, NamedTuple, TypeAlias
 
-import dask.config
 import msgpack
 import numpy as np
 from distributed.comm import core
-from distributed.comm.addressing import parse_address, parse_host_port, unparse_host_port
+from distributed.comm.addressing import get_address_host_port, unparse_host_port
 from distributed.comm.core import Comm
 from distributed.comm.inproc import InProc
-from distributed.comm.tcp import set_tcp_timeout
+from distributed.comm.tcp import TCP
 from distributed.protocol.serialize import to_serialize
 from distributed.utils import get_ip_interface
-from tornado.iostream import IOStream, SSLIOStream
-from tornado.tcpserver import TCPServer
 
 from singa_dask.comm.message import Message, ReceiveBuffer
 from singa_dask.errors import CommError
@@ -88,7 +80,7 @@ class Endpoint:
             This machine has no such interface or host.
         """
         scheme, _, host = address.partition("://")
-        if scheme not in ("tcp", "tls"):
+        if scheme == "inproc":
             return cls(scheme, host, host, ports)
         host = host.strip("[]")
         if not interface:
@@ -99,6 +91,19 @@ class Endpoint:
             bind_host = _ip_of(interface)
         is_any = ipaddress.ip_address(bind_host).is_unspecified
         return cls(scheme, host if is_any else bind_host, bind_host, ports)
+
+    def address(self, host: str, port: int) -> str:
+        """Return an address of this scheme."""
+        if self.scheme == "inproc":
+            return "inproc://"
+        # "::" stands for all addresses of IPv6 alone
+        return f"{self.scheme}://{unparse_host_port('' if host == '::' else host, port)}"
+
+    def reached_at(self, contact_address: str) -> str:
+        """Return where other processes reach what a listener of distributed says is its address."""
+        if self.scheme == "inproc":
+            return contact_address
+        return self.address(self.host, get_address_host_port(contact_address)[1])
 
 
 def _ip_of(host: str) -> str:
@@ -176,10 +181,6 @@ class Wire(ABC):
     async def read_message(self, frame: Frame, receive_buffer: ReceiveBuffer | None) -> Message:
         """Read the rest of the message that a frame holds, its array into what ``receive_buffer`` returns."""
 
-    async def open(self) -> None:
-        """Wait until the connection can be used, as after the handshake of TLS."""
-        return None
-
     @abstractmethod
     def close(self) -> None:
         """Close the connection at once."""
@@ -218,33 +219,23 @@ def flat(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1).view(np.uint8)
 
 
-_SOCKETS = "tcp", "tls"
-"""Schemes of our own wires."""
 _PREFIX = struct.Struct("<4sIQQ")
 """Precedes each header: magic number, length of the header, number of the frame, bytes of its arrays."""
 _SMALL = 1 << 16
 """Buffers up to this many bytes are joined before writing: copying them costs less than a call for each."""
 _SKIP = 1 << 20
-_MAX_BUFFER = sys.maxsize
-"""For tornado, which counts the array that it reads into. Beside that it reads at most 64 KiB ahead."""
 
 
 class _StreamWire(Wire):
-    """On a byte stream: TCP or TLS."""
+    """On the byte stream of a comm: TCP or TLS."""
 
-    def __init__(self, stream: IOStream, peer: str) -> None:
-        self._stream: Any = stream
-        self.peer = peer
-        if not stream.closed():
-            stream.set_nodelay(True)
-            set_tcp_timeout(stream)
-
-    async def open(self) -> None:
-        if isinstance(self._stream, SSLIOStream):
-            await self._stream.wait_for_handshake()
+    def __init__(self, comm: TCP) -> None:
+        self._comm = comm  # which would close the stream if it were forgotten
+        self._stream: Any = comm.stream
+        self.peer = str(comm.peer_address)
 
     def close(self) -> None:
-        self._stream.close()
+        self._comm.abort()
 
     @property
     def progress(self) -> int:
@@ -301,123 +292,6 @@ def _joined(buffers: Iterable[bytes | memoryview]) -> Iterator[bytearray | bytes
 
 def _bytes_of(array: np.ndarray) -> memoryview:
     return flat(array).data
-
-
-class _Server(TCPServer):
-    """Serves each connection to a port as a wire."""
-
-    def __init__(self, scheme: str, serve: Serve, context: ssl.SSLContext | None) -> None:
-        super().__init__(ssl_options=context, max_buffer_size=_MAX_BUFFER)
-        self._scheme = scheme
-        self._serve = serve
-
-    async def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
-        """Serve one connection."""
-        await self._serve(_StreamWire(stream, f"{self._scheme}://{unparse_host_port(*address[:2])}"))
-
-    async def stop_listening(self) -> None:
-        """Take no more connections."""
-        self.stop()
-
-
-async def listen(endpoint: Endpoint, serve: Serve, args: Mapping[str, Any]) -> Listener:
-    """Listen on the first free port of an endpoint; where the scheme is neither tcp nor tls, as Dask does on any port.
-
-    Parameters
-    ----------
-    endpoint : Endpoint
-    serve : callable
-        Serves the wire of each connection to its end.
-    args : mapping
-        Of ``distributed.Security.get_listen_args``.
-
-    Raises
-    ------
-    CommError
-        There is no such host here, or no port is free.
-    """
-    if endpoint.scheme not in _SOCKETS:
-        return await _listen_by_dask(endpoint, serve, args)
-    server = _Server(endpoint.scheme, serve, _context(endpoint.scheme, args))
-    backlog = int(dask.config.get("distributed.comm.socket-backlog"))
-    for port in endpoint.ports:
-        try:
-            opened = _bind(endpoint.bind_host, port, backlog)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                continue
-            raise CommError(
-                f"port {port} of {endpoint.bind_host}: {error.strerror}. Expected an address of this machine, "
-                f"{socket.gethostname()}, and a port that this user may open."
-            ) from error
-        server.add_socket(opened)
-        location = unparse_host_port(endpoint.host, opened.getsockname()[1])
-        return Listener(f"{endpoint.scheme}://{location}", server.stop_listening)
-    first, last = endpoint.ports[0], endpoint.ports[-1]
-    taken = f"port {first} is taken" if first == last else f"all ports from {first} to {last} are taken"
-    raise CommError(
-        f"{endpoint.bind_host}: {taken}. Expected a free port for each process of the job on {socket.gethostname()}. "
-        "Give more with --listen or cluster.listen.ports."
-    )
-
-
-def _bind(host: str, port: int, backlog: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    both = host == "::" and socket.has_dualstack_ipv6()
-    opened = socket.create_server((host, port), family=family, backlog=backlog, dualstack_ipv6=both)
-    opened.setblocking(False)
-    return opened
-
-
-async def connect(address: str, timeout_s: float, args: Mapping[str, Any]) -> Wire:
-    """Connect to a listener.
-
-    Parameters
-    ----------
-    address : str
-    timeout_s : float
-    args : mapping
-        Of ``distributed.Security.get_connection_args``.
-
-    Raises
-    ------
-    RefusedError
-        The certificates of both ends do not fit.
-    OSError
-        Nobody listens there, or the connection breaks.
-    """
-    scheme, location = parse_address(address)
-    if scheme not in _SOCKETS:
-        return _CommWire(await core.connect(address, timeout=timeout_s, **args))
-    context = _context(scheme, args)
-    host, port = parse_host_port(location)
-    addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    family, *_, where = addresses[0]
-    kind = partial(SSLIOStream, ssl_options=context) if context else IOStream
-    stream = kind(socket.socket(family), max_buffer_size=_MAX_BUFFER)
-    try:
-        name = args.get("server_hostname") or host
-        await asyncio.wait_for(stream.connect(where, server_hostname=name if context else None), timeout_s)
-    except BaseException as error:
-        stream.close()
-        cause = getattr(error, "real_error", None) or error
-        if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
-            raise RefusedError(f"TLS: {cause}. Expected certificates of one authority.") from error
-        raise
-    return _StreamWire(stream, address)
-
-
-def _context(scheme: str, args: Mapping[str, Any]) -> ssl.SSLContext | None:
-    if scheme == "tls":
-        context = args.get("ssl_context")
-        if not isinstance(context, ssl.SSLContext):
-            raise CommError(
-                "tls://: there are no certificates. Expected those of Dask's configuration, distributed.comm.tls."
-            )
-        return context
-    if args.get("require_encryption"):
-        raise CommError("tcp://: Dask's configuration requires encryption. Expected tls://.")
-    return None
 
 
 class _CommWire(Wire):
@@ -497,18 +371,89 @@ class _CommWire(Wire):
         self._comm.abort()
 
 
-async def _listen_by_dask(endpoint: Endpoint, serve: Serve, args: Mapping[str, Any]) -> Listener:
+def _wire_of(comm: Comm) -> Wire:
+    return _StreamWire(comm) if isinstance(comm, TCP) else _CommWire(comm)
+
+
+async def listen(endpoint: Endpoint, serve: Serve, args: Mapping[str, Any]) -> Listener:
+    """Listen on the first free port of an endpoint.
+
+    Parameters
+    ----------
+    endpoint : Endpoint
+    serve : callable
+        Serves the wire of each connection to its end.
+    args : mapping
+        Of ``distributed.Security.get_listen_args``.
+
+    Raises
+    ------
+    CommError
+        There is no such host here, no port is free, or Dask's configuration lacks certificates, or wants encryption.
+    """
+
     async def handle(comm: Comm) -> None:
-        await serve(_CommWire(comm))
+        await serve(_wire_of(comm))
 
-    async def stop() -> None:
-        stopped: Any = listener.stop()
-        if isawaitable(stopped):
-            await stopped
-        if isinstance(listener, core.BaseListener):
-            listener.abort_handshaking_comms()
+    for port in endpoint.ports:
+        try:
+            if endpoint.scheme != "inproc":
+                _check_port(endpoint.bind_host, port)
+            listener = core.listen(endpoint.address(endpoint.bind_host, port), handle, **args)
+            await listener.start()
+        except (RuntimeError, TypeError) as error:  # of distributed, about TLS
+            raise CommError(f"{endpoint.scheme}://{endpoint.host}: {error}") from error
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                continue
+            raise CommError(
+                f"port {port} of {endpoint.bind_host}: {error.strerror}. Expected an address of this machine, "
+                f"{socket.gethostname()}, and a port that this user may open."
+            ) from error
+        return Listener(endpoint.reached_at(str(listener.contact_address)), partial(_stop, listener))
+    first, last = endpoint.ports[0], endpoint.ports[-1]
+    taken = f"port {first} is taken" if first == last else f"all ports from {first} to {last} are taken"
+    raise CommError(
+        f"{endpoint.bind_host}: {taken}. Expected a free port for each process of the job on {socket.gethostname()}. "
+        "Give more with --listen or cluster.listen.ports."
+    )
 
-    address = "inproc://" if endpoint.scheme == "inproc" else f"{endpoint.scheme}://{endpoint.bind_host}:0"
-    listener = core.listen(address, handle, **args)
-    await listener.start()
-    return Listener(str(listener.contact_address), stop)
+
+def _check_port(host: str, port: int) -> None:
+    """Raise OSError where nobody can listen: tornado leaves a socket open where it finds that out."""
+    socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+
+
+async def _stop(listener: core.Listener) -> None:
+    stopped: Any = listener.stop()
+    if isawaitable(stopped):
+        await stopped
+    if isinstance(listener, core.BaseListener):
+        listener.abort_handshaking_comms()
+
+
+async def connect(address: str, timeout_s: float, args: Mapping[str, Any]) -> Wire:
+    """Connect to a listener.
+
+    Parameters
+    ----------
+    address : str
+    timeout_s : float
+    args : mapping
+        Of ``distributed.Security.get_connection_args``.
+
+    Raises
+    ------
+    RefusedError
+        The certificates of both ends do not fit.
+    OSError
+        Nobody listens there, or the connection breaks.
+    """
+    try:
+        return _wire_of(await core.connect(address, timeout=timeout_s, **args))
+    except OSError as error:  # after many attempts
+        cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        reason = cause.__cause__ or cause
+        if isinstance(reason, ssl.SSLError) and not isinstance(reason, ssl.SSLEOFError):
+            raise RefusedError(f"TLS: {reason}. Expected certificates of one authority.") from error
+        raise cause from None

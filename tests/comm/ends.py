@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from singa_dask.comm.greeting import Secret
 from singa_dask.comm.message import Address, Message
 from singa_dask.comm.transport import Transport
 
-__all__ = ["SECRET", "TIMEOUT_S", "End", "end", "transport_threads", "update"]
+__all__ = ["TIMEOUT_S", "TOKEN", "End", "end", "transport_threads", "update"]
 
 TIMEOUT_S = 240
-SECRET = Secret(b"of the tests")
+TOKEN = "of the tests"
 
 
 class End:
@@ -32,7 +31,7 @@ class End:
             host,
             on_message or self.messages.put,
             lambda address, reason: self.lost.put((address, reason)),
-            **{"job": "job", "life": 0, "process": 0, "secret": SECRET, **given},
+            **{"job": "job", "life": 0, "process": 0, "token": TOKEN, **given},
         )
         self.address = self.transport.address
 

@@ -81,10 +81,10 @@ def test_an_address_of_another_machine_is_named() -> None:
 
 
 def test_plain_tcp_is_refused_where_dask_requires_encryption() -> None:
-    with pytest.raises(CommError, match="requires encryption"):
+    with pytest.raises(CommError, match="encryption required"):
         End(listen_args={"require_encryption": True})
 
 
 def test_tls_without_certificates_is_refused() -> None:
-    with pytest.raises(CommError, match="no certificates"):
+    with pytest.raises(CommError, match="ssl_context"):
         End("tls://127.0.0.1")

@@ -20,7 +20,7 @@ import pytest
 from singa_dask.comm.greeting import Hello, introduce
 from singa_dask.comm.wire import RefusedError, connect
 from singa_dask.errors import CommError
-from tests.comm.ends import SECRET, TIMEOUT_S, End, end, transport_threads, update
+from tests.comm.ends import TIMEOUT_S, TOKEN, End, end, transport_threads, update
 from tests.comm.proxy import Proxy
 
 
@@ -39,7 +39,7 @@ def guarded(stack: ExitStack, **given: Any) -> tuple[End, np.ndarray]:
 
 
 @pytest.mark.parametrize("host", ["tcp://127.0.0.1", "inproc://", "ws://127.0.0.1"])
-@pytest.mark.parametrize("foreign", [{"job": "other"}, {"life": 1}])
+@pytest.mark.parametrize("foreign", [{"job": "other"}, {"life": 1}, {"token": "of others"}])
 def test_a_process_of_another_job_or_life_is_refused(
     stack: ExitStack, warnings: SimpleQueue[str], host: str, foreign: dict[str, Any]
 ) -> None:
@@ -54,13 +54,13 @@ def test_a_process_of_another_job_or_life_is_refused(
 
 
 def talk(address: str, hello: bytes, speak: Callable[[Any], None] = lambda wire: None) -> None:
-    """Say a hello with the job's secret, call ``speak`` with the wire, and wait until the other end has closed it."""
+    """Say a hello, call ``speak`` with the wire, and wait until the other end has closed it."""
 
     async def run() -> None:
         wire: Any = await connect(address, TIMEOUT_S, {})
         try:
             with suppress(CommError):
-                await introduce(wire, SECRET, hello)
+                await introduce(wire, hello)
                 speak(wire)
             await asyncio.wait_for(wire._stream.read_until_close(), TIMEOUT_S)
         finally:
@@ -72,7 +72,7 @@ def talk(address: str, hello: bytes, speak: Callable[[Any], None] = lambda wire:
 def test_another_protocol_is_refused(stack: ExitStack, warnings: SimpleQueue[str]) -> None:
     receiver, memory = guarded(stack)
     with pytest.raises(RefusedError, match="protocol 99"):
-        talk(receiver.address, Hello("job", 0, 1, "", "a", version=99).pack())
+        talk(receiver.address, Hello(TOKEN, "job", 0, 1, "", "a", version=99).pack())
     assert "protocol 99" in warnings.get(timeout=TIMEOUT_S)
     for hello in (b"", b"\xff", msgpack.packb(3), msgpack.packb({"job": "job"}), msgpack.packb({"colour": "red"})):
         talk(receiver.address, hello)
@@ -88,7 +88,7 @@ def test_random_bytes_harm_nothing(stack: ExitStack, warnings: SimpleQueue[str])
         wire._stream.write(generator.randbytes(generator.randrange(100, 5000)))
 
     for _ in range(20):
-        talk(receiver.address, Hello("job", 0, 1, "", "a").pack(), speak)
+        talk(receiver.address, Hello(TOKEN, "job", 0, 1, "", "a").pack(), speak)
         assert "not of this protocol" in warnings.get(timeout=TIMEOUT_S)
     assert not memory.any() and receiver.messages.empty()
     end(stack).send(receiver.address, update(5))

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
-from singa_dask.comm.greeting import Secret
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.runtime import plan_processes
@@ -62,7 +61,7 @@ def start_hosts(
     """Start one host for each process of a job; for ``given`` see `UnitHost`."""
     layout = layout or plan_processes(job.cluster)
     several = len(layout.processes) > 1
-    transport = partial(Transport, "tcp://127.0.0.1", life=0, secret=Secret(b"of the test")) if several else None
+    transport = partial(Transport, "tcp://127.0.0.1", life=0, token="of the test") if several else None
     hosts = [
         UnitHost("test", process, job, transport, emit, assignments, layout=layout, **given)
         for process in range(len(layout.processes))

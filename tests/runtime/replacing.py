@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from singa_dask import fs
-from singa_dask.comm.greeting import Secret
 from singa_dask.comm.message import Address, Message
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
@@ -71,7 +70,7 @@ class Running:
             host.close()
 
     def _new_host(self, process: int, rejoin: Rejoin | None = None) -> UnitHost:
-        transport = partial(Transport, "tcp://127.0.0.1", life=0, secret=Secret(b"of the test"))
+        transport = partial(Transport, "tcp://127.0.0.1", life=0, token="of the test")
         return UnitHost(
             "test", process, self.job, transport, self._emit, layout=self.layout, keep=self._keep, rejoin=rejoin
         )

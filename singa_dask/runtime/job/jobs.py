@@ -6,7 +6,7 @@ import logging
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import dropwhile, islice
 from typing import Any
 
@@ -14,7 +14,6 @@ from distributed import Scheduler, SchedulerPlugin, Status
 from distributed.scheduler import WorkerState
 from tornado import gen
 
-from singa_dask.comm.greeting import Secret
 from singa_dask.errors import A_BUG, ClusterError
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import Activity, add_dashboard
@@ -22,10 +21,11 @@ from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job import sites
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
-from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op
+from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op, job_of
 from singa_dask.runtime.job.placer import place_again
 from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.site import read_clock
+from singa_dask.runtime.job.sites import Heartbeats
 from singa_dask.runtime.planning.placement import WorkerFacts, plan_processes
 
 TICK_S = 0.5
@@ -39,6 +39,37 @@ DECISIVE = frozenset(("unit", "training", "snapshot", "checkpoint"))
 UNSEEN = frozenset(("training", "snapshot"))
 
 logger = logging.getLogger(__name__)
+
+
+class _SeenWorkers(Mapping[str, WorkerFacts]):
+    """What is known of the Dask workers, as a job sees it: its own tasks do not count.
+
+    It is looked up where a job asks for it, as one of hundreds of workers asks for few others with each event.
+    """
+
+    def __init__(self, workers: Mapping[str, Any], heartbeats: Heartbeats, job_id: str) -> None:
+        self._workers, self._heartbeats, self._job_id = workers, heartbeats, job_id
+
+    def __getitem__(self, address: str) -> WorkerFacts:
+        known = self._workers[address]
+        own = sum(job_of(task.key) == self._job_id for task in known.processing) if self._job_id else 0
+        return WorkerFacts(
+            nthreads=known.nthreads,
+            busy=len(known.processing) - own,
+            host=known.host,
+            name=str(known.name),
+            has_nanny=bool(known.nanny),
+            usable=known.status == Status.running and not self._heartbeats.is_silent(address),
+        )
+
+    def __contains__(self, address: object) -> bool:
+        return address in self._workers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._workers)
+
+    def __len__(self) -> int:
+        return len(self._workers)
 
 
 class Jobs(SchedulerPlugin):
@@ -260,13 +291,12 @@ class Jobs(SchedulerPlugin):
     def _tick(self) -> None:
         self._is_ticking = False
         self._heartbeats.look()
-        seen = self._look_at_workers()  # once for all jobs: it takes longer than anything else here
         for job_id, record in list(self.records.items()):
             for address in record.state.workers:
                 if self._heartbeats.is_silent(address):
-                    self.handle(job_id, ev.Gone(address, f"it has not been heard of for {sites.SILENT_S:g} s"), seen)
-            self._tell_steps(job_id, record, seen)
-            self.handle(job_id, ev.Tick(), seen)
+                    self.handle(job_id, ev.Gone(address, f"it has not been heard of for {sites.SILENT_S:g} s"))
+            self._tell_steps(job_id, record)
+            self.handle(job_id, ev.Tick())
         for address in self.drivers.workers:
             if self._heartbeats.is_silent(address):
                 self.drivers.lose(address)
@@ -290,7 +320,7 @@ class Jobs(SchedulerPlugin):
                         self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
         return is_left
 
-    def _tell_steps(self, job_id: str, record: JobRecord, seen: Mapping[str, WorkerFacts]) -> None:
+    def _tell_steps(self, job_id: str, record: JobRecord) -> None:
         """Pass on the steps that came with the heartbeats of Dask workers; warn if there are none for long."""
         state = record.state
         steps: dict[str, int] = {}
@@ -308,45 +338,24 @@ class Jobs(SchedulerPlugin):
         steps |= state.last_steps()  # heartbeats may be older
         if steps and steps != state.steps:
             what = {"event": "steps", "steps": steps}
-            self.handle(job_id, ev.Said(state.life, what), seen)
+            self.handle(job_id, ev.Said(state.life, what))
             self._tell(job_id, what)
         stall = record.stalls.look(steps, waits, time.monotonic())
         if stall and state.phase == "running":
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": stall})
 
-    def _look_at_workers(self) -> dict[str, WorkerFacts]:
-        """Return what is known of each Dask worker."""
-        return {
-            address: WorkerFacts(
-                nthreads=known.nthreads,
-                busy=len(known.processing),
-                host=known.host,
-                name=str(known.name),
-                has_nanny=bool(known.nanny),
-                usable=known.status == Status.running and not self._heartbeats.is_silent(address),
-            )
-            for address, known in self.scheduler.workers.items()
-        }
-
-    def _facts(self, job_id: str, seen: Mapping[str, WorkerFacts] | None = None) -> dict[str, WorkerFacts]:
-        """Return what is known of each Dask worker, as a job sees it: its own tasks do not count."""
-        facts = dict(seen or self._look_at_workers())
-        record = self.records.get(job_id)
-        for future in record.futures if record else ():
-            worker = getattr(self.scheduler.tasks.get(future.key), "processing_on", None)
-            if worker is not None and (known := facts.get(worker.address)):
-                facts[worker.address] = known._replace(busy=known.busy - 1)
-        return facts
+    def _facts(self, job_id: str) -> _SeenWorkers:
+        return _SeenWorkers(self.scheduler.workers, self._heartbeats, job_id)
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
-    def handle(self, job_id: str, event: Any, seen: Mapping[str, WorkerFacts] | None = None) -> None:
-        """Hand an event to a job, and do what it decides; ``seen``: what is known of the Dask workers, if that is."""
+    def handle(self, job_id: str, event: Any) -> None:
+        """Hand an event to a job, and do what it decides."""
         record = self.records.get(job_id)
         if record is None:
             return
         try:
-            self._do(record, record.state.handle(event, time.monotonic(), self._facts(job_id, seen)))
+            self._do(record, record.state.handle(event, time.monotonic(), self._facts(job_id)))
         except Exception as error:  # nobody else would end the job
             logger.exception("%s: %s", job_id, event)
             failure = {"reason": f"the scheduler: {error!r}", "error": redact(traceback.format_exc()) + A_BUG}
@@ -360,7 +369,7 @@ class Jobs(SchedulerPlugin):
             elif isinstance(action, ev.RunUnits):
                 self._tasks.run(record, action)
             elif isinstance(action, ev.Host):
-                add_callback(self._host, record.spec, record.secret, action)
+                add_callback(self._host, record.spec, record.token, action)
             elif isinstance(action, ev.EndLife):
                 add_callback(self._end_life, job_id, action)
             elif isinstance(action, ev.CutOff):
@@ -381,12 +390,12 @@ class Jobs(SchedulerPlugin):
     def _ask_later(self, worker: str, op: str, **arguments: Any) -> None:
         self.scheduler.loop.add_callback(self.sites.ask, worker, sites.ASK_TIMEOUT_S, op, **arguments)
 
-    async def _host(self, spec: JobSpec, secret: Secret, action: ev.Host) -> None:
+    async def _host(self, spec: JobSpec, token: str, action: ev.Host) -> None:
         def is_over() -> bool:
             record = self.records.get(spec.job_id)
             return record is None or not record.state.is_current(action.process, action.life)
 
-        answer = await self.sites.host(spec, secret, action, is_over)
+        answer = await self.sites.host(spec, token, action, is_over)
         self.handle(spec.job_id, ev.Hosted(action.life, action.process, **answer))
 
     async def _end_life(self, job_id: str, action: ev.EndLife) -> None:

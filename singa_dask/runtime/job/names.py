@@ -60,9 +60,10 @@ def units_key(job_id: str, unit: object, life: int) -> str:
     return f"singa-dask-{job_id}-{unit}-life-{life}"
 
 
-def is_units_key(key: object) -> bool:
-    """Return whether a Dask task runs units."""
-    return re.fullmatch(r"singa-dask-.+-life-\d+", str(key)) is not None
+def job_of(key: object) -> str:
+    """Return the id of the job whose units a Dask task runs; empty if it runs none."""
+    match = re.fullmatch(r"singa-dask-(.+)-(worker|server)-\d+-\d+-life-\d+", str(key))
+    return match[1] if match else ""
 
 
 def this_user() -> str:

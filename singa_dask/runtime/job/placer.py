@@ -348,16 +348,27 @@ def place_again(
 def buddies_of(roster: Roster, workers: Mapping[str, WorkerFacts]) -> list[str]:
     """Choose for each process the Dask worker that keeps a second copy of its snapshots; empty if there is none.
 
-    It is on another host if possible, and of the job if possible.
+    It is on another host if possible, and of the job if possible. Each of the job keeps one copy, as far as hosts of
+    different sizes allow that.
     """
     mine = roster.workers
-    spare = [address for address, known in workers.items() if known.usable and address not in mine]
-    hosts = {address: known.host for address, known in workers.items()}
-    buddies = []
-    for process, own in enumerate(mine):
-        others = [address for address in (*mine[process + 1 :], *mine[:process], *spare) if address != own]
-        ranks = {other: (other in hosts and hosts[other] == hosts.get(own, ""), other in spare) for other in others}
-        buddies.append(min(ranks, key=ranks.__getitem__, default=""))
+    usable = {address: known.host for address, known in workers.items() if known.usable}
+    hosts = {address: workers[address].host if address in workers else address for address in mine}
+    spare = [address for address in usable if address not in hosts]
+    in_order = sorted(range(len(mine)), key=lambda process: hosts[mine[process]])
+    # so far behind a process, in a circle by hosts, is one on another host, unless one host has more than all others
+    shift = max(Counter(hosts[address] for address in mine).values())
+    buddies = [""] * len(mine)
+    for position, process in enumerate(in_order):
+        own, here = mine[process], hosts[mine[process]]
+        behind = mine[in_order[(position + shift) % len(mine)]]
+        if behind in usable and hosts[behind] != here:
+            buddies[process] = behind
+            continue
+        others = [address for address in mine if address in usable and address != own]
+        away = [each for each in others if hosts[each] != here] or [each for each in spare if usable[each] != here]
+        choice = away or others or spare
+        buddies[process] = choice[position % len(choice)] if choice else ""
     return buddies
 
 

@@ -31,7 +31,7 @@ from singa_dask.layers import StoreInput
 from singa_dask.layers.records import StoreConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.job.cluster import Patience, present_workers
-from singa_dask.runtime.job.names import is_units_key
+from singa_dask.runtime.job.names import job_of
 from singa_dask.runtime.job.part_files import reading
 from singa_dask.runtime.job.placer import limits_of, place_again
 from singa_dask.runtime.planning.nets import build_nets
@@ -471,7 +471,7 @@ def check_room(client: Client, layout: Layout) -> None:
     ClusterError
         It does not fit; the message has the numbers.
     """
-    place(layout, _facts_of(client, is_units_key))
+    place(layout, _facts_of(client, lambda key: bool(job_of(key))))
 
 
 def _facts_of(client: Client, is_busy: Callable[[object], bool] = lambda key: True) -> dict[str, WorkerFacts]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from bisect import bisect_right
 from collections import Counter, deque
@@ -18,7 +19,6 @@ import numpy as np
 from distributed import Future
 from tornado.locks import Condition
 
-from singa_dask.comm.greeting import Secret
 from singa_dask.layers.feature import add_totals
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import Activity
@@ -325,7 +325,7 @@ class JobRecord:
     ----------
     state : JobState
         Decides what happens next.
-    secret : Secret
+    token : str
         Of the job's endpoints. It goes to the Dask workers that host units, and to nobody else.
     futures : dict of Future to (int, int)
         Life and process of each task that runs units.
@@ -342,7 +342,7 @@ class JobRecord:
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
         self.state = JobState(spec)
-        self.secret = Secret.new()
+        self.token = secrets.token_hex(16)
         self.futures: dict[Future[Any], tuple[int, int]] = {}
         self.stalls = Stalls()
         self.merger = MetricsMerger(self.state.cluster.nworkers_per_group)

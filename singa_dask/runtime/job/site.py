@@ -94,7 +94,7 @@ class Hosting:
         of each), ``buddy``, ``term`` (the life in which all processes began together), ``rejoin`` (fields of `Rejoin`,
         for a process that joins others), ``threads`` (of each worker, or None), ``start`` (``manifest`` of a snapshot,
         ``url`` of a checkpoint, or nothing), ``job`` as JSON, ``assignments``, ``sources``, ``datasets``,
-        ``checkpoint_url``, ``init_from``, ``scalings``, ``secret``.
+        ``checkpoint_url``, ``init_from``, ``scalings``, ``token``.
 
     Attributes
     ----------
@@ -383,7 +383,7 @@ class Site(WorkerPlugin):
             Transport,
             f"{scheme}://{endpoint.rpartition(':')[0]}",
             life=hosting.placement["term"],  # processes that were replaced are of a newer life than the others
-            secret=hosting.placement["secret"],
+            token=hosting.placement["token"],
             interface=conf.interface,
             ports=conf.port_range,
             listen_args=security.get_listen_args("worker"),

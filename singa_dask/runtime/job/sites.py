@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from distributed import Client, Future, Scheduler, Status, WorkerPlugin
 from distributed.comm.addressing import get_address_host
-from distributed.protocol.serialize import to_serialize
 from distributed.scheduler import heartbeat_interval
 from distributed.security import Security
 from distributed.utils import wait_for
@@ -21,7 +20,6 @@ from tornado import gen, util
 from tornado.locks import Lock
 
 from singa_dask.comm.dask_servers import loading_message
-from singa_dask.comm.greeting import Secret
 from singa_dask.comm.message import Address
 from singa_dask.errors import ClusterError, LostUnitError, is_out_of_memory, text_of
 from singa_dask.fs.host_files import Catalog
@@ -103,7 +101,7 @@ class Sites:
         answers = await gen.multi([self.ask(each, timeout_s, op, **arguments) for each in workers])
         return dict(zip(workers, answers, strict=True))
 
-    async def host(self, spec: JobSpec, secret: Secret, action: ev.Host, is_over: Callable[[], bool]) -> dict[str, Any]:
+    async def host(self, spec: JobSpec, token: str, action: ev.Host, is_over: Callable[[], bool]) -> dict[str, Any]:
         """Ask the `Site` of a Dask worker, which is installed if it is not there, to host a process.
 
         It is not asked if the life ``is_over`` by then. Return the fields of `ev.Hosted`.
@@ -119,7 +117,7 @@ class Sites:
                 await gen.with_timeout(timedelta(seconds=BUDDY_TIMEOUT_S), ready)
         keys = ("job_id", "job", "assignments", "sources", "checkpoint_url", "init_from", "datasets", "scalings")
         job = {key: getattr(spec, key) for key in keys}
-        facts = {**job, "life": action.life, "process": action.process, "secret": to_serialize(secret)}
+        facts = {**job, "life": action.life, "process": action.process, "token": token}
         answer = await self.ask(action.worker, HOST_TIMEOUT_S, Op.HOST, placement={**facts, **action.placement})
         return _explain(answer) if isinstance(answer, BaseException) else dict(answer)
 

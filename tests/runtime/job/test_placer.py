@@ -178,6 +178,16 @@ def test_buddies_are_of_the_job_if_possible() -> None:
     assert buddies_of(roster, facts(0, 0, 1)) == ["w2", "w2"]
 
 
+@pytest.mark.parametrize("per_host", [(8,) * 16, (1,) * 10, (3, 1, 2, 2), (2, 2)])
+def test_each_process_keeps_one_copy(per_host: tuple[int, ...]) -> None:
+    hosts = [host for host, n in enumerate(per_host) for _ in range(n)]
+    layout = plan_processes(ClusterConf(nworkers_per_group=len(hosts), nservers_per_group=len(hosts)))
+    workers = facts(*hosts)
+    buddies = buddies_of(Roster.of(0, layout, list(workers)), workers)
+    assert sorted(buddies) == sorted(workers)
+    assert all(workers[own].host != workers[buddy].host for own, buddy in zip(workers, buddies, strict=True))
+
+
 # -- what is replaced --------------------------------------------------------------------------------------------------
 
 
