@@ -11,6 +11,7 @@ import pytest
 import singa_dask as sd
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.units.trainer import LearningFacts
+from singa_dask.training import BP
 from tests.selection import mostly_long
 
 pytestmark = pytest.mark.cluster
@@ -118,6 +119,13 @@ def test_a_rate_of_a_million(tmp_path: Any) -> None:
 def test_few_records_learnt_by_heart(tmp_path: Any) -> None:
     lines = run(job(rate=0.2, steps=1000), data(NOISE, 40), tmp_path)
     assert any("in training, and" in line for line in lines) and "early_stopping" in lines[-1]
+
+
+def test_an_algorithm_that_reads_no_records_trains(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BP, "train_one_batch", lambda self, step: None)
+    assert not any(
+        "always saying" in line for line in run(job(steps=5, test=False), {"train": data()["train"]}, tmp_path)
+    )
 
 
 def test_ten_steps_are_not_judged(tmp_path: Any) -> None:

@@ -79,6 +79,8 @@ class LearningFacts:
                 continue
             # an unrolled net has several copies of a loss
             loss, before = known.get(layer.conf_name, (layer, None))
+            if kind == "classes" and layer.sources[1].labels is None:
+                continue  # an algorithm of a user's may compute other layers only
             if kind == "classes":
                 counts = np.bincount(np.asarray(layer.labels(1)), minlength=n)
                 known[layer.conf_name] = loss, counts if before is None else before + counts
