@@ -451,9 +451,9 @@ async def connect(address: str, timeout_s: float, args: Mapping[str, Any]) -> Wi
     """
     try:
         return _wire_of(await core.connect(address, timeout=timeout_s, **args))
-    except OSError as error:  # after many attempts
-        cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
-        reason = cause.__cause__ or cause
+    except OSError as error:  # after many attempts; the causes below are of the last one
+        causes = [error.__cause__, getattr(error.__cause__, "__cause__", None)]
+        reason = [error, *(each for each in causes if isinstance(each, OSError) and str(each))][-1]
         if isinstance(reason, ssl.SSLError) and not isinstance(reason, ssl.SSLEOFError):
             raise RefusedError(f"TLS: {reason}. Expected certificates of one authority.") from error
-        raise cause from None
+        raise reason from None
