@@ -221,10 +221,9 @@ class JobState:
 
     def last_steps(self) -> dict[str, int]:
         """Return the last step of each worker group that is done, by its number as a str."""
-        reports = self._life.reports
-        workers = [unit for unit in self._layout.units if unit.kind == "worker" and str(unit) in reports]
-        done = [unit for unit in workers if reports[str(unit)]["state"] == "done"]
-        return {str(unit.group): reports[str(unit)]["step"] for unit in done}
+        workers = [unit for unit in self._layout.units if unit.kind == "worker"]
+        reports = [(unit.group, self._life.reports.get(str(unit))) for unit in workers]
+        return {str(group): report["step"] for group, report in reports if report and report["state"] == "done"}
 
     def _on_reported(self, event: ev.Reported) -> None:
         if not self.roster.has(self.roster.layout.process_of[event.unit], event.life):

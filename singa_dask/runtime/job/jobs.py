@@ -178,9 +178,9 @@ class Jobs(SchedulerPlugin):
         for other in self.records.values():
             claimed.update(other.state.threads)
         chosen = {
-            address: known._replace(busy=max(known.busy, claimed[address]))
-            for address, known in facts.items()
-            if address in workers
+            address: (known := facts[address])._replace(busy=max(known.busy, claimed[address]))
+            for address in workers
+            if address in facts
         }
         layout = plan_processes(state.cluster)
         place_again(layout, chosen, (), (1, len(workers)), packed=len(workers) < len(layout.processes))
