@@ -70,7 +70,7 @@ class Hello:
         """Return why a connection that ``other`` opens is refused here; empty if it is not."""
         if (self.token, self.job, self.life, self.version) == (other.token, other.job, other.life, other.version):
             return ""
-        alike = f"{self}" == f"{other}"
+        alike = str(self) == str(other)
         return (
             f"process {other.process} of {other} has connected{', of another run' if alike else ''}. Expected: {self}."
         )

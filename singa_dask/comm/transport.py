@@ -51,6 +51,7 @@ _ACKNOWLEDGED_BYTES = 64 << 20
 _ACKNOWLEDGED_S = 0.1
 """A message is acknowledged after this time, or sooner: when so many messages or bytes are not."""
 _GRACE_S = 0.1
+"""Time for what was written, and for a socket that is being connected, when the transport is closed."""
 
 
 @dataclass
@@ -251,7 +252,6 @@ _LAST_PAUSE_S = 1.0
 _MIN_TICK_S = 0.25
 _SILENT_TICKS = 2
 _MIN_FRUITLESS = 3
-"""Time for a socket that is being connected when the outbox is closed."""
 
 
 class _SilentError(Exception):
