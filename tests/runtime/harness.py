@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -76,7 +77,7 @@ def run_to_its_end(
     url: str,
     resume: str | Checkpoint | None = None,
     init_from: Sequence[str] = (),
-    on_event: Callable[[list[UnitHost], dict[str, Any]], None] | None = None,
+    on_event: Callable[[list[UnitHost], dict[str, Any]], Future[None] | None] | None = None,
     assignments: Mapping[str, Sequence[int]] | None = None,
     layout: Layout | None = None,
     **given: Any,
@@ -88,10 +89,9 @@ def run_to_its_end(
     outcome = Outcome(url)
     hosts: list[UnitHost] = []
 
-    def emit(event: dict[str, Any]) -> None:
+    def emit(event: dict[str, Any]) -> Future[None] | None:
         outcome.events.append(event)
-        if on_event:
-            on_event(hosts, event)
+        return on_event(hosts, event) if on_event else None
 
     def run_one(host: UnitHost, unit: Any) -> None:
         outcome.reports[str(unit)] = run_unit(host, unit, fs.join(url, "checkpoint"), resume, init_from)

@@ -75,7 +75,7 @@ class Running:
             "test", process, self.job, transport, self._emit, layout=self.layout, keep=self._keep, rejoin=rejoin
         )
 
-    def _keep(self, step: int, file: str, content: bytes) -> list[str]:
+    def _keep(self, step: int, file: str, content: bytes, known: int) -> list[str]:
         self._parts[file] = content
         return ["here"]
 

@@ -251,11 +251,10 @@ def _check_seen(url: str, files: Sequence[Mapping[str, Any]]) -> None:
 # of its server, and by others; the manifest says by which.
 
 
-Keep = Callable[[int, str, bytes], list[str]]
-"""(step, file, content) -> the addresses of the processes that keep the part from now on."""
+Keep = Callable[[int, str, bytes, int], list[str]]
+"""(step, file, content, known) -> the addresses of the processes that keep the part from now on.
 
-# of each part: the newest, which may belong to a snapshot that is not complete, and the one before
-KEPT = 2
+``known`` is the step of the newest snapshot that the scheduler has, whose part stays."""
 
 
 class Part(NamedTuple):
@@ -268,8 +267,8 @@ class Part(NamedTuple):
 class SnapshotStore:
     """Parts of snapshots that one process keeps, for any number of jobs. Thread-safe.
 
-    Of each part at most the newest two steps stay. Steps are counted in one life: a part replaces those of its own and
-    of later steps, which an older life has left.
+    Of each part at most two steps stay: the newest, which may belong to a snapshot that is not complete, and that of
+    the newest snapshot that the scheduler has, from which the job starts again.
 
     Attributes
     ----------
@@ -281,8 +280,8 @@ class SnapshotStore:
         self.jobs: dict[str, dict[str, Part]] = {}
         self._lock = threading.Lock()
 
-    def put(self, job_id: str, file: str, step: int, content: bytes) -> None:
-        """Keep a part.
+    def put(self, job_id: str, file: str, step: int, content: bytes, known: int) -> None:
+        """Keep a part; drop those of other steps but that of the step ``known``.
 
         Parameters
         ----------
@@ -291,29 +290,18 @@ class SnapshotStore:
             Name of the part in the manifest, which no other part of the job has: it has the step and the life.
         step : int
         content : bytes
+        known : int
         """
         with self._lock:
-            parts = self.jobs.setdefault(job_id, {})
-            alike = [each for each in parts if _index_of(each) == _index_of(file)]
-            older = sorted((each for each in alike if parts[each].step < step), key=lambda each: parts[each].step)
-            for each in set(alike) - set(older[1 - KEPT :]):
-                del parts[each]
-            parts[file] = Part(step, content)
+            parts, index = self.jobs.get(job_id, {}), _index_of(file)
+            left = {each: part for each, part in parts.items() if part.step == known or _index_of(each) != index}
+            self.jobs[job_id] = {**left, file: Part(step, content)}
 
     def get(self, job_id: str, file: str) -> bytes | None:
         """Return the content of a part; None if it is not here."""
         with self._lock:
             part = self.jobs.get(job_id, {}).get(file)
         return None if part is None else part.content
-
-    def discard_others(self, job_id: str, step: int) -> None:
-        """Drop the parts of other steps than the one that a new life starts from.
-
-        Parts of a later one, which was never complete, must not replace it.
-        """
-        with self._lock:
-            if parts := self.jobs.get(job_id):
-                self.jobs[job_id] = {file: part for file, part in parts.items() if part.step == step}
 
     def forget(self, job_id: str) -> None:
         """Drop all parts of a job."""
@@ -327,7 +315,7 @@ def _index_of(file: str) -> str:
 
 
 def keep_in_memory(
-    keep: Keep, step: int, file: str, chunks: Sequence[bytes | memoryview], life: int = 0
+    keep: Keep, step: int, known: int, file: str, chunks: Sequence[bytes | memoryview], life: int = 0
 ) -> dict[str, Any]:
     """Keep a file of a snapshot in memory.
 
@@ -339,4 +327,4 @@ def keep_in_memory(
     """
     started, content, file = time.perf_counter(), b"".join(chunks), f"step-{step}/{name_of_life(file, life)}"
     facts = {"file": file, "bytes": len(content), "crc32c": checksum_of(content)}
-    return {**facts, "holders": keep(step, file, content), "seconds": time.perf_counter() - started}
+    return {**facts, "holders": keep(step, file, content, known), "seconds": time.perf_counter() - started}

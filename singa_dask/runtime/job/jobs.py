@@ -108,6 +108,7 @@ class Jobs(SchedulerPlugin):
             Op.SUBMIT: self.submit,
             Op.FIND: self.find,
             Op.EVENTS: self.events,
+            Op.SNAPSHOT: self._on_event,
             Op.DETACH: self._detach,
             Op.DETACHED: self.drivers.detached,
             Op.RENEW: self.drivers.renew,

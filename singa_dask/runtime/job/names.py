@@ -48,6 +48,7 @@ class Op:
     CHECKPOINT = "singa_dask_checkpoint"
     STACKS = "singa_dask_stacks"
     KEEP = "singa_dask_keep"
+    SNAPSHOT = "singa_dask_snapshot"
     PART = "singa_dask_part"
     SERVERS = "singa_dask_servers"
     TOKENS = "singa_dask_tokens"

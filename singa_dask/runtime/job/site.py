@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -335,9 +336,6 @@ class Site(WorkerPlugin):
         if hosting.life < self._oldest.get(key, 0):  # meanwhile it was ended, or another life has begun
             await self._in_thread(hosting.end, "this life is over")
             return {"error": f"life {hosting.life} of the job is over"}
-        if placement["rejoin"] is None and (manifest := placement["start"].get("manifest")):
-            # what a life that is over has left after this snapshot was never complete, and must not push it out
-            self.store.discard_others(hosting.job_id, manifest["step"])
         if hosting.host.trace is not None:
             self._clock = await measure_clock(self.worker.scheduler.singa_dask_clock)
         self.hostings[key] = hosting
@@ -455,25 +453,32 @@ class Site(WorkerPlugin):
             progress.setdefault(hosting.job_id, []).append({**facts, **hosting.host.progress()})
         return progress
 
-    def _emit(self, job_id: str, life: int, event: Mapping[str, Any]) -> None:
-        """Send an event of a unit to `Jobs`, which passes on what people see; called from any thread."""
+    def _emit(self, job_id: str, life: int, event: Mapping[str, Any]) -> Future[Any] | None:
+        """Send an event of a unit to `Jobs`, which passes on what people see; called from any thread.
+
+        The future of a snapshot is done once `Jobs` has it.
+        """
+        if event["event"] == "snapshot":
+            answer = self.worker.scheduler.singa_dask_snapshot(job_id=job_id, life=life, what=dict(event))
+            return asyncio.run_coroutine_threadsafe(answer, self.worker.loop.asyncio_loop)  # type: ignore[attr-defined]
         if event["event"] == "profile":
             event = {**event, "host": get_address_host(self.worker.address), **self._clock._asdict()}
         message = {"op": EVENTS, "job_id": job_id, "life": life, "what": dict(event)}
         self.worker.loop.add_callback(self.worker.batched_send, message)
+        return None
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
 
-    def _keep_part(self, hosting: Hosting, step: int, file: str, content: bytes) -> list[str]:
+    def _keep_part(self, hosting: Hosting, step: int, file: str, content: bytes, known: int) -> list[str]:
         """Keep a part of a snapshot here and at the buddy; return the Dask workers that have it."""
-        self.store.put(hosting.job_id, file, step, content)
+        self.store.put(hosting.job_id, file, step, content, known)
         holders = [self.worker.address]
         if hosting.buddy and not self._is_leaving:
             # a checkpoint may wait behind this
             timeout_s = KEEP_TIMEOUT_S + len(content) / KEEP_BYTES_PER_S
             try:
-                facts = {"job_id": hosting.job_id, "step": step, "file": file, "content": to_serialize(content)}
-                self._call(hosting.buddy, timeout_s, Op.KEEP, **facts)
+                facts = {"job_id": hosting.job_id, "step": step, "file": file, "known": known}
+                self._call(hosting.buddy, timeout_s, Op.KEEP, content=to_serialize(content), **facts)
                 holders.append(hosting.buddy)
             except Exception as error:
                 logger.warning("%s has no copy of the snapshot of step %d: %s", hosting.buddy, step, error)
@@ -513,7 +518,7 @@ class Site(WorkerPlugin):
                 except Exception as error:
                     errors.append(f"{holder}: {error}")
         if content is None:
-            # those who had it are lost, or have newer snapshots by now: the job may start again from one of these
+            # those who had it are lost, or have a newer snapshot by now: the job may start again from that one
             raise LostUnitError(f"{file} of a snapshot of {job_id}: nobody has it any more. {' '.join(errors)}")
         return content
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -137,6 +138,7 @@ class Checkpointing:
         if takes_snapshots:
             self._freq["snapshot"] = job.cluster.snapshot_freq or 0, 0
             self._pending["snapshot"] = Pending("snapshot", job.cluster, term, self._end_snapshot)
+        self._known = state.step  # of the newest snapshot that the scheduler has
         self._written: Event = {}  # the event of the newest checkpoint of this run that is complete
         self._copying: set[tuple[str, Address]] = set()
         # workers of other groups that wait, or have gone, and the request that they wait for
@@ -150,6 +152,7 @@ class Checkpointing:
             channel.on(kind, self._take)
         for kind in ("r-snapshot", "r-settle"):
             channel.on(kind, lambda message: self._copying.discard((message.info["term"], message.src)))
+        channel.on("known", self._know)
         channel.on("arrived", self._take_arrival)
         channel.on("ask-again", self._ask_again)
 
@@ -279,7 +282,7 @@ class Checkpointing:
         """
         step, cluster = self._state.step, self._job.cluster
         self._state.requested -= {"snapshot", kind}
-        where = {"snapshot": True} if kind == "snapshot" else {"url": step_url(self._url, step)}
+        where = {"snapshot": self._known} if kind == "snapshot" else {"url": step_url(self._url, step)}
         info = self._pending[kind].begin(step, manifest, where | ({"keep": True} if last else {}))
         others = {Address.worker(group, i) for group in range(1, cluster.nworker_groups) for i in (0, *self._others)}
         others -= self._gone
@@ -341,9 +344,25 @@ class Checkpointing:
 
     # -- what comes of it -----------------------------------------------------------------------------------
 
-    def _end_snapshot(self, step: int, parts: Sequence[Event], facts: Mapping[str, Any]) -> Event:
-        manifest = make_manifest(parts, facts)
-        return {"event": "snapshot", "step": step, "time": time.time(), "manifest": manifest}
+    def _end_snapshot(self, step: int, parts: Sequence[Event], facts: Mapping[str, Any]) -> None:
+        """Tell the scheduler of a snapshot; it is not complete before the scheduler has it."""
+        event = {"event": "snapshot", "step": step, "time": time.time(), "manifest": make_manifest(parts, facts)}
+        there, here = self._tell(event), self._channel.address
+
+        def know(there: Future[Any] | None) -> None:
+            info = {"known": there is None or (not there.cancelled() and there.exception() is None)}
+            self._channel.put(Message("known", src=here, dst=here, step=step, info=info))
+
+        if there is None:
+            know(None)
+        else:
+            there.add_done_callback(know)
+
+    def _know(self, message: Message) -> None:
+        """Take note that the scheduler has a snapshot, or cannot be told of it."""
+        self._pending["snapshot"].end(message.step)
+        if message.info["known"]:
+            self._known = message.step
 
     def _write_later(self, step: int, parts: Sequence[Event], facts: Mapping[str, Any]) -> None:
         """Write the manifest in the background; put the event of that in the inbox."""
@@ -383,7 +402,7 @@ class Checkpointing:
             if event := pending.take(message):
                 self._tell(event)
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: Event) -> Future[Any] | None:
         """Tell people of a checkpoint or snapshot that is complete, or has failed; schedule the next snapshot."""
         if self._job.cluster.snapshot_freq is None and event["event"] != "checkpoint" and "error" not in event:
             self._schedule_next(event)
@@ -391,7 +410,7 @@ class Checkpointing:
             raise CheckpointError(f"{event['error'].removesuffix('.')}. {self._what_is_lost(event)}")
         if event["event"] == "checkpoint":
             self._written = event
-        self._channel.emit({"unit": str(self._channel.address), **event})
+        return self._channel.emit({"unit": str(self._channel.address), **event})
 
     def _schedule_next(self, event: Event) -> None:
         now, layout = time.perf_counter(), self._plan.layout
@@ -485,8 +504,8 @@ class Pending:
         facts : mapping
             For the manifest.
         where : mapping
-            Where parts go: a ``url``, or ``snapshot``. ``keep``, if it is the last one of the job: hosts keep files of
-            it that they cannot write.
+            Where parts go: a ``url``; or ``snapshot``, the step of the one whose parts stay meanwhile. ``keep``, if it
+            is the last one of the job: hosts keep files of it that they cannot write.
         """
         request = self._requests[step] = _Request(dict(facts), {**where, "term": self.term})
         for worker in self._left:
@@ -544,8 +563,12 @@ class Pending:
             return None
         event = message.info["event"] if message.kind == "written" else self._collect(request, message)
         if event is not None:
-            del self._requests[message.step]
+            self.end(message.step)
         return event
+
+    def end(self, step: int) -> None:
+        """Expect nothing more for a step."""
+        self._requests.pop(step, None)
 
     def _collect(self, request: _Request, message: Message) -> Event | None:
         """Take a part or a report; complete the checkpoint with the last one."""

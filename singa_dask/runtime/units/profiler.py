@@ -46,7 +46,7 @@ class Trace:
         as base64; ``dropped``.
     """
 
-    def __init__(self, process: int, emit: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, process: int, emit: Callable[[dict[str, Any]], object]) -> None:
         self._process = process
         self._emit = emit
         self._spans: list[Span] = []

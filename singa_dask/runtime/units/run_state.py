@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -29,6 +30,11 @@ from singa_dask.runtime.planning.nets import Nets, phase_name
 from singa_dask.runtime.planning.placement import JobPlan
 from singa_dask.training import initial_values
 
+Emit = Callable[[dict[str, Any]], "Future[Any] | None"]
+"""Takes an event for people, which msgpack can serialise; called from any thread.
+
+The future of a snapshot is done once the scheduler has it; None if there is no wait."""
+
 
 class Channel:
     """Sends the messages of one worker, and receives those in its inbox.
@@ -41,8 +47,7 @@ class Channel:
         The worker.
     post : callable
         Delivers a message.
-    emit : callable
-        Takes an event for people, a dict.
+    emit : Emit
     inbox : SimpleQueue of Message
     cancellation : Cancellation
         Of the worker, where it says what it waits for.
@@ -52,7 +57,7 @@ class Channel:
         self,
         address: Address,
         post: Callable[[Message], None],
-        emit: Callable[[dict[str, Any]], None],
+        emit: Emit,
         inbox: SimpleQueue[Message],
         cancellation: Cancellation,
     ) -> None:

@@ -44,7 +44,7 @@ from singa_dask.runtime.planning import placement
 from singa_dask.runtime.planning.nets import add_passes, build_nets
 from singa_dask.runtime.units.profiler import Trace, profiled
 from singa_dask.runtime.units.router import Coordinator, Router
-from singa_dask.runtime.units.run_state import Channel, InitialState, Rejoin
+from singa_dask.runtime.units.run_state import Channel, Emit, InitialState, Rejoin
 from singa_dask.runtime.units.server import Server
 from singa_dask.runtime.units.worker import Worker
 from singa_dask.runtime.units.worker_params import HostMirror, WorkerParams
@@ -110,8 +110,7 @@ class UnitHost:
     transport : callable
         (on_message, on_lost, job=, process=, receive_buffer=) -> Transport of this process, or None when the job
         has one process only.
-    emit : callable
-        Takes an event, a dict that msgpack can serialise; called from any thread.
+    emit : Emit
     assignments : mapping of str to sequence of int, optional
         For a job that does not continue another run; see `Context`.
     host_names : collection of str
@@ -156,7 +155,7 @@ class UnitHost:
         process: int,
         job: JobConf,
         transport: Callable[..., Transport] | None,
-        emit: Callable[[dict[str, Any]], None],
+        emit: Emit,
         assignments: Mapping[str, Sequence[int]] | None = None,
         host_names: Collection[str] = (),
         neighbours: Collection[int] | None = None,
@@ -250,7 +249,7 @@ class UnitHost:
             return partial(write_file, where["url"], keep=where.get("keep", False), life=self.life)
         if self.keep is None:
             raise CheckpointError(f"process {self.process} has no place for snapshots. Expected one in every process.")
-        return partial(keep_in_memory, self.keep, step, life=self.life)
+        return partial(keep_in_memory, self.keep, step, where["snapshot"], life=self.life)
 
     # -- meanwhile ---------------------------------------------------------------------------------------
 

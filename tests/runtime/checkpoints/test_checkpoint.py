@@ -220,13 +220,13 @@ def in_memory() -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return a manifest, and the parts by file, of a checkpoint that is nowhere else."""
     values, files, parts = stored_values(), dict[str, bytes](), []
 
-    def keep(step: int, file: str, content: bytes) -> list[str]:
+    def keep(step: int, file: str, content: bytes, known: int) -> list[str]:
         files[file] = content
         return ["here"]
 
     for index, name in enumerate(values):
         pieces = [SavedTensor(index, 0, what, 3, array.reshape(-1)) for what, array in values[name].items()]
-        parts.append(write_part(partial(keep_in_memory, keep, 3, life=4), index, 2, pieces, list(values)))
+        parts.append(write_part(partial(keep_in_memory, keep, 3, 0, life=4), index, 2, pieces, list(values)))
     params = {name: {"shape": list(shape), "dtype": "float32"} for name, shape in SHAPES.items()}
     return make_manifest(parts, {"job": "j", "step": 3, "seed": 0, "params": params, "groups": {}}), files
 

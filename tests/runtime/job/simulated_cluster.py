@@ -58,11 +58,9 @@ class Node:
         """Whether it does anything."""
         return not self.is_dead and self.frozen_at is None
 
-    def put(self, file: str, step: int, index: str) -> None:
+    def put(self, file: str, step: int, index: str, known: int) -> None:
         """Keep a part of a snapshot, as `SnapshotStore` does."""
-        older = sorted((s, name) for name, (s, i) in self.parts.items() if i == index and s < step)
-        kept = {name for _, name in older[-1:]}
-        self.parts = {name: what for name, what in self.parts.items() if what[1] != index or name in kept}
+        self.parts = {name: what for name, what in self.parts.items() if what[1] != index or what[0] == known}
         self.parts[file] = (step, index)
         self.ever.add(file)
 

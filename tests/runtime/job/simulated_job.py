@@ -358,6 +358,7 @@ class SimulatedJob(SimulatedCluster):
         if not self.trains(0, where):
             return
         step = self.position[0]
+        known = self.snapshots[-1].what["step"] if self.snapshots else 0
         taker, first = where[Address.worker(0, 0)]
         holders = {}
         for unit in [each for each in where if each.kind == "worker" or each.group == 0]:
@@ -366,7 +367,7 @@ class SimulatedJob(SimulatedCluster):
             buddy = self.nodes.get(each.placement["buddy"])
             here = [node, *([buddy] if buddy is not None and buddy.works else [])]
             for keeper in here:
-                keeper.put(file, step, str(unit))
+                keeper.put(file, step, str(unit), known)
             holders[unit] = {"file": file, "holders": [keeper.address for keeper in here]}
         manifest = {
             "step": step,

@@ -38,8 +38,8 @@ def pending() -> Pending:
 
     cluster = ClusterConf(nservers_per_group=2, nworker_groups=2, nworkers_per_group=2)
     made = Pending("snapshot", cluster, "now", complete)
-    asked = made.begin(8, {"step": 8}, {"snapshot": True})
-    assert asked == {"snapshot": True, "term": "now"}
+    asked = made.begin(8, {"step": 8}, {"snapshot": 0})
+    assert asked == {"snapshot": 0, "term": "now"}
     for i in range(2):
         assert made.take(report(Address.worker(0, i))) is None
     return made
@@ -54,7 +54,7 @@ def test_only_what_is_missing_is_asked_for_again(pending: Pending) -> None:
     assert [(step, unit) for step, unit, _ in again] == [(8, OTHERS[0]), (8, OTHERS[1])]
     for message in (*map(part, SERVERS), report(OTHERS[0])):
         assert pending.take(message) is None
-    assert pending.to_ask(OTHERS)[-1][1:] == (OTHERS[1], {"snapshot": True, "term": "now"})
+    assert pending.to_ask(OTHERS)[-1][1:] == (OTHERS[1], {"snapshot": 0, "term": "now"})
     for worker in OTHERS:
         event = pending.take(report(worker))
     assert event is not None and event["event"] == "snapshot"
@@ -89,7 +89,7 @@ def test_nobody_waits_for_workers_that_are_done(pending: Pending) -> None:
     events = pending.leave(OTHERS[1])
     assert [event["event"] for event in events] == ["snapshot"]
     assert events[0]["manifest"]["groups"]["1"] == POSITION
-    pending.begin(12, {"step": 12}, {"snapshot": True})
+    pending.begin(12, {"step": 12}, {"snapshot": 0})
     for worker in (Address.worker(0, 0), Address.worker(0, 1), OTHERS[0]):
         pending.take(report(worker, step=12))
     assert pending.take(part(SERVERS[0], step=12)) is None

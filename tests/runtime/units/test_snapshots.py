@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,8 @@ class Kept:
     def __init__(self) -> None:
         self.store = SnapshotStore()
 
-    def keep(self, step: int, file: str, content: bytes) -> list[str]:
-        self.store.put("job", file, step, content)
+    def keep(self, step: int, file: str, content: bytes, known: int) -> list[str]:
+        self.store.put("job", file, step, content, known)
         return ["here"]
 
     def read(self, file: str) -> bytes | None:
@@ -212,10 +213,10 @@ def test_one_that_is_asked_for_before_the_worker_is_there_is_not_forgotten(run_j
 def test_training_goes_on_without_one_that_cannot_be_kept(run_job: Run, cluster: dict[str, Any]) -> None:
     kept = Kept()
 
-    def keep(step: int, file: str, content: bytes) -> list[str]:
+    def keep(step: int, file: str, content: bytes, known: int) -> list[str]:
         if step == 4:
             raise OSError("no memory is left")
-        return kept.keep(step, file, content)
+        return kept.keep(step, file, content, known)
 
     job = mlp(cluster={**cluster, **FREQ})
     outcome = run_job(job, keep=keep)
@@ -227,11 +228,44 @@ def test_training_goes_on_without_one_that_cannot_be_kept(run_job: Run, cluster:
     equal(outcome, run_job(job))
 
 
+@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE], ids=["single", "allreduce"])
+def test_no_other_is_taken_before_the_scheduler_has_it(
+    run_job: Run, monkeypatch: pytest.MonkeyPatch, cluster: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(checkpointing, "PATIENCE_S", 0.0)
+    kept, never = Kept(), Future[None]()
+
+    def watch(hosts: list[UnitHost], event: dict[str, Any]) -> Future[None] | None:
+        return never if event["event"] == "snapshot" and event["step"] == 3 else None
+
+    outcome = run_job(mlp(train_steps=9, cluster={**cluster, "snapshot_freq": 1}), keep=kept.keep, on_event=watch)
+    assert max(steps(outcome)) == 3
+    assert set(states(outcome).values()) == {"done"}
+    assert {part.step for part in kept.store.jobs["job"].values()} >= {3}
+
+
+def test_what_the_scheduler_has_stays(run_job: Run) -> None:
+    """The scheduler cannot be told of snapshots after step 3."""
+    kept = Kept()
+
+    def watch(hosts: list[UnitHost], event: dict[str, Any]) -> Future[None] | None:
+        there = Future[None]()
+        if event["event"] != "snapshot" or event["step"] <= 3:
+            there.set_result(None)
+        else:
+            there.set_exception(OSError("the scheduler is gone"))
+        return there
+
+    outcome = run_job(mlp(train_steps=9, cluster={**ALLREDUCE, "snapshot_freq": 1}), keep=kept.keep, on_event=watch)
+    assert steps(outcome) == list(range(1, 9))
+    assert sorted(part.step for part in kept.store.jobs["job"].values()) == [3, 3, 8, 8]
+
+
 def test_nothing_waits_for_one_that_is_not_complete(run_job: Run) -> None:
     """A failure ends the job while a part is being kept."""
     released, begun = threading.Event(), threading.Event()
 
-    def keep(step: int, file: str, content: bytes) -> list[str]:
+    def keep(step: int, file: str, content: bytes, known: int) -> list[str]:
         begun.set()
         released.wait()
         return []
@@ -247,7 +281,7 @@ def test_nothing_waits_for_one_that_is_not_complete(run_job: Run) -> None:
 def test_the_end_comes_while_one_is_pending(run_job: Run) -> None:
     stopped = threading.Event()
 
-    def keep(step: int, file: str, content: bytes) -> list[str]:
+    def keep(step: int, file: str, content: bytes, known: int) -> list[str]:
         stopped.wait()
         return []
 
