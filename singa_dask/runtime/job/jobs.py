@@ -21,6 +21,7 @@ from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job import sites
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
+from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op, job_of
 from singa_dask.runtime.job.placer import place_again
 from singa_dask.runtime.job.record import History, JobRecord
@@ -240,7 +241,7 @@ class Jobs(SchedulerPlugin):
         """End the jobs of a client that went away, unless it comes back soon; detached jobs go on."""
         for job_id, record in self.records.items():
             if record.spec.client == client and not record.spec.driver:
-                scheduler.loop.call_later(sites.CLIENT_BACK_S, self._check_client, job_id)
+                scheduler.loop.call_later(limit("client"), self._check_client, job_id)
 
     def _check_client(self, job_id: str) -> None:
         record = self.records.get(job_id)
@@ -294,7 +295,10 @@ class Jobs(SchedulerPlugin):
         for job_id, record in list(self.records.items()):
             for address in record.state.workers:
                 if self._heartbeats.is_silent(address):
-                    self.handle(job_id, ev.Gone(address, f"it has not been heard of for {sites.SILENT_S:g} s"))
+                    self.handle(
+                        job_id,
+                        ev.Gone(address, f"it has not been heard of for {self._heartbeats.limit_of(address):.0f} s"),
+                    )
             self._tell_steps(job_id, record)
             self.handle(job_id, ev.Tick())
         for address in self.drivers.workers:
@@ -388,7 +392,7 @@ class Jobs(SchedulerPlugin):
             record.add_event(what)
 
     def _ask_later(self, worker: str, op: str, **arguments: Any) -> None:
-        self.scheduler.loop.add_callback(self.sites.ask, worker, sites.ASK_TIMEOUT_S, op, **arguments)
+        self.scheduler.loop.add_callback(self.sites.ask, worker, limit("answer"), op, **arguments)
 
     async def _host(self, spec: JobSpec, token: str, action: ev.Host) -> None:
         def is_over() -> bool:
