@@ -219,6 +219,11 @@ class JobState:
         if kind in ("checkpoint", "snapshot") and self._moving and self.phase == "running":
             self._move()
 
+    def groups_of(self) -> dict[str, list[str]]:
+        """Return the worker groups that make no step without a Dask worker, for each with units of the current life."""
+        groups = self.roster.layout.groups_of if self.workers else ()
+        return {address: [str(group) for group in each] for address, each in zip(self.workers, groups, strict=True)}
+
     def last_steps(self) -> dict[str, int]:
         """Return the last step of each worker group that is done, by its number as a str."""
         reports = self._life.reports
