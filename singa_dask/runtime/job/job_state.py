@@ -11,6 +11,7 @@ from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, LostUnitError, UnitError
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.events import JobSpec
+from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import SIGNAL_CODES
 from singa_dask.runtime.job.placer import Placer, RestartPoints, Restarts, Roster, buddies_of
 from singa_dask.runtime.job.replacement import Life, Replacement, host_actions, processes_to_replace, run_action
@@ -21,7 +22,6 @@ SILENT_TOGETHER_S = 1.0
 
 
 FIRST = Address.worker(0, 0)
-START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 8.0
 HAND_OVER_S = 5.0
 """How long a snapshot may take before units leave a Dask worker that closes, or before a checkpoint is asked for."""
@@ -219,6 +219,11 @@ class JobState:
         if kind in ("checkpoint", "snapshot") and self._moving and self.phase == "running":
             self._move()
 
+    def groups_of(self) -> dict[str, list[str]]:
+        """Return the worker groups that make no step without a Dask worker, for each with units of the current life."""
+        groups = self.roster.layout.groups_of if self.workers else ()
+        return {address: [str(group) for group in each] for address, each in zip(self.workers, groups, strict=True)}
+
     def last_steps(self) -> dict[str, int]:
         """Return the last step of each worker group that is done, by its number as a str."""
         workers = [unit for unit in self._layout.units if unit.kind == "worker"]
@@ -402,7 +407,7 @@ class JobState:
     def _fail_to_start(self) -> None:
         """End a job that Dask has started only in part; try again if it ran."""
         roster, missing = self.roster, self._life.give_up_missing()
-        reason = f"Dask had not started these units after {START_TIMEOUT_S:g} s: {', '.join(missing)}."
+        reason = f"Dask had not started these units after {limit('start'):g} s: {', '.join(missing)}."
         late = {worker for process, worker in enumerate(roster.workers) if process not in self._life.endpoints}
         busy = {worker for worker in roster.workers if worker in self._workers and self._workers[worker].busy} - late
         if late:
@@ -470,7 +475,7 @@ class JobState:
         reached = self._life.known_step(self.steps)
         lost = [unit for unit, report in self._life.reports.items() if report["state"] == "lost"]
         self._life = Life(roster)
-        self.phase, self._deadline = "starting", self._now + START_TIMEOUT_S
+        self.phase, self._deadline = "starting", self._now + limit("start")
         self.steps = {}
         if roster.life > 0:
             self.restarts.recomputed_steps += max(0, reached - (step or 0))

@@ -21,6 +21,7 @@ from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job import sites
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
+from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op, job_of
 from singa_dask.runtime.job.placer import place_again
 from singa_dask.runtime.job.record import History, JobRecord
@@ -241,7 +242,7 @@ class Jobs(SchedulerPlugin):
         """End the jobs of a client that went away, unless it comes back soon; detached jobs go on."""
         for job_id, record in self.records.items():
             if record.spec.client == client and not record.spec.driver:
-                scheduler.loop.call_later(sites.CLIENT_BACK_S, self._check_client, job_id)
+                scheduler.loop.call_later(limit("client"), self._check_client, job_id)
 
     def _check_client(self, job_id: str) -> None:
         record = self.records.get(job_id)
@@ -293,10 +294,8 @@ class Jobs(SchedulerPlugin):
         self._is_ticking = False
         self._heartbeats.look()
         for job_id, record in list(self.records.items()):
-            for address in record.state.workers:
-                if self._heartbeats.is_silent(address):
-                    self.handle(job_id, ev.Gone(address, f"it has not been heard of for {sites.SILENT_S:g} s"))
             self._tell_steps(job_id, record)
+            self._lose_silent(job_id, record)
             self.handle(job_id, ev.Tick())
         for address in self.drivers.workers:
             if self._heartbeats.is_silent(address):
@@ -304,6 +303,15 @@ class Jobs(SchedulerPlugin):
         is_left = self.drivers.tick() | self.waiting.tick(self.drivers.is_driven) | self._end_left_over()
         if (self.records or is_left) and self.scheduler.status != Status.closed:
             self._keep_ticking()
+
+    def _lose_silent(self, job_id: str, record: JobRecord) -> None:
+        """Give up Dask workers of which nothing was heard for too long, unless others make steps that need them."""
+        now = time.monotonic()
+        for address in record.state.workers:
+            if self._heartbeats.is_silent(address):
+                seconds = self._heartbeats.limit_of(address)
+                if not record.evidence.is_alive(address, now, seconds):
+                    self.handle(job_id, ev.Gone(address, f"it has not been heard of for {seconds:.0f} s"))
 
     def _end_left_over(self) -> bool:
         """End lives that are over, or jobs, on Dask workers that could not be reached then; return whether any are."""
@@ -324,7 +332,7 @@ class Jobs(SchedulerPlugin):
     def _tell_steps(self, job_id: str, record: JobRecord) -> None:
         """Pass on the steps that came with the heartbeats of Dask workers; warn if there are none for long."""
         state = record.state
-        steps: dict[str, int] = {}
+        told: dict[str, dict[str, int]] = {}
         waits: dict[str, tuple[str, float]] = {}
         for address in state.workers:
             known = self.scheduler.workers.get(address)
@@ -334,14 +342,19 @@ class Jobs(SchedulerPlugin):
                 if progress["life"] in state.roster.lives:
                     waits |= progress["waits"]
                     record.activity.add_progress(progress, known.last_seen)
-                    for group, step in progress["steps"].items():
-                        steps[group] = min(step, steps.get(group, step))
+                    mine = told.setdefault(address, {})
+                    mine |= {group: min(step, mine.get(group, step)) for group, step in progress["steps"].items()}
+        now = time.monotonic()
+        record.evidence.look(told, state.groups_of(), now)
+        steps: dict[str, int] = {}
+        for each in told.values():
+            steps |= {group: min(step, steps.get(group, step)) for group, step in each.items()}
         steps |= state.last_steps()  # heartbeats may be older
         if steps and steps != state.steps:
             what = {"event": "steps", "steps": steps}
             self.handle(job_id, ev.Said(state.life, what))
             self._tell(job_id, what)
-        stall = record.stalls.look(steps, waits, time.monotonic())
+        stall = record.stalls.look(steps, waits, now)
         if stall and state.phase == "running":
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": stall})
 
@@ -389,7 +402,7 @@ class Jobs(SchedulerPlugin):
             record.add_event(what)
 
     def _ask_later(self, worker: str, op: str, **arguments: Any) -> None:
-        self.scheduler.loop.add_callback(self.sites.ask, worker, sites.ASK_TIMEOUT_S, op, **arguments)
+        self.scheduler.loop.add_callback(self.sites.ask, worker, limit("answer"), op, **arguments)
 
     async def _host(self, spec: JobSpec, token: str, action: ev.Host) -> None:
         def is_over() -> bool:

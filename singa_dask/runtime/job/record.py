@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import time
 from bisect import bisect_right
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from heapq import merge
@@ -345,6 +346,7 @@ class JobRecord:
         self.token = secrets.token_hex(16)
         self.futures: dict[Future[Any], tuple[int, int]] = {}
         self.stalls = Stalls()
+        self.evidence = Evidence()
         self.merger = MetricsMerger(self.state.cluster.nworkers_per_group)
         self.began, self._began_at = time.time(), time.monotonic()
         self.activity = Activity()
@@ -526,6 +528,44 @@ class Stalls:
         longest = sorted(waits.items(), key=lambda item: -item[1][1])
         said = "; ".join(f"{unit} waits for {what} ({seconds:.0f} s)" for unit, (what, seconds) in longest)
         return f"no step for {still:.0f} s. {said or 'No unit waits: a step, a test or a start takes long'}."
+
+
+class Evidence:
+    """Tells which processes of a job live although nothing is heard of them: those without whom no step is made."""
+
+    def __init__(self) -> None:
+        self._reached: dict[str, dict[str, int]] = {}
+        self._alive_at: dict[str, float] = {}
+
+    def look(self, told: Mapping[str, Mapping[str, int]], needed_by: Mapping[str, Collection[str]], now: float) -> None:
+        """Note which steps have been made.
+
+        Parameters
+        ----------
+        told : mapping of str to mapping of str to int
+            The step of each worker group, as each Dask worker of the job tells it.
+        needed_by : mapping of str to collection of str
+            By Dask worker: the groups that make no step without it.
+        now : float
+            Seconds.
+        """
+        # of each group, the two Dask workers that tell the highest steps: for each there is another one
+        leaders: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        for address, steps in told.items():
+            for group, step in steps.items():
+                leaders[group] = sorted([*leaders[group], (step, address)])[-2:]
+        reached = {}
+        for address, groups in needed_by.items():
+            others = {group: [step for step, other in leaders[group] if other != address] for group in groups}
+            known = reached[address] = {group: max(steps, default=-1) for group, steps in others.items()}
+            before = self._reached.get(address, known)
+            if any(step > before.get(group, step) for group, step in known.items()):
+                self._alive_at[address] = now
+        self._reached = reached
+
+    def is_alive(self, address: str, now: float, within_s: float) -> bool:
+        """Return whether others have made a step in the last seconds that needs a Dask worker."""
+        return now - self._alive_at.get(address, -math.inf) < within_s
 
 
 KEPT_JOBS = 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import pickle
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+import dask.config
+from dask.utils import parse_timedelta
 from distributed import Client, Future, Scheduler, Status, WorkerPlugin
 from distributed.comm.addressing import get_address_host
 from distributed.scheduler import heartbeat_interval
@@ -25,13 +28,12 @@ from singa_dask.errors import ClusterError, LostUnitError, is_out_of_memory, tex
 from singa_dask.fs.host_files import Catalog
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.events import JobSpec
+from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import SIGNAL_CODES, SITE, Op, units_key
 from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.site import Site, run_units
 from singa_dask.version import __version__
 
-HOST_TIMEOUT_S = 50.0
-ASK_TIMEOUT_S = 5.0
 RESTART_TIMEOUT_S = 10.0
 DROP_TIMEOUT_S = 60.0
 # a process may send its first snapshot soon; a buddy that hangs holds up its start no longer than this
@@ -118,7 +120,7 @@ class Sites:
         keys = ("job_id", "job", "assignments", "sources", "checkpoint_url", "init_from", "datasets", "scalings")
         job = {key: getattr(spec, key) for key in keys}
         facts = {**job, "life": action.life, "process": action.process, "token": token}
-        answer = await self.ask(action.worker, HOST_TIMEOUT_S, Op.HOST, placement={**facts, **action.placement})
+        answer = await self.ask(action.worker, limit("host"), Op.HOST, placement={**facts, **action.placement})
         return _explain(answer) if isinstance(answer, BaseException) else dict(answer)
 
     async def install(self, worker: str, plugin: Plugin = SITE_PLUGIN) -> BaseException | None:
@@ -127,7 +129,7 @@ class Sites:
         add = {"op": "plugin-add", "plugin": plugin.pickled, "name": plugin.name}
         async with self._installing.setdefault(worker, Lock()):
             for message in () if worker in installed else (loading_message(plugin.module), add):
-                answer = await self.ask(worker, HOST_TIMEOUT_S, **message)  # loading takes seconds on a busy machine
+                answer = await self.ask(worker, limit("host"), **message)  # loading takes seconds on a busy machine
                 if isinstance(answer, BaseException):
                     return answer
             installed.add(worker)
@@ -136,7 +138,7 @@ class Sites:
     async def ask_process(self, job_id: str, action: ev.CutOff | ev.Join, op: str, **arguments: Any) -> dict[str, Any]:
         """Call a handler for one process of a job; return its answer, or an ``error``."""
         facts = {"job_id": job_id, "life": action.life, "process": action.process}
-        answer = await self.ask(action.worker, ASK_TIMEOUT_S, op, **facts, **arguments)
+        answer = await self.ask(action.worker, limit("answer"), op, **facts, **arguments)
         return answer if isinstance(answer, dict) else {"error": f"{action.worker} does not answer: {answer!r}."}
 
     async def servers(self, worker: str) -> list[str]:
@@ -151,7 +153,7 @@ class Sites:
     async def end_job(self, spec: JobSpec, life: int) -> None:
         """Remove what is left of a job on Dask workers, those of earlier lives among them, and its part files."""
         facts = {"job_id": spec.job_id, "life": life, "reason": "the job is over", "forget": True}
-        await self.ask_all(self.workers, ASK_TIMEOUT_S, Op.END, **facts)
+        await self.ask_all(self.workers, limit("answer"), Op.END, **facts)
         await self.drop(spec.catalogs)
 
     async def drop(self, catalogs: Sequence[Catalog]) -> None:
@@ -282,17 +284,37 @@ def as_client(security: Security, role: str) -> Security:
     return own_client
 
 
-SILENT_S = 5.0
-"""A Dask worker that has not been heard of for so long is given up. Its heartbeats come each half second, and more
-rarely in clusters of more than ten workers."""
+PHI = 8.0
+"""A Dask worker is given up when its silence is so long that by the usual gaps between heartbeats it would come once
+in 10^8 times: after 18 times the usual gap, which is some 10 s on a calm cluster. This is the phi accrual failure
+detector of Hayashibara et al. (2004) for gaps whose length is distributed exponentially."""
+RECENT = 0.1
+"""Weight of the newest gap in the usual one."""
 MAX_LOOK_S = 1.0
 """No more of the time between two looks counts as silence: a scheduler that was held up itself has heard of nobody."""
 
 
-class Heartbeats:
-    """Counts for how long nothing has come from each Dask worker.
+@dataclass
+class _Beats:
+    """The heartbeats of a Dask worker.
 
-    It compares the times of heartbeats, which are those of a clock that may be set, only for being equal.
+    Attributes
+    ----------
+    last_seen : float
+        Time of the last one, of a clock that may be set: compared only for being equal.
+    silence : float
+        Seconds without another one.
+    usual : float
+        Weighted mean of the gaps between them, in seconds.
+    """
+
+    last_seen: float
+    silence: float
+    usual: float
+
+
+class Heartbeats:
+    """Tells of which Dask workers nothing has come for too long, for their own recent delays and those of others.
 
     Parameters
     ----------
@@ -302,32 +324,46 @@ class Heartbeats:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._looked_at = time.monotonic()
-        # time of the last heartbeat, and seconds without another one
-        self._silence: dict[str, tuple[float, float]] = {}
+        self._beats: dict[str, _Beats] = {}
+        self._least_s = limit("silent")
+        ttl = dask.config.get("distributed.scheduler.worker-ttl")
+        self._most_s = float(parse_timedelta(ttl)) if ttl else float("inf")
 
     def look(self) -> None:
         """Count the time since the last look for Dask workers without a heartbeat in between."""
         now = time.monotonic()
         passed, self._looked_at = min(now - self._looked_at, MAX_LOOK_S), now
-        silence = {}
+        interval, all_beats = heartbeat_interval(len(self._scheduler.workers)), {}
         for address, known in self._scheduler.workers.items():
-            last_seen, seconds = self._silence.get(address, (None, 0.0))
-            silence[address] = known.last_seen, seconds + passed if known.last_seen == last_seen else 0.0
-        self._silence = silence
+            beats = self._beats.get(address) or _Beats(known.last_seen, 0.0, interval)
+            beats.silence += passed
+            if known.last_seen != beats.last_seen:
+                beats.usual += RECENT * (max(beats.silence, interval) - beats.usual)
+                beats.last_seen, beats.silence = known.last_seen, 0.0
+            all_beats[address] = beats
+        self._beats = all_beats
+
+    def limit_of(self, address: str) -> float:
+        """Return after how many seconds of silence a Dask worker is given up.
+
+        Where most others are late at this moment, too, it is the network or the scheduler that is.
+        """
+        beats = self._beats.get(address)
+        gaps = sorted(max(each.usual, each.silence) for each in self._beats.values() if each is not beats)
+        usual = max(beats.usual if beats else 0.0, gaps[(len(gaps) - 1) // 4] if gaps else 0.0)
+        return min(max(self._least_s, PHI * math.log(10) * usual), self._most_s)
 
     def is_silent(self, address: str) -> bool:
         """Return whether a Dask worker is on the cluster, and has not been heard of for too long."""
-        known = self._scheduler.workers.get(address)
-        last_seen, seconds = self._silence.get(address, (0.0, 0.0))
-        limit = max(SILENT_S, 3 * heartbeat_interval(len(self._scheduler.workers)))
-        return known is not None and known.last_seen == last_seen and seconds > limit
+        known, beats = self._scheduler.workers.get(address), self._beats.get(address)
+        if known is None or beats is None or known.last_seen != beats.last_seen or beats.silence <= self._least_s:
+            return False
+        return beats.silence > self.limit_of(address)
 
 
 # The drivers of jobs, on the scheduler: the line of those that wait for room, and where those of detached jobs run.
 
 
-CLIENT_BACK_S = 10.0
-"""How long a client that has lost its connection may take to come back: its job goes on, or keeps its place."""
 WAITER_SILENT_S = 90.0
 """How long a driver may ask nothing; it may be looking for the hosts that store the records of its job."""
 
@@ -454,7 +490,7 @@ class Waiting:
             if waiter.is_detached:
                 is_gone = not is_driven(job_id)
             else:
-                is_gone = silent_s > (WAITER_SILENT_S if waiter.client in self._scheduler.clients else CLIENT_BACK_S)
+                is_gone = silent_s > (WAITER_SILENT_S if waiter.client in self._scheduler.clients else limit("client"))
             if is_gone:
                 self.leave(job_id, waiter.end or {"reason": "the client that waited is gone", "exit_code": 1})
         return bool(self._waiters)
@@ -696,7 +732,7 @@ class Drivers:
         answer: Any = await self._sites.install(worker, driven.plugin)
         if answer is None:
             facts = {"run": dict(driven.run), "number": number, "has_begun": has_begun}
-            answer = await self._sites.ask(worker, ASK_TIMEOUT_S, Op.DRIVE, **facts)
+            answer = await self._sites.ask(worker, limit("answer"), Op.DRIVE, **facts)
         if isinstance(answer, BaseException) and driven.number == number and not driven.has_ended:
             driven.barred[worker] = f"{worker}: {type(answer).__name__}: {answer}."
             self._start(driven)

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,8 +50,8 @@ class Layout:
     processes: tuple[tuple[Address, ...], ...]
     cluster: ClusterConf
 
-    @property
-    def process_of(self) -> dict[Address, int]:
+    @cached_property
+    def process_of(self) -> Mapping[Address, int]:
         """Process of each unit."""
         return {unit: process for process, units in enumerate(self.processes) for unit in units}
 
@@ -63,6 +64,17 @@ class Layout:
     def n_threads(self) -> int:
         """Number of threads that the largest process needs, one for each unit."""
         return max(len(units) for units in self.processes)
+
+    @cached_property
+    def groups_of(self) -> list[set[int]]:
+        """Worker groups that make no step without a process, for each process: theirs, and those of its servers."""
+        n_groups = self.cluster.nworker_groups
+        of_servers = {unit.group for unit in self.units if unit.kind == "server"}
+        users = {g: {n for n in range(n_groups) if self.server_group_of(n) == g} for g in of_servers}
+        return [
+            set().union(*({unit.group} if unit.kind == "worker" else users[unit.group] for unit in units))
+            for units in self.processes
+        ]
 
     def server_group_of(self, worker_group: int) -> int:
         """Return the server group that a worker group uses."""

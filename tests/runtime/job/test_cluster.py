@@ -23,8 +23,8 @@ from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import Driver, RemoteJobs, connect, plan_processes
 from singa_dask.runtime.checkpoints.lookup import load_values
-from singa_dask.runtime.job import sites
 from singa_dask.runtime.job.cluster import embedded_cluster, local_cluster, present_workers
+from singa_dask.runtime.job.limits import DEFAULTS
 from singa_dask.runtime.job.names import SITE
 from singa_dask.runtime.job.site import Site
 from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
@@ -214,7 +214,7 @@ def test_so_is_one_that_another_job_leaves_no_room_for(client: Client, tmp_path:
 
 def test_a_job_that_dask_starts_in_part_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tasks take the threads between the look at the cluster and the start."""
-    monkeypatch.setattr("singa_dask.runtime.job.job_state.START_TIMEOUT_S", 1)
+    monkeypatch.setitem(DEFAULTS, "start", "1s")
     monkeypatch.setattr("singa_dask.runtime.job.placing.place", lambda layout, workers: list(workers))
     monkeypatch.setattr("singa_dask.runtime.job.jobs.place_again", lambda *args, **given: None)
     with embedded_cluster(plan_processes(digits("single").cluster)) as client:
@@ -252,9 +252,9 @@ def test_a_client_that_is_killed_leaves_a_checkpoint_and_nothing_else(client: Cl
     assert Driven(digits("allreduce"), client, tmp_path).result.state == "done"
 
 
-def wait_for_clients(seconds: float) -> float:
+def wait_for_clients(seconds: str) -> str:
     """Set how long jobs wait for clients that are gone; return how long that was."""
-    before, sites.CLIENT_BACK_S = sites.CLIENT_BACK_S, seconds
+    before, DEFAULTS["client"] = DEFAULTS["client"], seconds
     return before
 
 

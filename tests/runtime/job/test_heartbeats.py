@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 from typing import Any
 
+import dask.config
 import pytest
 
+from singa_dask.errors import ConfigError
 from singa_dask.runtime.job import sites as departures
+from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.sites import Heartbeats
 
 
 class Scheduler:
-    """A scheduler with two Dask workers; ``clock`` is the clock of the day."""
+    """A scheduler with Dask workers; ``clock`` is the clock of the day."""
 
-    def __init__(self) -> None:
+    def __init__(self, *names: str) -> None:
         self.clock = 1_000_000.0
-        self.workers = {name: SimpleNamespace(last_seen=self.clock) for name in ("a", "b")}
+        self.workers = {name: SimpleNamespace(last_seen=self.clock) for name in names or ("a", "b")}
 
     def hear(self, *names: str) -> None:
         for name in names:
@@ -40,17 +44,73 @@ def pass_time(found: Heartbeats, scheduler: Any, now: list[float], seconds: floa
         found.look()
 
 
-def test_a_worker_without_heartbeats_is_silent(now: list[float]) -> None:
+def test_a_worker_that_stops_on_a_calm_cluster_is_silent_after_ten_seconds(now: list[float]) -> None:
     scheduler: Any = Scheduler()
-    found = Heartbeats(scheduler)
-    pass_time(found, scheduler, now, 4.5, "a")
-    assert not found.is_silent("b")
-    pass_time(found, scheduler, now, 2.0, "a")
-    assert (found.is_silent("a"), found.is_silent("b")) == (False, True)
+    heartbeats = Heartbeats(scheduler)
+    pass_time(heartbeats, scheduler, now, 60.0, "a", "b")
+    pass_time(heartbeats, scheduler, now, 9.0, "a")
+    assert not heartbeats.is_silent("b")
+    pass_time(heartbeats, scheduler, now, 3.0, "a")
+    assert (heartbeats.is_silent("a"), heartbeats.is_silent("b")) == (False, True)
     scheduler.clock += 0.1
     scheduler.hear("b")
-    assert not found.is_silent("b")  # also before the next look
-    assert not found.is_silent("nobody")
+    assert not heartbeats.is_silent("b")  # also before the next look
+    assert not heartbeats.is_silent("nobody")
+
+
+def test_no_worker_of_a_starved_cluster_is_silent_until_it_stops(now: list[float]) -> None:
+    generator = random.Random(0)
+    names = [f"w{i}" for i in range(6)]
+    scheduler: Any = Scheduler(*names)
+    heartbeats = Heartbeats(scheduler)
+    pass_time(heartbeats, scheduler, now, 30.0, *names)
+    load, due = 0.5, dict.fromkeys(names, 0.0)  # load: mean seconds between heartbeats, which rises to 8
+
+    def beats(seconds: float, *stopped: str) -> list[str]:
+        nonlocal load
+        silent = []
+        for _ in range(round(2 * seconds)):
+            load = min(8.0, 1.02 * load)
+            for name in names:
+                due[name] -= 0.5
+            late = [name for name in names if due[name] <= 0 and name not in stopped]
+            due.update({name: generator.expovariate(1 / load) for name in late})
+            pass_time(heartbeats, scheduler, now, 0.5, *late)
+            silent += filter(heartbeats.is_silent, names)
+        return silent
+
+    assert beats(3600.0) == []
+    assert set(beats(240.0, "w3")) == {"w3"}
+
+
+def test_a_network_that_is_silent_is_not_taken_for_lost_workers(now: list[float]) -> None:
+    scheduler: Any = Scheduler("a", "b", "c")
+    heartbeats = Heartbeats(scheduler)
+    pass_time(heartbeats, scheduler, now, 60.0, "a", "b", "c")
+    pass_time(heartbeats, scheduler, now, 60.0)
+    assert not any(map(heartbeats.is_silent, "abc"))
+    with dask.config.set({"distributed.scheduler.worker-ttl": "100s"}):
+        heartbeats = Heartbeats(scheduler)
+    pass_time(heartbeats, scheduler, now, 101.0)
+    assert all(map(heartbeats.is_silent, "abc"))
+
+
+def test_the_least_silence_is_in_the_configuration(now: list[float]) -> None:
+    scheduler: Any = Scheduler()
+    with dask.config.set({"distributed.singa-dask.silent": "60s"}):
+        heartbeats = Heartbeats(scheduler)
+    pass_time(heartbeats, scheduler, now, 30.0, "a", "b")
+    pass_time(heartbeats, scheduler, now, 55.0, "a")
+    assert not heartbeats.is_silent("b")
+    pass_time(heartbeats, scheduler, now, 10.0, "a")
+    assert heartbeats.is_silent("b")
+
+
+@pytest.mark.parametrize("value", ["soon", "1 min", None])
+def test_what_is_no_duration_is_refused(value: Any) -> None:
+    with dask.config.set({"distributed.singa-dask.silent": value}):
+        with pytest.raises(ConfigError, match=r"distributed.singa-dask.silent: .*expected a duration such as 60s"):
+            limit("silent")
 
 
 @pytest.mark.parametrize("step", [-3600.0, -5.0, 5.0, 3600.0])
@@ -61,7 +121,7 @@ def test_nobody_is_lost_when_the_clock_is_set(now: list[float], step: float) -> 
     scheduler.clock += step
     found.look()
     assert not any(map(found.is_silent, scheduler.workers))
-    pass_time(found, scheduler, now, 10.0, "a")  # nor is one that is lost after it missed
+    pass_time(found, scheduler, now, 15.0, "a")  # nor is one that is lost after it missed
     assert (found.is_silent("a"), found.is_silent("b")) == (False, True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from singa_dask.runtime.job.record import EVENTS_OF_A_JOB, History, Stalls
+from singa_dask.runtime.job.record import EVENTS_OF_A_JOB, Evidence, History, Stalls
 from tests.runtime.dashboard.jobs import full
 
 
@@ -63,3 +63,23 @@ def test_the_last_steps_of_all_groups_come_before_the_end() -> None:
     steps_event, over = record.events.after(before)
     assert steps_event["steps"] == {"0": 76, "1": 72}
     assert over["event"] == "over"
+
+
+def test_who_is_needed_for_the_steps_of_others_is_alive() -> None:
+    evidence = Evidence()
+    needed_by = {"a": ["0", "1"], "b": ["0"], "c": ["1"]}  # a has the servers
+    for now, step in enumerate([10, 11, 12]):  # c tells nothing any more, and b stands still
+        evidence.look({"a": {}, "b": {"0": 10}, "c": {"1": step}}, needed_by, float(now))
+    assert evidence.is_alive("a", 3.0, within_s=2.0)
+    assert not evidence.is_alive("a", 30.0, within_s=2.0)
+    # nobody else tells of the steps that need them
+    assert not evidence.is_alive("b", 3.0, within_s=2.0)
+    assert not evidence.is_alive("c", 3.0, within_s=2.0)
+
+
+def test_a_worker_of_a_group_is_alive_while_another_one_of_it_makes_steps() -> None:
+    evidence = Evidence()
+    for now, step in enumerate([3, 3, 4]):
+        evidence.look({"a": {"0": 3}, "b": {"0": step}}, {"a": ["0"], "b": ["0"]}, float(now))
+    assert evidence.is_alive("a", 2.5, within_s=1.0)
+    assert not evidence.is_alive("b", 2.5, within_s=1.0)

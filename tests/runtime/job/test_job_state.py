@@ -341,7 +341,7 @@ def test_a_later_life_that_does_not_start_in_time_is_tried_again() -> None:
     world = running("allreduce", 3)
     world.drops.append(ev.Hosted)  # an answer is lost
     world.kill(world.nodes["w1"])
-    what = world.run_until_over(200.0)
+    what = world.run_until_over(500.0)
     assert what["failure"] is None
     assert what["restarts"] == 2
 
