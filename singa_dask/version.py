@@ -1,5 +1,7 @@
 """The version of this package."""
 
-__all__ = ["__version__"]
+__all__ = ["PROTOCOL", "__version__"]
 
 __version__ = "0.1.0"
+PROTOCOL = 5
+"""Version of the messages between processes; it rises where those of two versions cannot work together."""

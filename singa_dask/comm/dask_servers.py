@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import platform
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from distributed import Client
 from distributed.comm.addressing import get_address_host_port
 from distributed.comm.core import connect
+from distributed.protocol import pickle as pickle_dask
 from distributed.security import Security
 
 from singa_dask.errors import ClusterError, CommError
-from singa_dask.version import __version__
+from singa_dask.version import PROTOCOL, __version__
 
 ATTEMPT_S = 0.2
+LOAD_S = 60.0
+"""How long a scheduler may take to load the package."""
 
 
 def server_type(address: str, timeout_s: float) -> str:
@@ -71,17 +76,23 @@ def _reason(error: BaseException, timeout_s: float) -> str:
     return str(error) or type(error).__name__
 
 
-# Load a module in a Dask process, beside its event loop: heartbeats go on while a large package is loaded.
+# The handshake: load a module in a Dask process of the same version, beside its event loop, as it takes seconds.
 
 
 def _code(module: str) -> str:
-    """Return code that loads a module, and raises `ImportError` where the package has another version than here."""
-    other = f"singa-dask {{there}} is installed, not {__version__}"
+    """Return code that loads a module, and raises `ImportError` where package or protocol are others than here."""
+    here = f"singa-dask {__version__}, protocol {PROTOCOL}, Python {platform.python_version()}"
     return f"""
+import platform
+try:
+    from singa_dask import version
+except ImportError as error:
+    raise ImportError(f"{{error}} (Python {{platform.python_version()}})")
+there = version.__version__, getattr(version, "PROTOCOL", 0)
+if there != {(__version__, PROTOCOL)!r}:
+    python = platform.python_version()
+    raise ImportError(f"singa-dask {{there[0]}}, protocol {{there[1]}}, Python {{python}} there; {here} here")
 import {module}
-from singa_dask.version import __version__ as there
-if there != {__version__!r}:
-    raise ImportError(f"{other}")
 """
 
 
@@ -95,19 +106,34 @@ def loading_message(module: str) -> dict[str, Any]:
     }
 
 
+def guarded(task: Callable[..., Any], **arguments: Any) -> tuple[str, dict[str, Any]]:
+    """Return arguments of `eval` that call a function of this package in a Dask task.
+
+    A Dask worker that cannot load the package raises `ImportError` there. It would end if the task itself named the
+    function.
+    """
+    names = {"code": _code(__name__), "task": pickle_dask.dumps(task), "load": pickle.loads, "arguments": arguments}
+    return "exec(code) or load(task)(**arguments)", names
+
+
+def cannot_load(server: str, why: object) -> str:
+    """Return the error of a kind of Dask server that cannot load this package."""
+    return (
+        f"the {server} cannot load the package: {why}. Install singa-dask {__version__} there and on all Dask workers, "
+        "and start them again."
+    )
+
+
 def load_on_scheduler(client: Client, module: str) -> None:
     """Load a module in the process of the scheduler, in a thread.
 
     Raises
     ------
     ClusterError
-        It does not have this package, or another version of it.
+        It does not have this package, or another version of it, or does not answer.
     """
+    scheduler: Any = client.scheduler
     try:
-        client.run_on_scheduler(asyncio.to_thread, exec, _code(module), {})
+        client.run_on_scheduler(asyncio.to_thread, exec, _code(module), {}, callback_timeout=LOAD_S)
     except ImportError as error:
-        scheduler: Any = client.scheduler
-        raise ClusterError(
-            f"{scheduler.address}: the scheduler cannot load the package: {error}. "
-            f"Install singa-dask {__version__} there and on all Dask workers, and start them again."
-        ) from error
+        raise ClusterError(f"{scheduler.address}: {cannot_load('scheduler', error)}") from error

@@ -15,8 +15,7 @@ import msgpack
 
 from singa_dask.comm.wire import Frame, RefusedError, Wire
 from singa_dask.errors import CommError
-
-VERSION = 5
+from singa_dask.version import PROTOCOL
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Hello:
     process: int
     address: str
     stream: str = ""
-    version: int = VERSION
+    version: int = PROTOCOL
 
     def pack(self) -> bytes:
         """Return the hello as bytes."""

@@ -18,6 +18,7 @@ from distributed.client import FutureCancelledError
 
 from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
+from singa_dask.comm.dask_servers import cannot_load, guarded
 from singa_dask.comm.message import Address
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.scaling import Moments, Scaling
@@ -363,14 +364,17 @@ def on_dask(
     """
 
     def run(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
-        call = partial(_call, datasets=datasets)
-        futures = client.map(call, tasks, pure=False, workers=workers, allow_other_workers=workers is not None)
+        calls = [guarded(partial(_call, task, datasets)) for task in tasks]
+        where: Any = {"workers": workers, "allow_other_workers": workers is not None}
+        futures = client.map(eval, *zip(*calls, strict=True), key="singa-dask-task", pure=False, **where)
         done: SimpleQueue[Future[T]] = SimpleQueue()
         for future in futures:
             future.add_done_callback(done.put)
         try:
             for _ in futures:
                 yield _next(client, done, check).result()
+        except ImportError as error:
+            raise ClusterError(cannot_load("Dask worker of a task", error)) from error
         except KilledWorker as error:
             raise _lost(str(error)) from error
         except FutureCancelledError as error:

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import math
 import pickle
+import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from distributed.utils import wait_for
 from tornado import gen, util
 from tornado.locks import Lock
 
-from singa_dask.comm.dask_servers import loading_message
+from singa_dask.comm.dask_servers import cannot_load, loading_message
 from singa_dask.comm.message import Address
 from singa_dask.errors import ClusterError, LostUnitError, is_out_of_memory, text_of
 from singa_dask.fs.host_files import Catalog
@@ -32,7 +33,6 @@ from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import SIGNAL_CODES, SITE, Op, units_key
 from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.site import Site, run_units
-from singa_dask.version import __version__
 
 RESTART_TIMEOUT_S = 10.0
 DROP_TIMEOUT_S = 60.0
@@ -96,7 +96,10 @@ class Sites:
             )
         except Exception as error:
             return error
-        return answers[worker]
+        answer = answers[worker]
+        if isinstance(answer, dict) and answer.get("status") == "error":  # as Dask's own handlers report one
+            return RuntimeError(answer["exception_text"])
+        return answer
 
     async def ask_all(self, workers: Sequence[str], timeout_s: float, op: str, **arguments: Any) -> dict[str, Any]:
         """Call a handler of some Dask workers at the same time; return the answers, or exceptions, by address."""
@@ -131,7 +134,8 @@ class Sites:
             for message in () if worker in installed else (loading_message(plugin.module), add):
                 answer = await self.ask(worker, limit("host"), **message)  # loading takes seconds on a busy machine
                 if isinstance(answer, BaseException):
-                    return answer
+                    why = re.search(r"(?:ImportError|ModuleNotFoundError)\((.*)\)", str(answer))
+                    return ClusterError(cannot_load("Dask worker", why[1][1:-1])) if why else answer
             installed.add(worker)
         return None
 
@@ -179,11 +183,7 @@ class Sites:
 
 def _explain(error: BaseException) -> dict[str, Any]:
     """Return the fields of `ev.Hosted` for an error of a Dask worker."""
-    # a scheduler gets errors of Dask workers as text
-    if "ModuleNotFoundError(" in repr(error) or "ImportError(" in repr(error):
-        advice = f"Install singa-dask {__version__} on all Dask workers, and start them again."
-        return {"error": f"the package cannot be loaded there: {error}. {advice}", "lasting": True}
-    return {"error": text_of(error)}
+    return {"error": text_of(error), "lasting": isinstance(error, ClusterError)}
 
 
 class UnitTasks:
@@ -734,5 +734,5 @@ class Drivers:
             facts = {"run": dict(driven.run), "number": number, "has_begun": has_begun}
             answer = await self._sites.ask(worker, limit("answer"), Op.DRIVE, **facts)
         if isinstance(answer, BaseException) and driven.number == number and not driven.has_ended:
-            driven.barred[worker] = f"{worker}: {type(answer).__name__}: {answer}."
+            driven.barred[worker] = f"{worker}: {text_of(answer).removesuffix('.')}."
             self._start(driven)

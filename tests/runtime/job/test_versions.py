@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 from distributed import Client
 
+import singa_dask as sd
 from singa_dask.comm import dask_servers
-from singa_dask.errors import ClusterError, UnitError
-from singa_dask.runtime.job import sites
+from singa_dask.errors import ClusterError, SingaError, UnitError
+from singa_dask.runtime import Patience, connect
 from singa_dask.runtime.job.driver import install_jobs
 from singa_dask.runtime.job.follower import RemoteJobs
 from tests.runtime.job.test_job_state import world_of
+from tests.runtime.processes import ROOT, TIMEOUT_S, Driven, digits, kill_group
 
 pytestmark = pytest.mark.cluster
 
@@ -20,7 +30,9 @@ MISSING = "import a_package_that_is_missing"
 def test_a_scheduler_with_another_version_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask_servers, "__version__", "999.0")
     for ask in (lambda: install_jobs(client), lambda: RemoteJobs(client).rows()):
-        with pytest.raises(ClusterError, match=r"the scheduler cannot load the package: .*, not 999\.0\. Install"):
+        with pytest.raises(
+            ClusterError, match=r"the scheduler cannot load the package: .*singa-dask 999\.0, .* here\. Install"
+        ):
             ask()
 
 
@@ -43,7 +55,74 @@ def test_dask_workers_without_the_package_end_the_job_at_once() -> None:
     assert failure["reason"].startswith("w")
 
 
-def test_what_a_dask_worker_without_the_package_answers() -> None:
-    missing = sites._explain(Exception("ModuleNotFoundError(\"No module named 'singa_dask'\")"))
-    assert missing["lasting"] and "Install singa-dask" in missing["error"]
-    assert "lasting" not in sites._explain(OSError("Timed out"))
+HIDE = """
+import sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "singa_dask":
+            raise ModuleNotFoundError("No module named 'singa_dask'", name="singa_dask")
+
+sys.meta_path.insert(0, Hidden())
+"""
+OLDER = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from singa_dask import version
+version.__version__, version.PROTOCOL = "0.0.9", 4
+"""
+ERRORS = {
+    HIDE: r"No module named 'singa_dask' \(Python 3\.\d+\.\d+\)\. Install singa-dask",
+    OLDER: r"singa-dask 0\.0\.9, protocol 4, Python 3\S+ there; singa-dask \S+, protocol \d+, .* here\. Install",
+}
+
+
+@pytest.fixture(
+    params=[(role, code) for role in ("worker", "scheduler") for code in ERRORS],
+    ids=["worker without it", "older worker", "scheduler without it", "older scheduler"],
+)
+def strange(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Client, str, str]]:
+    """Yield the client of a scheduler and a worker, one of which lacks the package; which one, and the error."""
+    role, code = request.param
+    (tmp_path / "sitecustomize.py").write_text(code)
+    file = tmp_path / "scheduler.json"
+    common = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)]
+    processes = []
+    try:
+        for name, options in (("scheduler", ["--port", "0"]), ("worker", ["--nthreads", "2", "--no-nanny"])):
+            command = [sys.executable, "-m", "dask", name, *common, *options]
+            environment = {**os.environ, "PYTHONPATH": str(tmp_path if name == role else ROOT)}
+            processes.append(
+                subprocess.Popen(
+                    command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, start_new_session=True
+                )
+            )
+        with connect(scheduler_file=str(file), patience=Patience(TIMEOUT_S)) as client:
+            client.wait_for_workers(1, timeout=TIMEOUT_S)
+            yield client, role, ERRORS[code]
+            assert len(client.run(os.getpid)) == 1, "the worker of others has been harmed"
+    finally:
+        for process in processes:
+            kill_group(process)
+
+
+@pytest.mark.long
+def test_clusters_of_others_are_refused_in_a_line(strange: tuple[Client, str, str], tmp_path: Path) -> None:
+    client, role, why = strange
+    job = digits("single")
+    x, y = np.random.default_rng(1).normal(size=(40, 5)), np.arange(40) % 2
+    trained = tmp_path / "trained"
+    sd.train(sd.load(ROOT / "configs/digits/mlp.yaml", set={"train_steps": 1}), run_dir=str(trained), progress=False)
+    calls: dict[str, Callable[[], Any]] = {
+        "a job": lambda: Driven(job, client, tmp_path),
+        "a job of epochs": lambda: Driven(job.model_copy(update={"train_steps": 0, "epochs": 0.1}), client, tmp_path),
+        "stored records": lambda: sd.predict(str(trained), ROOT / "data/digits/test.arrow", client=client),
+        "data": lambda: sd.SingaClassifier(max_iter=1, client=client).fit(x, y),
+    }
+    if role == "scheduler":
+        calls["a list"] = lambda: RemoteJobs(client).rows()
+        assert len(calls.pop("stored records")()) == 2000  # tasks alone need the package on Dask workers only
+    for name, call in calls.items():
+        with pytest.raises(SingaError, match=f"{role}.* cannot load the package: {why}") as caught:
+            call()
+        assert "\n" not in str(caught.value), name
