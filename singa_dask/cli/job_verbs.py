@@ -19,6 +19,7 @@ SHOWN_ENDED, SHOWN_EVENTS = 10, 10
 MAX_REASON = 60
 """Characters of a reason that ``list`` shows."""
 Row = Mapping[str, Any]
+yes_option = click.option("--yes", is_flag=True, help="Do not ask whether to end a job of somebody else.")
 
 
 @click.command()
@@ -69,13 +70,14 @@ def checkpoint(job: str, scheduler: str | None, scheduler_file: str | None) -> N
 
 @click.command()
 @job_argument
-def kill(job: str, scheduler: str | None, scheduler_file: str | None) -> None:
+@yes_option
+def kill(job: str, scheduler: str | None, scheduler_file: str | None, yes: bool) -> None:
     """End a job on a cluster at once.
 
     JOB is its id, at least 4 characters of its beginning or end, or its name. There is no last checkpoint; those that
     it has stay.
     """
-    end_job(job, scheduler, scheduler_file, runtime.RemoteJobs.kill)
+    end_job(job, scheduler, scheduler_file, yes, runtime.RemoteJobs.kill)
 
 
 @click.command()
@@ -143,12 +145,13 @@ def stack(ctx: click.Context, job: str, scheduler: str | None, scheduler_file: s
 @click.command()
 @job_argument
 @click.option("--no-wait", is_flag=True, help="Do not wait until the job has ended.")
-def stop(job: str, scheduler: str | None, scheduler_file: str | None, no_wait: bool) -> None:
+@yes_option
+def stop(job: str, scheduler: str | None, scheduler_file: str | None, no_wait: bool, yes: bool) -> None:
     """Stop a job on a cluster with a checkpoint.
 
     JOB is its id, at least 4 characters of its beginning or end, or its name. run --resume goes on from the checkpoint.
     """
-    end_job(job, scheduler, scheduler_file, runtime.RemoteJobs.stop, "stops with a checkpoint.", waits=not no_wait)
+    end_job(job, scheduler, scheduler_file, yes, runtime.RemoteJobs.stop, "stops with a checkpoint.", waits=not no_wait)
 
 
 @click.command()
@@ -176,9 +179,10 @@ def view(job: str, scheduler: str | None, scheduler_file: str | None, as_json: b
     help="List the run directories in this one, also of jobs whose scheduler is gone.",
 )
 @click.option("--all", "show_all", is_flag=True, help="Show all jobs that have ended, not only the last ten.")
+@click.option("--mine", is_flag=True, help="Show only the jobs that this user has started from this host.")
 @click.option("--json", "as_json", is_flag=True, help="Print all of it as one line of JSON.")
 def list_jobs(
-    scheduler: str | None, scheduler_file: str | None, runs: str | None, show_all: bool, as_json: bool
+    scheduler: str | None, scheduler_file: str | None, runs: str | None, show_all: bool, mine: bool, as_json: bool
 ) -> None:
     """List the jobs on a cluster, or in a directory of runs.
 
@@ -186,6 +190,7 @@ def list_jobs(
     A run in a directory is lost if it has no summary and nobody writes to it.
     """
     rows = of_runs(runs, scheduler, scheduler_file) if runs else of_cluster(scheduler, scheduler_file)
+    rows = [row for row in rows if not mine or row["owner"] == runtime.this_user()]
     rows = sorted(rows, key=lambda row: (row["ended"] is None, row["ended"] or row["began"]), reverse=True)
     if as_json:
         echo(observe.to_json(rows))
@@ -244,6 +249,7 @@ def end_job(
     job: str,
     scheduler: str | None,
     scheduler_file: str | None,
+    yes: bool,
     ask: Callable[[runtime.RemoteJobs, str], object],
     message: str = "",
     waits: bool = True,
@@ -254,11 +260,15 @@ def end_job(
     ------
     ClusterError
         The scheduler is gone.
+    ConfigError
+        It is somebody else's, and the user does not want that.
     """
     with jobs_of(scheduler, scheduler_file) as jobs:
         row = find_running(jobs, job)
         if row is None:
             return
+        if not (yes or row["owner"] == runtime.this_user() or _confirmed(f"{row['id']} is a job of {row['owner']}.")):
+            raise ConfigError(f"{row['id']}: it is a job of {row['owner']}, and goes on. To end it, say --yes.")
         ask(jobs, row["id"])
         if row["state"] == "queued":
             message, waits = "leaves the line.", False
@@ -272,6 +282,15 @@ def end_job(
         echo(end_line(row_at_end(jobs, row["id"], over)), err=True)
         if over["stuck"]:
             echo(f"units that do not end: {', '.join(over['stuck'])}; they hold threads of Dask workers.", err=True)
+
+
+def _confirmed(what: str) -> bool:
+    """Ask whether to end a job; return whether the user has said yes. Without a terminal nobody does."""
+    try:
+        return click.confirm(f"{what} End it?", err=True)
+    except click.Abort:
+        click.echo(err=True)
+        return False
 
 
 def _check_unit(unit: str, job_id: str, events: Iterable[Mapping[str, Any]]) -> None:

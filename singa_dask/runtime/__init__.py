@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from singa_dask.runtime.job.driver import Driver, JobRun, detach, remote_hosts
     from singa_dask.runtime.job.follower import Follower, RemoteJobs
     from singa_dask.runtime.job.jobs import dask_setup
+    from singa_dask.runtime.job.names import this_user
     from singa_dask.runtime.job.placing import Runner, on_dask, on_each_worker, run_here, wait_for_room
     from singa_dask.runtime.job.record import Result
     from singa_dask.runtime.planning.placement import n_threads, plan_processes
@@ -37,6 +38,7 @@ __all__ = [
     "plan_processes",
     "remote_hosts",
     "run_here",
+    "this_user",
     "threads_by_host",
     "wait_for_room",
 ]
@@ -48,6 +50,7 @@ __getattr__ = lazy_names(
         "job.cluster": ["Patience", "connect", "local_cluster", "threads_by_host"],
         "job.driver": ["Driver", "JobRun", "detach", "remote_hosts"],
         "job.follower": ["Follower", "RemoteJobs"],
+        "job.names": ["this_user"],
         "job.jobs": ["dask_setup"],
         "job.placing": ["Runner", "on_dask", "on_each_worker", "run_here", "wait_for_room"],
         "job.record": ["Result"],

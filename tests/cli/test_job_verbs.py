@@ -155,7 +155,9 @@ def start(*arguments: Any) -> subprocess.Popen[str]:
 
 
 @pytest.mark.cluster
-def test_another_user_looks_at_a_job_and_stops_it(scheduler: str, tmp_path: Path, call: Call) -> None:
+def test_another_user_looks_at_a_job_and_stops_it(
+    scheduler: str, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     on = ("--scheduler-file", scheduler)
     assert (call("list", *on).stdout, call("list", *on).exit_code) == ("", 0)
     job = Others(scheduler, tmp_path, "anna")
@@ -180,7 +182,16 @@ def test_another_user_looks_at_a_job_and_stops_it(scheduler: str, tmp_path: Path
     assert "server-0-1: holds " in call("logs", piece, *on).stdout
     assert "INFO holds " in call("logs", piece, *on, "--unit", "server-0-1").stdout
 
-    stopped = call("stop", "anna", *on)
+    assert [each["id"] for each in json.loads(call("list", "--mine", *on, "--json").stdout)] == [row["id"]]
+    with monkeypatch.context() as patch:
+        patch.setenv("LOGNAME", "eve")
+        assert json.loads(call("list", "--mine", *on, "--json").stdout) == []
+        for verb in ("stop", "kill"):  # nobody answers
+            asked = call(verb, "anna", *on)
+            assert (asked.exit_code, asked.stdout) == (2, "")
+            assert f"{row['id']} is a job of {row['owner']}. End it? [y/N]:" in asked.stderr
+            assert f"{row['id']}: it is a job of {row['owner']}, and goes on. To end it, say --yes." in asked.stderr
+        stopped = call("stop", "anna", "--yes", *on)
     assert stopped.exit_code == 0, stopped.output
     assert "stopped by " in stopped.stderr
     code, said = job.end()

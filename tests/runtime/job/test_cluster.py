@@ -297,36 +297,47 @@ def endpoint_of(job_id: str, dask_worker: Worker) -> str:
     return hosting.host.address
 
 
-def drop_client_certificate(dask_scheduler: Any = None, dask_worker: Any = None) -> None:
-    security = (dask_scheduler or dask_worker).security
-    security.tls_client_cert = security.tls_client_key = None
+def own_roles(whole: Security, *roles: str) -> Security:
+    """Return security with certificates of some roles only."""
+    files = {f"tls_{role}_{what}": getattr(whole, f"tls_{role}_{what}") for role in roles for what in ("cert", "key")}
+    return Security(tls_ca_file=whole.tls_ca_file, require_encryption=True, **files)
+
+
+def bits_of(url: str) -> dict[str, bytes]:
+    return {name: stored.values.tobytes() for name, stored in load_values(url).items()}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("has_client_certificate", [True, False])
-def test_over_tls_parameters_travel_over_tls(tmp_path: Path, has_client_certificate: bool) -> None:
-    """Also where processes of the cluster have no certificate for clients, as with a gateway."""
+def test_the_same_bits_by_every_comm(tmp_path: Path) -> None:
+    """Also where the cluster has no certificate for clients, and the client no other one, as with a gateway."""
     pytest.importorskip("cryptography", reason="makes the certificates of this test")
-    addresses: list[str] = []
+    whole = Security.temporary()
+    kinds: dict[str, tuple[str, Any, Any]] = {
+        "tcp": ("tcp://", None, None),
+        "ws": ("ws://", None, None),
+        "tls": ("tls://", whole, whole),
+        "gateway": ("tls://", own_roles(whole, "scheduler", "worker"), own_roles(whole, "client")),
+    }
+    sets = ("checkpoint_freq=30", "threads=1")
+    job = digits("allreduce", *sets)
+    with local_cluster(1, 4, processes=False) as client:
+        packed = digits("allreduce", *sets, "cluster.elastic={max_processes: 1}")
+        expected = bits_of(Driven(packed, client, tmp_path).url)
+    for name, (scheme, security, own) in kinds.items():
+        addresses: list[str] = []
 
-    def look(driven: Driven, event: dict[str, Any]) -> None:
-        addresses.extend(driven.client.run(endpoint_of, driven.job_id).values())
+        def look(driven: Driven, event: dict[str, Any], addresses: list[str] = addresses) -> None:
+            addresses.extend(driven.client.run(endpoint_of, driven.job_id).values())
 
-    security = Security.temporary()
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=2, protocol="tls://", security=security, dashboard_address="127.0.0.1:0"
-        ) as there,
-        Client(there, set_as_default=False) as client,
-    ):
-        if not has_client_certificate:
-            client.run(drop_client_certificate)
-            client.run_on_scheduler(drop_client_certificate)
-        run = Driven(digits("allreduce"), client, tmp_path, look)
-    assert run.result.state == "done"
-    assert run.result.bytes["sent"] > 0
-    assert len(addresses) == 2
-    assert all(address.startswith("tls://") for address in addresses)
+        options: dict[str, Any] = {"threads_per_worker": 2, "dashboard_address": "127.0.0.1:0"}
+        with (
+            LocalCluster(n_workers=2, protocol=scheme, security=security, **options) as there,
+            Client(there.scheduler_address, security=own, set_as_default=False) as client,
+        ):
+            run = Driven(job, client, tmp_path, look)
+        assert (run.result.state, run.result.bytes["sent"] > 0) == ("done", True), name
+        assert [address.startswith(scheme) for address in addresses] == [True, True], name
+        assert bits_of(run.url) == expected, name
 
 
 @pytest.mark.parametrize(("framework", "n_processes"), [("single", 1), ("allreduce", 2)])
