@@ -45,12 +45,15 @@ class Cluster:
 
     before_worker: tuple[str, ...] = ()
 
-    def __init__(self, directory: Path, *options: str, names: Sequence[str] = ("a", "b"), cwd: Path = ROOT) -> None:
+    def __init__(
+        self, directory: Path, *options: str, names: Sequence[str] = ("a", "b"), cwd: Path = ROOT, protocol: str = "tcp"
+    ) -> None:
         self.cwd = cwd
         self.file = str(directory / "scheduler.json")
         self.directory = directory
         self.processes: list[subprocess.Popen[bytes]] = []
         self._common = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", self.file]
+        self._common += ["--protocol", f"{protocol}://"]
         self._start("scheduler", *self._common, "--port", "0")
         for name in names:
             self.add(name, *options)
@@ -90,10 +93,10 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def cluster(
-    directory: Path, *options: str, names: Sequence[str] = ("a", "b"), cwd: Path = ROOT
+    directory: Path, *options: str, names: Sequence[str] = ("a", "b"), cwd: Path = ROOT, protocol: str = "tcp"
 ) -> Iterator[tuple[Cluster, Client]]:
     """Start a cluster of processes; give it and a client that sees all workers."""
-    made = Cluster(directory, *options, names=names, cwd=cwd)
+    made = Cluster(directory, *options, names=names, cwd=cwd, protocol=protocol)
     try:
         with connect(scheduler_file=made.file, patience=Patience(TIMEOUT_S)) as client:
             client.wait_for_workers(len(names), timeout=TIMEOUT_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import logging
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import threading
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -297,10 +299,34 @@ def endpoint_of(job_id: str, dask_worker: Worker) -> str:
     return hosting.host.address
 
 
-def own_roles(whole: Security, *roles: str) -> Security:
-    """Return security with certificates of some roles only."""
-    files = {f"tls_{role}_{what}": getattr(whole, f"tls_{role}_{what}") for role in roles for what in ("cert", "key")}
-    return Security(tls_ca_file=whole.tls_ca_file, require_encryption=True, **files)
+def drop_client_certificate(dask_scheduler: Any = None, dask_worker: Any = None) -> None:
+    security = (dask_scheduler or dask_worker).security
+    security.tls_client_cert = security.tls_client_key = None
+
+
+@contextlib.contextmanager
+def over_tls(has_client_certificate: bool) -> Iterator[Client]:
+    """Start a cluster over TLS; its own processes may have no certificate of a client, nor the client another one."""
+    whole = Security.temporary()
+    own = {name: getattr(whole, name) for name in ("tls_ca_file", "tls_client_cert", "tls_client_key")}
+    client_only = Security(require_encryption=True, **own)
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=2, protocol="tls://", security=whole, dashboard_address="127.0.0.1:0"
+        ) as there,
+        Client(there.scheduler_address, security=client_only, set_as_default=False) as client,
+    ):
+        if not has_client_certificate:
+            client.run(drop_client_certificate)
+            client.run_on_scheduler(drop_client_certificate)
+        yield client
+
+
+@contextlib.contextmanager
+def over_plain(folder: Path, protocol: str) -> Iterator[Client]:
+    folder.mkdir()
+    with cluster(folder, protocol=protocol) as (_, client):
+        yield client
 
 
 def bits_of(url: str) -> dict[str, bytes]:
@@ -309,32 +335,25 @@ def bits_of(url: str) -> dict[str, bytes]:
 
 @pytest.mark.long
 def test_the_same_bits_by_every_comm(tmp_path: Path) -> None:
-    """Also where the cluster has no certificate for clients, and the client no other one, as with a gateway."""
+    """Also where processes of the cluster have no certificate for clients, as with a gateway."""
     pytest.importorskip("cryptography", reason="makes the certificates of this test")
-    whole = Security.temporary()
-    kinds: dict[str, tuple[str, Any, Any]] = {
-        "tcp": ("tcp://", None, None),
-        "ws": ("ws://", None, None),
-        "tls": ("tls://", whole, whole),
-        "gateway": ("tls://", own_roles(whole, "scheduler", "worker"), own_roles(whole, "client")),
-    }
     sets = ("checkpoint_freq=30", "threads=1")
-    job = digits("allreduce", *sets)
     with local_cluster(1, 4, processes=False) as client:
         packed = digits("allreduce", *sets, "cluster.elastic={max_processes: 1}")
         expected = bits_of(Driven(packed, client, tmp_path).url)
-    for name, (scheme, security, own) in kinds.items():
+    for name, scheme, there in (
+        ("tcp", "tcp://", over_plain(tmp_path / "tcp", "tcp")),
+        ("ws", "ws://", over_plain(tmp_path / "ws", "ws")),
+        ("tls", "tls://", over_tls(has_client_certificate=True)),
+        ("gateway", "tls://", over_tls(has_client_certificate=False)),
+    ):
         addresses: list[str] = []
 
         def look(driven: Driven, event: dict[str, Any], addresses: list[str] = addresses) -> None:
             addresses.extend(driven.client.run(endpoint_of, driven.job_id).values())
 
-        options: dict[str, Any] = {"threads_per_worker": 2, "dashboard_address": "127.0.0.1:0"}
-        with (
-            LocalCluster(n_workers=2, protocol=scheme, security=security, **options) as there,
-            Client(there.scheduler_address, security=own, set_as_default=False) as client,
-        ):
-            run = Driven(job, client, tmp_path, look)
+        with there as client:
+            run = Driven(digits("allreduce", *sets), client, tmp_path, look)
         assert (run.result.state, run.result.bytes["sent"] > 0) == ("done", True), name
         assert [address.startswith(scheme) for address in addresses] == [True, True], name
         assert bits_of(run.url) == expected, name
