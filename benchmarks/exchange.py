@@ -41,13 +41,13 @@ class Raw:
     def __init__(self) -> None:
         self.got: SimpleQueue[int] = SimpleQueue()
         self.loop = get_worker().loop.asyncio_loop  # type: ignore[attr-defined]
-        self.address = self.call(self.open())
+        self.address = self.call(self.open(get_worker().address.partition(":")[0]))  # the scheme that the job has, too
 
     def call(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
 
-    async def open(self) -> str:
-        self.listener = listen("tcp://127.0.0.1:0", self.receive)
+    async def open(self, scheme: str) -> str:
+        self.listener = listen(f"{scheme}://127.0.0.1:0", self.receive)
         await self.listener.start()
         return str(self.listener.contact_address)
 
@@ -84,10 +84,11 @@ def raw_exchange(peer: str, n_bytes: int, steps: int) -> float:
     times = []
     for _ in range(steps):
         started = time.perf_counter()
-        asyncio.run_coroutine_threadsafe(end.send(comm, arrays), end.loop)
+        sent = asyncio.run_coroutine_threadsafe(end.send(comm, arrays), end.loop)
         left = sum(array.nbytes for array in arrays)
         while left:
             left -= end.got.get(timeout=60)
+        sent.result(60)  # a comm has one writer at a time
         times.append(time.perf_counter() - started)
     end.call(end.close(comm))
     return float(np.median(times))

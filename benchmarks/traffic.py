@@ -3,23 +3,25 @@
 Raw: both processes send each other the bytes of a step of a net, in messages of 4 MiB, at the same time, and drop what
 comes in. Ours: the net's gradients go to the servers, are summed and applied, and new values come back, without the
 layers' own work. Both between the same two processes, in turn. SINGA's MLP has 12 million values, the CIFAR net has 8
-small params, where messages cost more than bytes. ``python -m benchmarks.traffic [--rounds N] [--steps N]``
+small params, where messages cost more than bytes. ``python -m benchmarks.traffic [--rounds N] [--steps N]
+[--scheme ws]``
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import tempfile
 
 import numpy as np
-from distributed import Client
+from distributed import Client, LocalCluster
 
 from benchmarks.contender import NETS
 from benchmarks.exchange import raw_exchange, raw_open, ready
 from benchmarks.jobs import job_on_made_records
 from singa_dask.conf import JobConf
 from singa_dask.runtime import Driver, plan_processes
-from singa_dask.runtime.job.cluster import embedded_cluster, present_workers
+from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.planning.placement import JobPlan
 
 CLUSTER = {"nworkers_per_group": 2, "nservers_per_group": 2}
@@ -55,6 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--scheme", choices=["tcp", "ws"], default="tcp")
     given = parser.parse_args()
     print("net      MB out of each process a step   ms raw   ms gradients to values   GB/s both ways   share of raw")
     for name in ("mlp", "cifar"):
@@ -62,7 +65,19 @@ def main() -> None:
             made = {**job_on_made_records(NETS[name], folder), "train_one_batch": {"alg": "Exchange"}}
             made |= {"threads": 1, "train_steps": given.steps, "cluster": CLUSTER}
             job = JobConf.model_validate(made)
-            with embedded_cluster(plan_processes(job.cluster)) as client:
+            layout = plan_processes(job.cluster)
+            with (
+                LocalCluster(
+                    n_workers=len(layout.processes),
+                    threads_per_worker=layout.n_threads,
+                    host="127.0.0.1",
+                    protocol=f"{given.scheme}://",
+                    dashboard_address="127.0.0.1:0",
+                    memory_limit=None,
+                    silence_logs=logging.CRITICAL,
+                ) as there,
+                Client(there, set_as_default=False) as client,
+            ):
                 client.run(ready)
                 moved, raw, ours = match(client, job, folder, given.rounds)
         shares = f"{2e-9 * moved / ours:16.2f} {100 * raw / ours:12.0f} %"

@@ -329,8 +329,9 @@ class _CommWire(Wire):
         if self._in_process:
             self._put([MARK, number, message])
         else:
-            arrays = [to_serialize(flat(array)) for array in message.all_arrays]
-            self._put([MARK, number, msgpack.packb(message.header()), *arrays])
+            arrays = [flat(array) for array in message.all_arrays]
+            joined = [b"".join(arrays)] if message.n_bytes <= _SMALL else [to_serialize(array) for array in arrays]
+            self._put([MARK, number, msgpack.packb(message.header()), *joined])
 
     def write_note(self, number: int, header: bytes = b"") -> None:
         self._put([MARK, number, header])
@@ -356,9 +357,13 @@ class _CommWire(Wire):
     async def read_message(self, frame: Frame, receive_buffer: ReceiveBuffer | None) -> Message:
         if isinstance(frame.header, Message):
             return frame.header
-        message = from_header(frame.header, receive_buffer)
+        message, arrays = from_header(frame.header, receive_buffer), frame.arrays
         try:
-            for array, values in zip(message.all_arrays, frame.arrays, strict=True):
+            if message.n_bytes <= _SMALL:
+                (joined,) = arrays
+                sizes = [array.nbytes for array in message.all_arrays]
+                arrays = np.split(np.frombuffer(joined, np.uint8, message.n_bytes), np.cumsum(sizes[:-1]))
+            for array, values in zip(message.all_arrays, arrays, strict=True):
                 np.copyto(flat(array), values, casting="no")
         except (TypeError, ValueError) as error:
             raise CommError(f"{NOT_OURS}: {error}") from error
