@@ -361,8 +361,8 @@ class _CommWire(Wire):
         try:
             if message.n_bytes <= _SMALL:
                 (joined,) = arrays
-                sizes = [array.nbytes for array in message.all_arrays]
-                arrays = np.split(np.frombuffer(joined, np.uint8, message.n_bytes), np.cumsum(sizes[:-1]))
+                ends = np.cumsum([array.nbytes for array in message.all_arrays], dtype=np.int64)
+                arrays = np.split(np.frombuffer(joined, np.uint8, message.n_bytes), ends)[:-1]
             for array, values in zip(message.all_arrays, arrays, strict=True):
                 np.copyto(flat(array), values, casting="no")
         except (TypeError, ValueError) as error:

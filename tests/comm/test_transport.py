@@ -89,3 +89,18 @@ def test_a_pack_arrives_whole(ends: tuple[End, End]) -> None:
         assert part.arrays[0].tolist() == [part.slice] * size
     parts[0].arrays[0][:] = 9
     assert got.parts[0].arrays[0].tolist() == [0, 0, 0]
+
+
+def test_messages_with_and_without_arrays_arrive_whole(ends: tuple[End, End]) -> None:
+    """Those of few bytes are joined on some comms, and those without any are there, too."""
+    a, b = ends
+    src, dst = Address.worker(0, 0), Address.server(0, 0)
+    sizes = [0, 1, 16_384, 16_385, 0, 300_000, 3]  # around what counts as small
+    for step, size in enumerate(sizes):
+        array = np.arange(size, dtype=np.float32)
+        a.transport.send(b.transport.address, Message("stop", src, dst, step=step))
+        a.transport.send(b.transport.address, Message("put", src, dst, step=step, arrays=(array,)))
+    for step, size in enumerate(sizes):
+        assert b.messages.get(timeout=TIMEOUT_S).all_arrays == []
+        (array,) = b.messages.get(timeout=TIMEOUT_S).all_arrays
+        assert np.array_equal(array, np.arange(size, dtype=np.float32)), (step, size)

@@ -354,7 +354,7 @@ def test_the_same_bits_by_every_comm(tmp_path: Path) -> None:
 
         with there as client:
             run = Driven(digits("allreduce", *sets), client, tmp_path, look)
-        assert (run.result.state, run.result.bytes["sent"] > 0) == ("done", True), name
+        assert (run.result.state, run.result.restarts, run.result.bytes["sent"] > 0) == ("done", 0, True), name
         assert [address.startswith(scheme) for address in addresses] == [True, True], name
         assert bits_of(run.url) == expected, name
 
