@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -312,7 +313,12 @@ def over_tls(has_client_certificate: bool) -> Iterator[Client]:
     client_only = Security(require_encryption=True, **own)
     with (
         LocalCluster(
-            n_workers=2, threads_per_worker=2, protocol="tls://", security=whole, dashboard_address="127.0.0.1:0"
+            n_workers=2,
+            threads_per_worker=2,
+            host="127.0.0.1",
+            protocol="tls://",
+            security=whole,
+            dashboard_address="127.0.0.1:0",
         ) as there,
         Client(there.scheduler_address, security=client_only, set_as_default=False) as client,
     ):
@@ -320,6 +326,8 @@ def over_tls(has_client_certificate: bool) -> Iterator[Client]:
             client.run(drop_client_certificate)
             client.run_on_scheduler(drop_client_certificate)
         yield client
+        # `LocalCluster`, whose scheduler is in this process, ends it as a client
+        whole.tls_client_cert, whole.tls_client_key = client_only.tls_client_cert, client_only.tls_client_key
 
 
 @contextlib.contextmanager
@@ -327,6 +335,10 @@ def over_plain(folder: Path, protocol: str) -> Iterator[Client]:
     folder.mkdir()
     with cluster(folder, protocol=protocol) as (_, client):
         yield client
+    del client
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # distributed forgets websockets that it has aborted
+        gc.collect()
 
 
 def bits_of(url: str) -> dict[str, bytes]:
