@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import threading
-import warnings
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -335,10 +334,6 @@ def over_plain(folder: Path, protocol: str) -> Iterator[Client]:
     folder.mkdir()
     with cluster(folder, protocol=protocol) as (_, client):
         yield client
-    del client
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # distributed forgets websockets that it has aborted
-        gc.collect()
 
 
 def bits_of(url: str) -> dict[str, bytes]:
@@ -346,6 +341,7 @@ def bits_of(url: str) -> dict[str, bytes]:
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # distributed forgets websockets that it aborts
 def test_the_same_bits_by_every_comm(tmp_path: Path) -> None:
     """Also where processes of the cluster have no certificate for clients, as with a gateway."""
     pytest.importorskip("cryptography", reason="makes the certificates of this test")
