@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import socket
 import threading
 import time
@@ -30,7 +31,7 @@ from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
 from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.names import DRIVERS, JOBS, SIGNAL_CODES, Op, this_user
 from singa_dask.runtime.job.placing import Placed, compute_scalings, on_dask, place_on_cluster
-from singa_dask.runtime.job.record import Result, summarise
+from singa_dask.runtime.job.record import Result, facts_in_line, summarise
 from singa_dask.runtime.job.sites import Plugin, as_client
 from singa_dask.runtime.planning.nets import absolute_paths
 from singa_dask.runtime.planning.placement import plan_processes
@@ -80,7 +81,7 @@ class Driver:
         Of a driver on the cluster, which another one may replace. If one before it has submitted the job, this one
         follows it only.
     queue : bool
-        Wait in line if there is no room for the job.
+        Wait in line if there is no room for the job. A job with a lease has waited there already.
     **submission
         Other fields of `Submission`. By default the ``owner`` is the user of this process, and the ``sources`` are read
         from the files that the job names.
@@ -143,7 +144,7 @@ class Driver:
         """
         if self._lease is not None and self._lease.has_begun:
             self._publish({**self._started(), "begun": True})
-        elif self._queue:
+        elif self._queue and self._lease is None:
             self._prepare()
             self._begin_in_line()
         else:
@@ -155,21 +156,12 @@ class Driver:
 
     def _begin_in_line(self) -> None:
         """Begin the job when it is its turn and there is room."""
-        facts = {
-            "id": self._submission.job_id,
-            "name": self.job.name,
-            "owner": self._submission.owner,
-            "run_url": redact(self._submission.run_url),
-            "topology": self._layout.describe(),
-            "train_steps": self.job.train_steps,
-        }
-        driver = self._lease.number if self._lease else 0
-        asked = {"facts": facts, "priority": self._submission.priority, "driver": driver}
+        run = {**asdict(self._submission), "job": self.job.model_dump_json()}
+        asked = {"facts": facts_in_line(run), "priority": run["priority"], "client": self._client.id}
+        asked |= {"ticket": secrets.token_hex(8)}
         why = said = ""
         while True:
-            answer = self._follower.ask(Op.TURN, wait=self._wait_for_signal, **asked, client=self._client.id, why=why)
-            if answer["taken_over"]:
-                raise TakenOver
+            answer = self._follower.ask(Op.TURN, wait=self._wait_for_signal, **asked, why=why)
             if answer["end"]:
                 self._leave_line(answer["end"])
             ahead = answer["ahead"]
@@ -190,8 +182,6 @@ class Driver:
         name = self._follower.next_request(LINE_LOOK_S)
         if name is None:
             return
-        if not name:
-            raise TakenOver
         reason = f"{name}: the job has left the line, and was not started."
         self._leave_line({"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1)})
 
@@ -206,7 +196,7 @@ class Driver:
         sources = [modules.Source(*source) for source in given.sources]
         resume, datasets = given.resume, given.datasets
         placed = place_on_cluster(self._client, self.job, self._layout, sources, resume, datasets)
-        if not self._queue:
+        if self._lease is not None or not self._queue:
             self._prepare()
         run = on_dask(self._client, datasets, list(placed.workers), self._check_stopped)
         self.job = steps_by_task(self.job, sources, resume, run)
@@ -417,6 +407,7 @@ class _DriverHost(WorkerPlugin):
         except SingaError as error:
             failure = {"reason": str(error), "exit_code": error.exit_code, "error": ""}
             failure["elsewhere"] = isinstance(error, DataError) and lease.has_begun
+            failure["again"] = isinstance(error, ClusterError)
         except Exception as error:
             logger.exception("the driver of %s", run.job_id)
             failure = {"reason": f"the driver of the job: {error!r}", "exit_code": 1}
@@ -452,7 +443,7 @@ DETACH_LOOK_S = 0.2
 
 
 def detach(client: Client, run: JobRun) -> dict[str, Any]:
-    """Start the driver of a run on the cluster; return how it goes when the job has started, or was refused.
+    """Leave a run to the cluster; return how it goes when the job has started, waits in line, or was refused.
 
     Returns
     -------

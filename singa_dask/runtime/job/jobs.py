@@ -14,6 +14,7 @@ from distributed import Scheduler, SchedulerPlugin, Status
 from distributed.scheduler import WorkerState
 from tornado import gen
 
+from singa_dask.conf import ClusterConf
 from singa_dask.errors import A_BUG, ClusterError
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import Activity, add_dashboard
@@ -23,7 +24,7 @@ from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op, job_of
-from singa_dask.runtime.job.placer import place_again
+from singa_dask.runtime.job.placer import place_again, place_first
 from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.site import read_clock
 from singa_dask.runtime.job.sites import Heartbeats
@@ -144,6 +145,8 @@ class Jobs(SchedulerPlugin):
             return {"refused": f"a job with the id {job.job_id} runs on this cluster. Give another --run-dir."}
         if job.driver and not self.drivers.renew(job.job_id, job.driver):
             return {"refused": f"another driver has taken over the job {job.job_id}."}
+        if job.driver and job.job_id in self.history.facts:
+            return {"refused": "the job has ended."}  # the question was late
         if self.waiting.is_stopped(job.job_id):
             return {"refused": "somebody has stopped the job."}
         if ahead := self.waiting.ahead_of(job.job_id, job.priority):
@@ -151,7 +154,7 @@ class Jobs(SchedulerPlugin):
             return {"refused": f"{waiting} wait in line for this cluster, {ahead[0]} first. To wait, say --queue."}
         record = JobRecord(job)
         try:
-            self._check_room(record.state)
+            self._check_workers(record.state)
         except ClusterError as error:
             return {"refused": str(error)}
         self.waiting.leave(job.job_id)
@@ -164,28 +167,36 @@ class Jobs(SchedulerPlugin):
 
     def _detach(self, **arguments: Any) -> dict[str, str]:
         refused = self.drivers.detach(**arguments)
+        self.drivers.start_next(self._check_room)
         self._keep_ticking()
         return refused
 
-    def _turn(self, facts: Mapping[str, Any], driver: int, **arguments: Any) -> dict[str, Any]:
-        """Answer a driver that waits, see `Waiting.turn`; ``taken_over`` if another one has replaced it."""
-        if driver and not self.drivers.renew(facts["id"], driver):
-            return {"taken_over": True}
+    def _turn(self, **arguments: Any) -> dict[str, Any]:
+        """Answer a client that waits, see `Waiting.turn`."""
         self._keep_ticking()
-        return {"taken_over": False, **self.waiting.turn(facts, is_detached=bool(driver), **arguments)}
+        return self.waiting.turn(is_detached=False, **arguments)
 
-    def _check_room(self, state: JobState) -> None:
-        """Check that a job fits beside jobs whose tasks may not have begun."""
-        facts, workers, claimed = self._facts(""), state.spec.workers, Counter[str]()
+    def _check_room(self, cluster: ClusterConf) -> None:
+        """Check that a job in line fits on the cluster."""
+        place_first(plan_processes(cluster), self._room(self.scheduler.workers))
+
+    def _check_workers(self, state: JobState) -> None:
+        """Check that a job fits on the Dask workers that were chosen for it."""
+        workers, layout = state.spec.workers, plan_processes(state.cluster)
+        packed = len(workers) < len(layout.processes)
+        place_again(layout, self._room(workers), (), (1, len(workers)), packed=packed)
+
+    def _room(self, workers: Iterable[str]) -> dict[str, WorkerFacts]:
+        """Return the facts of Dask workers that can be used, beside jobs whose tasks may not have begun."""
+        facts, claimed = self._facts(""), Counter[str]()
         for other in self.records.values():
             claimed.update(other.state.threads)
-        chosen = {
-            address: (known := facts[address])._replace(busy=max(known.busy, claimed[address]))
-            for address in workers
-            if address in facts
+        known = {address: facts[address] for address in workers if address in facts}
+        return {
+            address: each._replace(busy=max(each.busy, claimed[address]))
+            for address, each in known.items()
+            if each.usable
         }
-        layout = plan_processes(state.cluster)
-        place_again(layout, chosen, (), (1, len(workers)), packed=len(workers) < len(layout.processes))
 
     def find(self, job_id: str) -> str:
         """Return the phase of a job, ``"over"`` until its client was told; empty if it is not known."""
@@ -300,7 +311,8 @@ class Jobs(SchedulerPlugin):
         for address in self.drivers.workers:
             if self._heartbeats.is_silent(address):
                 self.drivers.lose(address)
-        is_left = self.drivers.tick() | self.waiting.tick(self.drivers.is_driven) | self._end_left_over()
+        is_left = self.drivers.tick() | self.waiting.tick() | self._end_left_over()
+        self.drivers.start_next(self._check_room)
         if (self.records or is_left) and self.scheduler.status != Status.closed:
             self._keep_ticking()
 
@@ -553,7 +565,7 @@ class Views:
         A job in line leaves it, and one whose driver is about to start it does not begin.
         """
         if job_id not in self._jobs.records:
-            return self._jobs.waiting.stop(job_id, name, by) or self._jobs.drivers.stop(job_id, name, by) or None
+            return self._jobs.drivers.stop(job_id, name, by) or self._jobs.waiting.stop(job_id, name, by) or None
         self._jobs.handle(job_id, ev.Signal(name, by))
         return True
 

@@ -33,7 +33,7 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.job.cluster import Patience, present_workers
 from singa_dask.runtime.job.names import job_of
 from singa_dask.runtime.job.part_files import reading
-from singa_dask.runtime.job.placer import limits_of, place_again
+from singa_dask.runtime.job.placer import place_first
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.placement import Layout, WorkerFacts, place
 from singa_dask.runtime.units.run_state import InitialState
@@ -515,7 +515,7 @@ def place_on_cluster(
     present = _facts_of(client)
     # a job that does not fit fails before any record is looked for
     if job.cluster.elastic.max_processes:
-        _, chosen = place_again(layout, present, (), limits_of(job.cluster, layout), packed=True)
+        _, chosen = place_first(layout, present)
         if len(chosen) < len(layout.processes):
             return Placed(list(chosen), {}, [f"{len(layout.processes)} processes are packed on {len(chosen)}"])
     workers = place(layout, present)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import math
 import pickle
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -24,13 +26,14 @@ from tornado.locks import Lock
 
 from singa_dask.comm.dask_servers import loading_message
 from singa_dask.comm.message import Address
+from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, LostUnitError, is_out_of_memory, text_of
 from singa_dask.fs.host_files import Catalog
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import SIGNAL_CODES, SITE, Op, units_key
-from singa_dask.runtime.job.record import History, JobRecord
+from singa_dask.runtime.job.record import History, JobRecord, facts_in_line
 from singa_dask.runtime.job.site import Site, run_units
 from singa_dask.version import __version__
 
@@ -365,7 +368,7 @@ class Heartbeats:
 
 
 WAITER_SILENT_S = 90.0
-"""How long a driver may ask nothing; it may be looking for the hosts that store the records of its job."""
+"""How long a client may ask nothing; it may be looking for the hosts that store the records of its job."""
 
 
 @dataclass
@@ -379,8 +382,11 @@ class _Waiter:
     facts : dict
         As `JobRecord.facts` has them.
     client : str
-        Id of the client that waits, or of that of the job's driver on the cluster.
+        Id of the client that waits.
     is_detached : bool
+        Nobody waits: the job stays in line until it is its turn.
+    ticket : str
+        Of the client, for this job.
     asked_at : float
         When it last asked.
     end : dict
@@ -391,13 +397,15 @@ class _Waiter:
     facts: dict[str, Any]
     client: str
     is_detached: bool
+    ticket: str
     asked_at: float = 0.0
     end: dict[str, Any] = field(default_factory=dict)
 
 
 class Waiting:
-    """Keeps the line of jobs that wait for room. Each one's driver asks again and again whether it is its turn.
+    """Keeps the line of jobs that wait for room.
 
+    A client that waits asks again and again whether it is its turn; a detached job is a record here, and nothing else.
     Jobs of higher priority go first, and of the same priority first come, first served. Only the first one may start: a
     smaller job does not pass a larger one, which might wait for ever.
 
@@ -411,10 +419,17 @@ class Waiting:
         self._scheduler = scheduler
         self._history = history
         self._waiters: dict[str, _Waiter] = {}
+        self._left: deque[str] = deque(maxlen=KEPT_TICKETS)
         self._n_joined = 0
 
     def turn(
-        self, facts: Mapping[str, Any], priority: int, client: str, is_detached: bool, why: str = ""
+        self,
+        facts: Mapping[str, Any],
+        priority: int,
+        client: str,
+        is_detached: bool,
+        why: str = "",
+        ticket: str = "",
     ) -> dict[str, Any]:
         """Put a job in line if it is not there; return where it is.
 
@@ -428,6 +443,9 @@ class Waiting:
         is_detached : bool
         why : str
             Why it could not start although it was its turn.
+        ticket : str
+            Of the client, for this job: once that has left the line it does not join it again, as a question that comes
+            late would.
 
         Returns
         -------
@@ -437,8 +455,10 @@ class Waiting:
         job_id = facts["id"]
         waiter = self._waiters.get(job_id)
         if waiter is None:
+            if ticket and ticket in self._left:
+                return {"ahead": [], "end": {}}
             whole = {**_FACTS, **facts, "began": time.time(), "detached": is_detached, "priority": priority}
-            waiter = self._waiters[job_id] = _Waiter((-priority, self._n_joined), whole, client, is_detached)
+            waiter = self._waiters[job_id] = _Waiter((-priority, self._n_joined), whole, client, is_detached, ticket)
             self._n_joined += 1
         waiter.client, waiter.asked_at, waiter.facts["reason"] = client, time.monotonic(), why
         return {"ahead": self.ahead_of(job_id), "end": waiter.end}
@@ -446,6 +466,8 @@ class Waiting:
     def leave(self, job_id: str, failure: Mapping[str, Any] | None = None) -> None:
         """Take a job out of the line; ``failure`` says why if it does not start."""
         waiter = self._waiters.pop(job_id, None)
+        if waiter is not None:
+            self._left.append(waiter.ticket)
         if waiter is not None and failure:
             state = "stopped" if waiter.end else "failed"
             how = {"state": state, "reason": failure["reason"], "exit_code": failure["exit_code"]}
@@ -466,6 +488,16 @@ class Waiting:
         rank = waiter.rank if waiter else (-priority, self._n_joined)
         return [other for other in self._in_order() if self._waiters[other].rank < rank]
 
+    @property
+    def first(self) -> str:
+        """The job that starts next; empty if there is none."""
+        return min(self._waiters, key=lambda job_id: self._waiters[job_id].rank, default="")
+
+    def note(self, job_id: str, why: str) -> None:
+        """Take note why a job in line has not started although it is its turn."""
+        if job_id in self._waiters:
+            self._waiters[job_id].facts["reason"] = why
+
     def _in_order(self) -> list[str]:
         return sorted(self._waiters, key=lambda job_id: self._waiters[job_id].rank)
 
@@ -482,16 +514,12 @@ class Waiting:
         """Return what is known of the jobs in line, by id, in order; ``place`` is 1 for the first."""
         return {job_id: {**self._waiters[job_id].facts, "place": i + 1} for i, job_id in enumerate(self._in_order())}
 
-    def tick(self, is_driven: Callable[[str], bool]) -> bool:
-        """Drop jobs whose drivers are gone; return whether any is left."""
+    def tick(self) -> bool:
+        """Drop jobs whose clients are gone; return whether any is left."""
         now = time.monotonic()
         for job_id, waiter in list(self._waiters.items()):
-            silent_s = now - waiter.asked_at
-            if waiter.is_detached:
-                is_gone = not is_driven(job_id)
-            else:
-                is_gone = silent_s > (WAITER_SILENT_S if waiter.client in self._scheduler.clients else limit("client"))
-            if is_gone:
+            may_s = WAITER_SILENT_S if waiter.client in self._scheduler.clients else limit("client")
+            if not waiter.is_detached and now - waiter.asked_at > may_s:
                 self.leave(job_id, waiter.end or {"reason": "the client that waited is gone", "exit_code": 1})
         return bool(self._waiters)
 
@@ -513,6 +541,7 @@ NO_WORKER_S = 60.0
 """How long a job that has not begun waits for a Dask worker for its driver."""
 AGAIN_S = 5.0
 """Time until Dask workers that could not run a driver are tried again."""
+KEPT_TICKETS = 10_000
 KEPT_S = 60.0
 """How long a client can ask for a driver that has ended."""
 
@@ -537,6 +566,8 @@ class _Driven:
         Dask workers that could not run it, and why.
     since : float
         Time of the last change.
+    not_before : float
+        When it may be started again: its driver has found no room.
     """
 
     run: Mapping[str, Any]
@@ -546,12 +577,15 @@ class _Driven:
     worker: str = ""
     barred: dict[str, str] = field(default_factory=dict)
     since: float = 0.0
+    not_before: float = 0.0
     has_ended: bool = False
     failure: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Drivers:
     """Starts the drivers of detached jobs on Dask workers, and again elsewhere when one is lost.
+
+    A job that waits in line has none: it is started here, once, when it is the first and there is room for it.
 
     Parameters
     ----------
@@ -603,8 +637,27 @@ class Drivers:
         comm = self._scheduler.client_comms.get(client)
         host = get_address_host(comm.comm.peer_address) if comm is not None and comm.comm is not None else ""
         self._driven[job_id] = driven = _Driven(run, Plugin(*plugin), host)
-        self._start(driven)
+        if run.get("queue"):
+            self._waiting.turn(facts_in_line(run), run["priority"], client, is_detached=True)
+        else:
+            self._start(driven)
         return {}
+
+    def start_next(self, check_room: Callable[[ClusterConf], None]) -> None:
+        """Start the driver of the first job in line if that is detached, and there is room for it.
+
+        ``check_room`` raises an error if there is none.
+        """
+        driven = self._driven.get(self._waiting.first)
+        if driven is None or driven.has_ended or driven.worker or time.monotonic() < driven.not_before:
+            return
+        try:
+            check_room(ClusterConf.model_validate(json.loads(driven.run["job"])["cluster"]))
+        except ClusterError as error:
+            self._waiting.note(self._waiting.first, str(error))
+        else:
+            driven.since = time.monotonic()
+            self._start(driven)
 
     def detached(self, job_id: str) -> dict[str, Any]:
         """Return how far a detached job is: ``state`` and ``failure``.
@@ -640,6 +693,9 @@ class Drivers:
         if failure.get("elsewhere"):
             driven.barred[driven.worker] = failure["reason"]
             self._start(driven)
+        elif failure.get("again") and self._waiting.has(job_id):  # the room was taken meanwhile
+            self._waiting.note(job_id, failure["reason"])
+            driven.worker, driven.not_before = "", time.monotonic() + AGAIN_S
         else:
             self._end(driven, failure)
 
@@ -648,7 +704,9 @@ class Drivers:
         driven = self._driven.get(job_id)
         if driven is None or driven.has_ended or job_id in self._jobs or job_id in self._history.facts:
             return False
-        reason = f"stopped{f' by {by}' if by else ''} before the job had started"
+        when = "before the job had started" if driven.number else "while it waited in line"
+        reason = f"stopped{f' by {by}' if by else ''} {when}"
+        self._waiting.stop(job_id, name, by)
         self._end(driven, {"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1), "error": ""})
         return True
 
@@ -689,7 +747,7 @@ class Drivers:
         for job_id, driven in list(self._driven.items()):
             if driven.has_ended and now - driven.since > KEPT_S:
                 del self._driven[job_id]
-            elif not driven.has_ended and not driven.worker:
+            elif not driven.has_ended and not driven.worker and not self._waiting.has(job_id):
                 if now - driven.since > AGAIN_S:
                     driven.barred.clear()
                 self._start(driven)
