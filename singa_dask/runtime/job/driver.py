@@ -158,7 +158,7 @@ class Driver:
         """Begin the job when it is its turn and there is room."""
         run = {**asdict(self._submission), "job": self.job.model_dump_json()}
         asked = {"facts": facts_in_line(run), "priority": run["priority"], "client": self._client.id}
-        asked |= {"ticket": secrets.token_hex(8)}
+        asked |= {"ticket": secrets.token_hex(8), "cluster": self.job.cluster.model_dump(mode="json")}
         why = said = ""
         while True:
             answer = self._follower.ask(Op.TURN, wait=self._wait_for_signal, **asked, why=why)

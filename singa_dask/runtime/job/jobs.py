@@ -14,12 +14,12 @@ from distributed import Scheduler, SchedulerPlugin, Status
 from distributed.scheduler import WorkerState
 from tornado import gen
 
-from singa_dask.conf import ClusterConf
+from singa_dask.conf import ClusterConf, WorkersConf
 from singa_dask.errors import A_BUG, ClusterError
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import Activity, add_dashboard
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job import sites
+from singa_dask.runtime.job import line, sites
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.limits import limit
@@ -35,6 +35,8 @@ END_ASK_S = 10.0
 DEPARTURE_TIMEOUT_S = 12.0
 DEPARTURE_LOOK_S = 0.1
 RETIRE = "retire_workers"
+TARGET = "adaptive_target"
+ANY = WorkersConf()
 
 # events of units that a job depends on, and those that nobody else wants to know of
 DECISIVE = frozenset(("unit", "training", "snapshot", "checkpoint"))
@@ -44,16 +46,20 @@ logger = logging.getLogger(__name__)
 
 
 class _SeenWorkers(Mapping[str, WorkerFacts]):
-    """What is known of the Dask workers, as a job sees it: its own tasks do not count.
+    """What is known of the Dask workers that a job may use, as it sees them: its own tasks do not count.
 
     It is looked up where a job asks for it, as one of hundreds of workers asks for few others with each event.
     """
 
-    def __init__(self, workers: Mapping[str, Any], heartbeats: Heartbeats, job_id: str) -> None:
-        self._workers, self._heartbeats, self._job_id = workers, heartbeats, job_id
+    def __init__(
+        self, workers: Mapping[str, WorkerState], heartbeats: Heartbeats, job_id: str, wanted: WorkersConf
+    ) -> None:
+        self._workers, self._heartbeats, self._job_id, self._wanted = workers, heartbeats, job_id, wanted
 
     def __getitem__(self, address: str) -> WorkerFacts:
         known = self._workers[address]
+        if not self._fits(known):
+            raise KeyError(address)
         own = sum(job_of(task.key) == self._job_id for task in known.processing) if self._job_id else 0
         return WorkerFacts(
             nthreads=known.nthreads,
@@ -62,16 +68,21 @@ class _SeenWorkers(Mapping[str, WorkerFacts]):
             name=str(known.name),
             has_nanny=bool(known.nanny),
             usable=known.status == Status.running and not self._heartbeats.is_silent(address),
+            resources=known.resources,
         )
 
+    def _fits(self, known: WorkerState) -> bool:
+        return self._wanted.is_any or self._wanted.fits(str(known.name), known.resources)
+
     def __contains__(self, address: object) -> bool:
-        return address in self._workers
+        known = self._workers.get(str(address))
+        return known is not None and self._fits(known)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._workers)
+        return iter(self._workers) if self._wanted.is_any else filter(self.__contains__, self._workers)
 
     def __len__(self) -> int:
-        return len(self._workers)
+        return len(self._workers) if self._wanted.is_any else sum(1 for _ in self)
 
 
 class Jobs(SchedulerPlugin):
@@ -101,8 +112,8 @@ class Jobs(SchedulerPlugin):
         self._tasks = sites.UnitTasks(scheduler, self.handle)
         self._heartbeats = sites.Heartbeats(scheduler)
         self._is_ticking = False
-        self.waiting = sites.Waiting(scheduler, self.history)
-        self.drivers = sites.Drivers(scheduler, self.records, self.history, self.sites, self.waiting, self._tell)
+        self.waiting = line.Waiting(scheduler, self.history)
+        self.drivers = line.Drivers(scheduler, self.records, self.history, self.sites, self.waiting, self._tell)
         views = Views(self)
         self._remove_metrics = add_dashboard(scheduler, views)
         self._retire = scheduler.handlers[RETIRE]
@@ -128,8 +139,11 @@ class Jobs(SchedulerPlugin):
             Op.STACKS: views.stacks,
             Op.TOKENS: views.tokens,
             RETIRE: self.retire,  # Dask's own operation, with a step before it
+            TARGET: self._adaptive_target,  # the same, for clusters that adapt
         }
+        self._nthreads, self._dask_target = 0, scheduler.adaptive_target
         scheduler.handlers.update(handlers)
+        setattr(scheduler, TARGET, self._adaptive_target)  # dask-gateway calls it there
         scheduler.stream_handlers[EVENTS] = self._on_event
         # a client that sees this knows that the scheduler has the operations: Dask does not answer unknown ones
         scheduler.set_metadata([JOBS], True)
@@ -178,17 +192,17 @@ class Jobs(SchedulerPlugin):
 
     def _check_room(self, cluster: ClusterConf) -> None:
         """Check that a job in line fits on the cluster."""
-        place_first(plan_processes(cluster), self._room(self.scheduler.workers))
+        place_first(plan_processes(cluster), self._room(self.scheduler.workers, cluster.workers))
 
     def _check_workers(self, state: JobState) -> None:
         """Check that a job fits on the Dask workers that were chosen for it."""
         workers, layout = state.spec.workers, plan_processes(state.cluster)
         packed = len(workers) < len(layout.processes)
-        place_again(layout, self._room(workers), (), (1, len(workers)), packed=packed)
+        place_again(layout, self._room(workers, state.cluster.workers), (), (1, len(workers)), packed=packed)
 
-    def _room(self, workers: Iterable[str]) -> dict[str, WorkerFacts]:
+    def _room(self, workers: Iterable[str], wanted: WorkersConf = ANY) -> dict[str, WorkerFacts]:
         """Return the facts of Dask workers that can be used, beside jobs whose tasks may not have begun."""
-        facts, claimed = self._facts(""), Counter[str]()
+        facts, claimed = self._facts("", wanted), Counter[str]()
         for other in self.records.values():
             claimed.update(other.state.threads)
         known = {address: facts[address] for address in workers if address in facts}
@@ -262,7 +276,7 @@ class Jobs(SchedulerPlugin):
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[WorkerState]) -> list[WorkerState]:
         """Keep Dask workers that have units or drivers."""
-        needed = self.drivers.workers.union(*(record.state.workers for record in self.records.values()))
+        needed = self._needed()
         return [worker for worker in workers if worker.address not in needed]
 
     async def before_close(self) -> None:
@@ -270,6 +284,22 @@ class Jobs(SchedulerPlugin):
         self.records.clear()
         self._remove_metrics()
         await self._tasks.close()
+
+    # -- Dask workers that are wanted ----------------------------------------------------------------------------------
+
+    def _adaptive_target(self, target_duration: Any = None) -> int:
+        """Return how many Dask workers there should be, as Dask does, for jobs that wait for some, too."""
+        for known in self.scheduler.workers.values():
+            self._nthreads = known.nthreads
+        room = self._room(self.scheduler.workers)
+        records = self.records.values()
+        wanted = [(each.state.cluster, set(each.state.workers), line.missing_of(each)) for each in records]
+        wanted += [(cluster, set(), line.sizes_of(cluster)) for cluster in self.waiting.clusters()]
+        return max(self._dask_target(target_duration), line.demand(room, self._needed(), wanted, self._nthreads))
+
+    def _needed(self) -> set[str]:
+        """Return the Dask workers that have units or drivers."""
+        return self.drivers.workers.union(*(record.state.workers for record in self.records.values()))
 
     # -- Dask workers that close -----------------------------------------------------------------------------------
 
@@ -370,8 +400,9 @@ class Jobs(SchedulerPlugin):
         if stall and state.phase == "running":
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": stall})
 
-    def _facts(self, job_id: str) -> _SeenWorkers:
-        return _SeenWorkers(self.scheduler.workers, self._heartbeats, job_id)
+    def _facts(self, job_id: str, wanted: WorkersConf = ANY) -> _SeenWorkers:
+        wanted = self.records[job_id].state.cluster.workers if job_id else wanted
+        return _SeenWorkers(self.scheduler.workers, self._heartbeats, job_id, wanted)
 
     # -- actions -------------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from distributed import Status
 
-from singa_dask.runtime.job import sites as module
+from singa_dask.runtime.job import line as module
+from singa_dask.runtime.job.line import Drivers, Waiting
 from singa_dask.runtime.job.record import History
-from singa_dask.runtime.job.sites import Drivers, Waiting
 
 PLUGIN = ("drivers", "module", b"")
 
