@@ -118,14 +118,8 @@ class Waiting:
             if ticket and ticket in self._left:
                 return {"ahead": [], "end": {}}
             whole = {**_FACTS, **facts, "began": time.time(), "detached": is_detached, "priority": priority}
-            waiter = self._waiters[job_id] = _Waiter(
-                (-priority, self._n_joined),
-                whole,
-                client,
-                is_detached,
-                ticket,
-                ClusterConf.model_validate(cluster or {}),
-            )
+            conf, rank = ClusterConf.model_validate(cluster or {}), (-priority, self._n_joined)
+            waiter = self._waiters[job_id] = _Waiter(rank, whole, client, is_detached, ticket, conf)
             self._n_joined += 1
         waiter.client, waiter.asked_at, waiter.facts["reason"] = client, time.monotonic(), why
         return {"ahead": self.ahead_of(job_id), "end": waiter.end}
