@@ -24,6 +24,7 @@ from singa_dask.errors import A_BUG, ClusterError, DataError, LeftLineError, Sin
 from singa_dask.observe.observers import Observers, open_observers
 from singa_dask.observe.run_directory import RunDirectory
 from singa_dask.redaction import redact
+from singa_dask.runtime.checkpoints.lookup import find, first_steps, has_checkpoints
 from singa_dask.runtime.job.checks import steps_by_task
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.events import Submission
@@ -52,10 +53,16 @@ class Lease:
         Of the driver: 1 for the first.
     has_begun : bool
         Whether one before it has submitted the job.
+    first_life : int
+        Of the job; if it is not 0, an earlier scheduler has begun the job, and it goes on from its newest checkpoint.
+    is_kept : bool
+        Whether the scheduler keeps the job for one that is started after it.
     """
 
     number: int
     has_begun: bool
+    first_life: int = 0
+    is_kept: bool = False
 
 
 LINE_LOOK_S = 0.5
@@ -150,8 +157,8 @@ class Driver:
         else:
             self._begin()
         over = self._follower.follow_to_its_end()
-        if over is None:
-            raise TakenOver
+        if over is None or ("event" not in over and self._lease is not None and self._lease.is_kept):
+            raise TakenOver  # where the scheduler is gone, the next one goes on with the job
         return self._result(over)
 
     def _begin_in_line(self) -> None:
@@ -248,6 +255,7 @@ class Driver:
             "sources": [list(source) for source in self._submission.sources],
             "client": self._client.id,
             "driver": self._lease.number if self._lease else 0,
+            "first_life": self._lease.first_life if self._lease else 0,
             "scalings": self._scalings or {},
         }
         refused = self._follower.ask(Op.SUBMIT, spec=spec)
@@ -296,6 +304,14 @@ class JobRun(Submission):
             Another run is there.
         """
         return RunDirectory(self.run_url, **self.recording, again=again)
+
+    def going_on(self) -> JobRun:
+        """Return the run as it goes on from its newest checkpoint; without one it starts over."""
+        checkpoint = find(self.run_url) if has_checkpoints(self.run_url) else None
+        goes_on = {"goes_on": checkpoint is not None, "replaces": checkpoint is None}
+        command = {**self.recording["command"], "time": time.time(), "resume": checkpoint or self.resume}
+        recording = {**self.recording, **goes_on, "command": command, "steps": first_steps(checkpoint)}
+        return replace(self, resume=checkpoint or self.resume, recording=recording)
 
     def observers(self) -> Observers:
         """Return what passes events on to other programs.
@@ -386,10 +402,9 @@ class _DriverHost(WorkerPlugin):
         for thread in list(self._drivers):
             await worker.loop.run_in_executor(None, thread.join, DRIVER_LEAVE_TIMEOUT_S)
 
-    def _drive(self, run: Mapping[str, Any], number: int, has_begun: bool) -> dict[str, Any]:
-        """Start a driver; ``run`` are the fields of a `JobRun`."""
-        job_run = JobRun(**run)
-        lease = Lease(number, has_begun)
+    def _drive(self, run: Mapping[str, Any], **lease_fields: Any) -> dict[str, Any]:
+        """Start a driver; ``run`` are the fields of a `JobRun`, the others those of its `Lease`."""
+        job_run, lease = JobRun(**run), Lease(**lease_fields)
         thread = threading.Thread(target=self._run, args=(job_run, lease), name=f"driver-{job_run.job_id}")
         thread.daemon = True
         self._drivers[thread] = None
@@ -419,6 +434,8 @@ class _DriverHost(WorkerPlugin):
             sync(self.worker.loop, getattr(self.worker.scheduler, Op.DRIVEN), **facts, callback_timeout=JOBS_ASK_S)
 
     def _carry_out(self, run: JobRun, lease: Lease) -> None:
+        if lease.first_life and not lease.has_begun:
+            run = run.going_on()
         directory = run.directory(again=lease.number > 1)
         try:
             directory.check_writable()

@@ -141,18 +141,25 @@ class Jobs(SchedulerPlugin):
             RETIRE: self.retire,  # Dask's own operation, with a step before it
             TARGET: self._adaptive_target,  # the same, for clusters that adapt
         }
-        self._nthreads, self._dask_target = 0, scheduler.adaptive_target
+        self._nthreads = 0
         scheduler.handlers.update(handlers)
         setattr(scheduler, TARGET, self._adaptive_target)  # dask-gateway calls it there
         scheduler.stream_handlers[EVENTS] = self._on_event
         # a client that sees this knows that the scheduler has the operations: Dask does not answer unknown ones
         scheduler.set_metadata([JOBS], True)
+        # not here: while this waits, another client may find that there is no such plug-in yet
+        scheduler.loop.add_callback(self._restore)
+
+    async def _restore(self) -> None:
+        await self.drivers.restore()
+        self._keep_ticking()
 
     # -- what clients and Dask workers ask ---------------------------------------------------------------------------
 
     async def submit(self, spec: Mapping[str, Any]) -> dict[str, str]:
         """Start a job; return why it is refused, under ``refused``, or nothing."""
         job = JobSpec(**spec)
+        await self.drivers.wait_until_restored()
         if known := self.records.get(job.job_id):
             if (known.spec.client, known.spec.driver) == (job.client, job.driver):
                 return {}  # it is asked again, as the answer was late
@@ -179,14 +186,19 @@ class Jobs(SchedulerPlugin):
         self._keep_ticking()
         return {}
 
-    def _detach(self, **arguments: Any) -> dict[str, str]:
-        refused = self.drivers.detach(**arguments)
+    async def _detach(self, run: Mapping[str, Any], **arguments: Any) -> dict[str, str]:
+        await self.drivers.wait_until_restored()
+        refused = self.drivers.detach(run, **arguments)
+        if not refused and (why := await self.drivers.keep(run["job_id"])):
+            self.drivers.stop(run["job_id"], "SIGTERM")
+            return {"refused": why}
         self.drivers.start_next(self._check_room)
         self._keep_ticking()
         return refused
 
-    def _turn(self, **arguments: Any) -> dict[str, Any]:
+    async def _turn(self, **arguments: Any) -> dict[str, Any]:
         """Answer a client that waits, see `Waiting.turn`."""
+        await self.drivers.wait_until_restored()
         self._keep_ticking()
         return self.waiting.turn(is_detached=False, **arguments)
 
@@ -295,7 +307,8 @@ class Jobs(SchedulerPlugin):
         records = self.records.values()
         wanted = [(each.state.cluster, set(each.state.workers), line.missing_of(each)) for each in records]
         wanted += [(cluster, set(), line.sizes_of(cluster)) for cluster in self.waiting.clusters()]
-        return max(self._dask_target(target_duration), line.demand(room, self._needed(), wanted, self._nthreads))
+        for_jobs = line.demand(room, self._needed(), wanted, self._nthreads)
+        return max(Scheduler.adaptive_target(self.scheduler, target_duration), for_jobs)
 
     def _needed(self) -> set[str]:
         """Return the Dask workers that have units or drivers."""
@@ -452,6 +465,7 @@ class Jobs(SchedulerPlugin):
             record = self.records.get(spec.job_id)
             return record is None or not record.state.is_current(action.process, action.life)
 
+        await self.drivers.keep(spec.job_id, action.life)
         answer = await self.sites.host(spec, token, action, is_over)
         self.handle(spec.job_id, ev.Hosted(action.life, action.process, **answer))
 
@@ -488,6 +502,7 @@ class Jobs(SchedulerPlugin):
             self._tell(job_id, action.what)
             self.history.add(record)
             self.records.pop(job_id, None)  # as long as a client may look for it, it is known
+            await self.drivers.keep(job_id)
 
     async def _clean_up(self, record: JobRecord, action: ev.Over) -> None:
         """Remove what is left of a job on the cluster."""

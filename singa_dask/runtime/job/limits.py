@@ -23,6 +23,11 @@ a Dask worker answers the scheduler. ``host``: it has made ready for a process. 
 connection is back."""
 
 
+def state_url() -> str:
+    """Return the URL at which the scheduler keeps detached jobs, ``distributed.singa-dask.state``; empty if nowhere."""
+    return str(dask.config.get("distributed.singa-dask.state", ""))
+
+
 def limit(name: str) -> float:
     """Return a limit in seconds.
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
+import math
 import time
+from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,16 +14,20 @@ from typing import Any
 
 from distributed import Scheduler, Status
 from distributed.comm.addressing import get_address_host
+from tornado.locks import Event
 
 from singa_dask.conf import ClusterConf
-from singa_dask.errors import ClusterError
+from singa_dask.errors import ClusterError, text_of
 from singa_dask.fs.host_files import Catalog
-from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.job.kept import KeptJobs
+from singa_dask.runtime.job.limits import limit, state_url
 from singa_dask.runtime.job.names import SIGNAL_CODES, Op
 from singa_dask.runtime.job.placer import limits_of
 from singa_dask.runtime.job.record import History, JobRecord, facts_in_line
 from singa_dask.runtime.job.sites import Plugin, Sites
 from singa_dask.runtime.planning.placement import WorkerFacts, pack, plan_processes
+
+logger = logging.getLogger(__name__)
 
 WAITER_SILENT_S = 90.0
 """How long a client may ask nothing; it may be looking for the hosts that store the records of its job."""
@@ -32,7 +39,7 @@ class _Waiter:
 
     Attributes
     ----------
-    rank : tuple of (int, int)
+    rank : tuple of (float, int)
         Jobs of lower rank go first.
     facts : dict
         As `JobRecord.facts` has them.
@@ -49,7 +56,7 @@ class _Waiter:
         Why it is to leave: ``reason`` and ``exit_code``. Empty: it is not.
     """
 
-    rank: tuple[int, int]
+    rank: tuple[float, int]
     facts: dict[str, Any]
     client: str
     is_detached: bool
@@ -88,6 +95,7 @@ class Waiting:
         why: str = "",
         ticket: str = "",
         cluster: Mapping[str, Any] | None = None,
+        rank: tuple[float, int] | None = None,
     ) -> dict[str, Any]:
         """Put a job in line if it is not there; return where it is.
 
@@ -106,6 +114,8 @@ class Waiting:
             late would.
         cluster : mapping, optional
             The ``cluster`` block of the job.
+        rank : tuple of (float, int), optional
+            Of a job that keeps its place.
 
         Returns
         -------
@@ -118,7 +128,7 @@ class Waiting:
             if ticket and ticket in self._left:
                 return {"ahead": [], "end": {}}
             whole = {**_FACTS, **facts, "began": time.time(), "detached": is_detached, "priority": priority}
-            conf, rank = ClusterConf.model_validate(cluster or {}), (-priority, self._n_joined)
+            conf, rank = ClusterConf.model_validate(cluster or {}), rank or (-priority, self._n_joined)
             waiter = self._waiters[job_id] = _Waiter(rank, whole, client, is_detached, ticket, conf)
             self._n_joined += 1
         waiter.client, waiter.asked_at, waiter.facts["reason"] = client, time.monotonic(), why
@@ -148,6 +158,10 @@ class Waiting:
         waiter = self._waiters.get(job_id)
         rank = waiter.rank if waiter else (-priority, self._n_joined)
         return [other for other in self._in_order() if self._waiters[other].rank < rank]
+
+    def place_of(self, job_id: str) -> int:
+        """Return how many jobs have joined the line before a job; 0 if it is not there."""
+        return self._waiters[job_id].rank[1] if job_id in self._waiters else 0
 
     @property
     def first(self) -> str:
@@ -233,6 +247,9 @@ class _Driven:
         Time of the last change.
     not_before : float
         When it may be started again: its driver has found no room.
+    first_life, life : int
+        Of the job: the one in which it begins, after those of an earlier scheduler; and the newest that was hosted, -1
+        before the first.
     """
 
     run: Mapping[str, Any]
@@ -243,6 +260,8 @@ class _Driven:
     barred: dict[str, str] = field(default_factory=dict)
     since: float = 0.0
     not_before: float = 0.0
+    first_life: int = 0
+    life: int = -1
     has_ended: bool = False
     failure: Mapping[str, Any] = field(default_factory=dict)
 
@@ -280,6 +299,9 @@ class Drivers:
         self._waiting = waiting
         self._tell = tell
         self._driven: dict[str, _Driven] = {}
+        self._kept = KeptJobs(scheduler, state_url(), self._to_keep)
+        self._restored = Event()
+        self._unreadable = ""
 
     # -- what clients and drivers ask --------------------------------------------------------------------------------
 
@@ -296,6 +318,8 @@ class Drivers:
             Id of the client.
         """
         job_id = run["job_id"]
+        if self._unreadable:
+            return {"refused": self._unreadable}
         if job_id in self._jobs or self.is_driven(job_id):
             return {"refused": f"a job with the id {job_id} runs on this cluster. Give another --run-dir."}
         self._history.drop(job_id)
@@ -303,11 +327,61 @@ class Drivers:
         host = get_address_host(comm.comm.peer_address) if comm is not None and comm.comm is not None else ""
         self._driven[job_id] = driven = _Driven(run, Plugin(*plugin), host)
         if run.get("queue"):
-            cluster = json.loads(run["job"])["cluster"]
-            self._waiting.turn(facts_in_line(run), run["priority"], client, is_detached=True, cluster=cluster)
+            self._join(run, client)
         else:
             self._start(driven)
         return {}
+
+    # -- what outlives the scheduler ---------------------------------------------------------------------------------
+
+    async def restore(self) -> None:
+        """Take up the jobs that an earlier scheduler has kept: those that ran first, the others keep their places."""
+        try:
+            kept = await self._kept.load()
+        except Exception as error:
+            self._unreadable = f"{self._kept.url}: the state of an earlier scheduler cannot be read: {text_of(error)}"
+            logger.error("%s No detached job is taken until the scheduler is started again.", self._unreadable)
+            kept = []
+        kept.sort(key=lambda each: (each["life"] < 0, each["place"]))
+        for i, each in enumerate(kept):
+            run, place = each["run"], i - len(kept)  # before all that come now
+            run["recording"]["steps"] = {int(group): step for group, step in run["recording"]["steps"].items()}
+            plugin = Plugin(each["plugin"][0], each["plugin"][1], b64decode(each["plugin"][2]))
+            # drivers of the earlier scheduler that are left have a lower number
+            driven = _Driven(run, plugin, each["host"], each["number"] + 1)
+            driven.first_life, driven.life = each["life"] + 1, each["life"]
+            self._driven[run["job_id"]] = driven
+            self._join(run, rank=(-run["priority"] if each["life"] < 0 else -math.inf, place))
+        self._restored.set()
+
+    async def wait_until_restored(self) -> None:
+        """Wait until it is known which jobs an earlier scheduler has kept."""
+        await self._restored.wait()
+
+    async def keep(self, job_id: str, life: int = -1) -> str:
+        """Keep what is known of a detached job by now, and its newest life; return why that fails, or nothing."""
+        driven = self._driven.get(job_id)
+        if driven is None:
+            return ""
+        driven.life = max(driven.life, life)
+        why = await self._kept.save(job_id)
+        if why:
+            self._tell(job_id, {"event": "log", "level": "WARNING", "message": why})
+        return why
+
+    def _to_keep(self, job_id: str) -> dict[str, Any] | None:
+        driven = self._driven.get(job_id)
+        if driven is None or driven.has_ended or job_id in self._history.facts:
+            return None
+        plugin = (*driven.plugin[:2], b64encode(driven.plugin.pickled).decode())
+        facts = {"run": driven.run, "plugin": plugin, "host": driven.host, "number": driven.number}
+        return {**facts, "life": driven.life, "place": self._waiting.place_of(job_id)}
+
+    # -- the line ----------------------------------------------------------------------------------------------------
+
+    def _join(self, run: Mapping[str, Any], client: str = "", rank: tuple[float, int] | None = None) -> None:
+        cluster = json.loads(run["job"])["cluster"]
+        self._waiting.turn(facts_in_line(run), run["priority"], client, is_detached=True, cluster=cluster, rank=rank)
 
     def start_next(self, check_room: Callable[[ClusterConf], None]) -> None:
         """Start the driver of the first job in line if that is detached, and there is room for it.
@@ -384,6 +458,8 @@ class Drivers:
             if catalogs and driven.run["job_id"] not in self._jobs:  # else the end of the job deletes what it reads
                 self._scheduler.loop.add_callback(self._sites.drop, catalogs)
         self._history.trim(driven.run["job_id"])
+        if self._kept.url:
+            self._scheduler.loop.add_callback(self._kept.save, driven.run["job_id"])
 
     # -- what Jobs tells ---------------------------------------------------------------------------------------------
 
@@ -453,9 +529,11 @@ class Drivers:
 
     async def _drive(self, driven: _Driven, number: int, has_begun: bool) -> None:
         worker = driven.worker
+        await self.keep(driven.run["job_id"])
         answer: Any = await self._sites.install(worker, driven.plugin)
         if answer is None:
             facts = {"run": dict(driven.run), "number": number, "has_begun": has_begun}
+            facts |= {"first_life": driven.first_life, "is_kept": bool(self._kept.url)}
             answer = await self._sites.ask(worker, limit("answer"), Op.DRIVE, **facts)
         if isinstance(answer, BaseException) and driven.number == number and not driven.has_ended:
             driven.barred[worker] = f"{worker}: {type(answer).__name__}: {answer}."
