@@ -17,6 +17,7 @@ from singa_dask.errors import text_of
 from singa_dask.runtime.job.limits import limit
 
 SUFFIX = ".job.json"
+KEYS = ("run", "plugin", "host", "number", "life", "place")
 
 logger = logging.getLogger(__name__)
 
@@ -81,9 +82,11 @@ class KeptJobs:
             if name.endswith(SUFFIX):
                 file = fs.join(self.url, name)
                 try:
-                    kept.append(json.loads(fs.read_bytes(file)))
-                except ValueError as error:
-                    logger.warning("%s: passed over, as it is damaged: %s", file, error)
+                    facts = json.loads(fs.read_bytes(file))
+                    # the keys without which a job cannot be taken up
+                    kept.append({key: facts[key] for key in KEYS})
+                except (ValueError, KeyError, TypeError) as error:
+                    logger.warning("%s: passed over, as it is damaged: %r", file, error)
         return kept
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from distributed import Scheduler, Status
 from distributed.comm.addressing import get_address_host
+from distributed.utils import TimeoutError as LateError  # type: ignore[attr-defined]
 from tornado.locks import Event
 
 from singa_dask.conf import ClusterConf
@@ -344,14 +345,15 @@ class Drivers:
             kept = []
         kept.sort(key=lambda each: (each["life"] < 0, each["place"]))
         for i, each in enumerate(kept):
-            run, place = each["run"], i - len(kept)  # before all that come now
+            run = each["run"]
             run["recording"]["steps"] = {int(group): step for group, step in run["recording"]["steps"].items()}
             plugin = Plugin(each["plugin"][0], each["plugin"][1], b64decode(each["plugin"][2]))
             # drivers of the earlier scheduler that are left have a lower number
             driven = _Driven(run, plugin, each["host"], each["number"] + 1)
             driven.first_life, driven.life = each["life"] + 1, each["life"]
             self._driven[run["job_id"]] = driven
-            self._join(run, rank=(-run["priority"] if each["life"] < 0 else -math.inf, place))
+            # before all that come now
+            self._join(run, rank=(-run["priority"] if each["life"] < 0 else -math.inf, i - len(kept)))
         self._restored.set()
 
     async def wait_until_restored(self) -> None:
@@ -434,17 +436,21 @@ class Drivers:
             driven.barred[driven.worker] = failure["reason"]
             self._start(driven)
         elif failure.get("again") and self._waiting.has(job_id):  # the room was taken meanwhile
-            self._waiting.note(job_id, failure["reason"])
-            driven.worker, driven.not_before = "", time.monotonic() + AGAIN_S
+            self._wait_again(driven, failure["reason"])
         else:
             self._end(driven, failure)
+
+    def _wait_again(self, driven: _Driven, why: str) -> None:
+        """Leave a job in line where it is, without a driver."""
+        self._waiting.note(driven.run["job_id"], why)
+        driven.worker, driven.not_before = "", time.monotonic() + AGAIN_S
 
     def stop(self, job_id: str, name: str, by: str = "") -> bool:
         """End the driver of a job that has not begun; return whether there is one."""
         driven = self._driven.get(job_id)
         if driven is None or driven.has_ended or job_id in self._jobs or job_id in self._history.facts:
             return False
-        when = "before the job had started" if driven.number else "while it waited in line"
+        when = "before the job had started" if driven.worker else "while it waited in line"
         reason = f"stopped{f' by {by}' if by else ''} {when}"
         self._waiting.stop(job_id, name, by)
         self._end(driven, {"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1), "error": ""})
@@ -536,8 +542,12 @@ class Drivers:
             facts |= {"first_life": driven.first_life, "is_kept": bool(self._kept.url)}
             answer = await self._sites.ask(worker, limit("answer"), Op.DRIVE, **facts)
         if isinstance(answer, BaseException) and driven.number == number and not driven.has_ended:
-            driven.barred[worker] = f"{worker}: {type(answer).__name__}: {answer}."
-            self._start(driven)
+            why = f"{worker}: {type(answer).__name__}: {answer}."
+            if isinstance(answer, LateError) and self._waiting.has(driven.run["job_id"]):
+                self._wait_again(driven, why)
+            else:
+                driven.barred[worker] = why
+                self._start(driven)
 
 
 def sizes_of(cluster: ClusterConf) -> list[int]:
