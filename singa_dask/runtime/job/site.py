@@ -446,7 +446,7 @@ class Site(WorkerPlugin):
     # -- what is told ------------------------------------------------------------------------------------------------
 
     def _metrics(self, worker: Worker) -> dict[str, Any]:
-        progress: dict[str, list[dict[str, Any]]] = {}
+        progress: dict[str, list[dict[str, Any]]] = {job_id: [] for job_id in list(self.store.jobs)}
         for hosting in list(self.hostings.values()):
             waits = {unit: wait for unit, wait in hosting.host.waits().items() if wait[1] > LONG_WAIT_S}
             facts = {"process": hosting.process, "life": hosting.life, "steps": hosting.host.steps(), "waits": waits}
