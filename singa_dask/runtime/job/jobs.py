@@ -382,11 +382,11 @@ class Jobs(SchedulerPlugin):
 
     def _do(self, record: JobRecord, actions: list[Any]) -> None:
         job_id, add_callback = record.spec.job_id, self.scheduler.loop.add_callback
+        if begun := [action for action in actions if isinstance(action, ev.RunUnits)]:
+            self._tasks.run(record, begun)
         for action in actions:
             if isinstance(action, ev.Tell):
                 self._tell(job_id, action.what)
-            elif isinstance(action, ev.RunUnits):
-                self._tasks.run(record, action)
             elif isinstance(action, ev.Host):
                 add_callback(self._host, record.spec, record.token, action)
             elif isinstance(action, ev.EndLife):
@@ -397,7 +397,7 @@ class Jobs(SchedulerPlugin):
                 add_callback(self._join, job_id, action)
             elif isinstance(action, ev.Request):
                 self._ask_later(action.worker, Op.REQUEST, job_id=job_id, what=action.what)
-            else:
+            elif isinstance(action, ev.Over):
                 add_callback(self._end, record, action)
 
     def _tell(self, job_id: str, what: Mapping[str, Any]) -> None:

@@ -523,7 +523,7 @@ class Site(WorkerPlugin):
 
 
 def run_units(
-    job_id: str, life: int, process: int, units: Sequence[tuple[str, int, int]], endpoints: Sequence[str]
+    job_id: str, life: int, process: int, units: Sequence[tuple[str, int, int]], endpoints: str
 ) -> list[dict[str, Any]]:
     """Run some units on this Dask worker, each in a thread; a task of the job. Return their reports."""
     site = get_worker().plugins[SITE]
@@ -533,7 +533,7 @@ def run_units(
         return [{"state": "aborted", "step": -1} for _ in units]
     threads = DaemonThreads(len(units), "units")
     start = partial(site.start_point, hosting)
-    reports = [threads.future(partial(hosting.run, Address(*unit), endpoints, start)) for unit in units]
+    reports = [threads.future(partial(hosting.run, Address(*unit), endpoints.split(" "), start)) for unit in units]
     try:
         return [report.result() for report in reports]
     finally:
