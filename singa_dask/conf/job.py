@@ -136,7 +136,7 @@ class ClusterConf(Conf):
     workers: WorkersConf = WorkersConf()
     """The Dask workers that the job may use."""
     max_restarts: Count = 10
-    """Restarts within an hour after which the job fails; 0 for none."""
+    """Restarts without a later step between them after which the job fails; 0 for none."""
     wait_for_workers_minutes: NonNegative = 10.0
     """How long a job that has lost processes waits for Dask workers, or for a silent network, before it fails."""
 
