@@ -419,7 +419,8 @@ class Jobs(SchedulerPlugin):
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": stall})
 
     def _facts(self, job_id: str, wanted: WorkersConf = ANY) -> _SeenWorkers:
-        wanted = self.records[job_id].state.cluster.workers if job_id else wanted
+        if job_id in self.records:
+            wanted = self.records[job_id].state.cluster.workers
         return _SeenWorkers(self.scheduler.workers, self._heartbeats, job_id, wanted)
 
     # -- actions -------------------------------------------------------------------------------------------------------
