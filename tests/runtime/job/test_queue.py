@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from distributed import Client
 
@@ -38,6 +39,11 @@ def of_line(prefix: str, dask_scheduler: Any) -> list[str]:
     return [each for each in dask_scheduler.clients if prefix in each]
 
 
+def n_descriptors(dask_scheduler: Any) -> int:
+    """Return the number of files and connections that the process of the scheduler has open."""
+    return psutil.Process().num_fds()
+
+
 def n_drivers() -> int:
     """Return the number of threads of drivers in this process."""
     return sum(thread.name.startswith("driver-") for thread in threading.enumerate())
@@ -52,6 +58,7 @@ def test_jobs_start_in_order_and_priority_goes_first(client: Client, tmp_path: P
     ids: dict[str, str] = {}
 
     def start_others(driven: Driven, event: dict[str, Any]) -> None:
+        before = ask(client, n_descriptors)
         for name, priority in (("second", 0), ("lost", 0), ("third", 0), ("first", 1)):
             ids[name] = detach(client, tmp_path / name, "--queue", "--priority", str(priority), steps=20)
         in_line(client, "first", "second", "lost", "third")
@@ -68,6 +75,7 @@ def test_jobs_start_in_order_and_priority_goes_first(client: Client, tmp_path: P
         assert [ask(client, driver_pid, ids[name]) for name in ("first", "second", "third")] == ["", "", ""]
         assert ask(client, of_line, "driver-") == []
         assert sum(client.run(n_drivers).values()) == 0
+        wait_until(lambda: ask(client, n_descriptors) <= before, "the scheduler has no connection for them")
         with pytest.raises(ClusterError):
             Driven(digits("single"), client, tmp_path)
         driven.driver.stop()
