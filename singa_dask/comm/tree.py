@@ -1,14 +1,14 @@
 """AllReduce among many processes: gradients are summed on their way to servers, and values come back the same way.
 
-Recursive halving and doubling, after Rabenseifner (2004), for any number of processes. A process talks to those alone
-whose number differs from its own in one bit: two sockets for each bit. Where the sum of a slice is computed at a node of
-the tree of sums, `singa_dask.comm.stub`, follows from the process of its server: so the bits of the sum are those of a
-direct exchange, and each slice passes each process once in each direction.
+Recursive halving and doubling, after Rabenseifner (2004), for any number of processes. A process is connected to those
+alone whose number differs from its own in one bit. Where a node of the tree of sums is computed, which
+`singa_dask.comm.stub` describes, depends on the process of the slice's server; what is added there does not. So the sum
+has the bits of a direct exchange, and a slice passes each process once in each direction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -161,9 +161,7 @@ class TreeExchange:
         self._values = values
         self._to_server = to_server
         routes = [tree.route(process, root) for root in roots]
-        self._passages = {
-            kind: [_Passage(route) for route in routes] for kind in ("get", "update")
-        }
+        self._passages = {kind: [_Passage(route) for route in routes] for kind in ("get", "update")}
 
     def parent(self, number: int) -> int | None:
         """Return the process that a slice goes to; None if its server is here."""

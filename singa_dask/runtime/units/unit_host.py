@@ -196,7 +196,9 @@ class UnitHost:
         )
         coordinator = Coordinator(layout.process_of, rejoin)
         self.trace = Trace(process, emit) if job.profile else None
-        self.router = Router(process, layout, self.stub, self.units, coordinator, self.abort, self.trace, self.plan.tree)
+        self.router = Router(
+            process, layout, self.stub, self.units, coordinator, self.abort, self.trace, self.plan.tree
+        )
         self._requested: set[str] = set()
         self._lock = threading.Lock()
         self._limits = ExitStack()
