@@ -323,7 +323,8 @@ class Stub:
         self._bucket_step = -1
         if tree is not None:
             roots = [process_of[Address.server(0, piece.server)] for piece in slices]
-            self._exchange = TreeExchange(process, tree, roots, self._values_of, self._server_request)
+            n_bytes = [piece.size * self.dtype.itemsize for piece in slices]
+            self._exchange = TreeExchange(process, tree, roots, n_bytes, self._values_of, self._server_request)
 
     # -- memory ------------------------------------------------------------------------------------
 

@@ -143,6 +143,8 @@ class TreeExchange:
     tree : ProcessTree
     roots : sequence of int
         Process of the server of each slice.
+    n_bytes : sequence of int
+        Of each slice.
     values : callable
         Slice -> its values in this process.
     to_server : callable
@@ -154,10 +156,12 @@ class TreeExchange:
         process: int,
         tree: ProcessTree,
         roots: Sequence[int],
+        n_bytes: Sequence[int],
         values: Callable[[int], Any],
         to_server: Callable[[str, int, int, Any], Message],
     ) -> None:
         self._process = process
+        self._n_bytes = n_bytes
         self._values = values
         self._to_server = to_server
         routes = [tree.route(process, root) for root in roots]
@@ -181,7 +185,7 @@ class TreeExchange:
         bundles: dict[tuple[str, int | None, int], _Bundle] = {}
 
         def bundle(way: str, to: int | None, number: int) -> _Bundle:
-            alone = number if self._values(number).nbytes >= FUSED_BYTES else -1
+            alone = number if self._n_bytes[number] >= FUSED_BYTES else -1
             shared = bundles.setdefault((way, to, alone), _Bundle(kind, step, to))
             shared.slices.append(number)
             shared.n_missing += 1
@@ -209,8 +213,9 @@ class TreeExchange:
             if not message.arrays:
                 yield number, None
                 continue
-            stop = start + self._values(number).size
-            yield number, message.arrays[0][start:stop]
+            array = message.arrays[0]
+            stop = start + self._n_bytes[number] // array.itemsize
+            yield number, array[start:stop]
             start = stop
 
     def _advance(self, kind: str, number: int) -> list[Message]:
