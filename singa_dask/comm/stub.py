@@ -449,10 +449,11 @@ class Stub:
         sums = self._add_up(group, param)
         if self._exchange is not None:
             (total,) = sums
+            before = self._send_bucket() if message.step != self._bucket_step else []
             self._bucket |= {piece.id: values for piece, values in zip(self._slices[param], total.slices, strict=True)}
             self._bucket_step = message.step
             is_full = sum(values.nbytes for values in self._bucket.values()) >= BUCKET_BYTES
-            return self._send_bucket() if is_full else []
+            return before + self._send_bucket() if is_full else before
         full = []
         for index, piece in enumerate(self._slices[param]):
             for partial in sums:

@@ -220,6 +220,7 @@ class Router:
         self.mailboxes = {unit: Mailbox(unit, self.post, self.cancellations[unit]) for unit in workers}
         self.transport: Transport | None = None
         self.peers: list[str] = []
+        self._early: list[Message] = []  # to be passed on before this process knows where others are
         self.is_closed = False
         self._process = process
         self._process_of = layout.process_of
@@ -237,6 +238,11 @@ class Router:
             return
         process = self._process_with(message.dst)
         if process != self._process:
+            if not self.peers:
+                with self._lock:
+                    if not self.peers:
+                        self._early.append(message)
+                        return
             transport = self.transport  # another thread may close it
             last, process = process, self._next_hop(process)
             # without an address the process is being replaced, and what it has to have is sent again
@@ -255,6 +261,13 @@ class Router:
                 unit.accept(message)  # it must not wait for the worker's next step
             else:  # also to a worker that joins a running job, and is not there yet
                 self.inboxes[message.dst].put(message)
+
+    def connect(self, peers: Sequence[str]) -> None:
+        """Set the address of every process, and pass on what has come before."""
+        with self._lock:
+            self.peers, early, self._early = list(peers), self._early, []
+        for message in early:
+            self.post(message)
 
     def _process_with(self, unit: Address) -> int:
         return unit.group if unit.kind == "stub" else self._process_of[unit]

@@ -222,7 +222,7 @@ class UnitHost:
 
     def connect(self, peers: Sequence[str]) -> None:
         """Set the address of every process."""
-        self.router.peers = list(peers)
+        self.router.connect(peers)
 
     def add(self, unit: Worker | Server) -> None:
         """Add a local unit that is ready to say hello; pass on what was requested before."""

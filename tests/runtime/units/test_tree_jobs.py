@@ -14,6 +14,7 @@ from singa_dask.comm import tree
 from singa_dask.comm.message import Message
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
+from singa_dask.runtime.units.router import Router
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime import harness
 from tests.runtime.harness import Outcome, mlp
@@ -129,6 +130,29 @@ def test_a_lost_process_ends_all_others(run_job: Run, monkeypatch: pytest.Monkey
     others = {report["reason"] for unit, report in outcome.reports.items() if not unit.endswith(f"-{lost}")}
     assert others
     assert all(reason.startswith(f"process {lost} at ") for reason in others)
+
+
+def test_a_process_passes_on_what_comes_before_it_knows_the_others(
+    run_job: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Process 2, which starts last, is between 3 and 0."""
+    came, real, connect = threading.Event(), Router.receive, UnitHost.connect
+
+    def receive(self: Router, message: Message) -> None:
+        real(self, message)
+        if message.kind == "hello" and not self.peers:
+            came.set()
+
+    def late(self: UnitHost, peers: list[str]) -> None:
+        if self.process != 2:
+            connect(self, peers)
+            return
+        threading.Thread(target=lambda: (came.wait(harness.TIMEOUT_S), connect(self, peers))).start()
+
+    monkeypatch.setattr(Router, "receive", receive)
+    monkeypatch.setattr(UnitHost, "connect", late)
+    assert set(states(run_job(job(6))).values()) == {"done"}
+    assert came.is_set()
 
 
 def test_arrows_of_a_profile_join_the_ends_of_each_message(run_job: Run) -> None:
