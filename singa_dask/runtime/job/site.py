@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 import threading
@@ -458,13 +457,20 @@ class Site(WorkerPlugin):
         The future of a snapshot is done once `Jobs` has it.
         """
         if event["event"] == "snapshot":
-            answer = self.worker.scheduler.singa_dask_snapshot(job_id=job_id, life=life, what=dict(event))
-            return asyncio.run_coroutine_threadsafe(answer, self.worker.loop.asyncio_loop)  # type: ignore[attr-defined]
+            there = Future[Any]()
+            self.worker.loop.add_callback(self._tell, there, job_id=job_id, life=life, what=dict(event))
+            return there
         if event["event"] == "profile":
             event = {**event, "host": get_address_host(self.worker.address), **self._clock._asdict()}
         message = {"op": EVENTS, "job_id": job_id, "life": life, "what": dict(event)}
         self.worker.loop.add_callback(self.worker.batched_send, message)
         return None
+
+    async def _tell(self, there: Future[Any], **facts: Any) -> None:
+        try:
+            there.set_result(await self.worker.scheduler.singa_dask_snapshot(**facts))
+        except Exception as error:
+            there.set_exception(error)
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
 
