@@ -26,6 +26,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from singa_dask.comm.message import Address
 from singa_dask.comm.stub import ParamSlice, slice_table
+from singa_dask.comm.tree import ProcessTree
 from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.errors import ClusterError, ConfigError, DeviceMemoryError, Problem
 from singa_dask.layers.feature import ParamShard
@@ -562,6 +563,8 @@ class JobPlan:
     slices : tuple of ParamSlice
     dtype : dtype
         dtype of params.
+    tree : ProcessTree or None
+        If gradients are summed on their way to servers.
     """
 
     layout: Layout
@@ -573,6 +576,7 @@ class JobPlan:
     n_shares: tuple[int, ...]
     slices: tuple[ParamSlice, ...]
     dtype: np.dtype[Any]
+    tree: ProcessTree | None
 
     @classmethod
     def make(cls, job: JobConf, net: NeuralNet | None = None, layout: Layout | None = None) -> JobPlan:
@@ -606,6 +610,8 @@ class JobPlan:
             n_shares=tuple(net.n_shares(name) for name in kept),
             slices=tuple(_assign_local_servers(slices, [each.workers for each in kept.values()], planned)),
             dtype=net.context.param_dtype,
+            # workers of a partitioned net have different params
+            tree=None if net.is_partitioned else ProcessTree.of((layout or planned).process_of),
         )
 
 
