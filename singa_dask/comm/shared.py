@@ -5,8 +5,8 @@ the other one finds the mark there. This proves that both have the same memory; 
 containers of a host may be separate.
 
 A segment is an anonymous file of Linux, which the listener opens by way of ``/proc``. It has no name in any folder, so
-nothing is left of it, however its processes end, and no limit of ``/dev/shm`` applies. Its descriptor is closed as soon
-as both have mapped it. Where a system has no such files, or does not let the listener open them, arrays go by socket.
+nothing is left of it, however its processes end, and no limit of ``/dev/shm`` applies. Both map it until the connection
+is closed. Where a system has no such files, or does not let the listener open them, arrays go by socket.
 """
 
 from __future__ import annotations
@@ -55,12 +55,9 @@ class Segment:
         self.is_taken = mapped[:1]
         """Whether the reader has mapped it: one byte of the segment itself."""
         self._memory = mapped[mmap.PAGESIZE :]
+        self.max_piece = self._memory.size // 2
+        """Bytes of the largest piece: one is written while another is read."""
         self._pieces: deque[tuple[int, int]] = deque()  # start and stop of those that are not released
-
-    @property
-    def max_piece(self) -> int:
-        """Bytes of the largest piece: others are written while one is read."""
-        return self._memory.size // 4
 
     def pieces(self, arrays: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
         """Cut arrays of bytes into pieces, each as large as one may be, except for the last one."""
@@ -110,6 +107,10 @@ class Segment:
             yield part, self._memory[start : start + part.size]
             start += part.size
 
+    def close(self) -> None:
+        """Unmap the memory, also while a task that ends still holds the segment."""
+        self._memory = self.is_taken = np.empty(0, np.uint8)
+
 
 class Offer:
     """A segment that a peer may take.
@@ -136,6 +137,7 @@ class Offer:
         name = f"singa-dask-{uuid.uuid4().hex}"
         self._fd = os.memfd_create(name)
         self._size = mmap.PAGESIZE + size
+        self._segment: Segment | None = None
         try:
             os.posix_fallocate(self._fd, 0, mmap.PAGESIZE)
             os.ftruncate(self._fd, self._size)
@@ -146,18 +148,21 @@ class Offer:
         self.name = f"/proc/{os.getpid()}/fd/{self._fd} {name}"
 
     def taken(self) -> Segment | None:
-        """Return the segment if the peer has taken it, and there is memory for all of it."""
-        if not self._segment.is_taken[0]:
+        """Return the segment, once, if the peer has taken it, and there is memory for all of it."""
+        if self._segment is None or not self._segment.is_taken[0]:
             return None
         try:
             os.posix_fallocate(self._fd, 0, self._size)  # else a write that finds none would end the process
         except OSError:
             return None
-        return self._segment
+        segment, self._segment = self._segment, None
+        return segment
 
     def close(self) -> None:
-        """Close the file; mapped memory stays."""
+        """Close the file, and unmap a segment that was not taken."""
         os.close(self._fd)
+        if self._segment is not None:
+            self._segment.close()
 
 
 def take(name: str) -> Segment | None:

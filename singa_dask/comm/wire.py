@@ -6,9 +6,9 @@ acknowledgement (empty header), or a refusal (its text is the header).
 
 Connections and listeners are those of ``distributed.comm``, for every scheme: tcp, tls, ws, ucxx, inproc. Where a comm
 has a byte stream, as of tcp and tls, frames are written to that stream, and arrays are read from it straight into
-receive buffers; on one host they go through shared memory instead, and only headers by the stream, see
-`singa_dask.comm.shared`. The other comms carry whole objects. What distributed reads before the first frame, and all objects,
-it may unpickle: plain tcp is for networks where everyone is trusted, as for Dask itself.
+receive buffers; between processes of one host they go through shared memory, see `singa_dask.comm.shared`, and only
+headers by the stream. The other comms carry whole objects. What distributed reads before the first frame, and all
+objects, it may unpickle: plain tcp is for networks where everyone is trusted, as for Dask itself.
 """
 
 from __future__ import annotations
@@ -266,6 +266,9 @@ class _StreamWire(Wire):
 
     def close(self) -> None:
         self._unwritten.clear()
+        for segment in filter(None, (self._outgoing, self._incoming)):
+            segment.close()
+        self._outgoing = self._incoming = None
         self._comm.abort()
 
     @property
@@ -287,11 +290,10 @@ class _StreamWire(Wire):
         self._incoming = take(name)
 
     def write(self, number: int, message: Message) -> None:
-        header, is_shared = msgpack.packb(message.header()), self._outgoing is not None
-        is_shared = is_shared and message.n_bytes >= _MIN_SHARED
-        start = _PREFIX.pack(_SHARED if is_shared else MARK, len(header), number, message.n_bytes) + header
-        arrays = map(flat, message.all_arrays)
-        self._unwritten.append(self._shared(start, arrays) if is_shared else _joined(start, arrays))
+        header, arrays = msgpack.packb(message.header()), map(flat, message.all_arrays)
+        segment = self._outgoing if message.n_bytes >= _MIN_SHARED else None
+        start = _PREFIX.pack(_SHARED if segment else MARK, len(header), number, message.n_bytes) + header
+        self._unwritten.append(_shared(segment, start, arrays) if segment else _joined(start, arrays))
         self._write_on()
 
     def _write_on(self) -> None:
@@ -302,15 +304,6 @@ class _StreamWire(Wire):
                     return
                 self._stream.write(buffer)
             self._unwritten.popleft()
-
-    def _shared(self, start: bytes, arrays: Iterable[np.ndarray]) -> Iterator[Buffer]:
-        """Write arrays to shared memory, and yield what goes by the stream; nothing while there is no room."""
-        assert self._outgoing is not None
-        for piece in self._outgoing.pieces(arrays):
-            while (position := self._outgoing.write(piece)) is None:
-                yield b""
-            yield start + _PIECE.pack(position)
-            start = b""
 
     def write_note(self, number: int, header: bytes = b"") -> None:
         self._stream.write(_PREFIX.pack(MARK, len(header), number, 0) + header)
@@ -324,10 +317,9 @@ class _StreamWire(Wire):
             if mark != _RELEASED:
                 break
             self._release()
-        is_shared = mark == _SHARED and self._incoming is not None
-        if not (mark == MARK or is_shared) or length > max_header:
+        if mark not in (MARK, _SHARED) or length > max_header:
             raise CommError(NOT_OURS)
-        return Frame(number, await self._stream.read_bytes(length) if length else b"", n_bytes, [], is_shared)
+        return Frame(number, await self._stream.read_bytes(length) if length else b"", n_bytes, [], mark == _SHARED)
 
     def _release(self) -> None:
         if self._outgoing is None or not self._outgoing.release():
@@ -359,14 +351,25 @@ class _StreamWire(Wire):
 
     async def _read_shared(self, arrays: Iterable[np.ndarray]) -> None:
         """Read arrays from shared memory, as pieces of them come."""
-        assert self._incoming is not None
-        for piece in self._incoming.pieces(arrays):
+        segment = self._incoming
+        if segment is None:
+            raise OSError("the connection has no shared memory any more")
+        for piece in segment.pieces(arrays):
             (position,) = _PIECE.unpack(await self._stream.read_bytes(_PIECE.size))
             try:
-                self._incoming.read(position, piece)
+                segment.read(position, piece)
             except ValueError as error:
                 raise CommError(f"{NOT_OURS}: {error}") from error
             self._stream.write(_PREFIX.pack(_RELEASED, 0, 0, 0))
+
+
+def _shared(segment: Segment, start: bytes, arrays: Iterable[np.ndarray]) -> Iterator[Buffer]:
+    """Write arrays to shared memory, and yield what goes by the stream: nothing while there is no room."""
+    for piece in segment.pieces(arrays):
+        while (position := segment.write(piece)) is None:
+            yield b""
+        yield start + _PIECE.pack(position)
+        start = b""
 
 
 def _joined(start: bytes, arrays: Iterable[np.ndarray]) -> Iterator[Buffer]:
