@@ -115,7 +115,7 @@ class ClusterConf(Conf):
     listen: ListenConf = ListenConf()
     """Network interface and ports of the job's processes."""
     max_restarts: Count = 10
-    """Restarts within an hour after which the job fails; 0 for none."""
+    """Restarts without a later step between them after which the job fails; 0 for none."""
     wait_for_workers_minutes: NonNegative = 10.0
     """How long a job that has lost processes waits for Dask workers, or for a silent network, before it fails."""
 

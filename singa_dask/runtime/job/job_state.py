@@ -520,7 +520,7 @@ class JobState:
         can = self.phase == "running" and self._trains and self._deadline is None and not self._signal
         can = can and not self._life.has_ended_servers()
         processes = processes_to_replace(self.roster.layout, lost) if can else None
-        if processes is None or self.restarts.refusal(self._now):
+        if processes is None or self._refusal():
             return False
         replacement = Replacement(self._life, processes, self._points, self._placer)
         self._count_restart(reason)
@@ -550,7 +550,7 @@ class JobState:
 
     def _recover(self, reason: str, report: Mapping[str, Any] | None = None) -> None:
         """End this life, and begin another one if the job may; ``report`` is that of a unit that has failed."""
-        refusal = self.restarts.refusal(self._now)
+        refusal = self._refusal()
         if refusal:
             tried = f" {refusal} Earlier: {' '.join(self.restarts.reasons)}" if len(self.restarts) else f" {refusal}"
             failure = report or {"exit_code": LostUnitError.exit_code, "expected": True}
@@ -559,9 +559,12 @@ class JobState:
         self._count_restart(reason)
         self._end_life(reason)
 
+    def _refusal(self) -> str:
+        return self.restarts.refusal(self._life.known_step(self.steps))
+
     def _count_restart(self, reason: str) -> None:
         self.restarts.lose(self._now)
-        self.restarts.add(self._now, reason, self._life.known_step(self.steps))
+        self.restarts.add(reason, self._life.known_step(self.steps))
         self._warn(f"{reason} The job goes on.")
 
     # -- moves -----------------------------------------------------------------------------------------------------

@@ -100,6 +100,7 @@ class Jobs(SchedulerPlugin):
         self._tasks = sites.UnitTasks(scheduler, self.handle)
         self._heartbeats = sites.Heartbeats(scheduler)
         self._is_ticking = False
+        self._ended_at = time.monotonic()
         self.waiting = sites.Waiting(scheduler, self.history)
         self.drivers = sites.Drivers(scheduler, self.records, self.history, self.sites, self.waiting, self._tell)
         views = Views(self)
@@ -301,6 +302,7 @@ class Jobs(SchedulerPlugin):
             if self._heartbeats.is_silent(address):
                 self.drivers.lose(address)
         is_left = self.drivers.tick() | self.waiting.tick(self.drivers.is_driven) | self._end_left_over()
+        is_left |= time.monotonic() - self._ended_at < limit("answer")  # a late part of a snapshot may come
         if (self.records or is_left) and self.scheduler.status != Status.closed:
             self._keep_ticking()
 
@@ -319,13 +321,16 @@ class Jobs(SchedulerPlugin):
         for address, known in self.scheduler.workers.items():
             for job_id, hosted in known.metrics.get(SITE, {}).items():
                 record = self.records.get(job_id)
-                for progress in hosted:
-                    if record is not None and record.state.roster.has(progress["process"], progress["life"]):
+                lives = [(progress["process"], progress["life"]) for progress in hosted]
+                if record is None and not lives:
+                    lives = [(None, -1)]  # nothing but parts of snapshots
+                for process, life in lives:
+                    if record is not None and record.state.roster.has(process, life):
                         continue
                     is_left = True
                     if not self._heartbeats.is_silent(address):
                         reason = "the job goes on elsewhere" if record else "the job is over"
-                        facts = {"life": progress["life"], "process": progress["process"], "forget": record is None}
+                        facts = {"life": life, "process": process, "forget": record is None}
                         self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
         return is_left
 
@@ -377,11 +382,11 @@ class Jobs(SchedulerPlugin):
 
     def _do(self, record: JobRecord, actions: list[Any]) -> None:
         job_id, add_callback = record.spec.job_id, self.scheduler.loop.add_callback
+        if begun := [action for action in actions if isinstance(action, ev.RunUnits)]:
+            self._tasks.run(record, begun)
         for action in actions:
             if isinstance(action, ev.Tell):
                 self._tell(job_id, action.what)
-            elif isinstance(action, ev.RunUnits):
-                self._tasks.run(record, action)
             elif isinstance(action, ev.Host):
                 add_callback(self._host, record.spec, record.token, action)
             elif isinstance(action, ev.EndLife):
@@ -392,7 +397,7 @@ class Jobs(SchedulerPlugin):
                 add_callback(self._join, job_id, action)
             elif isinstance(action, ev.Request):
                 self._ask_later(action.worker, Op.REQUEST, job_id=job_id, what=action.what)
-            else:
+            elif isinstance(action, ev.Over):
                 add_callback(self._end, record, action)
 
     def _tell(self, job_id: str, what: Mapping[str, Any]) -> None:
@@ -444,6 +449,7 @@ class Jobs(SchedulerPlugin):
         finally:
             self._tell(job_id, action.what)
             self.history.add(record)
+            self._ended_at = time.monotonic()
             self.records.pop(job_id, None)  # as long as a client may look for it, it is known
 
     async def _clean_up(self, record: JobRecord, action: ev.Over) -> None:
