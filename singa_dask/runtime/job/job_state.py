@@ -63,7 +63,7 @@ class JobState:
         self._layout = plan_processes(self.cluster)
         self._placer = Placer(self._layout, self.cluster)
         # a job with an elastic block may begin on fewer Dask workers
-        self._life = Life(Roster.of(-1, pack(self._layout, len(spec.workers)), spec.workers))
+        self._life = Life(Roster.of(spec.first_life - 1, pack(self._layout, len(spec.workers)), spec.workers))
         self._points = RestartPoints(spec.resume)
         self.restarts = Restarts(self.cluster.max_restarts)
         self._failure: dict[str, Any] | None = None
@@ -166,7 +166,7 @@ class JobState:
         """Begin the first life, on the Dask workers that the client has chosen."""
         self._now, self._workers, self._actions = now, workers, []
         if self._failure is None:
-            self._begin_life(Roster.of(0, self.roster.layout, self.spec.workers))
+            self._begin_life(Roster.of(self.life + 1, self.roster.layout, self.spec.workers))
         else:  # it was ended meanwhile
             self._finish()
         return self._actions
@@ -477,7 +477,7 @@ class JobState:
         self._life = Life(roster)
         self.phase, self._deadline = "starting", self._now + limit("start")
         self.steps = {}
-        if roster.life > 0:
+        if roster.life > self.spec.first_life:
             self.restarts.recomputed_steps += max(0, reached - (step or 0))
             facts = {"event": "restart", "life": roster.life, "step": step or 0, "lost": lost, "from": what}
             self._actions.append(ev.Tell({**facts, "reason": self._ended_by}))

@@ -25,6 +25,11 @@ has made ready for a process. ``client``: one that has lost its connection is ba
 that is connected."""
 
 
+def state_url() -> str:
+    """Return the URL at which the scheduler keeps detached jobs, ``distributed.singa-dask.state``; empty if nowhere."""
+    return str(dask.config.get("distributed.singa-dask.state", ""))
+
+
 def limit(name: str) -> float:
     """Return a limit in seconds.
 

@@ -345,6 +345,18 @@ def place_again(
         return pack(layout, n), tuple(roomy[:n])
 
 
+def place_first(layout: Layout, workers: Mapping[str, WorkerFacts]) -> tuple[Layout, tuple[str, ...]]:
+    """Choose Dask workers for a job that begins; for an elastic one fewer than it has processes, if need be.
+
+    Raises
+    ------
+    ClusterError
+        There are too few.
+    """
+    limits, packed = limits_of(layout.cluster, layout), bool(layout.cluster.elastic.max_processes)
+    return place_again(layout, workers, (), limits, packed)
+
+
 def buddies_of(roster: Roster, workers: Mapping[str, WorkerFacts]) -> list[str]:
     """Choose for each process the Dask worker that keeps a second copy of its snapshots; empty if there is none.
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,6 +150,8 @@ class WorkerFacts(NamedTuple):
         Whether somebody starts it again if it is lost.
     usable : bool
         Whether it takes tasks, and has been heard of in the last seconds.
+    resources : mapping of str to float
+        As it was started with.
     """
 
     nthreads: int
@@ -157,6 +160,7 @@ class WorkerFacts(NamedTuple):
     name: str
     has_nanny: bool = False
     usable: bool = True
+    resources: Mapping[str, float] = MappingProxyType({})
 
 
 def place(layout: Layout, workers: Mapping[str, WorkerFacts], gain: Gain | None = None) -> list[str]:
@@ -189,9 +193,10 @@ def place(layout: Layout, workers: Mapping[str, WorkerFacts], gain: Gain | None 
     if short:
         wanted = ", ".join(str(len(units)) for units in layout.processes)
         there = ", ".join(f"{address}: {free[address]} of {workers[address].nthreads}" for address in order)
+        matching = "" if layout.cluster.workers.is_any else " that match cluster.workers"
         raise ClusterError(
             f"the job does not fit: it needs {len(layout.processes)} Dask workers with {wanted} free threads; "
-            f"{len(workers)} can be used (free threads: {there or 'none'}). "
+            f"{len(workers)}{matching} can be used (free threads: {there or 'none'}). "
             "Start more workers (dask-worker ADDRESS --nthreads N), or change the job's cluster block."
         )
     if gain is not None:
