@@ -16,7 +16,7 @@ import msgpack
 from singa_dask.comm.wire import Frame, RefusedError, Wire
 from singa_dask.errors import CommError
 
-VERSION = 5
+VERSION = 6
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Hello:
         Where the transport of the sender listens.
     stream : str
         Identifies the sequence of messages that the connection carries on.
+    segment : str
+        Name of the shared memory that the sender offers, see `singa_dask.comm.shared`.
     version : int
         Of the protocol.
     """
@@ -45,6 +47,7 @@ class Hello:
     process: int
     address: str
     stream: str = ""
+    segment: str = ""
     version: int = VERSION
 
     def pack(self) -> bytes:

@@ -55,13 +55,15 @@ def _text_of_number(value: object) -> object:
 
 
 class ListenConf(Conf):
-    """``listen`` of a cluster: where the processes of a job take connections from each other, for firewalls."""
+    """``listen`` of a cluster: where and how the processes of a job take messages from each other."""
 
     interface: str = ""
     """Name of a network interface, as ``eth0``, an IP address or a host name; it is looked up on the host of each
     process. By default the host of the Dask worker. With ``0.0.0.0`` all interfaces."""
     ports: Annotated[str, BeforeValidator(_text_of_number)] = ""
     """One port or a range of them, as ``9000-9100``: each process takes the first one that is free. By default any."""
+    shared_memory: bool = True
+    """Pass arrays between processes of one host through memory that both have mapped, where the system allows it."""
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:

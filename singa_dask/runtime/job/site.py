@@ -21,6 +21,7 @@ from distributed.utils import sync, wait_for
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.comm.message import Address
+from singa_dask.comm.shared import segment_bytes
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import ClusterConf, JobConf, ListenConf
 from singa_dask.data.codecs.scaling import Scaling
@@ -351,14 +352,18 @@ class Site(WorkerPlugin):
         placement, mine = hosting.placement, get_address_host(self.worker.address)
         hosting.mounts.enter_context(self._files.reading(placement["datasets"]))
         job = JobConf.from_json(placement["job"], REGISTRIES)
+        neighbours = [i for i, worker in enumerate(placement["workers"]) if get_address_host(worker) == mine]
+        limit, n_peers = self.worker.memory_manager.memory_limit, len(neighbours) - 1
+        shared_bytes = segment_bytes(n_peers, limit) if job.cluster.listen.shared_memory else 0
+        transport = partial(self._transport(hosting, job.cluster.listen), shared_bytes=shared_bytes)
         hosting.build(
             job,
-            transport=self._transport(hosting, job.cluster.listen) if len(placement["workers"]) > 1 else None,
+            transport=transport if len(placement["workers"]) > 1 else None,
             emit=partial(self._emit, hosting.job_id, hosting.life),
             host_names=host_names_of(self.worker),
-            neighbours=[i for i, worker in enumerate(placement["workers"]) if get_address_host(worker) == mine],
+            neighbours=neighbours,
             keep=partial(self._keep_part, hosting),
-            memory_limit=self.worker.memory_manager.memory_limit,
+            memory_limit=limit and limit - 2 * n_peers * shared_bytes,
         )
 
     def _check_modules(self, hosting: Hosting) -> None:
