@@ -2,9 +2,9 @@
 
 Raw: both processes send each other the bytes of a step of a net, in messages of 4 MiB, at the same time, and drop what
 comes in. Ours: the net's gradients go to the servers, are summed and applied, and new values come back, without the
-layers' own work. Both between the same two processes, in turn. SINGA's MLP has 12 million values, the CIFAR net has 8
-small params, where messages cost more than bytes. ``python -m benchmarks.traffic [--rounds N] [--steps N]
-[--scheme ws]``
+layers' own work: by sockets, and through shared memory. All between the same two processes, in turn. SINGA's MLP has 12
+million values, the CIFAR net has 8 small params, where messages cost more than bytes.
+``python -m benchmarks.traffic [--rounds N] [--steps N] [--scheme ws]``
 """
 
 from __future__ import annotations
@@ -38,18 +38,23 @@ def raw_step_s(client: Client, n_bytes: int, steps: int) -> float:
     return float(np.mean(client.gather(swaps)))
 
 
-def match(client: Client, job: JobConf, folder: str, rounds: int) -> tuple[float, float, float]:
-    """Return the bytes that each process sends a step, and the seconds of a step, raw and ours; medians."""
+def match(client: Client, job: JobConf, folder: str, rounds: int) -> tuple[float, ...]:
+    """Return the bytes that each process sends a step, and the seconds of a step: raw, by sockets, shared; medians."""
     first = sum(piece.size for piece in JobPlan.make(job).slices) * 4  # the values that were put, before the first step
     rows = []
     for i in range(rounds):
-        job_id = f"{job.name}-{i}"
-        result = Driver(job, client, run_url=f"{folder}/{i}", on_event=lambda event: None, job_id=job_id).run()
-        assert result.state == "done", result.reason
+        times = []
+        for is_shared in (False, True):
+            listen = job.cluster.listen.model_copy(update={"shared_memory": is_shared})
+            given = job.model_copy(update={"cluster": job.cluster.model_copy(update={"listen": listen})})
+            job_id = f"{job.name}-{i}-{is_shared}"
+            url = f"{folder}/{job_id}"
+            result = Driver(given, client, run_url=url, on_event=lambda event: None, job_id=job_id).run()
+            assert result.state == "done", result.reason
+            times.append(result.step_ms["median"] / 1e3)
         moved = (result.bytes["sent"] - first) / 2 / job.train_steps
-        rows.append((moved, raw_step_s(client, int(moved), job.train_steps), result.step_ms["median"] / 1e3))
-    moved, raw, ours = (float(np.median(column)) for column in zip(*rows, strict=True))
-    return moved, raw, ours
+        rows.append((moved, raw_step_s(client, int(moved), job.train_steps), *times))
+    return tuple(float(np.median(column)) for column in zip(*rows, strict=True))
 
 
 def main() -> None:
@@ -59,7 +64,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--scheme", choices=["tcp", "ws"], default="tcp")
     given = parser.parse_args()
-    print("net      MB out of each process a step   ms raw   ms gradients to values   GB/s both ways   share of raw")
+    print(
+        "net      MB out of each process a step   ms raw   ms gradients to values   GB/s both ways   share of raw   by"
+    )
     for name in ("mlp", "cifar"):
         with tempfile.TemporaryDirectory() as folder:
             made = {**job_on_made_records(NETS[name], folder), "train_one_batch": {"alg": "Exchange"}}
@@ -79,9 +86,10 @@ def main() -> None:
                 Client(there, set_as_default=False) as client,
             ):
                 client.run(ready)
-                moved, raw, ours = match(client, job, folder, given.rounds)
-        shares = f"{2e-9 * moved / ours:16.2f} {100 * raw / ours:12.0f} %"
-        print(f"{name:8} {moved / 1e6:30.2f} {1e3 * raw:8.1f} {1e3 * ours:24.1f} {shares}", flush=True)
+                moved, raw, *both = match(client, job, folder, given.rounds)
+        for way, ours in zip(("sockets", "shared memory"), both, strict=True):
+            shares = f"{2e-9 * moved / ours:16.2f} {100 * raw / ours:12.0f} %   {way}"
+            print(f"{name:8} {moved / 1e6:30.2f} {1e3 * raw:8.1f} {1e3 * ours:24.1f} {shares}", flush=True)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ class Hello:
         Where the transport of the sender listens.
     stream : str
         Identifies the sequence of messages that the connection carries on.
+    segment : str
+        Name of the shared memory that the sender offers, see `singa_dask.comm.shared`.
     version : int
         Of the protocol.
     """
@@ -44,6 +46,7 @@ class Hello:
     process: int
     address: str
     stream: str = ""
+    segment: str = ""
     version: int = PROTOCOL
 
     def pack(self) -> bytes:

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from singa_dask.comm.message import Address, Message, pack
+from singa_dask.comm.tree import BUCKET_BYTES, ProcessTree, TreeExchange
 
 MAX_SLICE = 1 << 20
 """Maximum number of values in a slice (4 MiB of float32): one slice is sent while the next is updated."""
@@ -287,6 +288,7 @@ class Stub:
         share_memory: bool = True,
         dtype: Any = np.float32,
         memory: Callable[[int, Any], Any] = np.zeros,
+        tree: ProcessTree | None = None,
     ) -> None:
         self.address = Address.stub(process)
         self.process = process
@@ -315,6 +317,14 @@ class Stub:
         self._outgoing: dict[tuple[int, Address], list[Message]] = defaultdict(list)
         self._outgoing_bytes: Counter[tuple[int, Address]] = Counter()
         self._lock = threading.RLock()
+        self._exchange: TreeExchange | None = None
+        # sums that wait to be sent through the tree together, and their step
+        self._bucket: dict[int, Any] = {}
+        self._bucket_step = -1
+        if tree is not None:
+            roots = [process_of[Address.server(0, piece.server)] for piece in slices]
+            n_bytes = [piece.size * self.dtype.itemsize for piece in slices]
+            self._exchange = TreeExchange(process, tree, roots, n_bytes, self._values_of, self._server_request)
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -351,6 +361,7 @@ class Stub:
         with self._lock:
             for kept in (self._memory, self._shares, self._sums, self._receive_buffers, self._outgoing):
                 kept.clear()
+            self._exchange = None
 
     def receive_buffer(self, message: Message) -> np.ndarray | None:
         """Return the buffer that the array of a message from another process is read into.
@@ -358,10 +369,10 @@ class Stub:
         New values are read straight into their memory. Gradients and changes have one buffer for each sender and
         node of the tree of sums: it sends the next one only after this one was answered.
         """
-        if message.slice < 0 or message.kind == "put":
+        if message.slice < 0 or message.kind == "put" or not self._is_here(message.dst):
             return None
         piece = self._all[message.slice]
-        if message.kind in ("r-get", "r-update"):
+        if message.kind in ("r-get", "r-update", "gather"):
             values: np.ndarray = self.worker_values(message.info["group"], piece.param)[piece.start : piece.stop]
             return values
         group, node = (message.info.get(name, -1) for name in ("group", "node"))
@@ -370,6 +381,14 @@ class Stub:
             if key not in self._receive_buffers:
                 self._receive_buffers[key] = np.empty(piece.size, self.dtype)
             return self._receive_buffers[key]
+
+    def _is_here(self, unit: Address) -> bool:
+        return (unit.group if unit.kind == "stub" else self.process_of[unit]) == self.process
+
+    def _values_of(self, number: int) -> Any:
+        """Return the values of a slice as the workers of the only group see them."""
+        piece = self._all[number]
+        return self.worker_values(0, piece.param)[piece.start : piece.stop]
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -396,10 +415,14 @@ class Stub:
         return [
             self._to_server(message, piece, arrays=(values[piece.start : piece.stop],))
             for piece in self._slices[message.param]
-        ]
+        ] + (self._on_get(message) if self._exchange else [])
 
     def _on_get(self, message: Message) -> list[Message]:
         key = (message.src.group, message.param)
+        if self._exchange is not None:  # once for the initial values, also of a param that this process has put
+            slices = [] if key in self._requested else self._slices[message.param]
+            self._requested[key] = message.version
+            return self._send("get", message.step, {piece.id: None for piece in slices})
         if self._requested.get(key, -1) >= message.version:
             return []
         self._requested[key] = message.version
@@ -424,6 +447,13 @@ class Stub:
         sent.clear()
         self._answered[group, param].clear()
         sums = self._add_up(group, param)
+        if self._exchange is not None:
+            (total,) = sums
+            before = self._send_bucket() if message.step != self._bucket_step else []
+            self._bucket |= {piece.id: values for piece, values in zip(self._slices[param], total.slices, strict=True)}
+            self._bucket_step = message.step
+            is_full = sum(values.nbytes for values in self._bucket.values()) >= BUCKET_BYTES
+            return before + self._send_bucket() if is_full else before
         full = []
         for index, piece in enumerate(self._slices[param]):
             for partial in sums:
@@ -436,6 +466,29 @@ class Stub:
                 if self._outgoing_bytes[key] >= PACK_BYTES and isinstance(partial.slices[index], np.ndarray):
                     full += self._take_outgoing(key)
         return full
+
+    def _send_bucket(self) -> list[Message]:
+        totals, self._bucket = self._bucket, {}
+        return self._send("update", self._bucket_step, totals)
+
+    def _send(self, kind: str, step: int, totals: Mapping[int, Any]) -> list[Message]:
+        """Send slices of this process through the tree."""
+        assert self._exchange is not None
+        for number in totals:
+            parent = self._exchange.parent(number)
+            source = Address.server(0, self._all[number].server) if parent is None else Address.stub(parent)
+            self._unanswered[source, number, 0] = step
+        return pack(self._exchange.send(kind, step, totals))
+
+    def _server_request(self, kind: str, step: int, number: int, total: Any) -> Message:
+        """Return the request of the whole worker group about a slice of a server of this process."""
+        piece = self._all[number]
+        of_all = Message(kind, Address.worker(0, 0), self.address, param=piece.param, step=step)
+        arrays = () if total is None else (total,)
+        return self._to_server(of_all, piece, arrays, n=self.n_sharers[piece.param], node=1)
+
+    def _on_reduce(self, message: Message) -> list[Message]:
+        return pack(self._exchange.take(message)) if self._exchange else []
 
     def _take_outgoing(self, key: tuple[int, Address]) -> list[Message]:
         del self._outgoing_bytes[key]
@@ -481,6 +534,8 @@ class Stub:
 
     def _on_flush(self, message: Message) -> list[Message]:
         """Send the gradients that wait for more of them: the worker group has no more for now."""
+        if self._exchange is not None:
+            return self._send_bucket()
         waiting = [key for key in self._outgoing if key[0] == message.src.group]
         return [request for key in waiting for request in self._take_outgoing(key)]
 
@@ -506,22 +561,40 @@ class Stub:
         )
 
     def _on_r_update(self, message: Message) -> list[Message]:
-        """Store new values; publish the version once every slice of the param has answered."""
-        group, piece = message.info["group"], self._all[message.slice]
-        if message.arrays:
-            values = self.worker_values(group, piece.param)[piece.start : piece.stop]
-            if message.arrays[0].ctypes.data != values.ctypes.data:  # else the transport has read them there
-                np.copyto(values, message.arrays[0])
-        request = message.src, message.slice, group
-        if self._unanswered.get(request) != message.step:
+        values = message.arrays[0] if message.arrays else None
+        return self._take_values(message, message.slice, message.version, values)
+
+    _on_r_get = _on_r_update
+
+    def _on_gather(self, message: Message) -> list[Message]:
+        if self._exchange is None:
             return []
+        slices = zip(self._exchange.split(message), message.info["versions"], strict=True)
+        return pack(
+            following
+            for (number, values), version in slices
+            for following in self._take_values(message, number, version, values)
+        )
+
+    def _take_values(self, message: Message, number: int, version: int, new: Any) -> list[Message]:
+        """Store new values; publish the version once every slice of the param has answered."""
+        group, piece = message.info["group"], self._all[number]
+        if new is not None:
+            values = self.worker_values(group, piece.param)[piece.start : piece.stop]
+            if new.ctypes.data != values.ctypes.data:  # else the transport has read them there
+                np.copyto(values, new)
+        kind = message.info.get("kind") or message.kind.removeprefix("r-")
+        following = self._exchange.pass_on(kind, number, version) if self._exchange else []
+        request = message.src, number, group
+        if self._unanswered.get(request) != message.step:
+            return following
         del self._unanswered[request]
         answered = self._answered[group, piece.param]
-        answered[piece.id] = message.version
+        answered[piece.id] = version
         if len(answered) == len(self._slices[piece.param]):
-            self._publish(message.kind, group, piece.param, min(answered.values()))
+            self._publish(kind, group, piece.param, min(answered.values()))
             answered.clear()
-        return []
+        return following
 
     def _publish(self, kind: str, group: int, param: int, version: int) -> None:
         """Tell the sharers the version of new values.
@@ -529,9 +602,7 @@ class Stub:
         After an update it is a new one in any case. If a server already has an update, since it was sent again, or the
         values are those of a snapshot, there may be no newer values.
         """
-        least = self._published[group, param] + (kind == "r-update")
+        least = self._published[group, param] + (kind == "update")
         self._published[group, param] = version = max(version, least)
         for user in self._shares[group, param]:
             user.publish(version)
-
-    _on_r_get = _on_r_update

@@ -181,6 +181,8 @@ class Inbox:
             stream.wire.close()
             stream.wire = wire
         stream.n_messages = stream.n_bytes = 0
+        if hello.segment:
+            wire.take(hello.segment)
         wire.write_note(stream.last)
 
     async def _take(self, stream: _Stream, wire: Wire) -> None:
@@ -285,6 +287,8 @@ class Outbox:
     timeout_s : float
         Time for one connection, until the peer has answered the hello.
     retry_s : float
+    shared_bytes : int
+        Of the shared memory of a connection; 0 for none.
     """
 
     def __init__(
@@ -296,9 +300,11 @@ class Outbox:
         connect_args: Mapping[str, Any],
         timeout_s: float,
         retry_s: float,
+        shared_bytes: int,
     ) -> None:
         self.address = address
-        self._hello = hello.pack()
+        self._hello = hello
+        self._shared_bytes = shared_bytes
         self._on_lost = on_lost
         self._connect_args = dict(connect_args)
         self._timeout_s = timeout_s
@@ -399,7 +405,8 @@ class Outbox:
         """Connect, say hello, and take the answer: how many messages the peer has had."""
         wire = await connect(self.address, timeout_s, self._connect_args)
         try:
-            self._acknowledge(await introduce(wire, self._hello))
+            with wire.offer(self._shared_bytes) as segment:
+                self._acknowledge(await introduce(wire, replace(self._hello, segment=segment).pack()))
         except BaseException:
             wire.close()
             raise
@@ -499,6 +506,8 @@ class Transport:
     retry_s : float
         Time after which a peer that cannot be reached is lost. Connections that break sooner are made again, unless
         all messages are acknowledged: then with the next message.
+    shared_bytes : int
+        Of the memory that a connection to a process of this host shares with it, for arrays; 0 for none.
 
     Attributes
     ----------
@@ -525,6 +534,7 @@ class Transport:
         connect_args: Mapping[str, Any] | None = None,
         timeout_s: float = 3.0,
         retry_s: float = 10.0,
+        shared_bytes: int = 0,
         name: str = "transport",
     ) -> None:
         self.sent_bytes = 0
@@ -532,6 +542,7 @@ class Transport:
         self._connect_args = dict(connect_args or {})
         self._timeout_s = timeout_s
         self._retry_s = retry_s
+        self._shared_bytes = shared_bytes
         self._hello = Hello(token, job, life, process, address="")
         self._inbox = Inbox(self._hello, on_message, self._lose, receive_buffer, timeout_s)
         self._outboxes: dict[str, Outbox] = {}
@@ -594,6 +605,7 @@ class Transport:
                 connect_args=self._connect_args,
                 timeout_s=self._timeout_s,
                 retry_s=self._retry_s,
+                shared_bytes=self._shared_bytes,
             )
         self.sent_bytes += message.n_bytes
         outbox.put(message)

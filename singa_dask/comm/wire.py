@@ -6,8 +6,9 @@ acknowledgement (empty header), or a refusal (its text is the header).
 
 Connections and listeners are those of ``distributed.comm``, for every scheme: tcp, tls, ws, ucxx, inproc. Where a comm
 has a byte stream, as of tcp and tls, frames are written to that stream, and arrays are read from it straight into
-receive buffers. The other comms carry whole objects. What distributed reads before the first frame, and all objects,
-it may unpickle: plain tcp is for networks where everyone is trusted, as for Dask itself.
+receive buffers; between processes of one host they go through shared memory, see `singa_dask.comm.shared`, and only
+headers by the stream. The other comms carry whole objects. What distributed reads before the first frame, and all
+objects, it may unpickle: plain tcp is for networks where everyone is trusted, as for Dask itself.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import socket
 import ssl
 import struct
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable
@@ -36,6 +39,7 @@ from distributed.protocol.serialize import to_serialize
 from distributed.utils import get_ip_interface
 
 from singa_dask.comm.message import Message, ReceiveBuffer
+from singa_dask.comm.shared import Offer, Segment, take
 from singa_dask.errors import CommError
 
 ANY_PORT = (0,)
@@ -138,12 +142,15 @@ class Frame(NamedTuple):
         Bytes of arrays.
     arrays : list
         The arrays as bytes, if they have come with the header.
+    is_shared : bool
+        Whether the arrays are in shared memory.
     """
 
     number: int
     header: bytes | Message
     n_bytes: int
     arrays: list[Any]
+    is_shared: bool = False
 
 
 class Wire(ABC):
@@ -156,6 +163,15 @@ class Wire(ABC):
     @abstractmethod
     def progress(self) -> int:
         """A number that rises while what was written is taken off to the peer."""
+
+    @contextmanager
+    def offer(self, size: int) -> Iterator[str]:
+        """Offer shared memory of ``size`` bytes for arrays: yield its name, use it if `take` was called with that."""
+        yield ""
+
+    def take(self, name: str) -> None:
+        """Take the shared memory that the peer has offered, if this process can reach it."""
+        return None
 
     @abstractmethod
     def write(self, number: int, message: Message) -> None:
@@ -219,11 +235,20 @@ def flat(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1).view(np.uint8)
 
 
+Buffer: TypeAlias = "bytes | bytearray | memoryview"
+
 _PREFIX = struct.Struct("<4sIQQ")
 """Precedes each header: magic number, length of the header, number of the frame, bytes of its arrays."""
 _SMALL = 1 << 16
 """Buffers up to this many bytes are joined before writing: copying them costs less than a call for each."""
 _SKIP = 1 << 20
+_SHARED = b"SNG+"
+"""Mark of a message whose arrays are in shared memory; after the header come the positions of the pieces."""
+_RELEASED = b"SNG-"
+"""Mark of a frame that says that the oldest piece was read."""
+_PIECE = struct.Struct("<Q")
+_MIN_SHARED = 1 << 16
+"""Arrays of fewer bytes go by the stream."""
 
 
 class _StreamWire(Wire):
@@ -234,18 +259,51 @@ class _StreamWire(Wire):
         self._stream: Any = comm.stream
         self.peer = str(comm.peer_address)
 
+        self._outgoing: Segment | None = None
+        self._incoming: Segment | None = None
+        self._unwritten: deque[Iterator[Buffer]] = deque()
+        self._n_released = 0
+
     def close(self) -> None:
+        self._unwritten.clear()
+        for segment in filter(None, (self._outgoing, self._incoming)):
+            segment.close()
+        self._outgoing = self._incoming = None
         self._comm.abort()
 
     @property
     def progress(self) -> int:
-        return int(self._stream._total_write_done_index)  # tornado has no public name for it
+        return int(self._stream._total_write_done_index) + self._n_released  # tornado has no public name for it
+
+    @contextmanager
+    def offer(self, size: int) -> Iterator[str]:
+        try:
+            offer = Offer(size)
+        except OSError:
+            yield ""
+            return
+        with closing(offer):
+            yield offer.name
+            self._outgoing = offer.taken()
+
+    def take(self, name: str) -> None:
+        self._incoming = take(name)
 
     def write(self, number: int, message: Message) -> None:
-        header, arrays = msgpack.packb(message.header()), message.all_arrays
-        prefix = _PREFIX.pack(MARK, len(header), number, message.n_bytes)
-        for buffer in _joined([prefix + header, *map(_bytes_of, arrays)]):
-            self._stream.write(buffer)
+        header, arrays = msgpack.packb(message.header()), map(flat, message.all_arrays)
+        segment = self._outgoing if message.n_bytes >= _MIN_SHARED else None
+        start = _PREFIX.pack(_SHARED if segment else MARK, len(header), number, message.n_bytes) + header
+        self._unwritten.append(_shared(segment, start, arrays) if segment else _joined(start, arrays))
+        self._write_on()
+
+    def _write_on(self) -> None:
+        """Write until a piece has to wait for the peer to read others."""
+        while self._unwritten:
+            for buffer in self._unwritten[0]:
+                if not buffer:
+                    return
+                self._stream.write(buffer)
+            self._unwritten.popleft()
 
     def write_note(self, number: int, header: bytes = b"") -> None:
         self._stream.write(_PREFIX.pack(MARK, len(header), number, 0) + header)
@@ -254,12 +312,25 @@ class _StreamWire(Wire):
         await self._stream.write(b"")
 
     async def read(self, max_header: int = MAX_HEADER) -> Frame:
-        mark, length, number, n_bytes = _PREFIX.unpack(await self._stream.read_bytes(_PREFIX.size))
-        if mark != MARK or length > max_header:
+        while True:
+            mark, length, number, n_bytes = _PREFIX.unpack(await self._stream.read_bytes(_PREFIX.size))
+            if mark != _RELEASED:
+                break
+            self._release()
+        if mark not in (MARK, _SHARED) or length > max_header:
             raise CommError(NOT_OURS)
-        return Frame(number, await self._stream.read_bytes(length) if length else b"", n_bytes, [])
+        return Frame(number, await self._stream.read_bytes(length) if length else b"", n_bytes, [], mark == _SHARED)
+
+    def _release(self) -> None:
+        if self._outgoing is None or not self._outgoing.release():
+            raise CommError(NOT_OURS)
+        self._n_released += 1
+        self._write_on()
 
     async def skip(self, frame: Frame) -> None:
+        if frame.is_shared:
+            await self._read_shared([np.empty(frame.n_bytes, np.uint8)])
+            return
         left = frame.n_bytes
         while left:
             left -= len(await self._stream.read_bytes(min(left, _SKIP), partial=True))
@@ -269,29 +340,51 @@ class _StreamWire(Wire):
         message = from_header(frame.header, receive_buffer)
         if message.n_bytes != frame.n_bytes:
             raise CommError(f"{NOT_OURS}: it has {message.n_bytes} bytes of arrays, its frame {frame.n_bytes}")
-        for array in message.all_arrays:
+        arrays = list(map(flat, message.all_arrays))
+        if frame.is_shared:
+            await self._read_shared(arrays)
+            return message
+        for array in arrays:
             if array.size:
-                await self._stream.read_into(_bytes_of(array))
+                await self._stream.read_into(array.data)
         return message
 
+    async def _read_shared(self, arrays: Iterable[np.ndarray]) -> None:
+        """Read arrays from shared memory, as pieces of them come."""
+        segment = self._incoming
+        if segment is None:
+            raise OSError("the connection has no shared memory any more")
+        for piece in segment.pieces(arrays):
+            (position,) = _PIECE.unpack(await self._stream.read_bytes(_PIECE.size))
+            try:
+                segment.read(position, piece)
+            except ValueError as error:
+                raise CommError(f"{NOT_OURS}: {error}") from error
+            self._stream.write(_PREFIX.pack(_RELEASED, 0, 0, 0))
 
-def _joined(buffers: Iterable[bytes | memoryview]) -> Iterator[bytearray | bytes | memoryview]:
+
+def _shared(segment: Segment, start: bytes, arrays: Iterable[np.ndarray]) -> Iterator[Buffer]:
+    """Write arrays to shared memory, and yield what goes by the stream: nothing while there is no room."""
+    for piece in segment.pieces(arrays):
+        while (position := segment.write(piece)) is None:
+            yield b""
+        yield start + _PIECE.pack(position)
+        start = b""
+
+
+def _joined(start: bytes, arrays: Iterable[np.ndarray]) -> Iterator[Buffer]:
     """Yield the same bytes, with consecutive small buffers joined."""
-    small = bytearray()
-    for buffer in buffers:
-        if len(buffer) <= _SMALL:
-            small += buffer
+    small = bytearray(start)
+    for array in arrays:
+        if array.size <= _SMALL:
+            small += array.data
             continue
         if small:
             yield small
             small = bytearray()
-        yield buffer
+        yield array.data
     if small:
         yield small
-
-
-def _bytes_of(array: np.ndarray) -> memoryview:
-    return flat(array).data
 
 
 class _CommWire(Wire):

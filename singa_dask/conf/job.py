@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
@@ -49,23 +50,25 @@ class ElasticConf(Conf):
             yield ("min_processes",), f"expected at most max_processes, which is {most}, got {least}."
 
 
-def _text_of_port(value: object) -> object:
+def _text_of_number(value: object) -> object:
     return str(value) if type(value) is int else value
 
 
 class ListenConf(Conf):
-    """``listen`` of a cluster: where the processes of a job take connections from each other, for firewalls."""
+    """``listen`` of a cluster: where and how the processes of a job take messages from each other."""
 
     interface: str = ""
     """Name of a network interface, as ``eth0``, an IP address or a host name; it is looked up on the host of each
     process. By default the host of the Dask worker. With ``0.0.0.0`` all interfaces."""
-    ports: Annotated[str, BeforeValidator(_text_of_port)] = ""
+    ports: Annotated[str, BeforeValidator(_text_of_number)] = ""
     """One port or a range of them, as ``9000-9100``: each process takes the first one that is free. By default any."""
+    shared_memory: bool = True
+    """Pass arrays between processes of one host through memory that both have mapped, where the system allows it."""
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
         """Check the range of ports."""
-        text = str(_text_of_port(data.get("ports", "")))
+        text = str(_text_of_number(data.get("ports", "")))
         found = _PORTS.fullmatch(text)
         first, last = map(int, (found[1], found[2] or found[1])) if found else (0, 0)
         if text and not 0 < first <= last <= _MAX_PORT:
@@ -76,6 +79,26 @@ class ListenConf(Conf):
         """The ports to choose from; 0 alone stands for any."""
         first, _, last = (self.ports or "0").partition("-")
         return range(int(first), int(last or first) + 1)
+
+
+class WorkersConf(Conf):
+    """``workers`` of a cluster: the Dask workers that a job may use; by default all."""
+
+    name: Annotated[str, BeforeValidator(_text_of_number)] = ""
+    """Pattern of their names, as ``gpu-*``."""
+    resources: Mapping[str, NonNegative] = {}
+    """What they have at least, of what they were started with by ``dask-worker --resources``, as ``{GPU: 1}``. Jobs do
+    not share it out."""
+
+    @property
+    def is_any(self) -> bool:
+        """Whether all Dask workers may be used."""
+        return not (self.name or self.resources)
+
+    def fits(self, name: str, resources: Mapping[str, float]) -> bool:
+        """Return whether a Dask worker may be used."""
+        has_all = all(resources.get(key, 0) >= least for key, least in self.resources.items())
+        return fnmatchcase(name, self.name or "*") and has_all
 
 
 class ClusterConf(Conf):
@@ -112,8 +135,10 @@ class ClusterConf(Conf):
     """Bounds for the number of processes."""
     listen: ListenConf = ListenConf()
     """Network interface and ports of the job's processes."""
+    workers: WorkersConf = WorkersConf()
+    """The Dask workers that the job may use."""
     max_restarts: Count = 10
-    """Restarts within an hour after which the job fails; 0 for none."""
+    """Restarts without a later step between them after which the job fails; 0 for none."""
     wait_for_workers_minutes: NonNegative = 10.0
     """How long a job that has lost processes waits for Dask workers, or for a silent network, before it fails."""
 

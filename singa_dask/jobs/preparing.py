@@ -23,9 +23,8 @@ from singa_dask.observe import new_job_id, read_summary
 from singa_dask.observe.run_directory import first_command, newest_run
 from singa_dask.observe.stored_run import StoredRun, differences, flatten, shown_pair
 from singa_dask.runtime import JobRun, Patience, connect, plan_processes, wait_for_room
-from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find as find_checkpoint
-from singa_dask.runtime.checkpoints.lookup import has_checkpoints
+from singa_dask.runtime.checkpoints.lookup import first_steps, has_checkpoints
 from singa_dask.runtime.job.checks import missing_gpus
 from singa_dask.runtime.job.cluster import embedded_cluster
 from singa_dask.runtime.job.names import this_user
@@ -141,10 +140,7 @@ class RunPlace(NamedTuple):
 
     def steps(self) -> dict[int, int]:
         """Return the first step of each worker group of a resumed run."""
-        if self.checkpoint is None or not self.goes_on:
-            return {}
-        checkpoint = Checkpoint(self.checkpoint)
-        return {0: checkpoint.step} | {group: int(facts["step"]) for group, facts in checkpoint.groups.items()}
+        return first_steps(self.checkpoint if self.goes_on else None)
 
 
 def choose_place(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from singa_dask.comm.message import Address, Message
 from singa_dask.comm.stub import Share, Stub, additions, complete_nodes, leaf, slice_table, tree_sum
+from singa_dask.comm.tree import ProcessTree
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime.units.server import Server
@@ -64,14 +66,21 @@ def test_an_aligned_range_of_workers_has_one_sum(local: Sequence[int], n_workers
 class Job:
     """Stubs and servers of one worker group in some layout, and messages between them in any order."""
 
-    def __init__(self, places: Sequence[int], servers: Sequence[int], users: Sequence[dict[int, int]]) -> None:
+    def __init__(
+        self,
+        places: Sequence[int],
+        servers: Sequence[int],
+        users: Sequence[dict[int, int]],
+        tree: ProcessTree | None = None,
+    ) -> None:
         self.places, self.users = places, users
         units = {Address.worker(0, i): process for i, process in enumerate(places)}
         units |= {Address.server(0, i): process for i, process in enumerate(servers)}
-        slices = slice_table(SIZES, 1, N_SERVERS)
+        slices = slice_table(SIZES, 1, len(servers))
         n_sharers = [sum(map(abs, of_param.values())) for of_param in users]
         self.stubs = {
-            process: Stub(process, slices, units, n_sharers, lambda group: 0) for process in {*places, *servers}
+            process: Stub(process, slices, units, n_sharers, lambda group: 0, tree=tree)
+            for process in {*places, *servers}
         }
         self.servers = {
             (address := Address.server(0, i)): Server(
@@ -97,7 +106,12 @@ class Job:
         for param, size in enumerate(SIZES):
             values = self.stubs[places[0]].worker_values(0, param)
             values[:] = spread(size, param)
-            self.deliver(self.say("put", 0, param, version=0, arrays=(values,)), np.random.default_rng(0))
+            sent = self.say("put", 0, param, version=0, arrays=(values,))
+            for worker in range(1, len(places)):
+                sent += self.say("get", worker, param, version=0)
+            self.deliver(sent, np.random.default_rng(0))
+        for versions in self.versions.values():
+            versions.clear()
 
     def say(self, kind: str, worker: int, param: int = 0, share: int = 0, **more: object) -> list[Message]:
         stub = self.stubs[self.places[worker]]
@@ -107,33 +121,24 @@ class Job:
     def deliver(self, messages: list[Message], random: np.random.Generator) -> None:
         waiting = list(messages)
         while waiting:
-            message = waiting.pop(int(random.integers(len(waiting))))
-            if message.dst.kind == "stub":
-                for part in message.parts or (message,):
-                    self.arrived(part, self.stubs[message.dst.group])
-                waiting += self.stubs[message.dst.group].handle(message)
-            else:
-                waiting += self.servers[message.dst].handle(self.received(message))
+            message = self.received(waiting.pop(int(random.integers(len(waiting)))))
+            to_stub = message.dst.kind == "stub"
+            waiting += (self.stubs[message.dst.group] if to_stub else self.servers[message.dst]).handle(message)
 
     def received(self, message: Message) -> Message:
-        """Return a message as the process of a server gets it: from another one in memory of its own."""
-        process = self.units[message.dst]
-        if message.src.group == process or message.kind == "put":
+        """Return a message as the process of its receiver gets it: from another one in memory of its own."""
+        to, source = (unit.group if unit.kind == "stub" else self.units[unit] for unit in (message.dst, message.src))
+        if source == to:
             return message
         if message.parts:
-            return Message(message.kind, message.src, message.dst, parts=tuple(map(self.received, message.parts)))
-        buffer = self.stubs[process].receive_buffer(message)
-        assert buffer is not None
+            return replace(message, parts=tuple(map(self.received, message.parts)))
+        if not message.arrays:
+            return message
+        buffer = self.stubs[to].receive_buffer(message)
+        if buffer is None:
+            buffer = np.empty_like(message.arrays[0])
         np.copyto(buffer, message.arrays[0])
-        fields = {name: getattr(message, name) for name in ("param", "slice", "version", "step", "info")}
-        return Message(message.kind, message.src, message.dst, **fields, arrays=(buffer,))
-
-    @staticmethod
-    def arrived(message: Message, stub: Stub) -> None:
-        if message.arrays:
-            buffer = stub.receive_buffer(message)
-            assert buffer is not None
-            np.copyto(buffer, message.arrays[0])
+        return replace(message, arrays=(buffer,))
 
     def step(self, step: int, random: np.random.Generator) -> None:
         """Do one step; gradients depend on worker, param and sharer only, the order of all else on ``random``."""

@@ -52,6 +52,14 @@ def find_unverified(url: str) -> str | None:
     return None
 
 
+def first_steps(checkpoint: str | None) -> dict[int, int]:
+    """Return the first step of each worker group of a run that goes on from a checkpoint; empty without one."""
+    if checkpoint is None:
+        return {}
+    found = Checkpoint(checkpoint)
+    return {0: found.step} | {group: int(facts["step"]) for group, facts in found.groups.items()}
+
+
 def has_checkpoints(url: str) -> bool:
     """Return whether there are complete checkpoints at ``url`` (see `find`), good or damaged."""
     return bool(_candidates(url))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import socket
 import threading
 import time
@@ -23,6 +24,7 @@ from singa_dask.errors import A_BUG, ClusterError, DataError, LeftLineError, Sin
 from singa_dask.observe.observers import Observers, open_observers
 from singa_dask.observe.run_directory import RunDirectory
 from singa_dask.redaction import redact
+from singa_dask.runtime.checkpoints.lookup import find, first_steps, has_checkpoints
 from singa_dask.runtime.job.checks import steps_by_task
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.events import Submission
@@ -30,7 +32,7 @@ from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
 from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.names import DRIVERS, JOBS, SIGNAL_CODES, Op, this_user
 from singa_dask.runtime.job.placing import Placed, compute_scalings, on_dask, place_on_cluster
-from singa_dask.runtime.job.record import Result, summarise
+from singa_dask.runtime.job.record import Result, facts_in_line, summarise
 from singa_dask.runtime.job.sites import Plugin, as_client
 from singa_dask.runtime.planning.nets import absolute_paths
 from singa_dask.runtime.planning.placement import plan_processes
@@ -51,10 +53,16 @@ class Lease:
         Of the driver: 1 for the first.
     has_begun : bool
         Whether one before it has submitted the job.
+    first_life : int
+        Of the job; if it is not 0, an earlier scheduler has begun the job, and it goes on from its newest checkpoint.
+    is_kept : bool
+        Whether the scheduler keeps the job for one that is started after it.
     """
 
     number: int
     has_begun: bool
+    first_life: int = 0
+    is_kept: bool = False
 
 
 LINE_LOOK_S = 0.5
@@ -80,7 +88,7 @@ class Driver:
         Of a driver on the cluster, which another one may replace. If one before it has submitted the job, this one
         follows it only.
     queue : bool
-        Wait in line if there is no room for the job.
+        Wait in line if there is no room for the job. A job with a lease has waited there already.
     **submission
         Other fields of `Submission`. By default the ``owner`` is the user of this process, and the ``sources`` are read
         from the files that the job names.
@@ -143,33 +151,24 @@ class Driver:
         """
         if self._lease is not None and self._lease.has_begun:
             self._publish({**self._started(), "begun": True})
-        elif self._queue:
+        elif self._queue and self._lease is None:
             self._prepare()
             self._begin_in_line()
         else:
             self._begin()
         over = self._follower.follow_to_its_end()
-        if over is None:
-            raise TakenOver
+        if over is None or ("event" not in over and self._lease is not None and self._lease.is_kept):
+            raise TakenOver  # where the scheduler is gone, the next one goes on with the job
         return self._result(over)
 
     def _begin_in_line(self) -> None:
         """Begin the job when it is its turn and there is room."""
-        facts = {
-            "id": self._submission.job_id,
-            "name": self.job.name,
-            "owner": self._submission.owner,
-            "run_url": redact(self._submission.run_url),
-            "topology": self._layout.describe(),
-            "train_steps": self.job.train_steps,
-        }
-        driver = self._lease.number if self._lease else 0
-        asked = {"facts": facts, "priority": self._submission.priority, "driver": driver}
+        run = {**asdict(self._submission), "job": self.job.model_dump_json()}
+        asked = {"facts": facts_in_line(run), "priority": run["priority"], "client": self._client.id}
+        asked |= {"ticket": secrets.token_hex(8), "cluster": self.job.cluster.model_dump(mode="json")}
         why = said = ""
         while True:
-            answer = self._follower.ask(Op.TURN, wait=self._wait_for_signal, **asked, client=self._client.id, why=why)
-            if answer["taken_over"]:
-                raise TakenOver
+            answer = self._follower.ask(Op.TURN, wait=self._wait_for_signal, **asked, why=why)
             if answer["end"]:
                 self._leave_line(answer["end"])
             ahead = answer["ahead"]
@@ -190,8 +189,6 @@ class Driver:
         name = self._follower.next_request(LINE_LOOK_S)
         if name is None:
             return
-        if not name:
-            raise TakenOver
         reason = f"{name}: the job has left the line, and was not started."
         self._leave_line({"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1)})
 
@@ -206,7 +203,7 @@ class Driver:
         sources = [modules.Source(*source) for source in given.sources]
         resume, datasets = given.resume, given.datasets
         placed = place_on_cluster(self._client, self.job, self._layout, sources, resume, datasets)
-        if not self._queue:
+        if self._lease is not None or not self._queue:
             self._prepare()
         run = on_dask(self._client, datasets, list(placed.workers), self._check_stopped)
         self.job = steps_by_task(self.job, sources, resume, run)
@@ -258,6 +255,7 @@ class Driver:
             "sources": [list(source) for source in self._submission.sources],
             "client": self._client.id,
             "driver": self._lease.number if self._lease else 0,
+            "first_life": self._lease.first_life if self._lease else 0,
             "scalings": self._scalings or {},
         }
         refused = self._follower.ask(Op.SUBMIT, spec=spec)
@@ -306,6 +304,14 @@ class JobRun(Submission):
             Another run is there.
         """
         return RunDirectory(self.run_url, **self.recording, again=again)
+
+    def going_on(self) -> JobRun:
+        """Return the run as it goes on from its newest checkpoint; without one it starts over."""
+        checkpoint = find(self.run_url) if has_checkpoints(self.run_url) else None
+        goes_on = {"goes_on": checkpoint is not None, "replaces": checkpoint is None}
+        command = {**self.recording["command"], "time": time.time(), "resume": checkpoint or self.resume}
+        recording = {**self.recording, **goes_on, "command": command, "steps": first_steps(checkpoint)}
+        return replace(self, resume=checkpoint or self.resume, recording=recording)
 
     def observers(self) -> Observers:
         """Return what passes events on to other programs.
@@ -396,10 +402,9 @@ class _DriverHost(WorkerPlugin):
         for thread in list(self._drivers):
             await worker.loop.run_in_executor(None, thread.join, DRIVER_LEAVE_TIMEOUT_S)
 
-    def _drive(self, run: Mapping[str, Any], number: int, has_begun: bool) -> dict[str, Any]:
-        """Start a driver; ``run`` are the fields of a `JobRun`."""
-        job_run = JobRun(**run)
-        lease = Lease(number, has_begun)
+    def _drive(self, run: Mapping[str, Any], **lease_fields: Any) -> dict[str, Any]:
+        """Start a driver; ``run`` are the fields of a `JobRun`, the others those of its `Lease`."""
+        job_run, lease = JobRun(**run), Lease(**lease_fields)
         thread = threading.Thread(target=self._run, args=(job_run, lease), name=f"driver-{job_run.job_id}")
         thread.daemon = True
         self._drivers[thread] = None
@@ -417,6 +422,7 @@ class _DriverHost(WorkerPlugin):
         except SingaError as error:
             failure = {"reason": str(error), "exit_code": error.exit_code, "error": ""}
             failure["elsewhere"] = isinstance(error, DataError) and lease.has_begun
+            failure["again"] = isinstance(error, ClusterError)
         except Exception as error:
             logger.exception("the driver of %s", run.job_id)
             failure = {"reason": f"the driver of the job: {error!r}", "exit_code": 1}
@@ -428,6 +434,8 @@ class _DriverHost(WorkerPlugin):
             sync(self.worker.loop, getattr(self.worker.scheduler, Op.DRIVEN), **facts, callback_timeout=JOBS_ASK_S)
 
     def _carry_out(self, run: JobRun, lease: Lease) -> None:
+        if lease.first_life and not lease.has_begun:
+            run = run.going_on()
         directory = run.directory(again=lease.number > 1)
         try:
             directory.check_writable()
@@ -452,7 +460,7 @@ DETACH_LOOK_S = 0.2
 
 
 def detach(client: Client, run: JobRun) -> dict[str, Any]:
-    """Start the driver of a run on the cluster; return how it goes when the job has started, or was refused.
+    """Leave a run to the cluster; return how it goes when the job has started, waits in line, or was refused.
 
     Returns
     -------

@@ -296,6 +296,8 @@ class JobSpec(Submission):
         Id of the client that submits it.
     driver : int
         Number of the driver that submits it, if the job is detached; else 0.
+    first_life : int
+        Its first life: an earlier scheduler may have begun others.
     scalings : mapping of str to mapping
         By input layer of the training net: mean and deviation of the records, see `Scaling.to_dict`.
     """
@@ -304,6 +306,7 @@ class JobSpec(Submission):
     assignments: Mapping[str, Sequence[int]]
     client: str
     driver: int = 0
+    first_life: int = 0
     scalings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property

@@ -15,6 +15,7 @@ from distributed.client import ClosedClientError
 from singa_dask import version
 from singa_dask.comm.dask_servers import load_on_scheduler
 from singa_dask.errors import ClusterError, ConfigError, LostUnitError, listed
+from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS, SIGNAL_CODES, TAKEN_OVER, Op, this_user
 
 LOOK_S = 1.0
@@ -26,8 +27,6 @@ MANY = 100
 ASK_TIMEOUT_S = 10.0
 FIRST_TIMEOUT_S = 5.0
 """How long the first question may take after which the user is told that the scheduler does not answer."""
-SILENT_S = 60.0
-"""How long a scheduler may not answer, though the connection to it is there, before the job is given up here."""
 BACK_S = 8.0
 """How long a lost connection to the scheduler may take to come back."""
 END_TIMEOUT_S = 15.0
@@ -121,7 +120,7 @@ class Follower:
         Raises
         ------
         ClusterError
-            It has not answered for `SILENT_S`, or is gone.
+            It has not answered for a limit, or is gone.
         """
         over = None
         while over is None:
@@ -207,17 +206,17 @@ class Follower:
         return ASK_TIMEOUT_S if self._silent_since else FIRST_TIMEOUT_S
 
     def _note_silence(self) -> None:
-        """Say that the scheduler does not answer, though it is connected; give the job up after `SILENT_S`."""
+        """Say that the scheduler does not answer, though it is connected; give the job up after a while."""
         if self._client.status != "running":
             return  # see `_look_for_scheduler`
-        now = time.monotonic()
+        limit_s, now = limit("scheduler"), time.monotonic()
         if self._silent_since is None:
             self._silent_since = now - FIRST_TIMEOUT_S
             self.warn(
-                f"the scheduler does not answer. Units that run train on meanwhile; waiting {SILENT_S:g} s for it."
+                f"the scheduler does not answer. Units that run train on meanwhile; waiting {limit_s:g} s for it."
             )
-        elif now - self._silent_since > SILENT_S:
-            reason = f"the scheduler has not answered for {SILENT_S:g} s, though the connection to it is there"
+        elif now - self._silent_since > limit_s:
+            reason = f"the scheduler has not answered for {limit_s:g} s, though the connection to it is there"
             self._over = self._give_up(reason, ClusterError.exit_code)
 
     def _note_answer(self) -> None:

@@ -63,7 +63,7 @@ class JobState:
         self._layout = plan_processes(self.cluster)
         self._placer = Placer(self._layout, self.cluster)
         # a job with an elastic block may begin on fewer Dask workers
-        self._life = Life(Roster.of(-1, pack(self._layout, len(spec.workers)), spec.workers))
+        self._life = Life(Roster.of(spec.first_life - 1, pack(self._layout, len(spec.workers)), spec.workers))
         self._points = RestartPoints(spec.resume)
         self.restarts = Restarts(self.cluster.max_restarts)
         self._failure: dict[str, Any] | None = None
@@ -166,7 +166,7 @@ class JobState:
         """Begin the first life, on the Dask workers that the client has chosen."""
         self._now, self._workers, self._actions = now, workers, []
         if self._failure is None:
-            self._begin_life(Roster.of(0, self.roster.layout, self.spec.workers))
+            self._begin_life(Roster.of(self.life + 1, self.roster.layout, self.spec.workers))
         else:  # it was ended meanwhile
             self._finish()
         return self._actions
@@ -477,7 +477,7 @@ class JobState:
         self._life = Life(roster)
         self.phase, self._deadline = "starting", self._now + limit("start")
         self.steps = {}
-        if roster.life > 0:
+        if roster.life > self.spec.first_life:
             self.restarts.recomputed_steps += max(0, reached - (step or 0))
             facts = {"event": "restart", "life": roster.life, "step": step or 0, "lost": lost, "from": what}
             self._actions.append(ev.Tell({**facts, "reason": self._ended_by}))
@@ -520,7 +520,7 @@ class JobState:
         can = self.phase == "running" and self._trains and self._deadline is None and not self._signal
         can = can and not self._life.has_ended_servers()
         processes = processes_to_replace(self.roster.layout, lost) if can else None
-        if processes is None or self.restarts.refusal(self._now):
+        if processes is None or self._refusal():
             return False
         replacement = Replacement(self._life, processes, self._points, self._placer)
         self._count_restart(reason)
@@ -550,7 +550,7 @@ class JobState:
 
     def _recover(self, reason: str, report: Mapping[str, Any] | None = None) -> None:
         """End this life, and begin another one if the job may; ``report`` is that of a unit that has failed."""
-        refusal = self.restarts.refusal(self._now)
+        refusal = self._refusal()
         if refusal:
             tried = f" {refusal} Earlier: {' '.join(self.restarts.reasons)}" if len(self.restarts) else f" {refusal}"
             failure = report or {"exit_code": LostUnitError.exit_code, "expected": True}
@@ -559,9 +559,12 @@ class JobState:
         self._count_restart(reason)
         self._end_life(reason)
 
+    def _refusal(self) -> str:
+        return self.restarts.refusal(self._life.known_step(self.steps))
+
     def _count_restart(self, reason: str) -> None:
         self.restarts.lose(self._now)
-        self.restarts.add(self._now, reason, self._life.known_step(self.steps))
+        self.restarts.add(reason, self._life.known_step(self.steps))
         self._warn(f"{reason} The job goes on.")
 
     # -- moves -----------------------------------------------------------------------------------------------------

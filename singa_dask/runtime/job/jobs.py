@@ -14,16 +14,17 @@ from distributed import Scheduler, SchedulerPlugin, Status
 from distributed.scheduler import WorkerState
 from tornado import gen
 
+from singa_dask.conf import ClusterConf, WorkersConf
 from singa_dask.errors import A_BUG, ClusterError
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import Activity, add_dashboard
 from singa_dask.runtime.job import events as ev
-from singa_dask.runtime.job import sites
+from singa_dask.runtime.job import line, sites
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op, job_of
-from singa_dask.runtime.job.placer import place_again
+from singa_dask.runtime.job.placer import place_again, place_first
 from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.site import read_clock
 from singa_dask.runtime.job.sites import Heartbeats
@@ -34,6 +35,8 @@ END_ASK_S = 10.0
 DEPARTURE_TIMEOUT_S = 12.0
 DEPARTURE_LOOK_S = 0.1
 RETIRE = "retire_workers"
+TARGET = "adaptive_target"
+ANY = WorkersConf()
 
 # events of units that a job depends on, and those that nobody else wants to know of
 DECISIVE = frozenset(("unit", "training", "snapshot", "checkpoint"))
@@ -43,16 +46,20 @@ logger = logging.getLogger(__name__)
 
 
 class _SeenWorkers(Mapping[str, WorkerFacts]):
-    """What is known of the Dask workers, as a job sees it: its own tasks do not count.
+    """What is known of the Dask workers that a job may use, as it sees them: its own tasks do not count.
 
     It is looked up where a job asks for it, as one of hundreds of workers asks for few others with each event.
     """
 
-    def __init__(self, workers: Mapping[str, Any], heartbeats: Heartbeats, job_id: str) -> None:
-        self._workers, self._heartbeats, self._job_id = workers, heartbeats, job_id
+    def __init__(
+        self, workers: Mapping[str, WorkerState], heartbeats: Heartbeats, job_id: str, wanted: WorkersConf
+    ) -> None:
+        self._workers, self._heartbeats, self._job_id, self._wanted = workers, heartbeats, job_id, wanted
 
     def __getitem__(self, address: str) -> WorkerFacts:
         known = self._workers[address]
+        if not self._fits(known):
+            raise KeyError(address)
         own = sum(job_of(task.key) == self._job_id for task in known.processing) if self._job_id else 0
         return WorkerFacts(
             nthreads=known.nthreads,
@@ -61,16 +68,21 @@ class _SeenWorkers(Mapping[str, WorkerFacts]):
             name=str(known.name),
             has_nanny=bool(known.nanny),
             usable=known.status == Status.running and not self._heartbeats.is_silent(address),
+            resources=known.resources,
         )
 
+    def _fits(self, known: WorkerState) -> bool:
+        return self._wanted.is_any or self._wanted.fits(str(known.name), known.resources)
+
     def __contains__(self, address: object) -> bool:
-        return address in self._workers
+        known = self._workers.get(str(address))
+        return known is not None and self._fits(known)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._workers)
+        return iter(self._workers) if self._wanted.is_any else filter(self.__contains__, self._workers)
 
     def __len__(self) -> int:
-        return len(self._workers)
+        return len(self._workers) if self._wanted.is_any else sum(1 for _ in self)
 
 
 class Jobs(SchedulerPlugin):
@@ -100,8 +112,9 @@ class Jobs(SchedulerPlugin):
         self._tasks = sites.UnitTasks(scheduler, self.handle)
         self._heartbeats = sites.Heartbeats(scheduler)
         self._is_ticking = False
-        self.waiting = sites.Waiting(scheduler, self.history)
-        self.drivers = sites.Drivers(scheduler, self.records, self.history, self.sites, self.waiting, self._tell)
+        self._ended_at = time.monotonic()
+        self.waiting = line.Waiting(scheduler, self.history)
+        self.drivers = line.Drivers(scheduler, self.records, self.history, self.sites, self.waiting, self._tell)
         views = Views(self)
         self._remove_metrics = add_dashboard(scheduler, views)
         self._retire = scheduler.handlers[RETIRE]
@@ -127,23 +140,35 @@ class Jobs(SchedulerPlugin):
             Op.STACKS: views.stacks,
             Op.TOKENS: views.tokens,
             RETIRE: self.retire,  # Dask's own operation, with a step before it
+            TARGET: self._adaptive_target,  # the same, for clusters that adapt
         }
+        self._nthreads = 0
         scheduler.handlers.update(handlers)
+        setattr(scheduler, TARGET, self._adaptive_target)  # dask-gateway calls it there
         scheduler.stream_handlers[EVENTS] = self._on_event
         # a client that sees this knows that the scheduler has the operations: Dask does not answer unknown ones
         scheduler.set_metadata([JOBS], True)
+        # not here: while this waits, another client may find that there is no such plug-in yet
+        scheduler.loop.add_callback(self._restore)
+
+    async def _restore(self) -> None:
+        await self.drivers.restore()
+        self._keep_ticking()
 
     # -- what clients and Dask workers ask ---------------------------------------------------------------------------
 
     async def submit(self, spec: Mapping[str, Any]) -> dict[str, str]:
         """Start a job; return why it is refused, under ``refused``, or nothing."""
         job = JobSpec(**spec)
+        await self.drivers.wait_until_restored()
         if known := self.records.get(job.job_id):
             if (known.spec.client, known.spec.driver) == (job.client, job.driver):
                 return {}  # it is asked again, as the answer was late
             return {"refused": f"a job with the id {job.job_id} runs on this cluster. Give another --run-dir."}
         if job.driver and not self.drivers.renew(job.job_id, job.driver):
             return {"refused": f"another driver has taken over the job {job.job_id}."}
+        if job.driver and job.job_id in self.history.facts:
+            return {"refused": "the job has ended."}  # the question was late
         if self.waiting.is_stopped(job.job_id):
             return {"refused": "somebody has stopped the job."}
         if ahead := self.waiting.ahead_of(job.job_id, job.priority):
@@ -151,7 +176,7 @@ class Jobs(SchedulerPlugin):
             return {"refused": f"{waiting} wait in line for this cluster, {ahead[0]} first. To wait, say --queue."}
         record = JobRecord(job)
         try:
-            self._check_room(record.state)
+            self._check_workers(record.state)
         except ClusterError as error:
             return {"refused": str(error)}
         self.waiting.leave(job.job_id)
@@ -162,30 +187,43 @@ class Jobs(SchedulerPlugin):
         self._keep_ticking()
         return {}
 
-    def _detach(self, **arguments: Any) -> dict[str, str]:
-        refused = self.drivers.detach(**arguments)
+    async def _detach(self, run: Mapping[str, Any], **arguments: Any) -> dict[str, str]:
+        await self.drivers.wait_until_restored()
+        refused = self.drivers.detach(run, **arguments)
+        if not refused and (why := await self.drivers.keep(run["job_id"])):
+            self.drivers.stop(run["job_id"], "SIGTERM")
+            return {"refused": why}
+        self.drivers.start_next(self._check_room)
         self._keep_ticking()
         return refused
 
-    def _turn(self, facts: Mapping[str, Any], driver: int, **arguments: Any) -> dict[str, Any]:
-        """Answer a driver that waits, see `Waiting.turn`; ``taken_over`` if another one has replaced it."""
-        if driver and not self.drivers.renew(facts["id"], driver):
-            return {"taken_over": True}
+    async def _turn(self, **arguments: Any) -> dict[str, Any]:
+        """Answer a client that waits, see `Waiting.turn`."""
+        await self.drivers.wait_until_restored()
         self._keep_ticking()
-        return {"taken_over": False, **self.waiting.turn(facts, is_detached=bool(driver), **arguments)}
+        return self.waiting.turn(is_detached=False, **arguments)
 
-    def _check_room(self, state: JobState) -> None:
-        """Check that a job fits beside jobs whose tasks may not have begun."""
-        facts, workers, claimed = self._facts(""), state.spec.workers, Counter[str]()
+    def _check_room(self, cluster: ClusterConf) -> None:
+        """Check that a job in line fits on the cluster."""
+        place_first(plan_processes(cluster), self._room(self.scheduler.workers, cluster.workers))
+
+    def _check_workers(self, state: JobState) -> None:
+        """Check that a job fits on the Dask workers that were chosen for it."""
+        workers, layout = state.spec.workers, plan_processes(state.cluster)
+        packed = len(workers) < len(layout.processes)
+        place_again(layout, self._room(workers, state.cluster.workers), (), (1, len(workers)), packed=packed)
+
+    def _room(self, workers: Iterable[str], wanted: WorkersConf = ANY) -> dict[str, WorkerFacts]:
+        """Return the facts of Dask workers that can be used, beside jobs whose tasks may not have begun."""
+        facts, claimed = self._facts("", wanted), Counter[str]()
         for other in self.records.values():
             claimed.update(other.state.threads)
-        chosen = {
-            address: (known := facts[address])._replace(busy=max(known.busy, claimed[address]))
-            for address in workers
-            if address in facts
+        known = {address: facts[address] for address in workers if address in facts}
+        return {
+            address: each._replace(busy=max(each.busy, claimed[address]))
+            for address, each in known.items()
+            if each.usable
         }
-        layout = plan_processes(state.cluster)
-        place_again(layout, chosen, (), (1, len(workers)), packed=len(workers) < len(layout.processes))
 
     def find(self, job_id: str) -> str:
         """Return the phase of a job, ``"over"`` until its client was told; empty if it is not known."""
@@ -251,7 +289,7 @@ class Jobs(SchedulerPlugin):
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[WorkerState]) -> list[WorkerState]:
         """Keep Dask workers that have units or drivers."""
-        needed = self.drivers.workers.union(*(record.state.workers for record in self.records.values()))
+        needed = self._needed()
         return [worker for worker in workers if worker.address not in needed]
 
     async def before_close(self) -> None:
@@ -259,6 +297,23 @@ class Jobs(SchedulerPlugin):
         self.records.clear()
         self._remove_metrics()
         await self._tasks.close()
+
+    # -- Dask workers that are wanted ----------------------------------------------------------------------------------
+
+    def _adaptive_target(self, target_duration: Any = None) -> int:
+        """Return how many Dask workers there should be, as Dask does, for jobs that wait for some, too."""
+        for known in self.scheduler.workers.values():
+            self._nthreads = known.nthreads
+        room = self._room(self.scheduler.workers)
+        records = self.records.values()
+        wanted = [(each.state.cluster, set(each.state.workers), line.missing_of(each)) for each in records]
+        wanted += [(cluster, set(), line.sizes_of(cluster)) for cluster in self.waiting.clusters()]
+        for_jobs = line.demand(room, self._needed(), wanted, self._nthreads)
+        return max(Scheduler.adaptive_target(self.scheduler, target_duration), for_jobs)
+
+    def _needed(self) -> set[str]:
+        """Return the Dask workers that have units or drivers."""
+        return self.drivers.workers.union(*(record.state.workers for record in self.records.values()))
 
     # -- Dask workers that close -----------------------------------------------------------------------------------
 
@@ -300,7 +355,9 @@ class Jobs(SchedulerPlugin):
         for address in self.drivers.workers:
             if self._heartbeats.is_silent(address):
                 self.drivers.lose(address)
-        is_left = self.drivers.tick() | self.waiting.tick(self.drivers.is_driven) | self._end_left_over()
+        is_left = self.drivers.tick() | self.waiting.tick() | self._end_left_over()
+        is_left |= time.monotonic() - self._ended_at < limit("answer")  # a late part of a snapshot may come
+        self.drivers.start_next(self._check_room)
         if (self.records or is_left) and self.scheduler.status != Status.closed:
             self._keep_ticking()
 
@@ -319,13 +376,16 @@ class Jobs(SchedulerPlugin):
         for address, known in self.scheduler.workers.items():
             for job_id, hosted in known.metrics.get(SITE, {}).items():
                 record = self.records.get(job_id)
-                for progress in hosted:
-                    if record is not None and record.state.roster.has(progress["process"], progress["life"]):
+                lives = [(progress["process"], progress["life"]) for progress in hosted]
+                if record is None and not lives:
+                    lives = [(None, -1)]  # nothing but parts of snapshots
+                for process, life in lives:
+                    if record is not None and record.state.roster.has(process, life):
                         continue
                     is_left = True
                     if not self._heartbeats.is_silent(address):
                         reason = "the job goes on elsewhere" if record else "the job is over"
-                        facts = {"life": progress["life"], "process": progress["process"], "forget": record is None}
+                        facts = {"life": life, "process": process, "forget": record is None}
                         self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
         return is_left
 
@@ -358,8 +418,10 @@ class Jobs(SchedulerPlugin):
         if stall and state.phase == "running":
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": stall})
 
-    def _facts(self, job_id: str) -> _SeenWorkers:
-        return _SeenWorkers(self.scheduler.workers, self._heartbeats, job_id)
+    def _facts(self, job_id: str, wanted: WorkersConf = ANY) -> _SeenWorkers:
+        if job_id in self.records:
+            wanted = self.records[job_id].state.cluster.workers
+        return _SeenWorkers(self.scheduler.workers, self._heartbeats, job_id, wanted)
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
@@ -377,11 +439,11 @@ class Jobs(SchedulerPlugin):
 
     def _do(self, record: JobRecord, actions: list[Any]) -> None:
         job_id, add_callback = record.spec.job_id, self.scheduler.loop.add_callback
+        if begun := [action for action in actions if isinstance(action, ev.RunUnits)]:
+            self._tasks.run(record, begun)
         for action in actions:
             if isinstance(action, ev.Tell):
                 self._tell(job_id, action.what)
-            elif isinstance(action, ev.RunUnits):
-                self._tasks.run(record, action)
             elif isinstance(action, ev.Host):
                 add_callback(self._host, record.spec, record.token, action)
             elif isinstance(action, ev.EndLife):
@@ -392,7 +454,7 @@ class Jobs(SchedulerPlugin):
                 add_callback(self._join, job_id, action)
             elif isinstance(action, ev.Request):
                 self._ask_later(action.worker, Op.REQUEST, job_id=job_id, what=action.what)
-            else:
+            elif isinstance(action, ev.Over):
                 add_callback(self._end, record, action)
 
     def _tell(self, job_id: str, what: Mapping[str, Any]) -> None:
@@ -409,6 +471,7 @@ class Jobs(SchedulerPlugin):
             record = self.records.get(spec.job_id)
             return record is None or not record.state.is_current(action.process, action.life)
 
+        await self.drivers.keep(spec.job_id, action.life)
         answer = await self.sites.host(spec, token, action, is_over)
         self.handle(spec.job_id, ev.Hosted(action.life, action.process, **answer))
 
@@ -444,7 +507,9 @@ class Jobs(SchedulerPlugin):
         finally:
             self._tell(job_id, action.what)
             self.history.add(record)
+            self._ended_at = time.monotonic()
             self.records.pop(job_id, None)  # as long as a client may look for it, it is known
+            await self.drivers.keep(job_id)
 
     async def _clean_up(self, record: JobRecord, action: ev.Over) -> None:
         """Remove what is left of a job on the cluster."""
@@ -553,7 +618,7 @@ class Views:
         A job in line leaves it, and one whose driver is about to start it does not begin.
         """
         if job_id not in self._jobs.records:
-            return self._jobs.waiting.stop(job_id, name, by) or self._jobs.drivers.stop(job_id, name, by) or None
+            return self._jobs.drivers.stop(job_id, name, by) or self._jobs.waiting.stop(job_id, name, by) or None
         self._jobs.handle(job_id, ev.Signal(name, by))
         return True
 

@@ -17,10 +17,17 @@ DEFAULTS = {
     "answer": "30s",
     "host": "300s",
     "client": "60s",
+    "scheduler": "60s",
 }
 """``silent``: a Dask worker of which nothing comes is given up no sooner. ``start``: all units have begun. ``answer``:
-a Dask worker answers the scheduler. ``host``: it has made ready for a process. ``client``: one that has lost its
-connection is back."""
+a Dask worker answers, or 20 MB of a snapshot's part have come to another one in each second after that. ``host``: it
+has made ready for a process. ``client``: one that has lost its connection is back. ``scheduler``: it answers a client
+that is connected."""
+
+
+def state_url() -> str:
+    """Return the URL at which the scheduler keeps detached jobs, ``distributed.singa-dask.state``; empty if nowhere."""
+    return str(dask.config.get("distributed.singa-dask.state", ""))
 
 
 def limit(name: str) -> float:

@@ -345,6 +345,18 @@ def place_again(
         return pack(layout, n), tuple(roomy[:n])
 
 
+def place_first(layout: Layout, workers: Mapping[str, WorkerFacts]) -> tuple[Layout, tuple[str, ...]]:
+    """Choose Dask workers for a job that begins; for an elastic one fewer than it has processes, if need be.
+
+    Raises
+    ------
+    ClusterError
+        There are too few.
+    """
+    limits, packed = limits_of(layout.cluster, layout), bool(layout.cluster.elastic.max_processes)
+    return place_again(layout, workers, (), limits, packed)
+
+
 def buddies_of(roster: Roster, workers: Mapping[str, WorkerFacts]) -> list[str]:
     """Choose for each process the Dask worker that keeps a second copy of its snapshots; empty if there is none.
 
@@ -372,7 +384,6 @@ def buddies_of(roster: Roster, workers: Mapping[str, WorkerFacts]) -> list[str]:
     return buddies
 
 
-WINDOW_S = 3600.0
 MAX_BACKOFF_S = 30.0
 KEPT = 2
 MAX_CHECKPOINTS = 8
@@ -488,7 +499,7 @@ class Restarts:
     Parameters
     ----------
     max_restarts : int
-        Largest number within an hour.
+        Largest number without a later step between them.
 
     Attributes
     ----------
@@ -505,32 +516,30 @@ class Restarts:
         self.recomputed_steps = 0
         self.lost_s = 0.0
         self._max = max_restarts
-        self._times: list[float] = []
-        self._n_in_place = 0
+        self._n_in_place = 0  # since the newest step
         self._best = -1
         self._lost_at: float | None = None
 
     def __len__(self) -> int:
         return len(self.reasons)
 
-    def refusal(self, now: float) -> str:
+    def refusal(self, step: int) -> str:
         """Return why the job may not be restarted once more; empty if it may."""
         if not self._max:
             return "cluster.max_restarts is 0."
-        if sum(now - restarted_at < WINDOW_S for restarted_at in self._times) >= self._max:
-            return f"The job was restarted {self._max} times within an hour (cluster.max_restarts)."
+        if step <= self._best and self._n_in_place >= self._max:
+            return f"The job was restarted {self._max} times without a later step (cluster.max_restarts)."
         return ""
 
-    def add(self, now: float, reason: str, step: int) -> None:
+    def add(self, reason: str, step: int) -> None:
         """Count a restart; ``step`` is the newest step that is known."""
         self.reasons.append(reason)
-        self._times.append(now)
-        self._n_in_place = 0 if step > self._best else self._n_in_place + 1
+        self._n_in_place = 1 if step > self._best else self._n_in_place + 1
         self._best = max(step, self._best)
 
     def backoff_s(self) -> float:
         """Return how long to wait before the next start: longer each time that the job made no progress."""
-        return min(0.5 * 2.0**self._n_in_place, MAX_BACKOFF_S) if self._n_in_place else 0.0
+        return min(0.5 * 2.0 ** (self._n_in_place - 1), MAX_BACKOFF_S) if self._n_in_place > 1 else 0.0
 
     def lose(self, now: float) -> None:
         """Count time as lost from now on."""

@@ -20,7 +20,7 @@ from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
 from singa_dask.comm.dask_servers import cannot_load, guarded
 from singa_dask.comm.message import Address
-from singa_dask.conf import JobConf, Phase
+from singa_dask.conf import JobConf, Phase, WorkersConf
 from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.data.loading import HostSpan, Survey, assign_by_host, host_names, same_host
 from singa_dask.data.loading.reader import BadPolicy, BlockReader
@@ -34,7 +34,7 @@ from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.job.cluster import Patience, present_workers
 from singa_dask.runtime.job.names import job_of
 from singa_dask.runtime.job.part_files import reading
-from singa_dask.runtime.job.placer import limits_of, place_again
+from singa_dask.runtime.job.placer import place_first
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.placement import Layout, WorkerFacts, place
 from singa_dask.runtime.units.run_state import InitialState
@@ -464,7 +464,7 @@ def wait_for_room(client: Client, layout: Layout, patience: Patience) -> None:
     ClusterError
         It does not fit when the time is over; the message has the numbers.
     """
-    patience.until(lambda: place(layout, _facts_of(client)))
+    patience.until(lambda: place(layout, _facts_of(client, layout.cluster.workers)))
 
 
 def check_room(client: Client, layout: Layout) -> None:
@@ -475,17 +475,23 @@ def check_room(client: Client, layout: Layout) -> None:
     ClusterError
         It does not fit; the message has the numbers.
     """
-    place(layout, _facts_of(client, lambda key: bool(job_of(key))))
+    place(layout, _facts_of(client, layout.cluster.workers, lambda key: bool(job_of(key))))
 
 
-def _facts_of(client: Client, is_busy: Callable[[object], bool] = lambda key: True) -> dict[str, WorkerFacts]:
-    """Return what a client knows of each Dask worker; tasks for whose keys ``is_busy`` is true hold threads."""
+def _facts_of(
+    client: Client, wanted: WorkersConf, is_busy: Callable[[object], bool] = lambda key: True
+) -> dict[str, WorkerFacts]:
+    """Return what a client knows of the Dask workers that a job may use.
+
+    Tasks for whose keys ``is_busy`` is true hold threads.
+    """
     keys, present = client.processing(), present_workers(client)
     return {
         address: WorkerFacts(
             each["nthreads"], sum(map(is_busy, keys.get(address, ()))), each["host"], str(each["name"])
         )
         for address, each in present.items()
+        if wanted.fits(str(each["name"]), each["resources"])
     }
 
 
@@ -516,10 +522,10 @@ def place_on_cluster(
     ClusterError
         The job does not fit on the cluster.
     """
-    present = _facts_of(client)
+    present = _facts_of(client, layout.cluster.workers)
     # a job that does not fit fails before any record is looked for
     if job.cluster.elastic.max_processes:
-        _, chosen = place_again(layout, present, (), limits_of(job.cluster, layout), packed=True)
+        _, chosen = place_first(layout, present)
         if len(chosen) < len(layout.processes):
             return Placed(list(chosen), {}, [f"{len(layout.processes)} processes are packed on {len(chosen)}"])
     workers = place(layout, present)

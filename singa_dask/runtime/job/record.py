@@ -20,6 +20,7 @@ import numpy as np
 from distributed import Future
 from tornado.locks import Condition
 
+from singa_dask.conf import ClusterConf
 from singa_dask.layers.feature import add_totals
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import Activity
@@ -313,6 +314,25 @@ KEPT_EVENTS = 10_000
 PAGE = 200
 """Number of events that are sent at once: the scheduler does nothing else meanwhile."""
 NUMBER = itemgetter("n")
+
+
+def facts_in_line(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known of a job that waits in line, by the keys of `JobRecord.facts`.
+
+    Parameters
+    ----------
+    run : mapping
+        The fields of its `Submission`.
+    """
+    job = json.loads(run["job"])
+    return {
+        "id": run["job_id"],
+        "name": job["name"],
+        "owner": run["owner"],
+        "run_url": redact(run["run_url"]),
+        "topology": plan_processes(ClusterConf.model_validate(job["cluster"])).describe(),
+        "train_steps": job["train_steps"],
+    }
 
 
 class JobRecord:

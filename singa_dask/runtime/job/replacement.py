@@ -10,6 +10,7 @@ from typing import Any, Literal
 from singa_dask.comm.message import Address
 from singa_dask.errors import ClusterError
 from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.placer import Placer, RestartPoints, Roster, buddies_of
 from singa_dask.runtime.planning.placement import Layout, WorkerFacts
 
@@ -126,9 +127,6 @@ def host_actions(
     return [ev.Host(roster.lives[p], p, roster.workers[p], {**facts, "buddy": buddies[p]}) for p in processes]
 
 
-TIMEOUT_S = 60.0
-
-
 def processes_to_replace(layout: Layout, lost: Collection[int]) -> list[int] | None:
     """Return the lost processes and all that share a worker group with them; None if the whole job has to restart.
 
@@ -204,7 +202,7 @@ class Replacement:
 
     def begin(self, now: float, workers: Mapping[str, WorkerFacts], reason: str) -> list[Any]:
         """Cut the processes off."""
-        self._deadline = now + TIMEOUT_S
+        self._deadline = now + limit("start")
         self._placer.begin(now)
         roster = self._life.roster
         ending = [p for p in self._processes if roster.workers[p] in workers and workers[roster.workers[p]].usable]
@@ -244,7 +242,7 @@ class Replacement:
         if self.phase == "running" and not self._missing:
             self.phase = "done"
         if now >= self._deadline and self.phase != "done":
-            self.failed = self.failed or f"units do not start again within {TIMEOUT_S:g} s."
+            self.failed = self.failed or f"units do not start again within {limit('start'):g} s."
         return actions
 
     def _take_answer(self, event: ev.Ended | ev.Cut | ev.Hosted | ev.Joined) -> list[Any]:

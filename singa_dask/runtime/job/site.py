@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 import threading
@@ -22,6 +21,7 @@ from distributed.utils import sync, wait_for
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
 from singa_dask.comm.message import Address
+from singa_dask.comm.shared import segment_bytes
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import ClusterConf, JobConf, ListenConf
 from singa_dask.data.codecs.scaling import Scaling
@@ -30,6 +30,7 @@ from singa_dask.fs.io_threads import DaemonThreads
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.manifest import SnapshotStore
+from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import EVENTS, SITE, Op
 from singa_dask.runtime.job.part_files import PartFiles
 from singa_dask.runtime.job.placing import host_names_of
@@ -246,9 +247,7 @@ class _ToClient(logging.Handler):
 
 LEAVE_TIMEOUT_S = 10.0
 LONG_WAIT_S = 10.0
-PART_TIMEOUT_S = 30.0
-KEEP_TIMEOUT_S = 3.0
-KEEP_BYTES_PER_S = 20e6
+PART_BYTES_PER_S = 20e6
 
 logger = logging.getLogger(__name__)
 
@@ -353,14 +352,18 @@ class Site(WorkerPlugin):
         placement, mine = hosting.placement, get_address_host(self.worker.address)
         hosting.mounts.enter_context(self._files.reading(placement["datasets"]))
         job = JobConf.from_json(placement["job"], REGISTRIES)
+        neighbours = [i for i, worker in enumerate(placement["workers"]) if get_address_host(worker) == mine]
+        limit, n_peers = self.worker.memory_manager.memory_limit, len(neighbours) - 1
+        shared_bytes = segment_bytes(n_peers, limit) if job.cluster.listen.shared_memory else 0
+        transport = partial(self._transport(hosting, job.cluster.listen), shared_bytes=shared_bytes)
         hosting.build(
             job,
-            transport=self._transport(hosting, job.cluster.listen) if len(placement["workers"]) > 1 else None,
+            transport=transport if len(placement["workers"]) > 1 else None,
             emit=partial(self._emit, hosting.job_id, hosting.life),
             host_names=host_names_of(self.worker),
-            neighbours=[i for i, worker in enumerate(placement["workers"]) if get_address_host(worker) == mine],
+            neighbours=neighbours,
             keep=partial(self._keep_part, hosting),
-            memory_limit=self.worker.memory_manager.memory_limit,
+            memory_limit=limit and limit - 2 * n_peers * shared_bytes,
         )
 
     def _check_modules(self, hosting: Hosting) -> None:
@@ -446,7 +449,7 @@ class Site(WorkerPlugin):
     # -- what is told ------------------------------------------------------------------------------------------------
 
     def _metrics(self, worker: Worker) -> dict[str, Any]:
-        progress: dict[str, list[dict[str, Any]]] = {}
+        progress: dict[str, list[dict[str, Any]]] = {job_id: [] for job_id in list(self.store.jobs)}
         for hosting in list(self.hostings.values()):
             waits = {unit: wait for unit, wait in hosting.host.waits().items() if wait[1] > LONG_WAIT_S}
             facts = {"process": hosting.process, "life": hosting.life, "steps": hosting.host.steps(), "waits": waits}
@@ -459,13 +462,20 @@ class Site(WorkerPlugin):
         The future of a snapshot is done once `Jobs` has it.
         """
         if event["event"] == "snapshot":
-            answer = self.worker.scheduler.singa_dask_snapshot(job_id=job_id, life=life, what=dict(event))
-            return asyncio.run_coroutine_threadsafe(answer, self.worker.loop.asyncio_loop)  # type: ignore[attr-defined]
+            there = Future[Any]()
+            self.worker.loop.add_callback(self._tell, there, job_id=job_id, life=life, what=dict(event))
+            return there
         if event["event"] == "profile":
             event = {**event, "host": get_address_host(self.worker.address), **self._clock._asdict()}
         message = {"op": EVENTS, "job_id": job_id, "life": life, "what": dict(event)}
         self.worker.loop.add_callback(self.worker.batched_send, message)
         return None
+
+    async def _tell(self, there: Future[Any], **facts: Any) -> None:
+        try:
+            there.set_result(await self.worker.scheduler.singa_dask_snapshot(**facts))
+        except Exception as error:
+            there.set_exception(error)
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
 
@@ -474,18 +484,17 @@ class Site(WorkerPlugin):
         self.store.put(hosting.job_id, file, step, content, known)
         holders = [self.worker.address]
         if hosting.buddy and not self._is_leaving:
-            # a checkpoint may wait behind this
-            timeout_s = KEEP_TIMEOUT_S + len(content) / KEEP_BYTES_PER_S
             try:
                 facts = {"job_id": hosting.job_id, "step": step, "file": file, "known": known}
-                self._call(hosting.buddy, timeout_s, Op.KEEP, content=to_serialize(content), **facts)
+                self._call(hosting.buddy, len(content), Op.KEEP, content=to_serialize(content), **facts)
                 holders.append(hosting.buddy)
             except Exception as error:
                 logger.warning("%s has no copy of the snapshot of step %d: %s", hosting.buddy, step, error)
         return holders
 
-    def _call(self, worker: str, timeout_s: float, op: str, **arguments: Any) -> Any:
-        """Call the site of another Dask worker; from the threads of units."""
+    def _call(self, worker: str, n_bytes: int, op: str, **arguments: Any) -> Any:
+        """Call the site of another Dask worker, to which or from which a part goes; from the threads of units."""
+        timeout_s = limit("answer") + n_bytes / PART_BYTES_PER_S
         return sync(self.worker.loop, getattr(self.worker.rpc(worker), op), **arguments, callback_timeout=timeout_s)
 
     def _part(self, job_id: str, file: str) -> Any:
@@ -499,22 +508,20 @@ class Site(WorkerPlugin):
         if manifest is None:
             url: str | None = start.get("url")
             return url
-        holders = {part["file"]: part["holders"] for part in (*manifest["parts"], *manifest.get("states", ()))}
+        parts = {part["file"]: part for part in (*manifest["parts"], *manifest.get("states", ()))}
         name = f"the snapshot of step {manifest['step']}"
-        return Checkpoint.from_manifest(
-            manifest, lambda file: self._read_part(hosting.job_id, file, holders[file]), name
-        )
+        return Checkpoint.from_manifest(manifest, lambda file: self._read_part(hosting.job_id, file, parts[file]), name)
 
-    def _read_part(self, job_id: str, file: str, holders: Sequence[str]) -> bytes:
+    def _read_part(self, job_id: str, file: str, part: Mapping[str, Any]) -> bytes:
         """Return a part of a snapshot from here or from another Dask worker; called by the threads of units."""
         content = self.store.get(job_id, file)
         errors = []
-        for holder in holders:
+        for holder in part["holders"]:
             if content is not None:
                 return content
             if holder != self.worker.address:
                 try:
-                    content = self._call(holder, PART_TIMEOUT_S, Op.PART, job_id=job_id, file=file)
+                    content = self._call(holder, part["bytes"], Op.PART, job_id=job_id, file=file)
                 except Exception as error:
                     errors.append(f"{holder}: {error}")
         if content is None:
@@ -527,7 +534,7 @@ class Site(WorkerPlugin):
 
 
 def run_units(
-    job_id: str, life: int, process: int, units: Sequence[tuple[str, int, int]], endpoints: Sequence[str]
+    job_id: str, life: int, process: int, units: Sequence[tuple[str, int, int]], endpoints: str
 ) -> list[dict[str, Any]]:
     """Run some units on this Dask worker, each in a thread; a task of the job. Return their reports."""
     site = get_worker().plugins[SITE]
@@ -537,7 +544,7 @@ def run_units(
         return [{"state": "aborted", "step": -1} for _ in units]
     threads = DaemonThreads(len(units), "units")
     start = partial(site.start_point, hosting)
-    reports = [threads.future(partial(hosting.run, Address(*unit), endpoints, start)) for unit in units]
+    reports = [threads.future(partial(hosting.run, Address(*unit), endpoints.split(" "), start)) for unit in units]
     try:
         return [report.result() for report in reports]
     finally:

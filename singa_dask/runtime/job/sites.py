@@ -1,4 +1,4 @@
-"""Who the scheduler talks to: Dask workers, by calls to each `Site`, tasks and heartbeats; and the drivers of jobs."""
+"""Who the scheduler talks to: Dask workers, by calls to each `Site`, tasks and heartbeats."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import math
 import pickle
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 import dask.config
+from dask.base import annotate
 from dask.utils import parse_timedelta
-from distributed import Client, Future, Scheduler, Status, WorkerPlugin
+from distributed import Client, Future, Scheduler, WorkerPlugin
 from distributed.comm.addressing import get_address_host
 from distributed.scheduler import heartbeat_interval
 from distributed.security import Security
@@ -30,8 +32,8 @@ from singa_dask.fs.host_files import Catalog
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.limits import limit
-from singa_dask.runtime.job.names import SIGNAL_CODES, SITE, Op, units_key
-from singa_dask.runtime.job.record import History, JobRecord
+from singa_dask.runtime.job.names import SITE, Op, units_key
+from singa_dask.runtime.job.record import JobRecord
 from singa_dask.runtime.job.site import Site, run_units
 
 RESTART_TIMEOUT_S = 10.0
@@ -215,25 +217,23 @@ class UnitTasks:
         if client is not None:
             await client.close()
 
-    def run(self, record: JobRecord, action: ev.RunUnits) -> None:
-        """Start the units of a process."""
+    def run(self, record: JobRecord, actions: Sequence[ev.RunUnits]) -> None:
+        """Start the units of some processes, in one graph: a graph each costs the scheduler five times as much."""
         assert self._client is not None
         job_id = record.spec.job_id
-        for i in range(action.n_tasks):
-            units = action.units[i :: action.n_tasks]
-            future = self._client.submit(
-                run_units,
-                job_id,
-                action.life,
-                action.process,
-                [list(unit) for unit in units],
-                list(action.endpoints),
-                key=units_key(job_id, units[0], action.life),
-                workers=[action.worker],
-                allow_other_workers=False,
-                pure=False,
-                retries=0,
-            )
+        graph: dict[str, Any] = {}
+        places: dict[str, str] = {}
+        tasks: dict[str, tuple[ev.RunUnits, tuple[Address, ...]]] = {}
+        for action in actions:
+            for i in range(action.n_tasks):
+                units = action.units[i :: action.n_tasks]
+                key = units_key(job_id, units[0], action.life)
+                endpoints = " ".join(action.endpoints)  # one str is fast to serialise
+                graph[key] = (partial(run_units, job_id, action.life, action.process, units, endpoints),)
+                places[key], tasks[key] = action.worker, (action, units)
+        with annotate(workers=places.__getitem__, allow_other_workers=False, retries=0):
+            futures = self._client.get(graph, list(graph), sync=False)
+        for future, (action, units) in zip(futures, tasks.values(), strict=True):
             record.futures[future] = (action.life, action.process)
             self._scheduler.loop.add_callback(self._follow, job_id, future, action.life, units)
 
@@ -359,380 +359,3 @@ class Heartbeats:
         if known is None or beats is None or known.last_seen != beats.last_seen or beats.silence <= self._least_s:
             return False
         return beats.silence > self.limit_of(address)
-
-
-# The drivers of jobs, on the scheduler: the line of those that wait for room, and where those of detached jobs run.
-
-
-WAITER_SILENT_S = 90.0
-"""How long a driver may ask nothing; it may be looking for the hosts that store the records of its job."""
-
-
-@dataclass
-class _Waiter:
-    """A job in line.
-
-    Attributes
-    ----------
-    rank : tuple of (int, int)
-        Jobs of lower rank go first.
-    facts : dict
-        As `JobRecord.facts` has them.
-    client : str
-        Id of the client that waits, or of that of the job's driver on the cluster.
-    is_detached : bool
-    asked_at : float
-        When it last asked.
-    end : dict
-        Why it is to leave: ``reason`` and ``exit_code``. Empty: it is not.
-    """
-
-    rank: tuple[int, int]
-    facts: dict[str, Any]
-    client: str
-    is_detached: bool
-    asked_at: float = 0.0
-    end: dict[str, Any] = field(default_factory=dict)
-
-
-class Waiting:
-    """Keeps the line of jobs that wait for room. Each one's driver asks again and again whether it is its turn.
-
-    Jobs of higher priority go first, and of the same priority first come, first served. Only the first one may start: a
-    smaller job does not pass a larger one, which might wait for ever.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    history : History
-    """
-
-    def __init__(self, scheduler: Scheduler, history: History) -> None:
-        self._scheduler = scheduler
-        self._history = history
-        self._waiters: dict[str, _Waiter] = {}
-        self._n_joined = 0
-
-    def turn(
-        self, facts: Mapping[str, Any], priority: int, client: str, is_detached: bool, why: str = ""
-    ) -> dict[str, Any]:
-        """Put a job in line if it is not there; return where it is.
-
-        Parameters
-        ----------
-        facts : mapping
-            ``id``, ``name``, ``owner``, ``run_url``, ``topology`` and ``train_steps``.
-        priority : int
-        client : str
-            Id of the client that asks.
-        is_detached : bool
-        why : str
-            Why it could not start although it was its turn.
-
-        Returns
-        -------
-        dict
-            ``ahead``, the jobs that start before it, and ``end``, empty or why it is to leave.
-        """
-        job_id = facts["id"]
-        waiter = self._waiters.get(job_id)
-        if waiter is None:
-            whole = {**_FACTS, **facts, "began": time.time(), "detached": is_detached, "priority": priority}
-            waiter = self._waiters[job_id] = _Waiter((-priority, self._n_joined), whole, client, is_detached)
-            self._n_joined += 1
-        waiter.client, waiter.asked_at, waiter.facts["reason"] = client, time.monotonic(), why
-        return {"ahead": self.ahead_of(job_id), "end": waiter.end}
-
-    def leave(self, job_id: str, failure: Mapping[str, Any] | None = None) -> None:
-        """Take a job out of the line; ``failure`` says why if it does not start."""
-        waiter = self._waiters.pop(job_id, None)
-        if waiter is not None and failure:
-            state = "stopped" if waiter.end else "failed"
-            how = {"state": state, "reason": failure["reason"], "exit_code": failure["exit_code"]}
-            self._history.add_facts({**waiter.facts, **how, "ended": time.time()})
-
-    def has(self, job_id: str) -> bool:
-        """Return whether a job is in line."""
-        return job_id in self._waiters
-
-    def is_stopped(self, job_id: str) -> bool:
-        """Return whether a job in line is to leave it."""
-        waiter = self._waiters.get(job_id)
-        return waiter is not None and bool(waiter.end)
-
-    def ahead_of(self, job_id: str, priority: int = 0) -> list[str]:
-        """Return the jobs that start before a job, in order; one that is not in line comes last of its ``priority``."""
-        waiter = self._waiters.get(job_id)
-        rank = waiter.rank if waiter else (-priority, self._n_joined)
-        return [other for other in self._in_order() if self._waiters[other].rank < rank]
-
-    def _in_order(self) -> list[str]:
-        return sorted(self._waiters, key=lambda job_id: self._waiters[job_id].rank)
-
-    def stop(self, job_id: str, name: str, by: str = "") -> bool:
-        """Have a job leave the line; return whether it is there."""
-        waiter = self._waiters.get(job_id)
-        if waiter is None:
-            return False
-        who = f" by {by}" if by else ""
-        waiter.end = {"reason": f"stopped{who} while it waited in line", "exit_code": SIGNAL_CODES.get(name, 1)}
-        return True
-
-    def facts(self) -> dict[str, dict[str, Any]]:
-        """Return what is known of the jobs in line, by id, in order; ``place`` is 1 for the first."""
-        return {job_id: {**self._waiters[job_id].facts, "place": i + 1} for i, job_id in enumerate(self._in_order())}
-
-    def tick(self, is_driven: Callable[[str], bool]) -> bool:
-        """Drop jobs whose drivers are gone; return whether any is left."""
-        now = time.monotonic()
-        for job_id, waiter in list(self._waiters.items()):
-            silent_s = now - waiter.asked_at
-            if waiter.is_detached:
-                is_gone = not is_driven(job_id)
-            else:
-                is_gone = silent_s > (WAITER_SILENT_S if waiter.client in self._scheduler.clients else limit("client"))
-            if is_gone:
-                self.leave(job_id, waiter.end or {"reason": "the client that waited is gone", "exit_code": 1})
-        return bool(self._waiters)
-
-
-_FACTS: dict[str, Any] = {
-    "state": "queued",
-    "step": -1,
-    "steps": {},
-    "metrics": {},
-    "samples_per_s": 0.0,
-    "ended": None,
-    "exit_code": 0,
-    "restarts": 0,
-    "n_events": 0,
-}
-
-
-NO_WORKER_S = 60.0
-"""How long a job that has not begun waits for a Dask worker for its driver."""
-AGAIN_S = 5.0
-"""Time until Dask workers that could not run a driver are tried again."""
-KEPT_S = 60.0
-"""How long a client can ask for a driver that has ended."""
-
-
-@dataclass
-class _Driven:
-    """A detached job: what its driver needs, and where that is.
-
-    Attributes
-    ----------
-    run : mapping
-        Fields of its `JobRun`.
-    plugin : Plugin
-        Of Dask workers, which runs it.
-    host : str
-        Of the client: its paths are most likely to be right there.
-    number : int
-        Of the driver: each one that is started has a new one.
-    worker : str
-        Where it runs; empty while there is none.
-    barred : dict of str to str
-        Dask workers that could not run it, and why.
-    since : float
-        Time of the last change.
-    """
-
-    run: Mapping[str, Any]
-    plugin: Plugin
-    host: str
-    number: int = 0
-    worker: str = ""
-    barred: dict[str, str] = field(default_factory=dict)
-    since: float = 0.0
-    has_ended: bool = False
-    failure: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Drivers:
-    """Starts the drivers of detached jobs on Dask workers, and again elsewhere when one is lost.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    jobs : mapping of str to JobRecord
-        Of `Jobs`.
-    history : History
-    sites : Sites
-    waiting : Waiting
-    tell : callable
-        (job id, event) passes an event on to those who follow the job.
-    """
-
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        jobs: Mapping[str, JobRecord],
-        history: History,
-        sites: Sites,
-        waiting: Waiting,
-        tell: Callable[[str, Mapping[str, Any]], None],
-    ) -> None:
-        self._scheduler = scheduler
-        self._jobs = jobs
-        self._history = history
-        self._sites = sites
-        self._waiting = waiting
-        self._tell = tell
-        self._driven: dict[str, _Driven] = {}
-
-    # -- what clients and drivers ask --------------------------------------------------------------------------------
-
-    def detach(self, run: Mapping[str, Any], plugin: Sequence[Any], client: str = "") -> dict[str, str]:
-        """Start the driver of a job; return why it is refused, under ``refused``, or nothing.
-
-        Parameters
-        ----------
-        run : mapping
-            Fields of its `JobRun`.
-        plugin : sequence
-            Fields of a `Plugin`: that of Dask workers which runs drivers.
-        client : str
-            Id of the client.
-        """
-        job_id = run["job_id"]
-        if job_id in self._jobs or self.is_driven(job_id):
-            return {"refused": f"a job with the id {job_id} runs on this cluster. Give another --run-dir."}
-        self._history.drop(job_id)
-        comm = self._scheduler.client_comms.get(client)
-        host = get_address_host(comm.comm.peer_address) if comm is not None and comm.comm is not None else ""
-        self._driven[job_id] = driven = _Driven(run, Plugin(*plugin), host)
-        self._start(driven)
-        return {}
-
-    def detached(self, job_id: str) -> dict[str, Any]:
-        """Return how far a detached job is: ``state`` and ``failure``.
-
-        The ``state`` is unknown, starting, queued (with its ``place`` and the ``reason``), running, refused or ended.
-
-        The ``failure`` has ``reason``, ``exit_code`` and ``error``, a traceback or nothing.
-        """
-        driven, record = self._driven.get(job_id), self._jobs.get(job_id)
-        if driven is not None and driven.failure:
-            return {"state": "refused", "failure": dict(driven.failure)}
-        if record is not None:
-            has_begun = record.state.phase == "running" or record.state.life > 0
-            return {"state": "running" if has_begun else "starting"}
-        if facts := self._history.facts.get(job_id):
-            failure = {"reason": facts["reason"], "exit_code": facts["exit_code"], "error": ""}
-            return {"state": "ended", "failure": failure if facts["state"] == "failed" else {}}
-        queued = self._waiting.facts().get(job_id)
-        if queued and (queued["place"] > 1 or queued["reason"]):
-            return {"state": "queued", "place": queued["place"], "reason": queued["reason"]}
-        return {"state": "starting" if driven is not None else "unknown"}
-
-    def renew(self, job_id: str, number: int) -> bool:
-        """Return whether a driver is still the one of its job."""
-        driven = self._driven.get(job_id)
-        return driven is not None and driven.number == number and not driven.has_ended
-
-    def driven(self, job_id: str, number: int, failure: Mapping[str, Any]) -> None:
-        """Take note that a driver has ended; an empty ``failure``: the run directory is complete."""
-        if not self.renew(job_id, number):
-            return
-        driven = self._driven[job_id]
-        if failure.get("elsewhere"):
-            driven.barred[driven.worker] = failure["reason"]
-            self._start(driven)
-        else:
-            self._end(driven, failure)
-
-    def stop(self, job_id: str, name: str, by: str = "") -> bool:
-        """End the driver of a job that has not begun; return whether there is one."""
-        driven = self._driven.get(job_id)
-        if driven is None or driven.has_ended or job_id in self._jobs or job_id in self._history.facts:
-            return False
-        reason = f"stopped{f' by {by}' if by else ''} before the job had started"
-        self._end(driven, {"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1), "error": ""})
-        return True
-
-    def _end(self, driven: _Driven, failure: Mapping[str, Any]) -> None:
-        driven.has_ended, driven.failure, driven.since = True, failure, time.monotonic()
-        if failure:
-            self._waiting.leave(driven.run["job_id"], failure)
-            catalogs = [Catalog.of(catalog) for catalog in driven.run.get("datasets", ())]
-            if catalogs and driven.run["job_id"] not in self._jobs:  # else the end of the job deletes what it reads
-                self._scheduler.loop.add_callback(self._sites.drop, catalogs)
-        self._history.trim(driven.run["job_id"])
-
-    # -- what Jobs tells ---------------------------------------------------------------------------------------------
-
-    def is_driven(self, job_id: str) -> bool:
-        """Return whether a driver on the cluster has to do with a job."""
-        driven = self._driven.get(job_id)
-        return driven is not None and not driven.has_ended
-
-    def worker_of(self, job_id: str) -> str:
-        """Return the Dask worker where the driver of a job runs; empty if there is none, or it has ended."""
-        return self._driven[job_id].worker if self.is_driven(job_id) else ""
-
-    def lose(self, worker: str) -> None:
-        """Start the drivers of a Dask worker elsewhere, which is gone or does not answer."""
-        for driven in self._driven.values():
-            if driven.worker == worker and not driven.has_ended:
-                self._start(driven, lost=worker)
-
-    @property
-    def workers(self) -> set[str]:
-        """Dask workers with drivers."""
-        return {driven.worker for driven in self._driven.values() if driven.worker and not driven.has_ended}
-
-    def tick(self) -> bool:
-        """Start drivers that had no Dask worker; return whether there is anything to look after."""
-        now = time.monotonic()
-        for job_id, driven in list(self._driven.items()):
-            if driven.has_ended and now - driven.since > KEPT_S:
-                del self._driven[job_id]
-            elif not driven.has_ended and not driven.worker:
-                if now - driven.since > AGAIN_S:
-                    driven.barred.clear()
-                self._start(driven)
-        return bool(self._driven)
-
-    # -- Dask workers ------------------------------------------------------------------------------------------------
-
-    def _start(self, driven: _Driven, lost: str = "") -> None:
-        """Start a driver on the Dask worker that fits best."""
-        job_id = driven.run["job_id"]
-        has_begun = job_id in self._jobs or job_id in self._history.facts
-        worker = self._choose(driven, lost)
-        now = time.monotonic()
-        if driven.worker or not driven.since:
-            driven.since = now
-        driven.worker = worker
-        why = " ".join(dict.fromkeys(driven.barred.values()))
-        if worker:
-            driven.number += 1
-            self._scheduler.loop.add_callback(self._drive, driven, driven.number, has_begun)
-        elif not has_begun and (driven.barred or now - driven.since > NO_WORKER_S):
-            reason = f"no Dask worker can run the driver of the job: {why or 'the cluster has no workers.'}"
-            self._end(driven, {"reason": reason, "exit_code": ClusterError.exit_code, "error": ""})
-        elif driven.barred and now - driven.since < 1:
-            message = f"nobody writes the run directory: {why}"
-            self._tell(job_id, {"event": "log", "level": "WARNING", "message": message})
-
-    def _choose(self, driven: _Driven, lost: str) -> str:
-        """Return the Dask worker for a driver, if possible on the host of the client; empty if there is none."""
-        n_drivers = [driven.worker for driven in self._driven.values() if not driven.has_ended]
-        usable = {
-            address: (known.host != driven.host, n_drivers.count(address), len(known.processing), address)
-            for address, known in self._scheduler.workers.items()
-            if known.status == Status.running and address != lost and address not in driven.barred
-        }
-        return min(usable, key=usable.__getitem__, default="")
-
-    async def _drive(self, driven: _Driven, number: int, has_begun: bool) -> None:
-        worker = driven.worker
-        answer: Any = await self._sites.install(worker, driven.plugin)
-        if answer is None:
-            facts = {"run": dict(driven.run), "number": number, "has_begun": has_begun}
-            answer = await self._sites.ask(worker, limit("answer"), Op.DRIVE, **facts)
-        if isinstance(answer, BaseException) and driven.number == number and not driven.has_ended:
-            driven.barred[worker] = f"{worker}: {text_of(answer).removesuffix('.')}."
-            self._start(driven)

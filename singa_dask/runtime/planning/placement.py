@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from singa_dask.comm.message import Address
 from singa_dask.comm.stub import ParamSlice, slice_table
+from singa_dask.comm.tree import ProcessTree
 from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.errors import ClusterError, ConfigError, DeviceMemoryError, Problem
 from singa_dask.layers.feature import ParamShard
@@ -149,6 +151,8 @@ class WorkerFacts(NamedTuple):
         Whether somebody starts it again if it is lost.
     usable : bool
         Whether it takes tasks, and has been heard of in the last seconds.
+    resources : mapping of str to float
+        As it was started with.
     """
 
     nthreads: int
@@ -157,6 +161,7 @@ class WorkerFacts(NamedTuple):
     name: str
     has_nanny: bool = False
     usable: bool = True
+    resources: Mapping[str, float] = MappingProxyType({})
 
 
 def place(layout: Layout, workers: Mapping[str, WorkerFacts], gain: Gain | None = None) -> list[str]:
@@ -189,9 +194,10 @@ def place(layout: Layout, workers: Mapping[str, WorkerFacts], gain: Gain | None 
     if short:
         wanted = ", ".join(str(len(units)) for units in layout.processes)
         there = ", ".join(f"{address}: {free[address]} of {workers[address].nthreads}" for address in order)
+        matching = "" if layout.cluster.workers.is_any else " that match cluster.workers"
         raise ClusterError(
             f"the job does not fit: it needs {len(layout.processes)} Dask workers with {wanted} free threads; "
-            f"{len(workers)} can be used (free threads: {there or 'none'}). "
+            f"{len(workers)}{matching} can be used (free threads: {there or 'none'}). "
             "Start more workers (dask-worker ADDRESS --nthreads N), or change the job's cluster block."
         )
     if gain is not None:
@@ -557,6 +563,8 @@ class JobPlan:
     slices : tuple of ParamSlice
     dtype : dtype
         dtype of params.
+    tree : ProcessTree or None
+        If gradients are summed on their way to servers.
     """
 
     layout: Layout
@@ -568,6 +576,7 @@ class JobPlan:
     n_shares: tuple[int, ...]
     slices: tuple[ParamSlice, ...]
     dtype: np.dtype[Any]
+    tree: ProcessTree | None
 
     @classmethod
     def make(cls, job: JobConf, net: NeuralNet | None = None, layout: Layout | None = None) -> JobPlan:
@@ -601,6 +610,8 @@ class JobPlan:
             n_shares=tuple(net.n_shares(name) for name in kept),
             slices=tuple(_assign_local_servers(slices, [each.workers for each in kept.values()], planned)),
             dtype=net.context.param_dtype,
+            # workers of a partitioned net have different params
+            tree=None if net.is_partitioned else ProcessTree.of((layout or planned).process_of),
         )
 
 

@@ -20,6 +20,7 @@ from singa_dask.cancellation import Cancellation
 from singa_dask.comm.message import Address, Message
 from singa_dask.comm.stub import Stub
 from singa_dask.comm.transport import Transport
+from singa_dask.comm.tree import ProcessTree
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.profiler import Trace
 from singa_dask.runtime.units.run_state import Rejoin
@@ -182,6 +183,8 @@ class Router:
         (failure, tell=) ends the units of this process, and those of others; see `UnitHost.abort`.
     trace : Trace, optional
         Records messages from and to other processes.
+    tree : ProcessTree, optional
+        Messages pass the processes on the way from one to another in it.
 
     Attributes
     ----------
@@ -208,6 +211,7 @@ class Router:
         coordinator: Coordinator,
         abort: Callable[..., None],
         trace: Trace | None = None,
+        tree: ProcessTree | None = None,
     ) -> None:
         local = layout.processes[process]
         self.inboxes: dict[Address, SimpleQueue[Message]] = {unit: SimpleQueue() for unit in local}
@@ -216,6 +220,7 @@ class Router:
         self.mailboxes = {unit: Mailbox(unit, self.post, self.cancellations[unit]) for unit in workers}
         self.transport: Transport | None = None
         self.peers: list[str] = []
+        self._early: list[Message] = []  # to be passed on before this process knows where others are
         self.is_closed = False
         self._process = process
         self._process_of = layout.process_of
@@ -223,6 +228,7 @@ class Router:
         self._units = units
         self._abort = abort
         self._trace = trace
+        self._tree = tree
         self._coordinator = coordinator
         self._lock = threading.Lock()
 
@@ -232,13 +238,19 @@ class Router:
             return
         process = self._process_with(message.dst)
         if process != self._process:
+            if not self.peers:
+                with self._lock:
+                    if not self.peers:
+                        self._early.append(message)
+                        return
             transport = self.transport  # another thread may close it
+            last, process = process, self._next_hop(process)
             # without an address the process is being replaced, and what it has to have is sent again
             if (address := self.peers[process]) and transport is not None:
-                if self._trace is None:
+                if self._trace is None or self._process_with(message.src) != self._process:
                     transport.send(address, message)
                 else:
-                    self._trace.send(process, message, partial(transport.send, address, message))
+                    self._trace.send(last, message, partial(transport.send, address, message))
         elif message.dst.kind == "stub":
             self._post_to_stub(message)
         elif message.kind == "bridge":
@@ -250,12 +262,22 @@ class Router:
             else:  # also to a worker that joins a running job, and is not there yet
                 self.inboxes[message.dst].put(message)
 
+    def connect(self, peers: Sequence[str]) -> None:
+        """Set the address of every process, and pass on what has come before."""
+        with self._lock:
+            self.peers, early, self._early = list(peers), self._early, []
+        for message in early:
+            self.post(message)
+
     def _process_with(self, unit: Address) -> int:
         return unit.group if unit.kind == "stub" else self._process_of[unit]
 
+    def _next_hop(self, process: int) -> int:
+        return self._tree.hop(self._process, process) if self._tree else process
+
     def _post_to_stub(self, message: Message) -> None:
         if message.kind == "abort":
-            self._abort(dict(message.info), tell=False)
+            self._abort(dict(message.info), tell=self._tree is not None)  # to those further away
             return
         if message.kind in Coordinator.KINDS:
             with self._lock:
@@ -267,7 +289,7 @@ class Router:
 
     def receive(self, message: Message) -> None:
         """Deliver a message from another process."""
-        if self._trace is None:
+        if self._trace is None or self._process_with(message.dst) != self._process:
             self.post(message)
         else:
             self._trace.receive(self._process_with(message.src), message, partial(self.post, message))
@@ -306,12 +328,15 @@ class Router:
                 self.post(each)
 
     def end_units(self, info: dict[str, Any], tell: bool) -> None:
-        """Send ``abort`` to every local unit, and with ``tell`` to every other process; ``info`` says why."""
+        """Send ``abort`` to every local unit, and with ``tell`` to every other process; ``info`` says why.
+
+        In a tree each process tells its neighbours: so it comes around one that is lost.
+        """
         stub = Address.stub(self._process)
         for unit, inbox in self.inboxes.items():
             inbox.put(Message("abort", src=stub, dst=unit, info=info))
         if tell and self.transport:
-            for process in range(len(self.peers)):
+            for process in self._tree.neighbours(self._process) if self._tree else range(len(self.peers)):
                 if process != self._process:
                     self.post(Message("abort", src=stub, dst=Address.stub(process), info=info))
 

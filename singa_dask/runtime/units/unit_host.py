@@ -192,10 +192,13 @@ class UnitHost:
             share_memory=job.cluster.share_memory,
             dtype=self.plan.dtype,
             memory=self.devices.memory,
+            tree=self.plan.tree,
         )
         coordinator = Coordinator(layout.process_of, rejoin)
         self.trace = Trace(process, emit) if job.profile else None
-        self.router = Router(process, layout, self.stub, self.units, coordinator, self.abort, self.trace)
+        self.router = Router(
+            process, layout, self.stub, self.units, coordinator, self.abort, self.trace, self.plan.tree
+        )
         self._requested: set[str] = set()
         self._lock = threading.Lock()
         self._limits = ExitStack()
@@ -219,7 +222,7 @@ class UnitHost:
 
     def connect(self, peers: Sequence[str]) -> None:
         """Set the address of every process."""
-        self.router.peers = list(peers)
+        self.router.connect(peers)
 
     def add(self, unit: Worker | Server) -> None:
         """Add a local unit that is ready to say hello; pass on what was requested before."""

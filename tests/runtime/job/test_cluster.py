@@ -49,6 +49,19 @@ from tests.selection import mostly_long
 pytestmark = pytest.mark.cluster
 
 
+def test_a_part_of_a_snapshot_that_comes_after_the_end_does_not_stay(client: Client, tmp_path: Path) -> None:
+    before, run = residue(client), Driven(digits("single"), client, tmp_path)
+    assert run.result.state == "done"
+
+    def keep_late(dask_worker: Worker) -> None:
+        site = dask_worker.plugins[SITE]
+        assert isinstance(site, Site)
+        site.store.put("late", "step-4/part-0-of-1.safetensors", 4, b"content", 0)
+
+    client.run(keep_late)
+    check_gone(client, before)
+
+
 @pytest.mark.parametrize("framework", mostly_long(FRAMEWORKS, 2))
 def test_every_framework_trains_twice_in_a_row(client: Client, tmp_path: Path, framework: str) -> None:
     before = residue(client)

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from distributed import Status
 
-from singa_dask.runtime.job import sites as module
+from singa_dask.conf import ClusterConf
+from singa_dask.errors import ClusterError
+from singa_dask.runtime.job import line as module
+from singa_dask.runtime.job.line import Drivers, Waiting
 from singa_dask.runtime.job.record import History
-from singa_dask.runtime.job.sites import Drivers, Waiting
+from tests.runtime.processes import digits
 
 PLUGIN = ("drivers", "module", b"")
 
@@ -38,6 +41,20 @@ class World:
     def detach(self, job_id: str = "job") -> dict[str, str]:
         return self.drivers.detach({"job_id": job_id}, PLUGIN)
 
+    def queue(self, job_id: str, priority: int = 0) -> dict[str, str]:
+        run = {"job_id": job_id, "job": digits("single").model_dump_json(), "owner": "me@here", "run_url": "/run"}
+        return self.drivers.detach({**run, "queue": True, "priority": priority}, PLUGIN)
+
+    def start_next(self, has_room: bool) -> list[str]:
+        """Look whether the first in line may start; return the jobs with drivers."""
+
+        def check_room(cluster: ClusterConf) -> None:
+            if not has_room:
+                raise ClusterError("no room.")
+
+        self.drivers.start_next(check_room)
+        return [job_id for job_id in "abc" if self.drivers.worker_of(job_id)]
+
 
 def test_drivers_are_spread_and_start_elsewhere_when_one_is_lost() -> None:
     world = World("h/a", "h/b", "h/c")
@@ -63,6 +80,32 @@ def test_a_job_without_a_dask_worker_for_its_driver_is_refused(monkeypatch: pyte
     world.drivers.tick()
     found = world.drivers.detached("job")
     assert (found["state"], found["failure"]["exit_code"]) == ("refused", 3)
+
+
+def test_a_job_in_line_has_a_driver_once_it_is_its_turn_and_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World("h/a")
+    assert [world.queue(job_id, job_id == "c") for job_id in "abc"] == [{}, {}, {}]
+    assert "runs on this cluster" in world.queue("a")["refused"]
+    assert world.start_next(has_room=False) == []
+    assert world.drivers.detached("c") == {"state": "queued", "place": 1, "reason": "no room."}
+    assert world.drivers.detached("b")["place"] == 3
+    # once, however often it is asked
+    assert [world.start_next(has_room=True) for _ in range(3)] == [["c"]] * 3
+    assert world.started == ["h/a"]
+    # somebody else had the room
+    world.drivers.driven("c", 1, {"reason": "taken.", "exit_code": 3, "again": True})
+    assert world.start_next(has_room=True) == []
+    assert world.drivers.detached("c")["reason"] == "taken."
+    monkeypatch.setattr(module, "AGAIN_S", 0.0)
+    world.drivers.driven("c", 1, {"reason": "taken.", "exit_code": 3, "again": True})
+    assert world.start_next(has_room=True) == ["c"]
+    assert (world.drivers.renew("c", 1), world.drivers.renew("c", 2)) == (False, True)
+    world.waiting.leave("c")
+    world.jobs["c"] = SimpleNamespace(state=SimpleNamespace(phase="running", life=0))
+    assert world.drivers.stop("a", "SIGTERM", by="me")
+    assert world.history.facts["a"]["state"] == "stopped"
+    assert world.history.facts["a"]["reason"] == "stopped by me while it waited in line"
+    assert world.start_next(has_room=True) == ["b", "c"]
 
 
 def test_one_that_is_stopped_before_it_began_does_not_begin() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 from distributed import Client
 
@@ -161,9 +162,9 @@ def test_a_question_is_asked_again_until_it_is_answered(monkeypatch: pytest.Monk
     assert [each["message"].split(".")[0] for each in said] == [
         "the scheduler does not answer", "the scheduler answers again"
     ]  # fmt: skip
-    monkeypatch.setattr(module, "SILENT_S", -1.0)
     client.asked, client.n_silent = 0, 10**6
-    with pytest.raises(ClusterError, match="has not answered for"):
-        follower.ask(Op.SUBMIT, spec="no")
+    with dask.config.set({"distributed.singa-dask.scheduler": "0s"}):
+        with pytest.raises(ClusterError, match="has not answered for"):
+            follower.ask(Op.SUBMIT, spec="no")
     client.asked, client.n_silent = 0, 0
     assert follower.ask(Op.SUBMIT, spec="yes") == {"refused": "yes"}

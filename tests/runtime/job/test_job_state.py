@@ -293,11 +293,22 @@ def test_the_first_failure_is_told() -> None:
 def test_max_restarts_is_kept(n: int, code: int) -> None:
     world = running("allreduce", 8, max_restarts=n)
     while world.over is None:
+        life = world.state.life
         world.kill(world.nodes[world.state.roster.workers[0]])
-        world.run(3.0)
+        while world.over is None and world.state.life == life:
+            world.run(0.1)  # the next loss comes before its first step
     assert world.over.what["restarts"] == n
     assert world.over.what["failure"]["exit_code"] == code
     assert "max_restarts" in world.over.what["failure"]["reason"]
+
+
+def test_restarts_with_steps_between_them_do_not_count() -> None:
+    world = running("allreduce", 8, max_restarts=2, n_steps=400)
+    for n in range(1, 6):
+        world.kill(world.nodes[world.state.roster.workers[0]])
+        world.run(12.0)
+        assert world.over is None, world.over
+        assert len(world.state.restarts) == n
 
 
 @pytest.mark.parametrize("name", ["allreduce", "sandblaster", "four-groups"])

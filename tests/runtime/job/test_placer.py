@@ -288,22 +288,24 @@ def test_groups_start_from_the_newest_checkpoint_if_there_is_no_snapshot() -> No
 # -- how often -----------------------------------------------------------------------------------------------------
 
 
-def test_restarts_are_limited_within_an_hour() -> None:
+def test_restarts_without_a_later_step_are_limited() -> None:
     restarts = Restarts(2)
-    for now in (0.0, 10.0):
-        assert not restarts.refusal(now)
-        restarts.add(now, "lost.", 5)
-    assert "restarted 2 times within an hour" in restarts.refusal(20.0)
-    assert not restarts.refusal(3600.0)
-    assert restarts.refusal(3600.0 - 1)
-    assert Restarts(0).refusal(0.0) == "cluster.max_restarts is 0."
+    for step in (5, 3):
+        assert not restarts.refusal(step)
+        restarts.add("lost.", step)
+    assert "restarted 2 times without a later step" in restarts.refusal(5)
+    for step in range(6, 20):  # it makes a step each time
+        assert not restarts.refusal(step)
+        restarts.add("lost.", step)
+    assert len(restarts) == 16
+    assert Restarts(0).refusal(7) == "cluster.max_restarts is 0."
 
 
 def test_starts_without_progress_are_further_and_further_apart() -> None:
     restarts = Restarts(100)
     waits = []
     for step in (5, 5, 5, 5, 5, 5, 5, 6):
-        restarts.add(0.0, "lost.", step)
+        restarts.add("lost.", step)
         waits.append(restarts.backoff_s())
     assert waits == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 0.0]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import threading
 import time
@@ -12,12 +10,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from distributed import Client
 
 from singa_dask.errors import ClusterError, LeftLineError
 from singa_dask.runtime import Driver
-from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.follower import Follower
 from singa_dask.runtime.job.names import JOBS
 from tests.runtime.job.test_detached import ask, command, detach, driver_pid, facts_of, has_ended
@@ -36,6 +34,21 @@ def in_line(client: Client, *names: str) -> None:
     wait_until(lambda: ask(client, queued) == list(names), f"in line: {names}")
 
 
+def of_line(prefix: str, dask_scheduler: Any) -> list[str]:
+    """Return the clients of drivers that the scheduler has."""
+    return [each for each in dask_scheduler.clients if prefix in each]
+
+
+def n_descriptors(dask_scheduler: Any) -> int:
+    """Return the number of files and connections that the process of the scheduler has open."""
+    return psutil.Process().num_fds()
+
+
+def n_drivers() -> int:
+    """Return the number of threads of drivers in this process."""
+    return sum(thread.name.startswith("driver-") for thread in threading.enumerate())
+
+
 def began(job_id: str, dask_scheduler: Any) -> float:
     return float(facts_of(job_id, dask_scheduler)["began"])
 
@@ -45,6 +58,7 @@ def test_jobs_start_in_order_and_priority_goes_first(client: Client, tmp_path: P
     ids: dict[str, str] = {}
 
     def start_others(driven: Driven, event: dict[str, Any]) -> None:
+        before = ask(client, n_descriptors)
         for name, priority in (("second", 0), ("lost", 0), ("third", 0), ("first", 1)):
             ids[name] = detach(client, tmp_path / name, "--queue", "--priority", str(priority), steps=20)
         in_line(client, "first", "second", "lost", "third")
@@ -57,11 +71,11 @@ def test_jobs_start_in_order_and_priority_goes_first(client: Client, tmp_path: P
         done = subprocess.run(stop, cwd=ROOT, capture_output=True, text=True, check=True)
         assert done.stderr == f"{ids['lost']} leaves the line.\n"
         in_line(client, "first", "second", "third")
-        # the driver of the second one is started again, and keeps its place
-        (pid,) = client.run(os.getpid, workers=[ask(client, driver_pid, ids["second"])]).values()
-        os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: len(present_workers(client)) == 2, "the Dask worker is there again")
-        in_line(client, "first", "second", "third")
+        # nothing of them is anywhere but on the scheduler
+        assert [ask(client, driver_pid, ids[name]) for name in ("first", "second", "third")] == ["", "", ""]
+        assert ask(client, of_line, "driver-") == []
+        assert sum(client.run(n_drivers).values()) == 0
+        wait_until(lambda: ask(client, n_descriptors) <= before, "the scheduler has no connection for them")
         with pytest.raises(ClusterError):
             Driven(digits("single"), client, tmp_path)
         driven.driver.stop()

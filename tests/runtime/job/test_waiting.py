@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from singa_dask.runtime.job.line import Waiting
 from singa_dask.runtime.job.record import History
-from singa_dask.runtime.job.sites import Waiting
 
 
 class Line(Waiting):
@@ -42,6 +42,17 @@ def test_a_job_that_is_not_in_line_does_not_pass_those_that_are() -> None:
     assert line.ahead_of("new") == ["a"]
     assert line.ahead_of("new", priority=1) == []
     assert line.ahead_of("new", priority=-1) == ["a"]
+
+
+def test_a_question_that_comes_late_does_not_join_the_line_again() -> None:
+    line = Line()
+    for job_id, ticket in (("a", "1"), ("b", "2")):
+        line.turn({"id": job_id}, 0, "client", is_detached=False, ticket=ticket)
+    line.leave("a")
+    assert line.turn({"id": "a"}, 0, "client", is_detached=False, ticket="1") == {"ahead": [], "end": {}}
+    assert not line.has("a")
+    line.turn({"id": "a"}, 0, "client", is_detached=False, ticket="3")  # the same job, started once more
+    assert line.ahead_of("a") == ["b"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-1, 1), st.booleans()), max_size=40))

@@ -1,0 +1,182 @@
+"""Shared memory: a segment that two processes of a host map, through which a connection carries arrays one way.
+
+The process that connects makes a segment and offers it in its hello. The listener maps it and marks it as taken, and
+the other one finds the mark there. This proves that both have the same memory; to compare host names would not, as
+containers of a host may be separate.
+
+A segment is an anonymous file of Linux, which the listener opens by way of ``/proc``. It has no name in any folder, so
+nothing is left of it, however its processes end, and no limit of ``/dev/shm`` applies. Both map it until the connection
+is closed. Where a system has no such files, or does not let the listener open them, arrays go by socket.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import uuid
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+_LINE = 64
+"""Bytes of a line of the caches of processors; pieces begin at whole ones."""
+
+_MAX_BYTES = 8 << 20
+_MIN_BYTES = 1 << 18
+_PROCESS_BYTES = 64 << 20
+_PROCESS_PART = 32
+"""A process writes to segments of so many bytes together, and this part of its memory limit, at most."""
+
+
+def segment_bytes(n_peers: int, memory_limit: int | None) -> int:
+    """Return the size of each segment of a process with so many peers on its host; 0 if they would be too small."""
+    if not n_peers:
+        return 0
+    limits = [_PROCESS_BYTES, *([memory_limit // _PROCESS_PART] if memory_limit else [])]
+    size = min(_MAX_BYTES, min(limits) // n_peers)
+    return size - size % mmap.PAGESIZE if size >= _MIN_BYTES else 0
+
+
+class Segment:
+    """Memory that one process writes and another one reads, piece by piece.
+
+    The writer claims a piece and writes it, then says so by the connection. The reader says there when it has read it,
+    in the order of the pieces, and the writer releases it.
+
+    Parameters
+    ----------
+    fd : int
+        Of the file, which can be closed then.
+    """
+
+    def __init__(self, fd: int) -> None:
+        mapped = np.frombuffer(mmap.mmap(fd, 0), np.uint8)
+        self.is_taken = mapped[:1]
+        """Whether the reader has mapped it: one byte of the segment itself."""
+        self._memory = mapped[mmap.PAGESIZE :]
+        self.max_piece = self._memory.size // 2
+        """Bytes of the largest piece: one is written while another is read."""
+        self._pieces: deque[tuple[int, int]] = deque()  # start and stop of those that are not released
+
+    def pieces(self, arrays: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
+        """Cut arrays of bytes into pieces, each as large as one may be, except for the last one."""
+        piece, left = list[np.ndarray](), self.max_piece
+        for array in arrays:
+            while array.size:
+                piece.append(array[:left])
+                array, left = array[left:], left - piece[-1].size
+                if not left:
+                    yield piece
+                    piece, left = [], self.max_piece
+        if piece:
+            yield piece
+
+    def write(self, piece: list[np.ndarray]) -> int | None:
+        """Write a piece, and return where it begins; None if it has to wait until others are released."""
+        size = sum(part.size for part in piece)
+        start = self._claim(size + -size % _LINE)
+        if start is not None:
+            for part, place in self._places(start, piece):
+                np.copyto(place, part)
+        return start
+
+    def _claim(self, size: int) -> int | None:
+        """Return the start of free memory, at the beginning when all is free: what was used last is in the caches."""
+        start = 0
+        if self._pieces:
+            oldest, start = self._pieces[0][0], self._pieces[-1][1]
+            if start > oldest and start + size > self._memory.size:
+                start = 0
+            if start <= oldest < start + size or start == oldest:
+                return None
+        self._pieces.append((start, start + size))
+        return start
+
+    def release(self) -> bool:
+        """Let the memory of the oldest piece be written again; return whether there was one."""
+        return bool(self._pieces and self._pieces.popleft())
+
+    def read(self, start: int, piece: list[np.ndarray]) -> None:
+        """Fill a piece with the bytes that begin at ``start``; raise ValueError where the segment has fewer."""
+        for part, place in self._places(start, piece):
+            np.copyto(part, place)
+
+    def _places(self, start: int, piece: list[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for part in piece:
+            yield part, self._memory[start : start + part.size]
+            start += part.size
+
+    def close(self) -> None:
+        """Unmap the memory, also while a task that ends still holds the segment."""
+        self._memory = self.is_taken = np.empty(0, np.uint8)
+
+
+class Offer:
+    """A segment that a peer may take.
+
+    Parameters
+    ----------
+    size : int
+        Bytes for arrays; a multiple of the page size.
+
+    Attributes
+    ----------
+    name : str
+        For `take`.
+
+    Raises
+    ------
+    OSError
+        The size is 0, or the system has no such files, or too little memory.
+    """
+
+    def __init__(self, size: int) -> None:
+        if not size or not hasattr(os, "memfd_create"):
+            raise OSError("no memory to share, or a system without anonymous files in memory")
+        name = f"singa-dask-{uuid.uuid4().hex}"
+        self._fd = os.memfd_create(name)
+        self._size = mmap.PAGESIZE + size
+        self._segment: Segment | None = None
+        try:
+            os.posix_fallocate(self._fd, 0, mmap.PAGESIZE)
+            os.ftruncate(self._fd, self._size)
+            self._segment = Segment(self._fd)
+        except BaseException:
+            self.close()
+            raise
+        self.name = f"/proc/{os.getpid()}/fd/{self._fd} {name}"
+
+    def taken(self) -> Segment | None:
+        """Return the segment, once, if the peer has taken it, and there is memory for all of it."""
+        if self._segment is None or not self._segment.is_taken[0]:
+            return None
+        try:
+            os.posix_fallocate(self._fd, 0, self._size)  # else a write that finds none would end the process
+        except OSError:
+            return None
+        segment, self._segment = self._segment, None
+        return segment
+
+    def close(self) -> None:
+        """Close the file, and unmap a segment that was not taken."""
+        os.close(self._fd)
+        if self._segment is not None:
+            self._segment.close()
+
+
+def take(name: str) -> Segment | None:
+    """Map the segment that a peer has offered; return None if it is not to be had in this process."""
+    path, _, expected = name.partition(" ")
+    try:
+        if os.readlink(path) != f"/memfd:{expected} (deleted)":
+            return None  # of another process, on this host or in this container
+        fd = os.open(path, os.O_RDWR)
+        try:
+            segment = Segment(fd)
+        finally:
+            os.close(fd)
+    except (OSError, ValueError):
+        return None
+    segment.is_taken[0] = True
+    return segment

@@ -1,0 +1,261 @@
+"""AllReduce among many processes: gradients are summed on their way to servers, and values come back the same way.
+
+Recursive halving and doubling, after Rabenseifner (2004), for any number of processes. A process is connected to those
+alone whose number differs from its own in one bit. Where a node of the tree of sums is computed, which
+`singa_dask.comm.stub` describes, depends on the process of the slice's server; what is added there does not. So the sum
+has the bits of a direct exchange, and a slice passes each process once in each direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from singa_dask.comm.message import Address, Message
+
+MIN_PROCESSES = 5
+"""With fewer processes each sends slices to each server itself, which is as many messages, and one hop."""
+BUCKET_BYTES = 1 << 20
+"""Gradients leave together once they have this many bytes, the last ones of a step with fewer."""
+FUSED_BYTES = 1 << 18
+"""Smaller slices are copied into one array for each receiver; larger ones are sent from where they are."""
+
+
+class Route(NamedTuple):
+    """The way of the gradient of one slice through one process.
+
+    Attributes
+    ----------
+    children : tuple of int
+        Processes whose sums are added here, in this order.
+    parent : int or None
+        Process that takes the sum; None where the server is.
+    """
+
+    children: tuple[int, ...]
+    parent: int | None
+
+
+class ProcessTree:
+    """Who sends to whom.
+
+    Process i is a leaf of the tree of sums. A node above leaf i at height h, block ``i >> h``, is in one of the
+    processes below it: the one whose last h bits are those of the root, if there is one.
+
+    Parameters
+    ----------
+    n_processes : int
+    """
+
+    def __init__(self, n_processes: int) -> None:
+        self.n_processes = n_processes
+        self.route = lru_cache(None)(self._route)
+
+    @classmethod
+    def of(cls, process_of: Mapping[Address, int]) -> ProcessTree | None:
+        """Return the tree for the units of a job, or None if they exchange slices directly.
+
+        It is for one worker group and one server group. Each process needs workers, as many as the others, a power of
+        two, and in order, so that what a process adds up is one node of the tree of sums; the last may have fewer.
+        """
+        n = 1 + max(process_of.values())
+        workers: list[list[int]] = [[] for _ in range(n)]
+        for unit, process in sorted(process_of.items()):
+            if unit.group:
+                return None
+            if unit.kind == "worker":
+                workers[process].append(unit.id)
+        size = len(workers[0])
+        is_even = size.bit_count() == 1 and all(len(some) == size for some in workers[:-1])
+        in_order = [i for some in workers for i in some] == list(range(sum(map(len, workers))))
+        fits = n >= MIN_PROCESSES and is_even and in_order and 0 < len(workers[-1]) <= size
+        return cls(n) if fits else None
+
+    def _node(self, height: int, block: int, root: int) -> int:
+        """Return the process that a node is in."""
+        for bit in reversed(range(height)):
+            left = 2 * block
+            block = left + (root >> bit & 1)
+            if block << bit >= self.n_processes:
+                block = left
+        return block
+
+    def _route(self, process: int, root: int) -> Route:
+        children: list[int] = []
+        for height in range((self.n_processes - 1).bit_length()):
+            block = process >> height
+            sibling = block ^ 1
+            if sibling << height >= self.n_processes:
+                continue
+            if (parent := self._node(height + 1, block >> 1, root)) != process:
+                return Route(tuple(children), parent)
+            children.append(self._node(height, sibling, root))
+        return Route(tuple(children), None)
+
+    def hop(self, here: int, to: int) -> int:
+        """Return the next process on the way to another one: first bits are cleared, then set, so that all exist."""
+        bits = here & ~to or to & ~here
+        return here ^ (bits & -bits)
+
+    def neighbours(self, here: int) -> list[int]:
+        """Return the processes one hop away."""
+        others = (here ^ 1 << bit for bit in range((self.n_processes - 1).bit_length()))
+        return [other for other in others if other < self.n_processes]
+
+
+@dataclass
+class _Bundle:
+    """Slices that go to one process together; ``to`` is None if they go to the server here."""
+
+    kind: str
+    step: int
+    to: int | None
+    slices: list[int] = field(default_factory=list)
+    n_missing: int = 0
+
+
+@dataclass
+class _Passage:
+    """One slice on its way through this process, and back."""
+
+    route: Route
+    arrived: dict[int, Any] = field(default_factory=dict)
+    total: Any = None
+    n_added: int = 0
+    version: int = -1
+    up: _Bundle | None = None
+    down: list[_Bundle] = field(default_factory=list)
+
+
+class TreeExchange:
+    """Adds up gradients of other processes to those of this one, and passes values on; a state machine without I/O.
+
+    What the slices of a message wait for is counted slice by slice: processes need not agree on which slices travel
+    together. Requests for initial values, without arrays, go the same way.
+
+    Parameters
+    ----------
+    process : int
+    tree : ProcessTree
+    roots : sequence of int
+        Process of the server of each slice.
+    n_bytes : sequence of int
+        Of each slice.
+    values : callable
+        Slice -> its values in this process.
+    to_server : callable
+        (kind, step, slice, sum) -> request to the server of this process.
+    """
+
+    def __init__(
+        self,
+        process: int,
+        tree: ProcessTree,
+        roots: Sequence[int],
+        n_bytes: Sequence[int],
+        values: Callable[[int], Any],
+        to_server: Callable[[str, int, int, Any], Message],
+    ) -> None:
+        self._process = process
+        self._n_bytes = n_bytes
+        self._values = values
+        self._to_server = to_server
+        routes = [tree.route(process, root) for root in roots]
+        self._passages = {kind: [_Passage(route) for route in routes] for kind in ("get", "update")}
+
+    def parent(self, number: int) -> int | None:
+        """Return the process that a slice goes to; None if its server is here."""
+        return self._passages["get"][number].route.parent
+
+    def send(self, kind: str, step: int, totals: Mapping[int, Any]) -> list[Message]:
+        """Send the sums of this process once all that is to be added to them is here; return what can leave now.
+
+        Parameters
+        ----------
+        kind : str
+            ``"update"``, or ``"get"``, of which the totals are None.
+        step : int
+        totals : mapping of int to array
+            Gradient of each slice.
+        """
+        bundles: dict[tuple[str, int | None, int], _Bundle] = {}
+
+        def bundle(way: str, to: int | None, number: int) -> _Bundle:
+            alone = number if self._n_bytes[number] >= FUSED_BYTES else -1
+            shared = bundles.setdefault((way, to, alone), _Bundle(kind, step, to))
+            shared.slices.append(number)
+            shared.n_missing += 1
+            return shared
+
+        for number, total in totals.items():
+            passage = self._passages[kind][number]
+            passage.total = total
+            passage.up = bundle("up", passage.route.parent, number)
+            passage.down = [bundle("down", child, number) for child in passage.route.children]
+        return [following for number in totals for following in self._advance(kind, number)]
+
+    def take(self, message: Message) -> list[Message]:
+        """Take sums of another process; return what can leave now."""
+        kind, following = message.info["kind"], []
+        for number, array in self.split(message):
+            self._passages[kind][number].arrived[message.src.group] = array
+            following += self._advance(kind, number)
+        return following
+
+    def split(self, message: Message) -> Iterator[tuple[int, Any]]:
+        """Yield each slice of a message and its part of the array."""
+        start = 0
+        for number in message.info["slices"]:
+            if not message.arrays:
+                yield number, None
+                continue
+            array = message.arrays[0]
+            stop = start + self._n_bytes[number] // array.itemsize
+            yield number, array[start:stop]
+            start = stop
+
+    def _advance(self, kind: str, number: int) -> list[Message]:
+        """Add to a sum what has come, in the order of the tree; return the message that it completes."""
+        passage = self._passages[kind][number]
+        children, bundle = passage.route.children, passage.up
+        if bundle is None:
+            return []
+        while passage.n_added < len(children) and children[passage.n_added] in passage.arrived:
+            array = passage.arrived.pop(children[passage.n_added])
+            if array is not None:
+                passage.total += array
+            passage.n_added += 1
+        if passage.n_added < len(children):
+            return []
+        passage.n_added, passage.up = 0, None
+        return self._complete(bundle, "reduce", lambda each: self._passages[kind][each].total)
+
+    def pass_on(self, kind: str, number: int, version: int) -> list[Message]:
+        """Pass on new values, which are in memory, to the processes that sent sums of their slice."""
+        passage = self._passages[kind][number]
+        passage.version, bundles, passage.down = version, passage.down, []
+        return [message for bundle in bundles for message in self._complete(bundle, "gather", self._values)]
+
+    def _complete(self, bundle: _Bundle, kind: str, array_of: Callable[[int], Any]) -> list[Message]:
+        """Count a slice of a bundle that is ready; return the messages of a bundle that has all."""
+        bundle.n_missing -= 1
+        if bundle.n_missing:
+            return []
+        numbers = bundle.slices
+        arrays = [array_of(number) for number in numbers]
+        if bundle.to is None:
+            pairs = zip(numbers, arrays, strict=True)
+            return [self._to_server(bundle.kind, bundle.step, number, array) for number, array in pairs]
+        info: dict[str, Any] = {"group": 0, "kind": bundle.kind, "slices": numbers}
+        if kind == "gather":
+            info["versions"] = [self._passages[bundle.kind][number].version for number in numbers]
+        fused: tuple[Any, ...] = ()
+        if arrays[0] is not None:
+            fused = (arrays[0] if len(arrays) == 1 else np.concatenate(arrays),)
+        number = numbers[0] if len(numbers) == 1 else -1
+        src, dst = Address.stub(self._process), Address.stub(bundle.to)
+        return [Message(kind, src, dst, slice=number, step=bundle.step, info=info, arrays=fused)]

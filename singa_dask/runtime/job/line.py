@@ -1,0 +1,607 @@
+"""The line of jobs on the scheduler: those that wait for room, where the drivers of detached jobs run, and demand."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from base64 import b64decode, b64encode
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from distributed import Scheduler, Status
+from distributed.comm.addressing import get_address_host
+from distributed.utils import TimeoutError as LateError  # type: ignore[attr-defined]
+from tornado.locks import Event
+
+from singa_dask.conf import ClusterConf
+from singa_dask.errors import ClusterError, text_of
+from singa_dask.fs.host_files import Catalog
+from singa_dask.runtime.job.kept import KeptJobs
+from singa_dask.runtime.job.limits import limit, state_url
+from singa_dask.runtime.job.names import SIGNAL_CODES, Op
+from singa_dask.runtime.job.placer import limits_of
+from singa_dask.runtime.job.record import History, JobRecord, facts_in_line
+from singa_dask.runtime.job.sites import Plugin, Sites
+from singa_dask.runtime.planning.placement import WorkerFacts, pack, plan_processes
+
+logger = logging.getLogger(__name__)
+
+WAITER_SILENT_S = 90.0
+"""How long a client may ask nothing; it may be looking for the hosts that store the records of its job."""
+
+
+@dataclass
+class _Waiter:
+    """A job in line.
+
+    Attributes
+    ----------
+    rank : tuple of (float, int)
+        Jobs of lower rank go first.
+    facts : dict
+        As `JobRecord.facts` has them.
+    client : str
+        Id of the client that waits.
+    is_detached : bool
+        Nobody waits: the job stays in line until it is its turn.
+    ticket : str
+        Of the client, for this job.
+    cluster : ClusterConf
+    asked_at : float
+        When it last asked.
+    end : dict
+        Why it is to leave: ``reason`` and ``exit_code``. Empty: it is not.
+    """
+
+    rank: tuple[float, int]
+    facts: dict[str, Any]
+    client: str
+    is_detached: bool
+    ticket: str
+    cluster: ClusterConf
+    asked_at: float = 0.0
+    end: dict[str, Any] = field(default_factory=dict)
+
+
+class Waiting:
+    """Keeps the line of jobs that wait for room.
+
+    A client that waits asks again and again whether it is its turn; a detached job is a record here, and nothing else.
+    Jobs of higher priority go first, and of the same priority first come, first served. Only the first one may start: a
+    smaller job does not pass a larger one, which might wait for ever.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    history : History
+    """
+
+    def __init__(self, scheduler: Scheduler, history: History) -> None:
+        self._scheduler = scheduler
+        self._history = history
+        self._waiters: dict[str, _Waiter] = {}
+        self._left: deque[str] = deque(maxlen=KEPT_TICKETS)
+        self._n_joined = 0
+
+    def turn(
+        self,
+        facts: Mapping[str, Any],
+        priority: int,
+        client: str,
+        is_detached: bool,
+        why: str = "",
+        ticket: str = "",
+        cluster: Mapping[str, Any] | None = None,
+        rank: tuple[float, int] | None = None,
+    ) -> dict[str, Any]:
+        """Put a job in line if it is not there; return where it is.
+
+        Parameters
+        ----------
+        facts : mapping
+            ``id``, ``name``, ``owner``, ``run_url``, ``topology`` and ``train_steps``.
+        priority : int
+        client : str
+            Id of the client that asks.
+        is_detached : bool
+        why : str
+            Why it could not start although it was its turn.
+        ticket : str
+            Of the client, for this job: once that has left the line it does not join it again, as a question that comes
+            late would.
+        cluster : mapping, optional
+            The ``cluster`` block of the job.
+        rank : tuple of (float, int), optional
+            Of a job that keeps its place.
+
+        Returns
+        -------
+        dict
+            ``ahead``, the jobs that start before it, and ``end``, empty or why it is to leave.
+        """
+        job_id = facts["id"]
+        waiter = self._waiters.get(job_id)
+        if waiter is None:
+            if ticket and ticket in self._left:
+                return {"ahead": [], "end": {}}
+            whole = {**_FACTS, **facts, "began": time.time(), "detached": is_detached, "priority": priority}
+            conf, rank = ClusterConf.model_validate(cluster or {}), rank or (-priority, self._n_joined)
+            waiter = self._waiters[job_id] = _Waiter(rank, whole, client, is_detached, ticket, conf)
+            self._n_joined += 1
+        waiter.client, waiter.asked_at, waiter.facts["reason"] = client, time.monotonic(), why
+        return {"ahead": self.ahead_of(job_id), "end": waiter.end}
+
+    def leave(self, job_id: str, failure: Mapping[str, Any] | None = None) -> None:
+        """Take a job out of the line; ``failure`` says why if it does not start."""
+        waiter = self._waiters.pop(job_id, None)
+        if waiter is not None:
+            self._left.append(waiter.ticket)
+        if waiter is not None and failure:
+            state = "stopped" if waiter.end else "failed"
+            how = {"state": state, "reason": failure["reason"], "exit_code": failure["exit_code"]}
+            self._history.add_facts({**waiter.facts, **how, "ended": time.time()})
+
+    def has(self, job_id: str) -> bool:
+        """Return whether a job is in line."""
+        return job_id in self._waiters
+
+    def is_stopped(self, job_id: str) -> bool:
+        """Return whether a job in line is to leave it."""
+        waiter = self._waiters.get(job_id)
+        return waiter is not None and bool(waiter.end)
+
+    def ahead_of(self, job_id: str, priority: int = 0) -> list[str]:
+        """Return the jobs that start before a job, in order; one that is not in line comes last of its ``priority``."""
+        waiter = self._waiters.get(job_id)
+        rank = waiter.rank if waiter else (-priority, self._n_joined)
+        return [other for other in self._in_order() if self._waiters[other].rank < rank]
+
+    def place_of(self, job_id: str) -> int:
+        """Return how many jobs have joined the line before a job; 0 if it is not there."""
+        return self._waiters[job_id].rank[1] if job_id in self._waiters else 0
+
+    @property
+    def first(self) -> str:
+        """The job that starts next; empty if there is none."""
+        return min(self._waiters, key=lambda job_id: self._waiters[job_id].rank, default="")
+
+    def clusters(self) -> list[ClusterConf]:
+        """Return the ``cluster`` blocks of the jobs in line, in order."""
+        return [self._waiters[job_id].cluster for job_id in self._in_order()]
+
+    def note(self, job_id: str, why: str) -> None:
+        """Take note why a job in line has not started although it is its turn."""
+        if job_id in self._waiters:
+            self._waiters[job_id].facts["reason"] = why
+
+    def _in_order(self) -> list[str]:
+        return sorted(self._waiters, key=lambda job_id: self._waiters[job_id].rank)
+
+    def stop(self, job_id: str, name: str, by: str = "") -> bool:
+        """Have a job leave the line; return whether it is there."""
+        waiter = self._waiters.get(job_id)
+        if waiter is None:
+            return False
+        who = f" by {by}" if by else ""
+        waiter.end = {"reason": f"stopped{who} while it waited in line", "exit_code": SIGNAL_CODES.get(name, 1)}
+        return True
+
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of the jobs in line, by id, in order; ``place`` is 1 for the first."""
+        return {job_id: {**self._waiters[job_id].facts, "place": i + 1} for i, job_id in enumerate(self._in_order())}
+
+    def tick(self) -> bool:
+        """Drop jobs whose clients are gone; return whether any is left."""
+        now = time.monotonic()
+        for job_id, waiter in list(self._waiters.items()):
+            may_s = WAITER_SILENT_S if waiter.client in self._scheduler.clients else limit("client")
+            if not waiter.is_detached and now - waiter.asked_at > may_s:
+                self.leave(job_id, waiter.end or {"reason": "the client that waited is gone", "exit_code": 1})
+        return bool(self._waiters)
+
+
+_FACTS: dict[str, Any] = {
+    "state": "queued",
+    "step": -1,
+    "steps": {},
+    "metrics": {},
+    "samples_per_s": 0.0,
+    "ended": None,
+    "exit_code": 0,
+    "restarts": 0,
+    "n_events": 0,
+}
+
+
+NO_WORKER_S = 60.0
+"""How long a job that has not begun waits for a Dask worker for its driver."""
+AGAIN_S = 5.0
+"""Time until Dask workers that could not run a driver are tried again."""
+KEPT_TICKETS = 10_000
+KEPT_S = 60.0
+"""How long a client can ask for a driver that has ended."""
+
+
+@dataclass
+class _Driven:
+    """A detached job: what its driver needs, and where that is.
+
+    Attributes
+    ----------
+    run : mapping
+        Fields of its `JobRun`.
+    plugin : Plugin
+        Of Dask workers, which runs it.
+    host : str
+        Of the client: its paths are most likely to be right there.
+    number : int
+        Of the driver: each one that is started has a new one.
+    worker : str
+        Where it runs; empty while there is none.
+    barred : dict of str to str
+        Dask workers that could not run it, and why.
+    since : float
+        Time of the last change.
+    not_before : float
+        When it may be started again: its driver has found no room.
+    first_life, life : int
+        Of the job: the one in which it begins, after those of an earlier scheduler; and the newest that was hosted, -1
+        before the first.
+    """
+
+    run: Mapping[str, Any]
+    plugin: Plugin
+    host: str
+    number: int = 0
+    worker: str = ""
+    barred: dict[str, str] = field(default_factory=dict)
+    since: float = 0.0
+    not_before: float = 0.0
+    first_life: int = 0
+    life: int = -1
+    has_ended: bool = False
+    failure: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Drivers:
+    """Starts the drivers of detached jobs on Dask workers, and again elsewhere when one is lost.
+
+    A job that waits in line has none: it is started here, once, when it is the first and there is room for it.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    jobs : mapping of str to JobRecord
+        Of `Jobs`.
+    history : History
+    sites : Sites
+    waiting : Waiting
+    tell : callable
+        (job id, event) passes an event on to those who follow the job.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        jobs: Mapping[str, JobRecord],
+        history: History,
+        sites: Sites,
+        waiting: Waiting,
+        tell: Callable[[str, Mapping[str, Any]], None],
+    ) -> None:
+        self._scheduler = scheduler
+        self._jobs = jobs
+        self._history = history
+        self._sites = sites
+        self._waiting = waiting
+        self._tell = tell
+        self._driven: dict[str, _Driven] = {}
+        self._kept = KeptJobs(scheduler, state_url(), self._to_keep)
+        self._restored = Event()
+        self._unreadable = ""
+
+    # -- what clients and drivers ask --------------------------------------------------------------------------------
+
+    def detach(self, run: Mapping[str, Any], plugin: Sequence[Any], client: str = "") -> dict[str, str]:
+        """Start the driver of a job; return why it is refused, under ``refused``, or nothing.
+
+        Parameters
+        ----------
+        run : mapping
+            Fields of its `JobRun`.
+        plugin : sequence
+            Fields of a `Plugin`: that of Dask workers which runs drivers.
+        client : str
+            Id of the client.
+        """
+        job_id = run["job_id"]
+        if self._unreadable:
+            return {"refused": self._unreadable}
+        if job_id in self._jobs or self.is_driven(job_id):
+            return {"refused": f"a job with the id {job_id} runs on this cluster. Give another --run-dir."}
+        self._history.drop(job_id)
+        comm = self._scheduler.client_comms.get(client)
+        host = get_address_host(comm.comm.peer_address) if comm is not None and comm.comm is not None else ""
+        self._driven[job_id] = driven = _Driven(run, Plugin(*plugin), host)
+        if run.get("queue"):
+            self._join(run, client)
+        else:
+            self._start(driven)
+        return {}
+
+    # -- what outlives the scheduler ---------------------------------------------------------------------------------
+
+    async def restore(self) -> None:
+        """Take up the jobs that an earlier scheduler has kept: those that ran first, the others keep their places."""
+        try:
+            kept = await self._kept.load()
+        except Exception as error:
+            self._unreadable = f"{self._kept.url}: the state of an earlier scheduler cannot be read: {text_of(error)}"
+            logger.error("%s No detached job is taken until the scheduler is started again.", self._unreadable)
+            kept = []
+        kept.sort(key=lambda each: (each["life"] < 0, each["place"]))
+        for i, each in enumerate(kept):
+            run = each["run"]
+            run["recording"]["steps"] = {int(group): step for group, step in run["recording"]["steps"].items()}
+            plugin = Plugin(each["plugin"][0], each["plugin"][1], b64decode(each["plugin"][2]))
+            # drivers of the earlier scheduler that are left have a lower number
+            driven = _Driven(run, plugin, each["host"], each["number"] + 1)
+            driven.first_life, driven.life = each["life"] + 1, each["life"]
+            self._driven[run["job_id"]] = driven
+            # before all that come now
+            self._join(run, rank=(-run["priority"] if each["life"] < 0 else -math.inf, i - len(kept)))
+        self._restored.set()
+
+    async def wait_until_restored(self) -> None:
+        """Wait until it is known which jobs an earlier scheduler has kept."""
+        await self._restored.wait()
+
+    async def keep(self, job_id: str, life: int = -1) -> str:
+        """Keep what is known of a detached job by now, and its newest life; return why that fails, or nothing."""
+        driven = self._driven.get(job_id)
+        if driven is None:
+            return ""
+        driven.life = max(driven.life, life)
+        why = await self._kept.save(job_id)
+        if why:
+            self._tell(job_id, {"event": "log", "level": "WARNING", "message": why})
+        return why
+
+    def _to_keep(self, job_id: str) -> dict[str, Any] | None:
+        driven = self._driven.get(job_id)
+        if driven is None or driven.has_ended or job_id in self._history.facts:
+            return None
+        plugin = (*driven.plugin[:2], b64encode(driven.plugin.pickled).decode())
+        facts = {"run": driven.run, "plugin": plugin, "host": driven.host, "number": driven.number}
+        return {**facts, "life": driven.life, "place": self._waiting.place_of(job_id)}
+
+    # -- the line ----------------------------------------------------------------------------------------------------
+
+    def _join(self, run: Mapping[str, Any], client: str = "", rank: tuple[float, int] | None = None) -> None:
+        cluster = json.loads(run["job"])["cluster"]
+        self._waiting.turn(facts_in_line(run), run["priority"], client, is_detached=True, cluster=cluster, rank=rank)
+
+    def start_next(self, check_room: Callable[[ClusterConf], None]) -> None:
+        """Start the driver of the first job in line if that is detached, and there is room for it.
+
+        ``check_room`` raises an error if there is none.
+        """
+        driven = self._driven.get(self._waiting.first)
+        if driven is None or driven.has_ended or driven.worker or time.monotonic() < driven.not_before:
+            return
+        try:
+            check_room(self._waiting.clusters()[0])
+        except ClusterError as error:
+            self._waiting.note(self._waiting.first, str(error))
+        else:
+            driven.since = time.monotonic()
+            self._start(driven)
+
+    def detached(self, job_id: str) -> dict[str, Any]:
+        """Return how far a detached job is: ``state`` and ``failure``.
+
+        The ``state`` is unknown, starting, queued (with its ``place`` and the ``reason``), running, refused or ended.
+
+        The ``failure`` has ``reason``, ``exit_code`` and ``error``, a traceback or nothing.
+        """
+        driven, record = self._driven.get(job_id), self._jobs.get(job_id)
+        if driven is not None and driven.failure:
+            return {"state": "refused", "failure": dict(driven.failure)}
+        if record is not None:
+            has_begun = record.state.phase == "running" or record.state.life > 0
+            return {"state": "running" if has_begun else "starting"}
+        if facts := self._history.facts.get(job_id):
+            failure = {"reason": facts["reason"], "exit_code": facts["exit_code"], "error": ""}
+            return {"state": "ended", "failure": failure if facts["state"] == "failed" else {}}
+        queued = self._waiting.facts().get(job_id)
+        if queued and (queued["place"] > 1 or queued["reason"]):
+            return {"state": "queued", "place": queued["place"], "reason": queued["reason"]}
+        return {"state": "starting" if driven is not None else "unknown"}
+
+    def renew(self, job_id: str, number: int) -> bool:
+        """Return whether a driver is still the one of its job."""
+        driven = self._driven.get(job_id)
+        return driven is not None and driven.number == number and not driven.has_ended
+
+    def driven(self, job_id: str, number: int, failure: Mapping[str, Any]) -> None:
+        """Take note that a driver has ended; an empty ``failure``: the run directory is complete."""
+        if not self.renew(job_id, number):
+            return
+        driven = self._driven[job_id]
+        if failure.get("elsewhere"):
+            driven.barred[driven.worker] = failure["reason"]
+            self._start(driven)
+        elif failure.get("again") and self._waiting.has(job_id):  # the room was taken meanwhile
+            self._wait_again(driven, failure["reason"])
+        else:
+            self._end(driven, failure)
+
+    def _wait_again(self, driven: _Driven, why: str) -> None:
+        """Leave a job in line where it is, without a driver."""
+        self._waiting.note(driven.run["job_id"], why)
+        driven.worker, driven.not_before = "", time.monotonic() + AGAIN_S
+
+    def stop(self, job_id: str, name: str, by: str = "") -> bool:
+        """End the driver of a job that has not begun; return whether there is one."""
+        driven = self._driven.get(job_id)
+        if driven is None or driven.has_ended or job_id in self._jobs or job_id in self._history.facts:
+            return False
+        when = "before the job had started" if driven.worker else "while it waited in line"
+        reason = f"stopped{f' by {by}' if by else ''} {when}"
+        self._waiting.stop(job_id, name, by)
+        self._end(driven, {"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1), "error": ""})
+        return True
+
+    def _end(self, driven: _Driven, failure: Mapping[str, Any]) -> None:
+        driven.has_ended, driven.failure, driven.since = True, failure, time.monotonic()
+        if failure:
+            self._waiting.leave(driven.run["job_id"], failure)
+            catalogs = [Catalog.of(catalog) for catalog in driven.run.get("datasets", ())]
+            if catalogs and driven.run["job_id"] not in self._jobs:  # else the end of the job deletes what it reads
+                self._scheduler.loop.add_callback(self._sites.drop, catalogs)
+        self._history.trim(driven.run["job_id"])
+        if self._kept.url:
+            self._scheduler.loop.add_callback(self._kept.save, driven.run["job_id"])
+
+    # -- what Jobs tells ---------------------------------------------------------------------------------------------
+
+    def is_driven(self, job_id: str) -> bool:
+        """Return whether a driver on the cluster has to do with a job."""
+        driven = self._driven.get(job_id)
+        return driven is not None and not driven.has_ended
+
+    def worker_of(self, job_id: str) -> str:
+        """Return the Dask worker where the driver of a job runs; empty if there is none, or it has ended."""
+        return self._driven[job_id].worker if self.is_driven(job_id) else ""
+
+    def lose(self, worker: str) -> None:
+        """Start the drivers of a Dask worker elsewhere, which is gone or does not answer."""
+        for driven in self._driven.values():
+            if driven.worker == worker and not driven.has_ended:
+                self._start(driven, lost=worker)
+
+    @property
+    def workers(self) -> set[str]:
+        """Dask workers with drivers."""
+        return {driven.worker for driven in self._driven.values() if driven.worker and not driven.has_ended}
+
+    def tick(self) -> bool:
+        """Start drivers that had no Dask worker; return whether there is anything to look after."""
+        now = time.monotonic()
+        for job_id, driven in list(self._driven.items()):
+            if driven.has_ended and now - driven.since > KEPT_S:
+                del self._driven[job_id]
+            elif not driven.has_ended and not driven.worker and not self._waiting.has(job_id):
+                if now - driven.since > AGAIN_S:
+                    driven.barred.clear()
+                self._start(driven)
+        return bool(self._driven)
+
+    # -- Dask workers ------------------------------------------------------------------------------------------------
+
+    def _start(self, driven: _Driven, lost: str = "") -> None:
+        """Start a driver on the Dask worker that fits best."""
+        job_id = driven.run["job_id"]
+        has_begun = job_id in self._jobs or job_id in self._history.facts
+        worker = self._choose(driven, lost)
+        now = time.monotonic()
+        if driven.worker or not driven.since:
+            driven.since = now
+        driven.worker = worker
+        why = " ".join(dict.fromkeys(driven.barred.values()))
+        if worker:
+            driven.number += 1
+            self._scheduler.loop.add_callback(self._drive, driven, driven.number, has_begun)
+        elif not has_begun and (driven.barred or now - driven.since > NO_WORKER_S):
+            reason = f"no Dask worker can run the driver of the job: {why or 'the cluster has no workers.'}"
+            self._end(driven, {"reason": reason, "exit_code": ClusterError.exit_code, "error": ""})
+        elif driven.barred and now - driven.since < 1:
+            message = f"nobody writes the run directory: {why}"
+            self._tell(job_id, {"event": "log", "level": "WARNING", "message": message})
+
+    def _choose(self, driven: _Driven, lost: str) -> str:
+        """Return the Dask worker for a driver, if possible on the host of the client; empty if there is none."""
+        n_drivers = [driven.worker for driven in self._driven.values() if not driven.has_ended]
+        usable = {
+            address: (known.host != driven.host, n_drivers.count(address), len(known.processing), address)
+            for address, known in self._scheduler.workers.items()
+            if known.status == Status.running and address != lost and address not in driven.barred
+        }
+        return min(usable, key=usable.__getitem__, default="")
+
+    async def _drive(self, driven: _Driven, number: int, has_begun: bool) -> None:
+        worker = driven.worker
+        await self.keep(driven.run["job_id"])
+        answer: Any = await self._sites.install(worker, driven.plugin)
+        if answer is None:
+            facts = {"run": dict(driven.run), "number": number, "has_begun": has_begun}
+            facts |= {"first_life": driven.first_life, "is_kept": bool(self._kept.url)}
+            answer = await self._sites.ask(worker, limit("answer"), Op.DRIVE, **facts)
+        if isinstance(answer, BaseException) and driven.number == number and not driven.has_ended:
+            why = f"{worker}: {text_of(answer).removesuffix('.')}."
+            if isinstance(answer, LateError) and self._waiting.has(driven.run["job_id"]):
+                self._wait_again(driven, why)
+            else:
+                driven.barred[worker] = why
+                self._start(driven)
+
+
+def sizes_of(cluster: ClusterConf) -> list[int]:
+    """Return the number of units of each process of a job that has all the Dask workers that it may use."""
+    layout = plan_processes(cluster)
+    return [len(units) for units in pack(layout, limits_of(cluster, layout)[1]).processes]
+
+
+def missing_of(record: JobRecord) -> list[int]:
+    """Return the number of units of each process for which a job that runs has no Dask worker of its own."""
+    state = record.state
+    if state.is_stopping or state.phase in ("ending", "over"):
+        return []
+    return sizes_of(state.cluster)[len(set(state.workers)) :]
+
+
+def demand(
+    workers: Mapping[str, WorkerFacts],
+    in_use: Collection[str],
+    wanted: Iterable[tuple[ClusterConf, Collection[str], Sequence[int]]],
+    nthreads: int,
+) -> int:
+    """Return how many Dask workers jobs have and wait for.
+
+    Parameters
+    ----------
+    workers : mapping of str to WorkerFacts
+        Those that can be used.
+    in_use : collection of str
+        Those that jobs have.
+    wanted : iterable of (ClusterConf, collection of str, sequence of int)
+        Of each job that waits for some: its ``cluster`` block, those that it has, and the number of units of each
+        process for which it needs another one.
+    nthreads : int
+        Threads of a Dask worker that would come; 0 if that is not known: then only those for the first job are asked
+        for. What would not fit on it is not asked for at all.
+    """
+    free = {address: known.nthreads - known.busy for address, known in workers.items()}
+    used = set(in_use)
+    for cluster, mine, sizes in wanted:
+        taken = set(mine)
+        for n in sizes:
+            fitting = [
+                address
+                for address, threads in free.items()
+                if threads >= n and address not in taken
+                and (address not in workers or cluster.workers.fits(workers[address].name, workers[address].resources))
+            ]  # fmt: skip
+            if not fitting and nthreads and nthreads < n:
+                continue
+            address = min(fitting, key=lambda each: (each not in used, free[each]), default=f"new {len(free)}")
+            free[address] = free.get(address, nthreads or n) - n
+            taken.add(address)
+            used.add(address)
+        if not nthreads:
+            break
+    return len(used)
