@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cluster
 def test_the_restarts_are_used_up(nannies: Machines, tmp_path: Path) -> None:
     made = job("single", 1_000_000, {"max_restarts": 1})
     script = [(at_step(20), killed("worker-0-0")), (at("restart"), lambda run: None)]
-    run = Run(made, nannies, tmp_path / "runs", *script, (at("unit"), killed("worker-0-0")))
+    run = Run(made, nannies, tmp_path / "runs", *script, (at("placed"), killed("worker-0-0")))
     result = run.result
     assert (result.state, result.exit_code, result.restarts) == ("failed", 4, 1), result
     assert result.reason.count("Lost: worker-0-0, server-0-0.") == 2
