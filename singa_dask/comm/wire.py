@@ -422,9 +422,8 @@ class _CommWire(Wire):
         if self._in_process:
             self._put([MARK, number, message])
         else:
-            arrays = [flat(array) for array in message.all_arrays]
-            joined = [b"".join(arrays)] if message.n_bytes <= _SMALL else [to_serialize(array) for array in arrays]
-            self._put([MARK, number, msgpack.packb(message.header()), *joined])
+            arrays = [to_serialize(flat(array)) for array in message.all_arrays]
+            self._put([MARK, number, msgpack.packb(message.header()), *arrays])
 
     def write_note(self, number: int, header: bytes = b"") -> None:
         self._put([MARK, number, header])
@@ -450,13 +449,9 @@ class _CommWire(Wire):
     async def read_message(self, frame: Frame, receive_buffer: ReceiveBuffer | None) -> Message:
         if isinstance(frame.header, Message):
             return frame.header
-        message, arrays = from_header(frame.header, receive_buffer), frame.arrays
+        message = from_header(frame.header, receive_buffer)
         try:
-            if message.n_bytes <= _SMALL:
-                (joined,) = arrays
-                ends = np.cumsum([array.nbytes for array in message.all_arrays], dtype=np.int64)
-                arrays = np.split(np.frombuffer(joined, np.uint8, message.n_bytes), ends)[:-1]
-            for array, values in zip(message.all_arrays, arrays, strict=True):
+            for array, values in zip(message.all_arrays, frame.arrays, strict=True):
                 np.copyto(flat(array), values, casting="no")
         except (TypeError, ValueError) as error:
             raise CommError(f"{NOT_OURS}: {error}") from error

@@ -92,7 +92,7 @@ def test_a_pack_arrives_whole(ends: tuple[End, End]) -> None:
 
 
 def test_messages_with_and_without_arrays_arrive_whole(ends: tuple[End, End]) -> None:
-    """Those of few bytes are joined on some comms, and those without any are there, too."""
+    """Those of few bytes, and those without any."""
     a, b = ends
     src, dst = Address.worker(0, 0), Address.server(0, 0)
     sizes = [0, 1, 16_384, 16_385, 0, 300_000, 3]  # around what counts as small
