@@ -68,8 +68,8 @@ def errors_name(url: str) -> Iterator[None]:
     except DataError:
         raise
     except FileNotFoundError as error:
-        if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
-            raise DataError(f"{url}: {error.__cause__}") from error  # HTTP: nobody has answered
+        if _is_silence(error):
+            raise DataError(f"{url}: {error.__cause__}") from error
         raise DataError(f"{url}: no such file or directory.") from error
     except (FileExistsError, NotADirectoryError) as error:
         raise DataError(f"{url}: is a file, expected a directory.") from error
@@ -78,6 +78,11 @@ def errors_name(url: str) -> Iterator[None]:
     except (OSError, ValueError, ImportError) as error:
         text, kind = str(error), MissingPackageError if isinstance(error, ImportError) else DataError
         raise kind(text if text.startswith(url) else f"{url}: {text}") from error
+
+
+def _is_silence(error: FileNotFoundError) -> bool:
+    """Return whether an error says that nobody has answered, as fsspec has it for HTTP."""
+    return isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError)
 
 
 def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
@@ -135,14 +140,16 @@ def join(url: str, *parts: str) -> str:
 
 def exists(url: str, storage_options: Options = None) -> bool:
     """Return whether a file or directory exists."""
-    with _resolved(url, storage_options) as (filesystem, path):
-        return bool(filesystem.exists(path))
+    return look(url, storage_options) is not None
 
 
 def is_dir(url: str, storage_options: Options = None) -> bool:
     """Return whether a URL is an existing directory."""
     with _resolved(url, storage_options) as (filesystem, path):
-        return bool(filesystem.isdir(path))
+        info = _info(filesystem, path)
+        if info is None or (info["type"] == "file" and not hdfs.is_web(filesystem)):
+            return False
+        return info["type"] == "directory" or bool(filesystem.isdir(path))
 
 
 def size(url: str, storage_options: Options = None) -> int:
@@ -154,11 +161,24 @@ def size(url: str, storage_options: Options = None) -> int:
 def look(url: str, storage_options: Options = None) -> tuple[bool, int] | None:
     """Return whether a URL is a directory, and its length in bytes, by one request; None if there is nothing."""
     with _resolved(url, storage_options) as (filesystem, path):
-        try:
-            info = filesystem.info(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-    return info["type"] == "directory", int(info.get("size") or 0)
+        info = _info(filesystem, path)
+    return None if info is None else (info["type"] == "directory", int(info.get("size") or 0))
+
+
+def _info(filesystem: Any, path: str) -> dict[str, Any] | None:
+    """Return what a filesystem knows of a path; None if there is nothing.
+
+    ``exists`` of fsspec takes every exception, a signal's or a lost network's too, for a file that does not exist.
+    """
+    try:
+        info: dict[str, Any] = filesystem.info(path)
+    except NotADirectoryError:
+        return None
+    except FileNotFoundError as error:
+        if _is_silence(error):
+            raise
+        return None
+    return info
 
 
 def ls(url: str, storage_options: Options = None) -> list[str]:
@@ -216,7 +236,7 @@ def makedirs(url: str, storage_options: Options = None) -> None:
 def remove_tree(url: str, storage_options: Options = None) -> None:
     """Delete a file, or a directory with its content. A missing one is ignored."""
     with _resolved(url, storage_options) as (filesystem, path):
-        if filesystem.exists(path):
+        if _info(filesystem, path) is not None:
             filesystem.rm(path, recursive=True)
 
 
@@ -256,7 +276,7 @@ def create(url: str, data: bytes, storage_options: Options = None) -> bool:
             with filesystem.open(path, "xb") as file:
                 file.write(data)
         except (OSError, ValueError, NotImplementedError) as error:
-            if filesystem.exists(path):
+            if _info(filesystem, path) is not None:
                 return False
             if isinstance(error, OSError):
                 raise

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from singa_dask import fs
 from singa_dask.errors import DataError
@@ -154,3 +156,20 @@ def test_local_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fs.local_path("/a/b") == Path("/a/b")
     assert fs.local_path("file:///a/b") == Path("/a/b")
     assert fs.local_path("memory://a") is None
+
+
+@pytest.mark.parametrize("ask", [fs.exists, fs.is_dir, fs.look, fs.remove_tree])
+@pytest.mark.parametrize(("error", "raised"), [(SystemExit(143), SystemExit), (OSError("no network"), DataError)])
+def test_a_signal_or_an_error_is_not_taken_for_a_missing_file(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ask: Callable[[str], object],
+    error: BaseException,
+    raised: type[BaseException],
+) -> None:
+    def info(*args: object, **kwargs: object) -> None:
+        raise error
+
+    monkeypatch.setattr(LocalFileSystem, "info", info)
+    with pytest.raises(raised):
+        ask(str(tmp_path))

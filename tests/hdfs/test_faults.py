@@ -139,14 +139,14 @@ def test_a_damaged_last_replica_is_passed_over_where_the_job_says_so(faulty: Min
 
 
 def test_a_namenode_that_dies_is_said_within_the_deadline_and_comes_back(faulty: MiniHdfs) -> None:
-    url, options = f"{faulty.url}/again", {"deadline_s": 1}
-    fs.write_atomic(url, DATA, options)
-    reader = RangeReader(url, options)
+    url = f"{faulty.url}/again"
+    fs.write_atomic(url, DATA)
+    reader = RangeReader(url)
     faulty.kill("namenode")
     # the places of the blocks are known already
     assert bytes(reader.read(0, len(DATA))) == DATA
     with pytest.raises(DataError, match=rf"{re.escape(url)}: .*(no answer within 1 s|refused)"):
-        fs.read_bytes(url, storage_options=options)
+        fs.read_bytes(url, storage_options={"deadline_s": 1})
     faulty.restart_killed()
     assert fs.read_bytes(url, storage_options={"deadline_s": 60}) == DATA
 

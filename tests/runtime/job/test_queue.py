@@ -39,9 +39,24 @@ def of_line(prefix: str, dask_scheduler: Any) -> list[str]:
     return [each for each in dask_scheduler.clients if prefix in each]
 
 
-def n_descriptors(dask_scheduler: Any) -> int:
-    """Return the number of files and connections that the process of the scheduler has open."""
-    return psutil.Process().num_fds()
+def peers(dask_scheduler: Any) -> list[int]:
+    """Return the ports from which other processes are connected to the scheduler."""
+    connections = psutil.Process().net_connections("tcp")
+    listening = {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
+    own = {each.laddr.port for each in connections}
+    return [e.raddr.port for e in connections if e.raddr and e.laddr.port in listening and e.raddr.port not in own]
+
+
+def ports() -> list[int]:
+    """Return the ports of the connections of this process and of the one that has started it, a nanny or a shell."""
+    processes = [psutil.Process(), psutil.Process().parent()]
+    return [each.laddr.port for process in processes if process for each in process.net_connections("tcp")]
+
+
+def strangers(client: Client) -> set[int]:
+    """Return the ports from which others than this process and the Dask workers are connected to the scheduler."""
+    connected = set(ask(client, peers))
+    return connected.difference(ports(), *client.run(ports).values())
 
 
 def n_drivers() -> int:
@@ -58,7 +73,6 @@ def test_jobs_start_in_order_and_priority_goes_first(client: Client, tmp_path: P
     ids: dict[str, str] = {}
 
     def start_others(driven: Driven, event: dict[str, Any]) -> None:
-        before = ask(client, n_descriptors)
         for name, priority in (("second", 0), ("lost", 0), ("third", 0), ("first", 1)):
             ids[name] = detach(client, tmp_path / name, "--queue", "--priority", str(priority), steps=20)
         in_line(client, "first", "second", "lost", "third")
@@ -75,7 +89,7 @@ def test_jobs_start_in_order_and_priority_goes_first(client: Client, tmp_path: P
         assert [ask(client, driver_pid, ids[name]) for name in ("first", "second", "third")] == ["", "", ""]
         assert ask(client, of_line, "driver-") == []
         assert sum(client.run(n_drivers).values()) == 0
-        wait_until(lambda: ask(client, n_descriptors) <= before, "the scheduler has no connection for them")
+        wait_until(lambda: not strangers(client), "the scheduler has no connection for them")
         with pytest.raises(ClusterError):
             Driven(digits("single"), client, tmp_path)
         driven.driver.stop()
