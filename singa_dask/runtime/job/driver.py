@@ -30,10 +30,10 @@ from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.events import Submission
 from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
 from singa_dask.runtime.job.jobs import Jobs
-from singa_dask.runtime.job.names import DRIVERS, JOBS, SIGNAL_CODES, Op, this_user
+from singa_dask.runtime.job.names import DRIVERS, JOBS, SIGNAL_CODES, Op, in_use, this_user
 from singa_dask.runtime.job.placing import Placed, compute_scalings, on_dask, place_on_cluster
 from singa_dask.runtime.job.record import Result, facts_in_line, summarise
-from singa_dask.runtime.job.sites import Plugin, as_client
+from singa_dask.runtime.job.sites import as_client
 from singa_dask.runtime.planning.nets import absolute_paths
 from singa_dask.runtime.planning.placement import plan_processes
 from singa_dask.runtime.units.unit_host import in_job
@@ -203,7 +203,7 @@ class Driver:
         sources = [modules.Source(*source) for source in given.sources]
         resume, datasets = given.resume, given.datasets
         placed = place_on_cluster(self._client, self.job, self._layout, sources, resume, datasets)
-        if self._lease is not None or not self._queue:
+        if self._lease is None and not self._queue:
             self._prepare()
         run = on_dask(self._client, datasets, list(placed.workers), self._check_stopped)
         self.job = steps_by_task(self.job, sources, resume, run)
@@ -220,8 +220,8 @@ class Driver:
         """Make sure that the scheduler has `Jobs`, and no job of this id."""
         install_jobs(self._client)
         job_id = self._submission.job_id
-        if self._follower.ask(Op.FIND, job_id=job_id):
-            raise ClusterError(f"a job with the id {job_id} runs on this cluster. Give another --run-dir.")
+        if self._follower.ask(Op.HAS, job_id=job_id):
+            raise ClusterError(in_use(job_id))
 
     def _result(self, over: dict[str, Any]) -> Result:
         failure = over["failure"]
@@ -379,7 +379,7 @@ DRIVER_LEAVE_TIMEOUT_S = 3.0
 logger = logging.getLogger(__name__)
 
 
-class _DriverHost(WorkerPlugin):
+class DriverHost(WorkerPlugin):
     """Runs drivers of detached jobs on a Dask worker. One instance serves all jobs."""
 
     name = DRIVERS
@@ -473,10 +473,9 @@ def detach(client: Client, run: JobRun) -> dict[str, Any]:
         A job of this id runs already, or the scheduler is gone.
     """
     install_jobs(client)
-    plugin = Plugin.of(_DriverHost())
     nobody = threading.Event()
     try:
-        refused = ask_jobs(client, Op.DETACH, run=asdict(run), plugin=list(plugin), client=client.id)
+        refused = ask_jobs(client, Op.DETACH, run=asdict(run), client=client.id)
         if refused:
             raise ClusterError(refused["refused"])
         while (progress := ask_jobs(client, Op.DETACHED, job_id=run.job_id))["state"] == "starting":

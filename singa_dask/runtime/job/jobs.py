@@ -23,7 +23,7 @@ from singa_dask.runtime.job import line, sites
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.limits import limit
-from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op, job_of
+from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use, job_of
 from singa_dask.runtime.job.placer import place_again, place_first
 from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.site import read_clock
@@ -120,7 +120,7 @@ class Jobs(SchedulerPlugin):
         self._retire = scheduler.handlers[RETIRE]
         handlers: dict[str, Callable[..., Any]] = {
             Op.SUBMIT: self.submit,
-            Op.FIND: self.find,
+            Op.HAS: self.drivers.has,
             Op.EVENTS: self.events,
             Op.SNAPSHOT: self._on_event,
             Op.DETACH: self._detach,
@@ -161,10 +161,11 @@ class Jobs(SchedulerPlugin):
         """Start a job; return why it is refused, under ``refused``, or nothing."""
         job = JobSpec(**spec)
         await self.drivers.wait_until_restored()
-        if known := self.records.get(job.job_id):
-            if (known.spec.client, known.spec.driver) == (job.client, job.driver):
-                return {}  # it is asked again, as the answer was late
-            return {"refused": f"a job with the id {job.job_id} runs on this cluster. Give another --run-dir."}
+        known = self.records.get(job.job_id)
+        if known and (known.spec.client, known.spec.driver) == (job.client, job.driver):
+            return {}  # it is asked again, as the answer was late
+        if known or (not job.driver and self.drivers.has(job.job_id)):
+            return {"refused": in_use(job.job_id)}
         if job.driver and not self.drivers.renew(job.job_id, job.driver):
             return {"refused": f"another driver has taken over the job {job.job_id}."}
         if job.driver and job.job_id in self.history.facts:
@@ -224,11 +225,6 @@ class Jobs(SchedulerPlugin):
             for address, each in known.items()
             if each.usable
         }
-
-    def find(self, job_id: str) -> str:
-        """Return the phase of a job, ``"over"`` until its client was told; empty if it is not known."""
-        record = self.records.get(job_id)
-        return record.state.phase if record else ""
 
     async def events(
         self, job_id: str, after: int = -1, wait_s: float = 0.0, driver: int = 0, client: str = ""

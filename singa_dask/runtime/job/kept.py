@@ -17,7 +17,7 @@ from singa_dask.errors import text_of
 from singa_dask.runtime.job.limits import limit
 
 SUFFIX = ".job.json"
-KEYS = ("run", "plugin", "host", "number", "life", "place")
+KEYS = ("run", "host", "number", "life", "place")
 
 logger = logging.getLogger(__name__)
 

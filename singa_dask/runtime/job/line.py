@@ -6,7 +6,6 @@ import json
 import logging
 import math
 import time
-from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,14 +21,15 @@ from singa_dask.errors import ClusterError, text_of
 from singa_dask.fs.host_files import Catalog
 from singa_dask.runtime.job.kept import KeptJobs
 from singa_dask.runtime.job.limits import limit, state_url
-from singa_dask.runtime.job.names import SIGNAL_CODES, Op
+from singa_dask.runtime.job.names import DRIVERS, Op, in_use, stopped
 from singa_dask.runtime.job.placer import limits_of
 from singa_dask.runtime.job.record import History, JobRecord, facts_in_line
-from singa_dask.runtime.job.sites import Plugin, Sites
+from singa_dask.runtime.job.sites import Sites
 from singa_dask.runtime.planning.placement import WorkerFacts, pack, plan_processes
 
 logger = logging.getLogger(__name__)
 
+IN_LINE = "while it waited in line"
 WAITER_SILENT_S = 90.0
 """How long a client may ask nothing; it may be looking for the hosts that store the records of its job."""
 
@@ -186,8 +186,7 @@ class Waiting:
         waiter = self._waiters.get(job_id)
         if waiter is None:
             return False
-        who = f" by {by}" if by else ""
-        waiter.end = {"reason": f"stopped{who} while it waited in line", "exit_code": SIGNAL_CODES.get(name, 1)}
+        waiter.end = stopped(IN_LINE, name, by)
         return True
 
     def facts(self) -> dict[str, dict[str, Any]]:
@@ -234,8 +233,6 @@ class _Driven:
     ----------
     run : mapping
         Fields of its `JobRun`.
-    plugin : Plugin
-        Of Dask workers, which runs it.
     host : str
         Of the client: its paths are most likely to be right there.
     number : int
@@ -254,7 +251,6 @@ class _Driven:
     """
 
     run: Mapping[str, Any]
-    plugin: Plugin
     host: str
     number: int = 0
     worker: str = ""
@@ -306,27 +302,25 @@ class Drivers:
 
     # -- what clients and drivers ask --------------------------------------------------------------------------------
 
-    def detach(self, run: Mapping[str, Any], plugin: Sequence[Any], client: str = "") -> dict[str, str]:
+    def detach(self, run: Mapping[str, Any], client: str = "") -> dict[str, str]:
         """Start the driver of a job; return why it is refused, under ``refused``, or nothing.
 
         Parameters
         ----------
         run : mapping
             Fields of its `JobRun`.
-        plugin : sequence
-            Fields of a `Plugin`: that of Dask workers which runs drivers.
         client : str
             Id of the client.
         """
         job_id = run["job_id"]
         if self._unreadable:
             return {"refused": self._unreadable}
-        if job_id in self._jobs or self.is_driven(job_id):
-            return {"refused": f"a job with the id {job_id} runs on this cluster. Give another --run-dir."}
+        if self.has(job_id):
+            return {"refused": in_use(job_id)}
         self._history.drop(job_id)
         comm = self._scheduler.client_comms.get(client)
         host = get_address_host(comm.comm.peer_address) if comm is not None and comm.comm is not None else ""
-        self._driven[job_id] = driven = _Driven(run, Plugin(*plugin), host)
+        self._driven[job_id] = driven = _Driven(run, host)
         if run.get("queue"):
             self._join(run, client)
         else:
@@ -347,9 +341,8 @@ class Drivers:
         for i, each in enumerate(kept):
             run = each["run"]
             run["recording"]["steps"] = {int(group): step for group, step in run["recording"]["steps"].items()}
-            plugin = Plugin(each["plugin"][0], each["plugin"][1], b64decode(each["plugin"][2]))
             # drivers of the earlier scheduler that are left have a lower number
-            driven = _Driven(run, plugin, each["host"], each["number"] + 1)
+            driven = _Driven(run, each["host"], each["number"] + 1)
             driven.first_life, driven.life = each["life"] + 1, each["life"]
             self._driven[run["job_id"]] = driven
             # before all that come now
@@ -375,9 +368,8 @@ class Drivers:
         driven = self._driven.get(job_id)
         if driven is None or driven.has_ended or job_id in self._history.facts:
             return None
-        plugin = (*driven.plugin[:2], b64encode(driven.plugin.pickled).decode())
-        facts = {"run": driven.run, "plugin": plugin, "host": driven.host, "number": driven.number}
-        return {**facts, "life": driven.life, "place": self._waiting.place_of(job_id)}
+        facts = {"run": driven.run, "host": driven.host, "number": driven.number, "life": driven.life}
+        return {**facts, "place": self._waiting.place_of(job_id)}
 
     # -- the line ----------------------------------------------------------------------------------------------------
 
@@ -450,10 +442,8 @@ class Drivers:
         driven = self._driven.get(job_id)
         if driven is None or driven.has_ended or job_id in self._jobs or job_id in self._history.facts:
             return False
-        when = "before the job had started" if driven.worker else "while it waited in line"
-        reason = f"stopped{f' by {by}' if by else ''} {when}"
         self._waiting.stop(job_id, name, by)
-        self._end(driven, {"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1), "error": ""})
+        self._end(driven, stopped("before the job had started" if driven.worker else IN_LINE, name, by))
         return True
 
     def _end(self, driven: _Driven, failure: Mapping[str, Any]) -> None:
@@ -468,6 +458,10 @@ class Drivers:
             self._scheduler.loop.add_callback(self._kept.save, driven.run["job_id"])
 
     # -- what Jobs tells ---------------------------------------------------------------------------------------------
+
+    def has(self, job_id: str) -> bool:
+        """Return whether a job runs until its client was told of its end, or is detached and to run."""
+        return job_id in self._jobs or self.is_driven(job_id)
 
     def is_driven(self, job_id: str) -> bool:
         """Return whether a driver on the cluster has to do with a job."""
@@ -536,7 +530,7 @@ class Drivers:
     async def _drive(self, driven: _Driven, number: int, has_begun: bool) -> None:
         worker = driven.worker
         await self.keep(driven.run["job_id"])
-        answer: Any = await self._sites.install(worker, driven.plugin)
+        answer: Any = await self._sites.install(worker, DRIVERS)
         if answer is None:
             facts = {"run": dict(driven.run), "number": number, "has_begun": has_begun}
             facts |= {"first_life": driven.first_life, "is_kept": bool(self._kept.url)}

@@ -6,6 +6,7 @@ import getpass
 import os
 import re
 import socket
+from typing import Any
 
 JOBS = "singa-dask-jobs"
 """The scheduler plug-in."""
@@ -26,7 +27,7 @@ class Op:
 
     SUBMIT = "singa_dask_submit"
     SIGNAL = "singa_dask_signal"
-    FIND = "singa_dask_find"
+    HAS = "singa_dask_has"
     TURN = "singa_dask_turn"
     LEAVE = "singa_dask_leave"
     DETACH = "singa_dask_detach"
@@ -54,6 +55,17 @@ class Op:
     TOKENS = "singa_dask_tokens"
     READ = "singa_dask_read"
     DROP = "singa_dask_drop"
+
+
+def in_use(job_id: str) -> str:
+    """Return why a job of an id is refused that another one has."""
+    return f"a job with the id {job_id} runs on this cluster, or waits for it. Give another --run-dir."
+
+
+def stopped(when: str, name: str, by: str = "") -> dict[str, Any]:
+    """Return the failure of a job that did not begin, as somebody has stopped it: ``reason`` and ``exit_code``."""
+    reason = f"stopped{f' by {by}' if by else ''} {when}"
+    return {"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1), "error": ""}
 
 
 def units_key(job_id: str, unit: object, life: int) -> str:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from pkgutil import resolve_name
+from typing import Any
 
 import dask.config
 from dask.base import annotate
 from dask.utils import parse_timedelta
-from distributed import Client, Future, Scheduler, WorkerPlugin
+from distributed import Client, Future, Scheduler
 from distributed.comm.addressing import get_address_host
 from distributed.scheduler import heartbeat_interval
 from distributed.security import Security
@@ -32,9 +33,9 @@ from singa_dask.fs.host_files import Catalog
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.limits import limit
-from singa_dask.runtime.job.names import SITE, Op, units_key
+from singa_dask.runtime.job.names import DRIVERS, SITE, Op, units_key
 from singa_dask.runtime.job.record import JobRecord
-from singa_dask.runtime.job.site import Site, run_units
+from singa_dask.runtime.job.site import run_units
 
 RESTART_TIMEOUT_S = 10.0
 DROP_TIMEOUT_S = 60.0
@@ -42,27 +43,8 @@ DROP_TIMEOUT_S = 60.0
 BUDDY_TIMEOUT_S = 2.0
 
 
-class Plugin(NamedTuple):
-    """A plug-in of Dask workers, as it is sent to them.
-
-    Attributes
-    ----------
-    name, module : str
-        Its name, and the module that has it.
-    pickled : bytes
-    """
-
-    name: str
-    module: str
-    pickled: bytes
-
-    @classmethod
-    def of(cls, plugin: WorkerPlugin) -> Plugin:
-        """Make one of a plug-in with a name."""
-        return cls(str(getattr(plugin, "name", "")), type(plugin).__module__, pickle.dumps(plugin))
-
-
-SITE_PLUGIN = Plugin.of(Site())
+PLUGINS = {SITE: "singa_dask.runtime.job.site:Site", DRIVERS: "singa_dask.runtime.job.driver:DriverHost"}
+"""Where the plug-ins of Dask workers are, by name; loaded when they are first needed, as drivers build on this file."""
 
 
 class Sites:
@@ -75,7 +57,7 @@ class Sites:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._installed: dict[str, set[str]] = {SITE: set()}
+        self._installed: dict[str, set[str]] = {name: set() for name in PLUGINS}
         self._installing: dict[str, Lock] = {}
 
     @property
@@ -128,12 +110,13 @@ class Sites:
         answer = await self.ask(action.worker, limit("host"), Op.HOST, placement={**facts, **action.placement})
         return _explain(answer) if isinstance(answer, BaseException) else dict(answer)
 
-    async def install(self, worker: str, plugin: Plugin = SITE_PLUGIN) -> BaseException | None:
-        """Install a plug-in on a Dask worker if it is not there; return the error if that fails."""
-        installed = self._installed.setdefault(plugin.name, set())
-        add = {"op": "plugin-add", "plugin": plugin.pickled, "name": plugin.name}
+    async def install(self, worker: str, name: str = SITE) -> BaseException | None:
+        """Install one of `PLUGINS` on a Dask worker if it is not there; return the error if that fails."""
+        installed = self._installed[name]
+        plugin = await self._scheduler.loop.run_in_executor(None, resolve_name, PLUGINS[name])
+        add = {"op": "plugin-add", "plugin": pickle.dumps(plugin()), "name": name}
         async with self._installing.setdefault(worker, Lock()):
-            for message in () if worker in installed else (loading_message(plugin.module), add):
+            for message in () if worker in installed else (loading_message(plugin.__module__), add):
                 answer = await self.ask(worker, limit("host"), **message)  # loading takes seconds on a busy machine
                 if isinstance(answer, BaseException):
                     why = re.search(r"(?:ImportError|ModuleNotFoundError)\((.*)\)", str(answer))

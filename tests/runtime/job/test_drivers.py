@@ -15,8 +15,6 @@ from singa_dask.runtime.job.line import Drivers, Waiting
 from singa_dask.runtime.job.record import History
 from tests.runtime.processes import digits
 
-PLUGIN = ("drivers", "module", b"")
-
 
 class World:
     """A scheduler with some Dask workers; calls to them are noted, and not made."""
@@ -39,11 +37,11 @@ class World:
         )
 
     def detach(self, job_id: str = "job") -> dict[str, str]:
-        return self.drivers.detach({"job_id": job_id}, PLUGIN)
+        return self.drivers.detach({"job_id": job_id})
 
     def queue(self, job_id: str, priority: int = 0) -> dict[str, str]:
         run = {"job_id": job_id, "job": digits("single").model_dump_json(), "owner": "me@here", "run_url": "/run"}
-        return self.drivers.detach({**run, "queue": True, "priority": priority}, PLUGIN)
+        return self.drivers.detach({**run, "queue": True, "priority": priority})
 
     def start_next(self, has_room: bool) -> list[str]:
         """Look whether the first in line may start; return the jobs with drivers."""
