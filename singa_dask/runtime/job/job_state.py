@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import SIGNAL_CODES
 from singa_dask.runtime.job.placer import Placer, RestartPoints, Restarts, Roster, buddies_of
-from singa_dask.runtime.job.replacement import Life, Replacement, host_actions, processes_to_replace, run_action
+from singa_dask.runtime.job.replacement import Life, Replacement, host_actions, processes_to_replace, run_actions
 from singa_dask.runtime.planning.placement import WorkerFacts, pack, plan_processes
 
 SILENT_TOGETHER_S = 1.0
@@ -115,8 +116,10 @@ class JobState:
     @property
     def threads(self) -> dict[str, int]:
         """Number of units on each Dask worker."""
-        workers = self.workers if self.phase != "ending" else ()
-        return {address: len(self._life.units_on(address)) for address in workers}
+        n_units = Counter[str]()
+        for address, units in zip(self.workers, self.roster.layout.processes, strict=bool(self.workers)):
+            n_units[address] += len(units)
+        return n_units if self.phase != "ending" else {}
 
     @property
     def workers(self) -> tuple[str, ...]:
@@ -153,7 +156,6 @@ class JobState:
             The Dask workers of the cluster.
         """
         self._now, self._workers, self._actions = now, workers, []
-        self._placer.look_at(workers, self.roster.workers)
         if self._replacement is not None:
             self._replace_further(event, self._replacement)
         if self.phase != "over":
@@ -188,8 +190,7 @@ class JobState:
             self._life.take_threads(event.threads)
             if len(self._life.endpoints) == len(self.roster.workers):
                 self.phase = "running"
-                processes = range(len(self.roster.workers))
-                self._actions += [run_action(self._life, process, self._workers) for process in processes]
+                self._actions += run_actions(self._life, range(len(self.roster.workers)), self._workers)
 
     def _on_said(self, event: ev.Said) -> None:
         what, kind = event.what, event.what["event"]
@@ -475,6 +476,7 @@ class JobState:
         reached = self._life.known_step(self.steps)
         lost = [unit for unit, report in self._life.reports.items() if report["state"] == "lost"]
         self._life = Life(roster)
+        self._placer.look_at(self._workers, roster.workers)
         self.phase, self._deadline = "starting", self._now + limit("start")
         self.steps = {}
         if roster.life > self.spec.first_life:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 import traceback
@@ -23,7 +24,7 @@ from singa_dask.runtime.job import line, sites
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
 from singa_dask.runtime.job.limits import limit
-from singa_dask.runtime.job.names import EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use, job_of
+from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use, job_of
 from singa_dask.runtime.job.placer import place_again, place_first
 from singa_dask.runtime.job.record import History, JobRecord
 from singa_dask.runtime.job.site import read_clock
@@ -113,6 +114,7 @@ class Jobs(SchedulerPlugin):
         self._heartbeats = sites.Heartbeats(scheduler)
         self._is_ticking = False
         self._ended_at = time.monotonic()
+        self._asked: dict[str, float] = {}  # by Dask worker: its last heartbeat when it was asked to end what is over
         self.waiting = line.Waiting(scheduler, self.history)
         self.drivers = line.Drivers(scheduler, self.records, self.history, self.sites, self.waiting, self._tell)
         views = Views(self)
@@ -123,6 +125,7 @@ class Jobs(SchedulerPlugin):
             Op.HAS: self.drivers.has,
             Op.EVENTS: self.events,
             Op.SNAPSHOT: self._on_event,
+            Op.SHARED: self._shared,
             Op.DETACH: self._detach,
             Op.DETACHED: self.drivers.detached,
             Op.RENEW: self.drivers.renew,
@@ -268,6 +271,7 @@ class Jobs(SchedulerPlugin):
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         """Tell jobs of a Dask worker that is gone."""
         self.sites.forget(worker)
+        self._asked.pop(worker, None)
         self.drivers.lose(worker)
         for job_id in list(self.records):
             self.handle(job_id, ev.Gone(worker, "it is gone"))
@@ -370,6 +374,9 @@ class Jobs(SchedulerPlugin):
         """End lives that are over, or jobs, on Dask workers that could not be reached then; return whether any are."""
         is_left = False
         for address, known in self.scheduler.workers.items():
+            if self._asked.get(address) == known.last_seen:  # it has said nothing since then
+                is_left = True
+                continue
             for job_id, hosted in known.metrics.get(SITE, {}).items():
                 record = self.records.get(job_id)
                 lives = [(progress["process"], progress["life"]) for progress in hosted]
@@ -380,6 +387,7 @@ class Jobs(SchedulerPlugin):
                         continue
                     is_left = True
                     if not self._heartbeats.is_silent(address):
+                        self._asked[address] = known.last_seen
                         reason = "the job goes on elsewhere" if record else "the job is over"
                         facts = {"life": life, "process": process, "forget": record is None}
                         self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
@@ -435,13 +443,16 @@ class Jobs(SchedulerPlugin):
 
     def _do(self, record: JobRecord, actions: list[Any]) -> None:
         job_id, add_callback = record.spec.job_id, self.scheduler.loop.add_callback
+        if hosted := next((action for action in actions if isinstance(action, ev.Host)), None):
+            self.sites.share(record, hosted)
         if begun := [action for action in actions if isinstance(action, ev.RunUnits)]:
+            record.shared[f"{begun[0].life} {ENDPOINTS}"] = json.dumps(begun[0].endpoints)
             self._tasks.run(record, begun)
         for action in actions:
             if isinstance(action, ev.Tell):
                 self._tell(job_id, action.what)
             elif isinstance(action, ev.Host):
-                add_callback(self._host, record.spec, record.token, action)
+                add_callback(self._host, record, action)
             elif isinstance(action, ev.EndLife):
                 add_callback(self._end_life, job_id, action)
             elif isinstance(action, ev.CutOff):
@@ -462,14 +473,15 @@ class Jobs(SchedulerPlugin):
     def _ask_later(self, worker: str, op: str, **arguments: Any) -> None:
         self.scheduler.loop.add_callback(self.sites.ask, worker, limit("answer"), op, **arguments)
 
-    async def _host(self, spec: JobSpec, token: str, action: ev.Host) -> None:
-        def is_over() -> bool:
-            record = self.records.get(spec.job_id)
-            return record is None or not record.state.is_current(action.process, action.life)
+    async def _host(self, record: JobRecord, action: ev.Host) -> None:
+        job_id = record.spec.job_id
+        await self.drivers.keep(job_id, action.life)
+        answer = await self.sites.host(record, action)
+        self.handle(job_id, ev.Hosted(action.life, action.process, **answer))
 
-        await self.drivers.keep(spec.job_id, action.life)
-        answer = await self.sites.host(spec, token, action, is_over)
-        self.handle(spec.job_id, ev.Hosted(action.life, action.process, **answer))
+    def _shared(self, job_id: str, what: str) -> str:
+        """Return what all processes of a job are told, as JSON."""
+        return self.records[job_id].shared[what]
 
     async def _end_life(self, job_id: str, action: ev.EndLife) -> None:
         arguments = {"job_id": job_id, "life": action.life, "reason": action.reason, "forget": action.forget}
@@ -479,6 +491,8 @@ class Jobs(SchedulerPlugin):
         record = self.records.get(job_id)
         await self._tasks.cancel(record, action.life, action.process)
         if isinstance(answer, dict):
+            if known := self.scheduler.workers.get(action.worker):
+                self._asked[action.worker] = known.last_seen
             self.handle(job_id, ev.Ended(action.life, action.worker, answer, action.process))
         else:
             logger.warning("%s: %s does not end life %d: %s", job_id, action.worker, action.life, answer or "no answer")

@@ -332,9 +332,9 @@ def place_again(
     low, high = limits
     if high < len(layout.processes):
         layout = pack(layout, high)
-    stays = dict.fromkeys(before, 1.0)
+    stays = frozenset(before)
     try:
-        return layout, tuple(place(layout, workers, lambda process, chosen: stays))
+        return layout, tuple(place(layout, workers, kept=stays))
     except ClusterError:
         free = {address: known.nthreads - known.busy for address, known in workers.items()}
         roomy = [address for address in free if free[address] > 0]

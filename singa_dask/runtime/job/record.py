@@ -348,6 +348,10 @@ class JobRecord:
         Decides what happens next.
     token : str
         Of the job's endpoints. It goes to the Dask workers that host units, and to nobody else.
+    shared : dict of str to str
+        What all processes of a life are told, as JSON, see `Sites.share`.
+    leaders : dict of str to str
+        By host: the Dask worker that asks for it, and tells the others there.
     futures : dict of Future to (int, int)
         Life and process of each task that runs units.
     stalls : Stalls
@@ -364,6 +368,8 @@ class JobRecord:
         self.spec = spec
         self.state = JobState(spec)
         self.token = secrets.token_hex(16)
+        self.shared: dict[str, str] = {}
+        self.leaders: dict[str, str] = {}
         self.futures: dict[Future[Any], tuple[int, int]] = {}
         self.stalls = Stalls()
         self.evidence = Evidence()

@@ -86,14 +86,17 @@ class Life:
         return max([*reported, *steps.values(), -1])
 
 
-def run_action(life: Life, process: int, workers: Mapping[str, WorkerFacts]) -> ev.RunUnits:
-    """Return what starts the units of a process."""
+def run_actions(life: Life, processes: Iterable[int], workers: Mapping[str, WorkerFacts]) -> list[ev.RunUnits]:
+    """Return what starts the units of some processes."""
     roster = life.roster
-    worker, units = roster.workers[process], roster.layout.processes[process]
-    known = workers.get(worker)
-    room = max(1, known.nthreads - known.busy) if known else 1
     endpoints = tuple(life.endpoints[p] for p in range(len(roster.workers)))
-    return ev.RunUnits(roster.lives[process], worker, process, units, min(room, len(units)), endpoints)
+    actions = []
+    for process in processes:
+        worker, units = roster.workers[process], roster.layout.processes[process]
+        known = workers.get(worker)
+        n_tasks = min(max(1, known.nthreads - known.busy) if known else 1, len(units))
+        actions.append(ev.RunUnits(roster.lives[process], worker, process, units, n_tasks, endpoints))
+    return actions
 
 
 def host_actions(
@@ -297,6 +300,7 @@ class Replacement:
             return []
         start = self._points.of_groups(steps, self._placer.reachable(workers))
         self.phase = "hosting"
+        self._placer.look_at(workers, chosen)
         mine = dict(zip(self._processes, chosen, strict=True))
         life = 1 + max(roster.lives)
         roster = self._life.roster = roster._replace(
@@ -345,4 +349,4 @@ class Replacement:
         self._missing = set(map(str, self.units))
         for unit in self._missing:
             self._life.reports.pop(unit, None)
-        return [run_action(self._life, process, workers) for process in self._processes]
+        return run_actions(self._life, self._processes, workers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import threading
@@ -17,6 +18,7 @@ from distributed import Worker, WorkerPlugin, get_worker
 from distributed.comm.addressing import get_address_host
 from distributed.protocol.serialize import to_serialize
 from distributed.utils import sync, wait_for
+from tornado import gen
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
@@ -31,7 +33,7 @@ from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.manifest import SnapshotStore
 from singa_dask.runtime.job.limits import limit
-from singa_dask.runtime.job.names import EVENTS, SITE, Op
+from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, PLACEMENT, SITE, Op
 from singa_dask.runtime.job.part_files import PartFiles
 from singa_dask.runtime.job.placing import host_names_of
 from singa_dask.runtime.planning.placement import Layout
@@ -268,12 +270,14 @@ class Site(WorkerPlugin):
         self.hostings: dict[tuple[str, int], Hosting] = {}
         # of each process of a job: the oldest life that may still begin here
         self._oldest: dict[tuple[str, int], int] = {}
+        self._shared: dict[tuple[str, str], Awaitable[str]] = {}
         self._is_leaving = False
         self._clock = Clock()
         self._files = PartFiles(worker)
         self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"{SITE}-site")
         handlers: dict[str, Callable[..., Any]] = {
             Op.HOST: self._host,
+            Op.SHARED: self.shared,
             Op.END: self._end,
             Op.CUT: self._cut,
             Op.JOIN: self._join,
@@ -315,11 +319,33 @@ class Site(WorkerPlugin):
 
     # -- lives -------------------------------------------------------------------------------------------------------
 
-    async def _host(self, placement: Mapping[str, Any]) -> dict[str, Any]:
+    async def shared(self, job_id: str, what: str, leader: str = "") -> str:
+        """Return what all processes of a job are told, as JSON; from ``leader``, another Dask worker of this host, if
+        that answers, else from the scheduler."""
+        key = job_id, what
+        if key not in self._shared:
+            self._shared[key] = gen.convert_yielded(self._ask_for(leader, job_id, what))
+        try:
+            return await self._shared[key]
+        except Exception:
+            self._shared.pop(key, None)
+            raise
+
+    async def _ask_for(self, leader: str, job_id: str, what: str) -> str:
+        facts = {"job_id": job_id, "what": what}
+        if leader not in ("", self.worker.address):
+            try:
+                return str(await wait_for(getattr(self.worker.rpc(leader), Op.SHARED)(**facts), limit("answer")))
+            except Exception as error:
+                logger.info("%s of job %s: %s does not tell it: %r", what, job_id, leader, error)
+        return str(await wait_for(getattr(self.worker.scheduler, Op.SHARED)(**facts), limit("answer")))
+
+    async def _host(self, job_id: str, life: int, process: int, buddy: str, leader: str) -> dict[str, Any]:
         """Start to host a process of a job; return its ``endpoint``, or an ``error`` and whether it is ``final``."""
-        hosting = Hosting(placement)
-        key = hosting.key
-        self._oldest[key] = max(hosting.life, self._oldest.get(key, 0))
+        key = job_id, process
+        self._oldest[key] = max(life, self._oldest.get(key, 0))
+        placement = json.loads(await self.shared(job_id, f"{life} {PLACEMENT}", leader))
+        hosting = Hosting({**placement, "job_id": job_id, "life": life, "process": process, "buddy": buddy})
         for before in self._of(hosting.job_id):
             if before.life < placement["term"] or (before.key == key and before.life < hosting.life):
                 await self._close(before, "a newer life of the job begins")
@@ -396,9 +422,10 @@ class Site(WorkerPlugin):
         self, job_id: str, life: int, reason: str, forget: bool = False, process: int | None = None
     ) -> dict[str, Any]:
         """End a life and all before it, or one process of it; return the reports of its units."""
-        for key in {(job_id, process), *self.hostings} if process is not None else set(self.hostings):
+        for key in [*self._oldest, *([] if process is None else [(job_id, process)])]:
             if key[0] == job_id and process in (None, key[1]):
                 self._oldest[key] = max(life + 1, self._oldest.get(key, 0))
+        self._shared = {key: told for key, told in self._shared.items() if key[0] != job_id}
         reports: dict[str, Any] = {}
         for hosting in self._of(job_id):
             if hosting.life <= life and process in (None, hosting.process):
@@ -534,17 +561,21 @@ class Site(WorkerPlugin):
 
 
 def run_units(
-    job_id: str, life: int, process: int, units: Sequence[tuple[str, int, int]], endpoints: str
+    job_id: str, life: int, process: int, units: Sequence[tuple[str, int, int]], leader: str
 ) -> list[dict[str, Any]]:
-    """Run some units on this Dask worker, each in a thread; a task of the job. Return their reports."""
+    """Run some units on this Dask worker, each in a thread; a task of the job. Return their reports.
+
+    The Dask worker ``leader`` knows the endpoints, see `Site.shared`.
+    """
     site = get_worker().plugins[SITE]
     assert isinstance(site, Site)
     hosting = site.hostings.get((job_id, process))
     if hosting is None or hosting.life != life:
         return [{"state": "aborted", "step": -1} for _ in units]
+    endpoints = json.loads(sync(site.worker.loop, site.shared, job_id, f"{life} {ENDPOINTS}", leader))
     threads = DaemonThreads(len(units), "units")
     start = partial(site.start_point, hosting)
-    reports = [threads.future(partial(hosting.run, Address(*unit), endpoints.split(" "), start)) for unit in units]
+    reports = [threads.future(partial(hosting.run, Address(*unit), endpoints, start)) for unit in units]
     try:
         return [report.result() for report in reports]
     finally:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import math
 import pickle
 import re
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -33,7 +34,7 @@ from singa_dask.fs.host_files import Catalog
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.limits import limit
-from singa_dask.runtime.job.names import DRIVERS, SITE, Op, units_key
+from singa_dask.runtime.job.names import DRIVERS, PLACEMENT, SITE, Op, units_key
 from singa_dask.runtime.job.record import JobRecord
 from singa_dask.runtime.job.site import run_units
 
@@ -61,9 +62,9 @@ class Sites:
         self._installing: dict[str, Lock] = {}
 
     @property
-    def workers(self) -> list[str]:
+    def workers(self) -> Collection[str]:
         """Dask workers that have a `Site`."""
-        return sorted(self._installed[SITE])
+        return self._installed[SITE]
 
     def forget(self, worker: str) -> None:
         """Forget a Dask worker that is gone."""
@@ -85,29 +86,39 @@ class Sites:
             return RuntimeError(answer["exception_text"])
         return answer
 
-    async def ask_all(self, workers: Sequence[str], timeout_s: float, op: str, **arguments: Any) -> dict[str, Any]:
+    async def ask_all(self, workers: Iterable[str], timeout_s: float, op: str, **arguments: Any) -> dict[str, Any]:
         """Call a handler of some Dask workers at the same time; return the answers, or exceptions, by address."""
+        workers = list(workers)
         answers = await gen.multi([self.ask(each, timeout_s, op, **arguments) for each in workers])
         return dict(zip(workers, answers, strict=True))
 
-    async def host(self, spec: JobSpec, token: str, action: ev.Host, is_over: Callable[[], bool]) -> dict[str, Any]:
+    def share(self, record: JobRecord, action: ev.Host) -> None:
+        """Have ready what all processes of a life are told, and choose who asks for it on each host."""
+        keys = ("job", "assignments", "sources", "checkpoint_url", "init_from", "datasets", "scalings")
+        facts = {**{key: getattr(record.spec, key) for key in keys}, "token": record.token, **action.placement}
+        record.shared = {f"{action.life} {PLACEMENT}": json.dumps(facts)}
+        # the first of a host is the last to be put here
+        record.leaders = {get_address_host(each): each for each in reversed(action.placement["workers"])}
+
+    async def host(self, record: JobRecord, action: ev.Host) -> dict[str, Any]:
         """Ask the `Site` of a Dask worker, which is installed if it is not there, to host a process.
 
-        It is not asked if the life ``is_over`` by then. Return the fields of `ev.Hosted`.
+        It is not asked if the life is over by then. Return the fields of `ev.Hosted`.
         """
+        leader = record.leaders[get_address_host(action.worker)]
         failed = await self.install(action.worker)
         if failed is not None:
             return _explain(failed)
-        if is_over():
+        if leader != action.worker and await self.install(leader) is not None:
+            leader = action.worker
+        if not record.state.is_current(action.process, action.life):
             return {"error": f"life {action.life} of the job is over"}
         if buddy := action.placement["buddy"]:
             ready = gen.convert_yielded(self.install(buddy))
             with contextlib.suppress(util.TimeoutError):
                 await gen.with_timeout(timedelta(seconds=BUDDY_TIMEOUT_S), ready)
-        keys = ("job_id", "job", "assignments", "sources", "checkpoint_url", "init_from", "datasets", "scalings")
-        job = {key: getattr(spec, key) for key in keys}
-        facts = {**job, "life": action.life, "process": action.process, "token": token}
-        answer = await self.ask(action.worker, limit("host"), Op.HOST, placement={**facts, **action.placement})
+        facts = {"job_id": record.spec.job_id, "life": action.life, "process": action.process, "buddy": buddy}
+        answer = await self.ask(action.worker, limit("host"), Op.HOST, **facts, leader=leader)
         return _explain(answer) if isinstance(answer, BaseException) else dict(answer)
 
     async def install(self, worker: str, name: str = SITE) -> BaseException | None:
@@ -211,8 +222,8 @@ class UnitTasks:
             for i in range(action.n_tasks):
                 units = action.units[i :: action.n_tasks]
                 key = units_key(job_id, units[0], action.life)
-                endpoints = " ".join(action.endpoints)  # one str is fast to serialise
-                graph[key] = (partial(run_units, job_id, action.life, action.process, units, endpoints),)
+                leader = record.leaders[get_address_host(action.worker)]
+                graph[key] = (partial(run_units, job_id, action.life, action.process, units, leader),)
                 places[key], tasks[key] = action.worker, (action, units)
         with annotate(workers=places.__getitem__, allow_other_workers=False, retries=0):
             futures = self._client.get(graph, list(graph), sync=False)
@@ -308,6 +319,7 @@ class Heartbeats:
         self._scheduler = scheduler
         self._looked_at = time.monotonic()
         self._beats: dict[str, _Beats] = {}
+        self._gaps: list[float] = []
         self._least_s = limit("silent")
         ttl = dask.config.get("distributed.scheduler.worker-ttl")
         self._most_s = float(parse_timedelta(ttl)) if ttl else float("inf")
@@ -325,15 +337,21 @@ class Heartbeats:
                 beats.last_seen, beats.silence = known.last_seen, 0.0
             all_beats[address] = beats
         self._beats = all_beats
+        self._gaps = sorted(max(each.usual, each.silence) for each in all_beats.values())
 
     def limit_of(self, address: str) -> float:
         """Return after how many seconds of silence a Dask worker is given up.
 
         Where most others are late at this moment, too, it is the network or the scheduler that is.
         """
-        beats = self._beats.get(address)
-        gaps = sorted(max(each.usual, each.silence) for each in self._beats.values() if each is not beats)
-        usual = max(beats.usual if beats else 0.0, gaps[(len(gaps) - 1) // 4] if gaps else 0.0)
+        beats, gaps = self._beats.get(address), self._gaps
+        usual = beats.usual if beats else 0.0
+        n_others = len(gaps) - (beats is not None)
+        if n_others > 0:
+            quarter = (n_others - 1) // 4
+            # of the others only: its own gap may be among the shortest
+            quarter += beats is not None and max(usual, beats.silence) <= gaps[quarter]
+            usual = max(usual, gaps[quarter])
         return min(max(self._least_s, PHI * math.log(10) * usual), self._most_s)
 
     def is_silent(self, address: str) -> bool:

@@ -12,6 +12,7 @@ import os
 import resource
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -57,10 +58,10 @@ class Layout:
         """Process of each unit."""
         return {unit: process for process, units in enumerate(self.processes) for unit in units}
 
-    @property
-    def units(self) -> list[Address]:
+    @cached_property
+    def units(self) -> tuple[Address, ...]:
         """All units, in the order of processes."""
-        return [unit for units in self.processes for unit in units]
+        return tuple(chain.from_iterable(self.processes))
 
     @property
     def n_threads(self) -> int:
@@ -164,7 +165,9 @@ class WorkerFacts(NamedTuple):
     resources: Mapping[str, float] = MappingProxyType({})
 
 
-def place(layout: Layout, workers: Mapping[str, WorkerFacts], gain: Gain | None = None) -> list[str]:
+def place(
+    layout: Layout, workers: Mapping[str, WorkerFacts], gain: Gain | None = None, kept: Collection[str] = ()
+) -> list[str]:
     """Choose a Dask worker for each process.
 
     Parameters
@@ -175,6 +178,8 @@ def place(layout: Layout, workers: Mapping[str, WorkerFacts], gain: Gain | None 
     gain : callable, optional
         (process, Dask workers chosen so far) -> gain of placing the process on each Dask worker; 0 for those not
         named. It decides among the workers with enough threads.
+    kept : collection of str
+        Dask workers to prefer where there is no ``gain``.
 
     Returns
     -------
@@ -202,6 +207,12 @@ def place(layout: Layout, workers: Mapping[str, WorkerFacts], gain: Gain | None 
         )
     if gain is not None:
         chosen = _prefer(layout, needs, order, free, gain)
+    elif kept:
+        # the first of either kind has most threads
+        preferred, others = (deque(each for each in order if (each in kept) is one) for one in (True, False))
+        for process in needs:
+            fits = preferred and free[preferred[0]] >= len(layout.processes[process])
+            chosen[process] = (preferred if fits else others).popleft()
     return [chosen[process] for process in range(len(layout.processes))]
 
 
