@@ -271,24 +271,30 @@ async def _run(
         client="nobody",
     )
     found: dict[str, Any] = {}
+    timed = {
+        "graph": timed_call(jobs._tasks, "run"),
+        "update_graph": timed_call(scheduler, "_create_taskstate_from_graph"),
+    }
 
-    def note(what: str, per: float = 1.0) -> None:
-        found[what] = 1e3 * meter.cpu_s() / per
-        found[f"{what} events"], found[f"{what} bytes"] = meter.n_events, dict(meter.bytes.most_common(4))
-        if memory:
-            found[f"{what} memory"] = tracemalloc.get_traced_memory()[0] - base
+    def note(phase: str) -> None:
+        found[phase] = {
+            "ms": 1e3 * meter.cpu_s(),
+            "events": meter.n_events,
+            "MB": sum(meter.bytes.values()) / 1e6,
+            "memory": tracemalloc.get_traced_memory()[0] / 1e6 if memory else 0.0,
+        }
         meter.restart()
 
     await jobs._tasks.connect()
     if memory:
         tracemalloc.start()
-        base = tracemalloc.get_traced_memory()[0]
     meter.restart()
     refused = await jobs.submit(spec.__dict__)
     assert not refused, refused
     record = jobs.records[JOB]
     await until(lambda: len(record.state._life.started) == 2 * n)
     note("start")
+    found["start"] |= {what: 1e3 * sum(each) for what, each in timed.items()}
     every, step = heartbeat_interval(n), 0
     for i in range(round(TRAINED_S / TICK_S)):
         now = i * TICK_S
@@ -308,7 +314,7 @@ async def _run(
             jobs._on_event(JOB, 0, loads(frames))
         jobs._tick()
         await until(lambda: all(worker.stream._incoming.empty() for worker in workers))
-    note("train", TRAINED_S)
+    note("train")
     lost = workers[0]
     lost.stream.abort()
     for _ in range(1000):
@@ -326,12 +332,38 @@ async def _run(
     return found
 
 
+def timed_call(owner: Any, name: str) -> list[float]:
+    """Have the calls of a method measured; return the list to which the seconds of CPU of each go."""
+    call, took = getattr(owner, name), list[float]()
+
+    def measured(*given: Any, **named: Any) -> Any:
+        began = time.thread_time()
+        try:
+            return call(*given, **named)
+        finally:
+            took.append(time.thread_time() - began)
+
+    setattr(owner, name, measured)
+    return took
+
+
 def main() -> None:
     """Measure, and print a line for each number of processes."""
     logging.disable(logging.WARNING)
+    gc.set_threshold(*(3 * each for each in gc.get_threshold()))  # as dask-scheduler does
     for n in [int(each) for each in sys.argv[1:]] or SIZES:
         found = asyncio.run(measure(n, memory=False))
-        print(n, found)
+        kept = asyncio.run(measure(n, memory=True))
+        tracemalloc.stop()
+        start, train = found["start"], found["train"]
+        print(
+            f"{n:5} processes: start {start['ms']:.0f} ms, of which its graph {start['graph']:.0f} and Dask's "
+            f"update_graph {start['update_graph']:.0f}; training {train['ms'] / TRAINED_S / 10:.2f} % of a core; "
+            f"loss {found['loss']['ms']:.0f} ms; end {found['end']['ms']:.0f} ms; "
+            f"events {'/'.join(str(each['events']) for each in found.values())}; "
+            f"MB sent {'/'.join(format(each['MB'], '.1f') for each in found.values())}; "
+            f"memory {kept['start']['memory']:.1f} MB, after training {kept['train']['memory']:.1f} MB"
+        )
 
 
 if __name__ == "__main__":

@@ -227,9 +227,8 @@ class JobState:
 
     def last_steps(self) -> dict[str, int]:
         """Return the last step of each worker group that is done, by its number as a str."""
-        workers = [unit for unit in self._layout.units if unit.kind == "worker"]
-        reports = [(unit.group, self._life.reports.get(str(unit))) for unit in workers]
-        return {str(group): report["step"] for group, report in reports if report and report["state"] == "done"}
+        done = [(unit, report) for unit, report in self._life.reports.items() if report["state"] == "done"]
+        return {unit.split("-")[1]: report["step"] for unit, report in done if unit.startswith("worker")}
 
     def _on_reported(self, event: ev.Reported) -> None:
         if not self.roster.has(self.roster.layout.process_of[event.unit], event.life):

@@ -114,7 +114,8 @@ class Jobs(SchedulerPlugin):
         self._heartbeats = sites.Heartbeats(scheduler)
         self._is_ticking = False
         self._ended_at = time.monotonic()
-        self._asked: dict[str, float] = {}  # by Dask worker: its last heartbeat when it was asked to end what is over
+        self._looked_at: dict[str, float] = {}  # by Dask worker: its heartbeat that was looked at last
+        self._left_over: set[str] = set()  # those that have something to end, as far as is known
         self.waiting = line.Waiting(scheduler, self.history)
         self.drivers = line.Drivers(scheduler, self.records, self.history, self.sites, self.waiting, self._tell)
         views = Views(self)
@@ -188,6 +189,8 @@ class Jobs(SchedulerPlugin):
         self.records[job.job_id] = record
         await self._tasks.connect()
         self._do(record, record.state.begin(time.monotonic(), self._facts(job.job_id)))
+        if job.driver and (loss := self.drivers.loss_of(json.loads(job.job))):
+            self._tell(job.job_id, {"event": "log", "level": "WARNING", "message": loss})
         self._keep_ticking()
         return {}
 
@@ -271,7 +274,8 @@ class Jobs(SchedulerPlugin):
     def remove_worker(self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any) -> None:
         """Tell jobs of a Dask worker that is gone."""
         self.sites.forget(worker)
-        self._asked.pop(worker, None)
+        self._looked_at.pop(worker, None)
+        self._left_over.discard(worker)
         self.drivers.lose(worker)
         for job_id in list(self.records):
             self.handle(job_id, ev.Gone(worker, "it is gone"))
@@ -372,11 +376,11 @@ class Jobs(SchedulerPlugin):
 
     def _end_left_over(self) -> bool:
         """End lives that are over, or jobs, on Dask workers that could not be reached then; return whether any are."""
-        is_left = False
         for address, known in self.scheduler.workers.items():
-            if self._asked.get(address) == known.last_seen:  # it has said nothing since then
-                is_left = True
+            if self._looked_at.get(address) == known.last_seen:  # it has said nothing since then
                 continue
+            self._looked_at[address] = known.last_seen
+            self._left_over.discard(address)
             for job_id, hosted in known.metrics.get(SITE, {}).items():
                 record = self.records.get(job_id)
                 lives = [(progress["process"], progress["life"]) for progress in hosted]
@@ -385,13 +389,11 @@ class Jobs(SchedulerPlugin):
                 for process, life in lives:
                     if record is not None and record.state.roster.has(process, life):
                         continue
-                    is_left = True
-                    if not self._heartbeats.is_silent(address):
-                        self._asked[address] = known.last_seen
-                        reason = "the job goes on elsewhere" if record else "the job is over"
-                        facts = {"life": life, "process": process, "forget": record is None}
-                        self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
-        return is_left
+                    self._left_over.add(address)
+                    reason = "the job goes on elsewhere" if record else "the job is over"
+                    facts = {"life": life, "process": process, "forget": record is None}
+                    self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
+        return bool(self._left_over)
 
     def _tell_steps(self, job_id: str, record: JobRecord) -> None:
         """Pass on the steps that came with the heartbeats of Dask workers; warn if there are none for long."""
@@ -491,8 +493,6 @@ class Jobs(SchedulerPlugin):
         record = self.records.get(job_id)
         await self._tasks.cancel(record, action.life, action.process)
         if isinstance(answer, dict):
-            if known := self.scheduler.workers.get(action.worker):
-                self._asked[action.worker] = known.last_seen
             self.handle(job_id, ev.Ended(action.life, action.worker, answer, action.process))
         else:
             logger.warning("%s: %s does not end life %d: %s", job_id, action.worker, action.life, answer or "no answer")

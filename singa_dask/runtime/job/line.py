@@ -414,6 +414,15 @@ class Drivers:
             return {"state": "queued", "place": queued["place"], "reason": queued["reason"]}
         return {"state": "starting" if driven is not None else "unknown"}
 
+    def loss_of(self, job: Mapping[str, Any]) -> str:
+        """Return what a detached job can lose although it is kept, or nothing."""
+        if not self._kept.url or job["checkpoint_freq"] or job["checkpoint_minutes"]:
+            return ""
+        return (
+            "the job has neither checkpoint_freq nor checkpoint_minutes: if its Dask workers end together with the "
+            "scheduler, which keeps no snapshots, it starts over."
+        )
+
     def renew(self, job_id: str, number: int) -> bool:
         """Return whether a driver is still the one of its job."""
         driven = self._driven.get(job_id)

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -320,8 +321,10 @@ class Site(WorkerPlugin):
     # -- lives -------------------------------------------------------------------------------------------------------
 
     async def shared(self, job_id: str, what: str, leader: str = "") -> str:
-        """Return what all processes of a job are told, as JSON; from ``leader``, another Dask worker of this host, if
-        that answers, else from the scheduler."""
+        """Return what all processes of a job are told, as JSON.
+
+        It comes from ``leader``, another Dask worker of this host, if that answers, else from the scheduler.
+        """
         key = job_id, what
         if key not in self._shared:
             self._shared[key] = gen.convert_yielded(self._ask_for(leader, job_id, what))
@@ -560,23 +563,35 @@ class Site(WorkerPlugin):
         return {}
 
 
-def run_units(
-    job_id: str, life: int, process: int, units: Sequence[tuple[str, int, int]], leader: str
-) -> list[dict[str, Any]]:
-    """Run some units on this Dask worker, each in a thread; a task of the job. Return their reports.
+@dataclass(frozen=True)
+class UnitsTask:
+    """A task of a job: runs some units of a process on this Dask worker, each in a thread; returns their reports.
 
     The Dask worker ``leader`` knows the endpoints, see `Site.shared`.
     """
-    site = get_worker().plugins[SITE]
-    assert isinstance(site, Site)
-    hosting = site.hostings.get((job_id, process))
-    if hosting is None or hosting.life != life:
-        return [{"state": "aborted", "step": -1} for _ in units]
-    endpoints = json.loads(sync(site.worker.loop, site.shared, job_id, f"{life} {ENDPOINTS}", leader))
-    threads = DaemonThreads(len(units), "units")
-    start = partial(site.start_point, hosting)
-    reports = [threads.future(partial(hosting.run, Address(*unit), endpoints, start)) for unit in units]
-    try:
-        return [report.result() for report in reports]
-    finally:
-        threads.close()
+
+    job_id: str
+    life: int
+    process: int
+    units: Sequence[tuple[str, int, int]]
+    leader: str
+
+    def __call__(self) -> list[dict[str, Any]]:
+        """Run the units."""
+        site = get_worker().plugins[SITE]
+        assert isinstance(site, Site)
+        hosting = site.hostings.get((self.job_id, self.process))
+        if hosting is None or hosting.life != self.life:
+            return [{"state": "aborted", "step": -1} for _ in self.units]
+        told = sync(site.worker.loop, site.shared, self.job_id, f"{self.life} {ENDPOINTS}", self.leader)
+        endpoints, start = json.loads(told), partial(site.start_point, hosting)
+        threads = DaemonThreads(len(self.units), "units")
+        reports = [threads.future(partial(hosting.run, Address(*unit), endpoints, start)) for unit in self.units]
+        try:
+            return [report.result() for report in reports]
+        finally:
+            threads.close()
+
+    def __dask_tokenize__(self) -> tuple[str, int, int]:
+        # Dask would look at all of them for a name that nobody needs, which takes most of the time of a start
+        return self.job_id, self.life, self.process

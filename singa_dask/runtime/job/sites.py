@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from pkgutil import resolve_name
 from typing import Any
 
@@ -36,7 +35,7 @@ from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import DRIVERS, PLACEMENT, SITE, Op, units_key
 from singa_dask.runtime.job.record import JobRecord
-from singa_dask.runtime.job.site import run_units
+from singa_dask.runtime.job.site import UnitsTask
 
 RESTART_TIMEOUT_S = 10.0
 DROP_TIMEOUT_S = 60.0
@@ -124,6 +123,8 @@ class Sites:
     async def install(self, worker: str, name: str = SITE) -> BaseException | None:
         """Install one of `PLUGINS` on a Dask worker if it is not there; return the error if that fails."""
         installed = self._installed[name]
+        if worker in installed:
+            return None
         plugin = await self._scheduler.loop.run_in_executor(None, resolve_name, PLUGINS[name])
         add = {"op": "plugin-add", "plugin": pickle.dumps(plugin()), "name": name}
         async with self._installing.setdefault(worker, Lock()):
@@ -223,7 +224,7 @@ class UnitTasks:
                 units = action.units[i :: action.n_tasks]
                 key = units_key(job_id, units[0], action.life)
                 leader = record.leaders[get_address_host(action.worker)]
-                graph[key] = (partial(run_units, job_id, action.life, action.process, units, leader),)
+                graph[key] = (UnitsTask(job_id, action.life, action.process, units, leader),)
                 places[key], tasks[key] = action.worker, (action, units)
         with annotate(workers=places.__getitem__, allow_other_workers=False, retries=0):
             futures = self._client.get(graph, list(graph), sync=False)

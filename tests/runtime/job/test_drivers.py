@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import dask.config
 import pytest
 from distributed import Status
 
@@ -104,6 +106,16 @@ def test_a_job_in_line_has_a_driver_once_it_is_its_turn_and_there_is_room(monkey
     assert world.history.facts["a"]["state"] == "stopped"
     assert world.history.facts["a"]["reason"] == "stopped by me while it waited in line"
     assert world.start_next(has_room=True) == ["b", "c"]
+
+
+def test_a_kept_job_without_checkpoints_is_told_what_it_can_lose(tmp_path: Path) -> None:
+    without = digits("single", "checkpoint_freq=0").model_dump()
+    assert World().drivers.loss_of(without) == ""
+    with dask.config.set({"distributed.singa-dask.state": str(tmp_path)}):
+        drivers = World().drivers
+    assert "it starts over" in drivers.loss_of(without)
+    for key in ("checkpoint_freq=10", "checkpoint_minutes=10"):
+        assert drivers.loss_of(digits("single", key).model_dump()) == ""
 
 
 def test_one_that_is_stopped_before_it_began_does_not_begin() -> None:

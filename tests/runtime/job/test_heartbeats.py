@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -132,3 +133,25 @@ def test_a_scheduler_that_was_held_up_has_heard_of_nobody(now: list[float]) -> N
     now[0] += 30.0
     found.look()
     assert not any(map(found.is_silent, scheduler.workers))
+
+
+def test_the_delays_of_others_count_as_if_each_were_looked_at_by_itself(now: list[float]) -> None:
+    generator = random.Random(1)
+    for n in (1, 2, 3, 4, 5, 9, 40):
+        names = [f"w{i}" for i in range(n)]
+        scheduler: Any = Scheduler(*names)
+        heartbeats = Heartbeats(scheduler)
+        for _ in range(100):
+            pass_time(
+                heartbeats,
+                scheduler,
+                now,
+                0.5,
+                *(name for i, name in enumerate(names) if generator.random() < 1 / (i + 1)),
+            )
+        gaps = {name: max(beats.usual, beats.silence) for name, beats in heartbeats._beats.items()}
+        for name in names:
+            others = sorted(gap for other, gap in gaps.items() if other != name)
+            usual = max([heartbeats._beats[name].usual, *others[(len(others) - 1) // 4 :][:1]])
+            expected = min(max(10.0, departures.PHI * math.log(10) * usual), 300.0)
+            assert heartbeats.limit_of(name) == pytest.approx(expected)

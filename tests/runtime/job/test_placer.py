@@ -21,7 +21,7 @@ from singa_dask.runtime.job.placer import (
     share,
 )
 from singa_dask.runtime.job.replacement import processes_to_replace
-from singa_dask.runtime.planning.placement import Layout, WorkerFacts, plan_processes
+from singa_dask.runtime.planning.placement import Layout, WorkerFacts, place, plan_processes
 from tests.runtime.job.test_job_state import CLUSTERS
 
 LAYOUTS = {name: plan_processes(ClusterConf.model_validate(cluster)) for name, cluster in CLUSTERS.items()}
@@ -335,3 +335,32 @@ def test_workers_that_are_used_reach_each_other(failures: list[tuple[int, int, f
     for worker in workers:
         suspects.forget(worker)
     assert suspects.others(now, workers, []) == set(workers)
+
+
+@settings(max_examples=300)
+@given(name=NAMES, workers=WORKERS, kept=st.sets(st.sampled_from([f"w{i}" for i in range(10)])))
+def test_dask_workers_are_kept_as_if_each_were_worth_something(
+    name: str, workers: dict[str, WorkerFacts], kept: set[str]
+) -> None:
+    def tried(**how: Any) -> list[str] | None:
+        try:
+            return place(LAYOUTS[name], workers, **how)
+        except ClusterError:
+            return None
+
+    assert tried(kept=kept) == tried(gain=lambda process, chosen: dict.fromkeys(kept, 1.0))
+
+
+def test_a_thousand_processes_are_placed_again_at_once() -> None:
+    class Counted(dict[str, WorkerFacts]):
+        n = 0
+
+        def __getitem__(self, address: str) -> WorkerFacts:
+            self.n += 1
+            return super().__getitem__(address)
+
+    cluster = ClusterConf.model_validate({"nworkers_per_group": 1000, "nservers_per_group": 1000})
+    layout, workers = plan_processes(cluster), Counted(facts(*(i // 16 for i in range(1010))))
+    _, chosen = place_again(layout, workers, sorted(workers)[:1000], (1, 1000), packed=False)
+    assert set(chosen) == set(sorted(workers)[:1000])
+    assert workers.n < 10 * len(workers)
