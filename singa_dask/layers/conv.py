@@ -19,8 +19,7 @@ from singa_dask.conf.model import Conf, Count, NonNegative, Size, choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes
 from singa_dask.layers.feature import ZEROS, Connection, Raw, Traits, glorot
-from singa_dask.ops.contract import Array
-from singa_dask.ops.types import UNDILATED
+from singa_dask.ops.contract import UNDILATED, Array
 
 STRIDE, PAD = (1, 1), (0, 0)
 
