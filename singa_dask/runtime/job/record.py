@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from distributed import Future
+from distributed.comm.addressing import get_address_host
 from tornado.locks import Condition
 
 from singa_dask.conf import ClusterConf
@@ -382,6 +383,10 @@ class JobRecord:
         self._changed = Condition()
         self._job: dict[str, Any] = json.loads(spec.job)
         self._topology = plan_processes(self.state.cluster).describe()
+
+    def leader_of(self, worker: str) -> str:
+        """Return the Dask worker that tells another one of its host what all processes are told."""
+        return self.leaders.get(get_address_host(worker), worker)
 
     def add_event(self, what: Mapping[str, Any]) -> None:
         """Keep an event, with a number, for those who follow the job.

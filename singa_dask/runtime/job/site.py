@@ -343,12 +343,13 @@ class Site(WorkerPlugin):
                 logger.info("%s of job %s: %s does not tell it: %r", what, job_id, leader, error)
         return str(await wait_for(getattr(self.worker.scheduler, Op.SHARED)(**facts), limit("answer")))
 
-    async def _host(self, job_id: str, life: int, process: int, buddy: str, leader: str) -> dict[str, Any]:
+    async def _host(self, job_id: str, life: int, process: int, buddy: str, leader: str, token: str) -> dict[str, Any]:
         """Start to host a process of a job; return its ``endpoint``, or an ``error`` and whether it is ``final``."""
         key = job_id, process
         self._oldest[key] = max(life, self._oldest.get(key, 0))
         placement = json.loads(await self.shared(job_id, f"{life} {PLACEMENT}", leader))
-        hosting = Hosting({**placement, "job_id": job_id, "life": life, "process": process, "buddy": buddy})
+        own = {"job_id": job_id, "life": life, "process": process, "buddy": buddy, "token": token}
+        hosting = Hosting({**placement, **own})
         for before in self._of(hosting.job_id):
             if before.life < placement["term"] or (before.key == key and before.life < hosting.life):
                 await self._close(before, "a newer life of the job begins")

@@ -94,17 +94,18 @@ class Sites:
     def share(self, record: JobRecord, action: ev.Host) -> None:
         """Have ready what all processes of a life are told, and choose who asks for it on each host."""
         keys = ("job", "assignments", "sources", "checkpoint_url", "init_from", "datasets", "scalings")
-        facts = {**{key: getattr(record.spec, key) for key in keys}, "token": record.token, **action.placement}
+        facts = {**{key: getattr(record.spec, key) for key in keys}, **action.placement}
         record.shared = {f"{action.life} {PLACEMENT}": json.dumps(facts)}
-        # the first of a host is the last to be put here
-        record.leaders = {get_address_host(each): each for each in reversed(action.placement["workers"])}
+        # the first of a host is the last to be put here; some may be gone, as their processes are done
+        there = [each for each in reversed(action.placement["workers"]) if each in self._scheduler.workers]
+        record.leaders = {get_address_host(each): each for each in there}
 
     async def host(self, record: JobRecord, action: ev.Host) -> dict[str, Any]:
         """Ask the `Site` of a Dask worker, which is installed if it is not there, to host a process.
 
         It is not asked if the life is over by then. Return the fields of `ev.Hosted`.
         """
-        leader = record.leaders[get_address_host(action.worker)]
+        leader = record.leader_of(action.worker)
         failed = await self.install(action.worker)
         if failed is not None:
             return _explain(failed)
@@ -117,7 +118,8 @@ class Sites:
             with contextlib.suppress(util.TimeoutError):
                 await gen.with_timeout(timedelta(seconds=BUDDY_TIMEOUT_S), ready)
         facts = {"job_id": record.spec.job_id, "life": action.life, "process": action.process, "buddy": buddy}
-        answer = await self.ask(action.worker, limit("host"), Op.HOST, **facts, leader=leader)
+        facts |= {"leader": leader, "token": record.token}
+        answer = await self.ask(action.worker, limit("host"), Op.HOST, **facts)
         return _explain(answer) if isinstance(answer, BaseException) else dict(answer)
 
     async def install(self, worker: str, name: str = SITE) -> BaseException | None:
@@ -223,7 +225,7 @@ class UnitTasks:
             for i in range(action.n_tasks):
                 units = action.units[i :: action.n_tasks]
                 key = units_key(job_id, units[0], action.life)
-                leader = record.leaders[get_address_host(action.worker)]
+                leader = record.leader_of(action.worker)
                 graph[key] = (UnitsTask(job_id, action.life, action.process, units, leader),)
                 places[key], tasks[key] = action.worker, (action, units)
         with annotate(workers=places.__getitem__, allow_other_workers=False, retries=0):
