@@ -226,7 +226,8 @@ class Driver:
     def _result(self, over: dict[str, Any]) -> Result:
         failure = over["failure"]
         if failure and failure.get("hosting"):
-            raise UnitError(failure["reason"])
+            kind = ClusterError if failure["exit_code"] == ClusterError.exit_code else UnitError
+            raise kind(failure["reason"])
         if over["stuck"]:
             names = ", ".join(over["stuck"])
             self._follower.warn(f"units that do not end: {names}; they hold threads of their Dask workers")
