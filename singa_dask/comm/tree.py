@@ -8,14 +8,15 @@ has the bits of a direct exchange, and a slice passes each process once in each 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from singa_dask.comm.message import Address, Message
+from singa_dask.comm.exchange import Exchange, PartialSum
+from singa_dask.comm.message import Address, Message, pack
 
 MIN_PROCESSES = 5
 """With fewer processes each sends slices to each server itself, which is as many messages, and one hop."""
@@ -131,7 +132,7 @@ class _Passage:
     down: list[_Bundle] = field(default_factory=list)
 
 
-class TreeExchange:
+class TreeExchange(Exchange):
     """Adds up gradients of other processes to those of this one, and passes values on; a state machine without I/O.
 
     What the slices of a message wait for is counted slice by slice: processes need not agree on which slices travel
@@ -147,9 +148,11 @@ class TreeExchange:
         Of each slice.
     values : callable
         Slice -> its values in this process.
-    to_server : callable
-        (kind, step, slice, sum) -> request to the server of this process.
+    request : callable
+        See `DirectExchange`.
     """
+
+    all_ask = True
 
     def __init__(
         self,
@@ -158,20 +161,34 @@ class TreeExchange:
         roots: Sequence[int],
         n_bytes: Sequence[int],
         values: Callable[[int], Any],
-        to_server: Callable[[str, int, int, Any], Message],
+        request: Callable[..., Message],
     ) -> None:
         self._process = process
         self._n_bytes = n_bytes
         self._values = values
-        self._to_server = to_server
+        self._request = request
         routes = [tree.route(process, root) for root in roots]
         self._passages = {kind: [_Passage(route) for route in routes] for kind in ("get", "update")}
+        # sums that wait to be sent together, and their step
+        self._bucket: dict[int, Any] = {}
+        self._step = -1
 
-    def parent(self, number: int) -> int | None:
-        """Return the process that a slice goes to; None if its server is here."""
-        return self._passages["get"][number].route.parent
+    def get(self, group: int, numbers: Collection[int], step: int) -> list[Message]:
+        return self._send("get", step, dict.fromkeys(numbers))
 
-    def send(self, kind: str, step: int, totals: Mapping[int, Any]) -> list[Message]:
+    def update(self, group: int, step: int, sums: Sequence[PartialSum]) -> list[Message]:
+        before = self.flush(group) if step != self._step else []
+        (total,) = sums
+        self._bucket |= total.slices
+        self._step = step
+        is_full = sum(self._n_bytes[number] for number in self._bucket) >= BUCKET_BYTES
+        return before + self.flush(group) if is_full else before
+
+    def flush(self, group: int) -> list[Message]:
+        totals, self._bucket = self._bucket, {}
+        return self._send("update", self._step, totals)
+
+    def _send(self, kind: str, step: int, totals: Mapping[int, Any]) -> list[Message]:
         """Send the sums of this process once all that is to be added to them is here; return what can leave now.
 
         Parameters
@@ -196,17 +213,23 @@ class TreeExchange:
             passage.total = total
             passage.up = bundle("up", passage.route.parent, number)
             passage.down = [bundle("down", child, number) for child in passage.route.children]
-        return [following for number in totals for following in self._advance(kind, number)]
+        return pack(following for number in totals for following in self._advance(kind, number))
 
     def take(self, message: Message) -> list[Message]:
-        """Take sums of another process; return what can leave now."""
         kind, following = message.info["kind"], []
-        for number, array in self.split(message):
+        for number, array in self._split(message):
             self._passages[kind][number].arrived[message.src.group] = array
             following += self._advance(kind, number)
-        return following
+        return pack(following)
 
-    def split(self, message: Message) -> Iterator[tuple[int, Any]]:
+    def answers(self, message: Message) -> Iterator[tuple[int, int, Any]]:
+        if message.kind != "gather":
+            yield from super().answers(message)
+            return
+        for (number, values), version in zip(self._split(message), message.info["versions"], strict=True):
+            yield number, version, values
+
+    def _split(self, message: Message) -> Iterator[tuple[int, Any]]:
         """Yield each slice of a message and its part of the array."""
         start = 0
         for number in message.info["slices"]:
@@ -235,7 +258,6 @@ class TreeExchange:
         return self._complete(bundle, "reduce", lambda each: self._passages[kind][each].total)
 
     def pass_on(self, kind: str, number: int, version: int) -> list[Message]:
-        """Pass on new values, which are in memory, to the processes that sent sums of their slice."""
         passage = self._passages[kind][number]
         passage.version, bundles, passage.down = version, passage.down, []
         return [message for bundle in bundles for message in self._complete(bundle, "gather", self._values)]
@@ -248,8 +270,9 @@ class TreeExchange:
         numbers = bundle.slices
         arrays = [array_of(number) for number in numbers]
         if bundle.to is None:
-            pairs = zip(numbers, arrays, strict=True)
-            return [self._to_server(bundle.kind, bundle.step, number, array) for number, array in pairs]
+            sums = [() if array is None else (array,) for array in arrays]
+            pairs = zip(numbers, sums, strict=True)
+            return [self._request(bundle.kind, 0, number, bundle.step, *array, node=1) for number, array in pairs]
         info: dict[str, Any] = {"group": 0, "kind": bundle.kind, "slices": numbers}
         if kind == "gather":
             info["versions"] = [self._passages[bundle.kind][number].version for number in numbers]

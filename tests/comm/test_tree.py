@@ -25,7 +25,7 @@ def test_the_bits_are_those_of_a_direct_exchange(n_processes: int, n_each: int, 
     direct, through_tree = Job(places, servers, users), Job(places, servers, users, ProcessTree(n_processes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("singa_dask.comm.tree.FUSED_BYTES", data.draw(st.sampled_from([4, 8, 1 << 18])))
-        patch.setattr("singa_dask.comm.stub.BUCKET_BYTES", data.draw(st.sampled_from([8, 40, 1 << 20])))
+        patch.setattr("singa_dask.comm.tree.BUCKET_BYTES", data.draw(st.sampled_from([8, 40, 1 << 20])))
         for step in range(3):
             direct.step(step, random)
             through_tree.step(step, random)
