@@ -276,6 +276,7 @@ class Stub:
         self._all = list(slices)
         self._new_memory = memory
         self._memory: dict[tuple[str, int, int], Any] = {}
+        self._views: dict[tuple[int, int], Any] = {}  # worker group, slice -> its values
         self._shares: dict[tuple[int, int], list[Share]] = defaultdict(list)
         self._n_workers = 1 + max((unit.id for unit in process_of if unit.kind == "worker"), default=0)
         self._sums: dict[tuple[int, int], list[PartialSum]] = {}
@@ -291,7 +292,7 @@ class Stub:
         if tree is not None:
             roots = [process_of[Address.server(0, piece.server)] for piece in slices]
             n_bytes = [piece.size * self.dtype.itemsize for piece in slices]
-            self._exchange = TreeExchange(process, tree, roots, n_bytes, self._values_of, self._request)
+            self._exchange = TreeExchange(process, tree, roots, n_bytes, self._slice_values, self._request)
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -326,7 +327,7 @@ class Stub:
     def forget(self) -> None:
         """Release all memory, once no more messages are sent."""
         with self._lock:
-            for kept in (self._memory, self._shares, self._sums, self._receive_buffers):
+            for kept in (self._memory, self._views, self._shares, self._sums, self._receive_buffers):
                 kept.clear()
             self._exchange = DirectExchange(self._request)
 
@@ -340,7 +341,7 @@ class Stub:
             return None
         piece = self._all[message.slice]
         if message.kind in ("r-get", "r-update", "gather"):
-            values: np.ndarray = self.worker_values(message.info["group"], piece.param)[piece.start : piece.stop]
+            values: np.ndarray = self._slice_values(message.slice, message.info["group"])
             return values
         group, node = (message.info.get(name, -1) for name in ("group", "node"))
         key = (message.kind, message.src, message.slice, group, node)
@@ -352,10 +353,13 @@ class Stub:
     def _is_here(self, unit: Address) -> bool:
         return (unit.group if unit.kind == "stub" else self.process_of[unit]) == self.process
 
-    def _values_of(self, number: int) -> Any:
-        """Return the values of a slice as the workers of the only group see them."""
-        piece = self._all[number]
-        return self.worker_values(0, piece.param)[piece.start : piece.stop]
+    def _slice_values(self, number: int, group: int = 0) -> Any:
+        """Return the values of a slice as the workers of a group see them, always the same array."""
+        if (values := self._views.get((group, number))) is None:
+            piece = self._all[number]
+            values = self.worker_values(group, piece.param)[piece.start : piece.stop]
+            values = self._views.setdefault((group, number), values)
+        return values
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -477,19 +481,17 @@ class Stub:
         group, kind = message.info["group"], message.info.get("kind") or message.kind.removeprefix("r-")
         following = []
         for number, version, new in self._exchange.answers(message):
-            piece = self._all[number]
-            if new is not None:
-                values = self.worker_values(group, piece.param)[piece.start : piece.stop]
-                if new.ctypes.data != values.ctypes.data:  # else the transport has read them there
-                    np.copyto(values, new)
+            if new is not None and new is not (values := self._slice_values(number, group)):
+                np.copyto(values, new)  # else the transport has read them there
             following += self._exchange.pass_on(kind, number, version)
             if self._unanswered.get((number, group)) != message.step:
                 continue
             del self._unanswered[number, group]
-            answered = self._answered[group, piece.param]
+            param = self._all[number].param
+            answered = self._answered[group, param]
             answered[number] = version
-            if len(answered) == len(self._slices[piece.param]):
-                self._publish(kind, group, piece.param, min(answered.values()))
+            if len(answered) == len(self._slices[param]):
+                self._publish(kind, group, param, min(answered.values()))
         return pack(following)
 
     _on_r_get = _on_gather = _on_r_update

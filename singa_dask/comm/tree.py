@@ -20,6 +20,9 @@ from singa_dask.comm.message import Address, Message, pack
 
 MIN_PROCESSES = 5
 """With fewer processes each sends slices to each server itself, which is as many messages, and one hop."""
+MAX_DIRECT = 8
+DIRECT_BYTES = 2 << 20
+"""Up to ``MAX_DIRECT`` processes exchange so many bytes of params directly, too: messages cost less than passing on."""
 BUCKET_BYTES = 1 << 20
 """Gradients leave together once they have this many bytes, the last ones of a step with fewer."""
 FUSED_BYTES = 1 << 18
@@ -57,8 +60,8 @@ class ProcessTree:
         self.route = lru_cache(None)(self._route)
 
     @classmethod
-    def of(cls, process_of: Mapping[Address, int]) -> ProcessTree | None:
-        """Return the tree for the units of a job, or None if they exchange slices directly.
+    def of(cls, process_of: Mapping[Address, int], n_bytes: int = 0) -> ProcessTree | None:
+        """Return the tree for the units of a job with ``n_bytes`` of params; None if they exchange slices directly.
 
         It is for one worker group and one server group. Each process needs workers, as many as the others, a power of
         two, and in order, so that what a process adds up is one node of the tree of sums; the last may have fewer.
@@ -73,7 +76,8 @@ class ProcessTree:
         size = len(workers[0])
         is_even = size.bit_count() == 1 and all(len(some) == size for some in workers[:-1])
         in_order = [i for some in workers for i in some] == list(range(sum(map(len, workers))))
-        fits = n >= MIN_PROCESSES and is_even and in_order and 0 < len(workers[-1]) <= size
+        is_for_many = n >= MIN_PROCESSES and (n > MAX_DIRECT or n_bytes < DIRECT_BYTES)
+        fits = is_for_many and is_even and in_order and 0 < len(workers[-1]) <= size
         return cls(n) if fits else None
 
     def _node(self, height: int, block: int, root: int) -> int:
@@ -231,12 +235,12 @@ class TreeExchange(Exchange):
 
     def _split(self, message: Message) -> Iterator[tuple[int, Any]]:
         """Yield each slice of a message and its part of the array."""
-        start = 0
-        for number in message.info["slices"]:
-            if not message.arrays:
-                yield number, None
-                continue
-            array = message.arrays[0]
+        numbers = message.info["slices"]
+        if len(numbers) == 1 or not message.arrays:
+            yield from zip(numbers, message.arrays or [None] * len(numbers), strict=True)
+            return
+        (array,), start = message.arrays, 0
+        for number in numbers:
             stop = start + self._n_bytes[number] // array.itemsize
             yield number, array[start:stop]
             start = stop

@@ -86,6 +86,10 @@ def test_other_jobs_exchange_slices_directly(monkeypatch: pytest.MonkeyPatch) ->
     assert ProcessTree.of(units([0, 1, 1, 2, 2, 3, 3, 4, 4], five)) is None
     assert ProcessTree.of(units([1, 0, 2, 3, 4], five)) is None
     assert ProcessTree.of(units(five, five) | {Address.worker(1, 0): 0}) is None
+    large = 48_000_000
+    assert ProcessTree.of(units(list(range(8)), [0]), 101_800) is not None
+    assert ProcessTree.of(units(list(range(8)), [0]), large) is None
+    assert ProcessTree.of(units(list(range(16)), [0]), large) is not None
     monkeypatch.setattr(tree, "MIN_PROCESSES", 2)
     assert ProcessTree.of(units([0, 1], [0, 1])) is not None
     assert ProcessTree.of(units([0], [0])) is None
