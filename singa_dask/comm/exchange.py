@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,8 +72,8 @@ class Exchange(ABC):
         """Yield slice, version and new values of an answer; None if they are in their place."""
         yield message.slice, message.version, message.arrays[0] if message.arrays else None
 
-    def pass_on(self, kind: str, number: int, version: int) -> list[Message]:
-        """Pass on new values of a slice, which are in their place, to other processes."""
+    def pass_on(self, kind: str, versions: Mapping[int, int]) -> list[Message]:
+        """Pass on new values of slices, which are in their place, to other processes."""
         return []
 
 

@@ -479,11 +479,11 @@ class Stub:
     def _on_r_update(self, message: Message) -> list[Message]:
         """Store new values, and pass them on; publish the version once every slice of the param has answered."""
         group, kind = message.info["group"], message.info.get("kind") or message.kind.removeprefix("r-")
-        following = []
+        versions = {}
         for number, version, new in self._exchange.answers(message):
             if new is not None and new is not (values := self._slice_values(number, group)):
                 np.copyto(values, new)  # else the transport has read them there
-            following += self._exchange.pass_on(kind, number, version)
+            versions[number] = version
             if self._unanswered.get((number, group)) != message.step:
                 continue
             del self._unanswered[number, group]
@@ -492,7 +492,7 @@ class Stub:
             answered[number] = version
             if len(answered) == len(self._slices[param]):
                 self._publish(kind, group, param, min(answered.values()))
-        return pack(following)
+        return self._exchange.pass_on(kind, versions)
 
     _on_r_get = _on_gather = _on_r_update
 

@@ -8,7 +8,7 @@ has the bits of a direct exchange, and a slice passes each process once in each 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -112,28 +112,40 @@ class ProcessTree:
         return [other for other in others if other < self.n_processes]
 
 
-@dataclass
-class _Bundle:
-    """Slices that go to one process together; ``to`` is None if they go to the server here."""
+class _Leg(NamedTuple):
+    """Where a slice goes: to a process, or the server here if that is None; one that travels by itself is named."""
 
     kind: str
-    step: int
     to: int | None
+    alone: int
+
+
+@dataclass
+class _Bundle:
+    """Slices that go the same way together."""
+
+    step: int
+    leg: _Leg
     slices: list[int] = field(default_factory=list)
-    n_missing: int = 0
+    n_ready: int = 0
 
 
 @dataclass
 class _Passage:
     """One slice on its way through this process, and back."""
 
-    route: Route
+    children: tuple[int, ...]
+    legs: list[_Leg]
     arrived: dict[int, Any] = field(default_factory=dict)
     total: Any = None
     n_added: int = 0
     version: int = -1
     up: _Bundle | None = None
     down: list[_Bundle] = field(default_factory=list)
+
+
+_NOTHING = np.empty(0)
+"""Stands for the gradient in requests for initial values."""
 
 
 class TreeExchange(Exchange):
@@ -171,14 +183,19 @@ class TreeExchange(Exchange):
         self._n_bytes = n_bytes
         self._values = values
         self._request = request
-        routes = [tree.route(process, root) for root in roots]
-        self._passages = {kind: [_Passage(route) for route in routes] for kind in ("get", "update")}
+        self._passages: dict[str, list[_Passage]] = {"get": [], "update": []}
+        for number, root in enumerate(roots):
+            children, parent = tree.route(process, root)
+            alone = number if n_bytes[number] >= FUSED_BYTES else -1
+            legs = [_Leg("reduce", parent, alone), *(_Leg("gather", child, alone) for child in children)]
+            for passages in self._passages.values():
+                passages.append(_Passage(children, legs))
         # sums that wait to be sent together, and their step
         self._bucket: dict[int, Any] = {}
         self._step = -1
 
     def get(self, group: int, numbers: Collection[int], step: int) -> list[Message]:
-        return self._send("get", step, dict.fromkeys(numbers))
+        return self._send("get", step, dict.fromkeys(numbers, _NOTHING))
 
     def update(self, group: int, step: int, sums: Sequence[PartialSum]) -> list[Message]:
         before = self.flush(group) if step != self._step else []
@@ -198,33 +215,27 @@ class TreeExchange(Exchange):
         Parameters
         ----------
         kind : str
-            ``"update"``, or ``"get"``, of which the totals are None.
+            ``"update"`` or ``"get"``.
         step : int
         totals : mapping of int to array
             Gradient of each slice.
         """
-        bundles: dict[tuple[str, int | None, int], _Bundle] = {}
-
-        def bundle(way: str, to: int | None, number: int) -> _Bundle:
-            alone = number if self._n_bytes[number] >= FUSED_BYTES else -1
-            shared = bundles.setdefault((way, to, alone), _Bundle(kind, step, to))
-            shared.slices.append(number)
-            shared.n_missing += 1
-            return shared
-
+        bundles: dict[_Leg, _Bundle] = {}
         for number, total in totals.items():
             passage = self._passages[kind][number]
+            for leg in passage.legs:
+                if leg not in bundles:
+                    bundles[leg] = _Bundle(step, leg)
+                bundles[leg].slices.append(number)
             passage.total = total
-            passage.up = bundle("up", passage.route.parent, number)
-            passage.down = [bundle("down", child, number) for child in passage.route.children]
-        return pack(following for number in totals for following in self._advance(kind, number))
+            passage.up, *passage.down = [bundles[leg] for leg in passage.legs]
+        return self._advance(kind, totals)
 
     def take(self, message: Message) -> list[Message]:
-        kind, following = message.info["kind"], []
+        kind, child = message.info["kind"], message.src.group
         for number, array in self._split(message):
-            self._passages[kind][number].arrived[message.src.group] = array
-            following += self._advance(kind, number)
-        return pack(following)
+            self._passages[kind][number].arrived[child] = array
+        return self._advance(kind, message.info["slices"])
 
     def answers(self, message: Message) -> Iterator[tuple[int, int, Any]]:
         if message.kind != "gather":
@@ -237,7 +248,7 @@ class TreeExchange(Exchange):
         """Yield each slice of a message and its part of the array."""
         numbers = message.info["slices"]
         if len(numbers) == 1 or not message.arrays:
-            yield from zip(numbers, message.arrays or [None] * len(numbers), strict=True)
+            yield from zip(numbers, message.arrays or [_NOTHING] * len(numbers), strict=True)
             return
         (array,), start = message.arrays, 0
         for number in numbers:
@@ -245,44 +256,48 @@ class TreeExchange(Exchange):
             yield number, array[start:stop]
             start = stop
 
-    def _advance(self, kind: str, number: int) -> list[Message]:
-        """Add to a sum what has come, in the order of the tree; return the message that it completes."""
-        passage = self._passages[kind][number]
-        children, bundle = passage.route.children, passage.up
-        if bundle is None:
-            return []
-        while passage.n_added < len(children) and children[passage.n_added] in passage.arrived:
-            array = passage.arrived.pop(children[passage.n_added])
-            if array is not None:
-                passage.total += array
-            passage.n_added += 1
-        if passage.n_added < len(children):
-            return []
-        passage.n_added, passage.up = 0, None
-        return self._complete(bundle, "reduce", lambda each: self._passages[kind][each].total)
+    def _advance(self, kind: str, numbers: Collection[int]) -> list[Message]:
+        """Add to sums what has come, in the order of the tree; return the messages that they complete."""
+        following: list[Message] = []
+        for number in numbers:
+            passage = self._passages[kind][number]
+            if (bundle := passage.up) is None:
+                continue
+            for child in passage.children[passage.n_added :]:
+                if child not in passage.arrived:
+                    break
+                passage.total += passage.arrived.pop(child)
+                passage.n_added += 1
+            else:
+                passage.n_added, passage.up = 0, None
+                following += self._complete(kind, bundle)
+        return pack(following)
 
-    def pass_on(self, kind: str, number: int, version: int) -> list[Message]:
-        passage = self._passages[kind][number]
-        passage.version, bundles, passage.down = version, passage.down, []
-        return [message for bundle in bundles for message in self._complete(bundle, "gather", self._values)]
+    def pass_on(self, kind: str, versions: Mapping[int, int]) -> list[Message]:
+        following: list[Message] = []
+        for number, version in versions.items():
+            passage = self._passages[kind][number]
+            passage.version, bundles, passage.down = version, passage.down, []
+            for bundle in bundles:
+                following += self._complete(kind, bundle)
+        return pack(following)
 
-    def _complete(self, bundle: _Bundle, kind: str, array_of: Callable[[int], Any]) -> list[Message]:
+    def _complete(self, kind: str, bundle: _Bundle) -> Iterable[Message]:
         """Count a slice of a bundle that is ready; return the messages of a bundle that has all."""
-        bundle.n_missing -= 1
-        if bundle.n_missing:
-            return []
-        numbers = bundle.slices
-        arrays = [array_of(number) for number in numbers]
-        if bundle.to is None:
-            sums = [() if array is None else (array,) for array in arrays]
+        bundle.n_ready += 1
+        numbers, leg = bundle.slices, bundle.leg
+        if bundle.n_ready < len(numbers):
+            return ()
+        passages = [self._passages[kind][number] for number in numbers]
+        arrays = [each.total for each in passages] if leg.kind == "reduce" else list(map(self._values, numbers))
+        if leg.to is None:
+            sums = [(array,) if array.size else () for array in arrays]
             pairs = zip(numbers, sums, strict=True)
-            return [self._request(bundle.kind, 0, number, bundle.step, *array, node=1) for number, array in pairs]
-        info: dict[str, Any] = {"group": 0, "kind": bundle.kind, "slices": numbers}
-        if kind == "gather":
-            info["versions"] = [self._passages[bundle.kind][number].version for number in numbers]
-        fused: tuple[Any, ...] = ()
-        if arrays[0] is not None:
-            fused = (arrays[0] if len(arrays) == 1 else np.concatenate(arrays),)
+            return [self._request(kind, 0, number, bundle.step, *array, node=1) for number, array in pairs]
+        info: dict[str, Any] = {"group": 0, "kind": kind, "slices": numbers}
+        if leg.kind == "gather":
+            info["versions"] = [passage.version for passage in passages]
+        fused = (arrays[0] if len(arrays) == 1 else np.concatenate(arrays),) if arrays[0].size else ()
         number = numbers[0] if len(numbers) == 1 else -1
-        src, dst = Address.stub(self._process), Address.stub(bundle.to)
-        return [Message(kind, src, dst, slice=number, step=bundle.step, info=info, arrays=fused)]
+        src, dst = Address.stub(self._process), Address.stub(leg.to)
+        return [Message(leg.kind, src, dst, slice=number, step=bundle.step, info=info, arrays=fused)]
