@@ -289,7 +289,7 @@ class Stub:
         self._unanswered: dict[tuple[int, int], int] = {}
         self._lock = threading.RLock()
         self._exchange: Exchange = DirectExchange(self._request)
-        if tree is not None:
+        if tree is not None and process < tree.n_processes:
             roots = [process_of[Address.server(0, piece.server)] for piece in slices]
             n_bytes = [piece.size * self.dtype.itemsize for piece in slices]
             self._exchange = TreeExchange(process, tree, roots, n_bytes, self._slice_values, self._request)

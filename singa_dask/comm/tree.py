@@ -22,7 +22,10 @@ MIN_PROCESSES = 5
 """With fewer processes each sends slices to each server itself, which is as many messages, and one hop."""
 MAX_DIRECT = 8
 DIRECT_BYTES = 2 << 20
-"""Up to ``MAX_DIRECT`` processes exchange so many bytes of params directly, too: messages cost less than passing on."""
+"""Up to ``MAX_DIRECT`` processes exchange so many bytes of params directly, too: messages cost less than passing on.
+
+So do those whose servers are apart, whatever the params: no process has to pass on what is not its own.
+"""
 BUCKET_BYTES = 1 << 20
 """Gradients leave together once they have this many bytes, the last ones of a step with fewer."""
 FUSED_BYTES = 1 << 18
@@ -63,10 +66,12 @@ class ProcessTree:
     def of(cls, process_of: Mapping[Address, int], n_bytes: int = 0) -> ProcessTree | None:
         """Return the tree for the units of a job with ``n_bytes`` of params; None if they exchange slices directly.
 
-        It is for one worker group and one server group. Each process needs workers, as many as the others, a power of
-        two, and in order, so that what a process adds up is one node of the tree of sums; the last may have fewer.
+        It is for one worker group and one server group. Each process that it has needs workers, as many as the others,
+        a power of two, and in order, so that what a process adds up is one node of the tree of sums; the last may have
+        fewer. Servers may be there, or apart in processes with higher numbers.
         """
-        n = 1 + max(process_of.values())
+        n = 1 + max(process for unit, process in process_of.items() if unit.kind == "worker")
+        are_apart = n <= max(process_of.values())
         workers: list[list[int]] = [[] for _ in range(n)]
         for unit, process in sorted(process_of.items()):
             if unit.group:
@@ -76,7 +81,7 @@ class ProcessTree:
         size = len(workers[0])
         is_even = size.bit_count() == 1 and all(len(some) == size for some in workers[:-1])
         in_order = [i for some in workers for i in some] == list(range(sum(map(len, workers))))
-        is_for_many = n >= MIN_PROCESSES and (n > MAX_DIRECT or n_bytes < DIRECT_BYTES)
+        is_for_many = n >= MIN_PROCESSES and (n > MAX_DIRECT or not (are_apart or n_bytes >= DIRECT_BYTES))
         fits = is_for_many and is_even and in_order and 0 < len(workers[-1]) <= size
         return cls(n) if fits else None
 
@@ -159,7 +164,7 @@ class TreeExchange(Exchange):
     process : int
     tree : ProcessTree
     roots : sequence of int
-        Process of the server of each slice.
+        Process of the server of each slice. If that is not in the tree, one in the tree sends it the sum.
     n_bytes : sequence of int
         Of each slice.
     values : callable
@@ -185,7 +190,7 @@ class TreeExchange(Exchange):
         self._request = request
         self._passages: dict[str, list[_Passage]] = {"get": [], "update": []}
         for number, root in enumerate(roots):
-            children, parent = tree.route(process, root)
+            children, parent = tree.route(process, root if root < tree.n_processes else number % tree.n_processes)
             alone = number if n_bytes[number] >= FUSED_BYTES else -1
             legs = [_Leg("reduce", parent, alone), *(_Leg("gather", child, alone) for child in children)]
             for passages in self._passages.values():
