@@ -215,16 +215,7 @@ class TreeExchange(Exchange):
         return self._send("update", self._step, totals)
 
     def _send(self, kind: str, step: int, totals: Mapping[int, Any]) -> list[Message]:
-        """Send the sums of this process once all that is to be added to them is here; return what can leave now.
-
-        Parameters
-        ----------
-        kind : str
-            ``"update"`` or ``"get"``.
-        step : int
-        totals : mapping of int to array
-            Gradient of each slice.
-        """
+        """Send the sum of each slice once all that is to be added to it is here; return what can leave now."""
         bundles: dict[_Leg, _Bundle] = {}
         for number, total in totals.items():
             passage = self._passages[kind][number]

@@ -22,10 +22,10 @@ def test_the_bits_are_those_of_a_direct_exchange(n_processes: int, n_each: int, 
     servers = data.draw(st.lists(st.integers(0, n_processes + 1), min_size=1, max_size=n_processes + 2))
     users = [dict.fromkeys(range(n_workers), count) for count in (1, 2, -2)]
     random = np.random.default_rng(data.draw(st.integers(0, 1000)))
-    direct, through_tree = Job(places, servers, users), Job(places, servers, users, ProcessTree(n_processes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("singa_dask.comm.tree.FUSED_BYTES", data.draw(st.sampled_from([4, 8, 1 << 18])))
         patch.setattr("singa_dask.comm.tree.BUCKET_BYTES", data.draw(st.sampled_from([8, 40, 1 << 20])))
+        direct, through_tree = Job(places, servers, users), Job(places, servers, users, ProcessTree(n_processes))
         for step in range(3):
             direct.step(step, random)
             through_tree.step(step, random)
