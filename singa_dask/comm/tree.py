@@ -1,4 +1,4 @@
-"""AllReduce among many processes: gradients are summed on their way to servers, and values come back the same way.
+"""Exchange among many processes: gradients are summed on their way to servers, and values come back the same way.
 
 Recursive halving and doubling, after Rabenseifner (2004), for any number of processes. A process is connected to those
 alone whose number differs from its own in one bit. Where a node of the tree of sums is computed, which
