@@ -85,7 +85,8 @@ def graph(
 
 @click.command()
 @job_options
-def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, strict: bool) -> None:
+@click.option("--expand", is_flag=True, help="Print the job with the layers of its blocks, and nothing else.")
+def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, strict: bool, expand: bool) -> None:
     """Check a job file and show what it makes; start nothing.
 
     All mistakes are printed, each as FILE:LINE:COLUMN: KEY: WHAT, and the exit code is 2. What is allowed but likely a
@@ -96,7 +97,11 @@ def validate(job_file: str, sets: tuple[str, ...], cluster_file: str | None, str
     from singa_dask.jobs.datasets.binding import readers
     from singa_dask.jobs.job import check, complete, count_steps
 
-    read = complete(job.read(job_file, sets, cluster_file))
+    read = job.read(job_file, sets, cluster_file)
+    if expand:
+        echo(read.given(), nl=False)
+        return
+    read = complete(read)
     absent = runtime.absent_records(read.job)
     nets = check(read, absent=absent)
     job.warn(read, nets, strict=strict, embedded=True, more=absent.values())

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
+from singa_dask.conf import blocks
 from singa_dask.conf.job import JobConf
 from singa_dask.conf.model import Conf, PartConf, blocks_of
 from singa_dask.errors import ConfigError
@@ -35,6 +36,12 @@ def schema(registries: Mapping[str, Registry[Any]] | None = None) -> dict[str, A
     waiting = list(definitions)
     while waiting:
         waiting += _add_blocks(definitions, waiting.pop(), known)
+    definitions["BlockUse"] = blocks.SCHEMA["use"]
+    layers = definitions["NetConf"]["properties"]["layer"]
+    for place in [each["items"] if "items" in each else each for each in layers.get("anyOf", [layers])]:
+        place["anyOf"] = [{"$ref": place.pop("$ref")}, {"$ref": "#/definitions/BlockUse"}]
+    whole["properties"]["blocks"] = blocks.SCHEMA["blocks"]
+    whole["patternProperties"] = {"^x-": {"description": "For anchors: not read."}}
     parts: dict[str, Any] = _plain_references(_named({**whole, "definitions": definitions}, known))
     return {"$schema": "http://json-schema.org/draft-07/schema#", **parts, "title": "singa-dask job"}
 

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from singa_dask import modules
-from singa_dask.conf import singa_job, yaml_text
+from singa_dask.conf import blocks, singa_job, yaml_text
 from singa_dask.conf.job import JobConf, UpdaterConf
 from singa_dask.conf.model import MISPLACED_KEY, PartConf, as_list, raw_value, required_keys
 from singa_dask.conf.net import PHASES, LayerWiring, read_wiring
@@ -276,6 +276,7 @@ def loads(
         root, problems = singa_job.read_job(text, file, registries or {})
     else:
         root, problems = yaml_text.parse(text, file, with_lines)
+        problems += blocks.expand(root) if isinstance(root, TreeMap) else []
     if not isinstance(root, TreeMap):
         what = "it is empty" if root is None else "a list or a single value stands at its top"
         raise ConfigError(Problem((), f"expected the keys of a job, such as neuralnet; {what}.", Mark(file, 1, 1)))

@@ -209,7 +209,11 @@ class _Reader:
 
     def block(self, node: Any, place: Mark, path: tuple[str | int, ...], above: tuple[int, ...]) -> TreeMap:
         block = TreeMap(place, {})
+        merged: list[Any] = []
         for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value == "<<" and key.style is None:
+                merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
+                continue
             if not isinstance(key, yaml.ScalarNode):
                 self.complain(path, "expected a word as key, got a list or a mapping.", key.start_mark)
                 continue
@@ -219,6 +223,12 @@ class _Reader:
                 self.complain(inner, f"this key is here twice.{first}", key.start_mark)
                 continue
             block.entries[key.value] = TreeEntry(self.mark(key.start_mark), self.read(value, inner, above))
+        for other in merged:  # keys that are not given here; those of the first mapping count
+            if not isinstance(other, yaml.MappingNode):
+                self.complain(path, "<<: expected a mapping, or a list of mappings.", other.start_mark)
+                continue
+            read = self.read(other, path, above)
+            block.entries = (read.entries if isinstance(read, TreeMap) else {}) | block.entries
         return block
 
     def scalar(self, node: Any, path: tuple[str | int, ...]) -> bool | int | float | str | None:

@@ -314,7 +314,43 @@ def window(layer: conv.Windowed) -> dict[str, list[int]]:
 def _convolution(graph: OnnxGraph, layer: conv.Convolution, x: str) -> str:
     biases = [] if layer.bias is None else [graph.param(layer.bias)]
     images = graph.images(x, layer.sources[0])
-    return graph.add("Conv", images, graph.param(layer.weight, layer.shape), *biases, **window(layer))
+    how = {**window(layer), "dilations": [*layer.dilation], "group": layer.groups}
+    return graph.add("Conv", images, graph.param(layer.weight, layer.shape), *biases, **how)
+
+
+@register(conv.ConvTranspose)
+def _conv_transpose(graph: OnnxGraph, layer: conv.ConvTranspose, x: str) -> str:
+    biases = [] if layer.bias is None else [graph.param(layer.bias)]
+    how = {**window(layer), "dilations": [*layer.dilation], "group": layer.groups}
+    images, weight = graph.images(x, layer.sources[0]), graph.param(layer.weight, layer.shape)
+    return graph.add("ConvTranspose", images, weight, *biases, output_padding=2 * [layer.output_pad], **how)
+
+
+@register(conv.Upsample)
+def _upsample(graph: OnnxGraph, layer: conv.Upsample, x: str) -> str:
+    scales = graph.constant([1, 1, *layer.window], name="scales")
+    if layer.takes_lines:
+        how = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+    else:
+        how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    return graph.add("Resize", graph.images(x, layer.sources[0]), "", scales, **how)
+
+
+@register(conv.AdaptivePooling)
+def _adaptive_pooling(graph: OnnxGraph, layer: conv.AdaptivePooling, x: str) -> str:
+    images = graph.images(x, layer.sources[0])
+    if len(layer.cells) == 1:
+        kernel = [*layer.cells[0][2]]
+        operator = "AveragePool" if layer.takes_mean else "MaxPool"
+        return graph.add(operator, images, kernel_shape=kernel, strides=kernel)
+    axes, reduce = graph.constant([2, 3], np.int64), "ReduceMean" if layer.takes_mean else "ReduceMax"
+    cells = []
+    for (_, *cuts), _, _ in layer.cells:
+        edges = [graph.constant([getattr(cut, edge) for cut in cuts], np.int64) for edge in ("start", "stop")]
+        cells.append(graph.add(reduce, graph.add("Slice", images, *edges, axes), axes, keepdims=1))
+    width = layer.features[0].shape[3]
+    rows = [graph.add("Concat", *cells[i : i + width], axis=3) for i in range(0, len(cells), width)]
+    return graph.add("Concat", *rows, axis=2)
 
 
 @register(conv.Pooling)

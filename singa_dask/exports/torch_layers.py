@@ -364,12 +364,36 @@ def pair(values: tuple[int, int]) -> str:
 @register(conv.Convolution)
 def _convolution(module: TorchModule, layer: conv.Convolution, x: str) -> str:
     n_filters, n_channels, *_ = layer.shape
+    return _filters(module, layer, x, f"nn.Conv2d({n_channels * layer.groups}, {n_filters}", "")
+
+
+@register(conv.ConvTranspose)
+def _conv_transpose(module: TorchModule, layer: conv.ConvTranspose, x: str) -> str:
+    n_channels, n_filters, *_ = layer.shape
+    more = f", output_padding={layer.output_pad}" if layer.output_pad else ""
+    return _filters(module, layer, x, f"nn.ConvTranspose2d({n_channels}, {n_filters * layer.groups}", more)
+
+
+def _filters(module: TorchModule, layer: conv.Convolution | conv.ConvTranspose, x: str, head: str, more: str) -> str:
     values = {"weight": np.reshape(layer.weight.data, layer.shape)}
     values |= {} if layer.bias is None else {"bias": layer.bias.data}
-    how = f"{pair(layer.kernel)}, stride={pair(layer.stride)}, padding={pair(layer.pad)}"
+    how = f"{pair(layer.kernel)}, stride={pair(layer.stride)}, padding={pair(layer.pad)}{more}"
+    how += "" if layer.dilation == (1, 1) else f", dilation={pair(layer.dilation)}"
+    how += f", groups={layer.groups}" if layer.groups > 1 else ""
     how += ", bias=False" if layer.bias is None else ""
-    images = module.images(x, layer.sources[0])
-    return f"{module.add(f'nn.Conv2d({n_channels}, {n_filters}, {how})', values)}({images})"
+    return f"{module.add(f'{head}, {how})', values)}({module.images(x, layer.sources[0])})"
+
+
+@register(conv.Upsample)
+def _upsample(module: TorchModule, layer: conv.Upsample, x: str) -> str:
+    mode = "bilinear" if layer.takes_lines else "nearest"
+    return f'F.interpolate({module.images(x, layer.sources[0])}, scale_factor={layer.window[0]}, mode="{mode}")'
+
+
+@register(conv.AdaptivePooling)
+def _adaptive_pooling(module: TorchModule, layer: conv.AdaptivePooling, x: str) -> str:
+    kind = "avg" if layer.takes_mean else "max"
+    return f"F.adaptive_{kind}_pool2d({module.images(x, layer.sources[0])}, {layer.features[0].shape[2:]})"
 
 
 @register(conv.Pooling)

@@ -2,12 +2,15 @@
 
 Images are (N, C, H, W), or (N, H, W) with one channel. A window has ``kernel``, ``stride`` and ``pad``, one number for
 both axes or one for each (``kernel_x`` for widths, ``kernel_y`` for heights); it takes
-floor((H + 2 pad - kernel) / stride) + 1 places down, and so to the right.
+floor((H + 2 pad - kernel) / stride) + 1 places down, and so to the right. With ``dilation`` d the pixels of a window
+are d apart, and it reaches over d (kernel - 1) + 1 pixels.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -16,7 +19,9 @@ from singa_dask.conf.model import Conf, Count, NonNegative, Size, choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes
 from singa_dask.layers.feature import ZEROS, Connection, Raw, Traits, glorot
-from singa_dask.ops.contract import Array
+from singa_dask.ops.contract import UNDILATED, Array
+
+STRIDE, PAD = (1, 1), (0, 0)
 
 
 class WindowConf(Conf):
@@ -44,22 +49,36 @@ class WindowConf(Conf):
     stride_y: Size = 1
     """Step of the window down."""
 
-    def sizes(self, of: Literal["kernel", "pad", "stride"]) -> tuple[int, int]:
+    def sizes(self, of: str) -> tuple[int, int]:
         """Return (height, width) of the window, (rows, columns) of padding, or the step (down, to the right)."""
         return getattr(self, self.key(of, 0)), getattr(self, self.key(of, 1))
 
-    def key(self, of: Literal["kernel", "pad", "stride"], axis: int) -> str:
+    def key(self, of: str, axis: int) -> str:
         """Return the key that rules over an axis, 0 for height, 1 for width."""
         return of if getattr(self, of) is not None else f"{of}_{'yx'[axis]}"
 
 
-class ConvolutionConf(WindowConf):
-    """``convolution_conf`` (SINGA's ConvolutionProto)."""
+class FilterConf(WindowConf):
+    """A window of weights."""
 
     num_filters: Size
     """Channels of the output."""
+    dilation: Size | None = None
+    """Distance of neighbouring pixels of the window, on both axes."""
+    dilation_x: Size = 1
+    """Distance of neighbouring pixels of the window to the right."""
+    dilation_y: Size = 1
+    """Distance of neighbouring pixels of the window down."""
+    groups: Size = 1
+    """Cut channels and filters into so many parts; each part of the filters sees its part of the channels alone. As
+    many as channels make the convolution depthwise."""
     bias_term: bool = True
     """Whether each filter has a bias."""
+
+
+class ConvolutionConf(FilterConf):
+    """``convolution_conf`` (SINGA's ConvolutionProto)."""
+
     workspace_byte_limit: Count = 512
     """Most memory for cuDNN, in MB."""
 
@@ -96,7 +115,7 @@ class Windowed(Layer):
 
     traits = Traits(time_foldable=True, feature_parallel=Connection.ONE_TO_ONE)
 
-    def set_window(self, block: ConvolutionConf | PoolingConf, name: str, sizes: tuple[int, int]) -> tuple[int, int]:
+    def set_window(self, block: WindowConf, name: str, sizes: tuple[int, int]) -> tuple[int, int]:
         """Take the window of a block; return how many places it takes on images of (height, width).
 
         Raises
@@ -104,26 +123,36 @@ class Windowed(Layer):
         ConfigError
             It is larger than an image with its padding.
         """
-        self.kernel, self.stride, self.pad = block.sizes("kernel"), block.sizes("stride"), block.sizes("pad")
+        self.take_window(block)
         for axis, (size, what) in enumerate(zip(sizes, ("height", "width"), strict=True)):
             room = size + 2 * self.pad[axis]
-            if self.kernel[axis] > room:
+            if self.reach[axis] > room:
                 padded = " with its padding" if self.pad[axis] else ""
-                message = f"expected at most {room}, the {what} of an image{padded}, got {self.kernel[axis]}."
+                wide = f"{self.reach[axis]} with its dilation" if self.dilation[axis] > 1 else f"{self.kernel[axis]}"
+                message = f"expected at most {room}, the {what} of an image{padded}, got {wide}."
                 raise ConfigError(Problem((name, block.key("kernel", axis)), message))
         down, right = (
-            (size + 2 * pad - kernel) // stride + 1
-            for size, kernel, stride, pad in zip(sizes, self.kernel, self.stride, self.pad, strict=True)
+            (size + 2 * pad - reach) // stride + 1
+            for size, reach, stride, pad in zip(sizes, self.reach, self.stride, self.pad, strict=True)
         )
         return down, right
+
+    def take_window(self, block: WindowConf) -> None:
+        """Take the sizes of the window of a block; ``reach`` is how many pixels it reaches over."""
+        self.kernel, self.stride, self.pad = block.sizes("kernel"), block.sizes("stride"), block.sizes("pad")
+        self.dilation = block.sizes("dilation") if isinstance(block, FilterConf) else UNDILATED
+        down, right = ((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
+        self.reach = (down, right)
 
 
 @LAYERS.register("Convolution", "CConvolution", "CudnnConv")
 class Convolution(Windowed):
-    """y[n, f, i, j] = b[f] + sum_{c, k, l} W[f, c, k, l] x[n, c, i stride + k - pad, j stride + l - pad].
+    """y[n, f, i, j] = b[f] + sum_{c, k, l} W[f, c, k, l] x[n, c, i s + k d - pad, j s + l d - pad].
 
-    x (N, C, H, W) is 0 outside; y (N, F, OH, OW); W (F, C kernel_y kernel_x) with columns in the order c, k, l; b (F,).
-    The kernel is not flipped. ``bias_term: false`` leaves b out.
+    Here s is ``stride``, d ``dilation``. x (N, C, H, W) is 0 outside; y (N, F, OH, OW); W (F, C kernel_y kernel_x) with
+    columns in the order c, k, l; b (F,). The kernel is not flipped. ``bias_term: false`` leaves b out. With ``groups``
+    G, filters and channels are cut into G parts, each part of the filters sees its part of the channels, and W has
+    C / G channels; with G = C the convolution is depthwise.
 
     Notes
     -----
@@ -144,31 +173,203 @@ class Convolution(Windowed):
         block = self.conf.block(ConvolutionConf)
         n_rows, n_channels, *sizes = image_shape(self)
         places = self.set_window(block, "convolution_conf", (sizes[0], sizes[1]))
+        check_groups("convolution_conf", block, n_channels)
         span = self.feature_span(block.num_filters)
+        size = n_channels // block.groups
+        first, last = (edge * block.groups / block.num_filters for edge in span[:2])
+        if block.groups > 1 and not (first.is_integer() and last.is_integer()):
+            count = self.site.feature_shard.count
+            message = f"{block.groups} groups of filters cannot be shared by {count} workers. Say 0, or -1."
+            raise ConfigError(Problem(("partition_dim",), message))
+        self.groups = int(last - first) if block.groups > 1 else 1
+        # those that the filters of this instance see
+        self.channels = slice(int(first) * size, int(last) * size) if block.groups > 1 else slice(n_channels)
         output = self.add_output((n_rows, span.size, *places), overwritable=True, span=span)
         output.can_relu = type(self) is Convolution
-        self.shape = (span.size, n_channels, *self.kernel)
+        self.shape = (span.size, size, *self.kernel)
         area = self.kernel[0] * self.kernel[1]
-        self.weight = self.add_param(
-            (span.size, n_channels * area), initial=lambda whole: glorot(whole[1], whole[0] * area)
-        )
+        self.weight = self.add_param((span.size, size * area), initial=lambda whole: glorot(whole[1], whole[0] * area))
         self.bias = self.add_bias(span.size, block.bias_term, ZEROS)
 
     def forward(self, phase: Phase) -> None:
-        x, w = as_images(self.sources[0].data), self.weight.data.reshape(self.shape)
-        b = None if self.bias is None else self.bias.data
-        self.ops.conv2d(x, w, b, self.features[0].data, self.stride, self.pad, relu=self.features[0].relu)
+        x, w = as_images(self.sources[0].data)[:, self.channels], self.weight.data.reshape(self.shape)
+        b, y = None if self.bias is None else self.bias.data, self.features[0]
+        self.ops.conv2d(x, w, b, y.data, self.stride, self.pad, y.relu, self.dilation, self.groups)
 
     def backward(self, phase: Phase) -> None:
         source, feature = self.sources[0], self.features[0]
         gy = feature.masked_grad(self.ops)
         gw, gb = self.weight.grad.reshape(self.shape), None if self.bias is None else self.bias.grad
-        self.ops.conv2d_grad_weight(
-            as_images(source.data), gy, gw, gb, self.stride, self.pad, accumulate=self.weight.accumulates
+        x, how = as_images(source.data)[:, self.channels], (self.dilation, self.groups)
+        self.ops.conv2d_grad_weight(x, gy, gw, gb, self.stride, self.pad, self.weight.accumulates, *how)
+        if source.grad is not None:
+            w, gx = self.weight.data.reshape(self.shape), as_images(source.grad)
+            for unseen in (gx[:, : self.channels.start], gx[:, self.channels.stop :]):
+                if unseen.size:
+                    unseen[...] = 0
+            self.ops.conv2d_grad_input(gy, w, gx[:, self.channels], self.stride, self.pad, *how)
+
+
+def check_groups(name: str, block: FilterConf, n_channels: int) -> None:
+    """Raise ConfigError where channels or filters cannot be cut into the groups of a block."""
+    for n, what in ((n_channels, "channels that it reads"), (block.num_filters, "filters")):
+        if n % block.groups:
+            message = f"expected a divisor of the number of {what}, {n}, got {block.groups}."
+            raise ConfigError(Problem((name, "groups"), message))
+
+
+class ConvTransposeConf(FilterConf):
+    """``convtranspose_conf``."""
+
+    output_pad: Count = 0
+    """Rows and columns more of the output, below and to the right; less than the stride or the dilation."""
+
+
+@LAYERS.register("ConvTranspose", "Deconvolution")
+class ConvTranspose(Windowed):
+    """y[n, f, i s + k d - pad, j s + l d - pad] += W[c, f, k, l] x[n, c, i, j], from y = b: a convolution turned round.
+
+    Here s is ``stride``, d ``dilation``. x (N, C, H, W); y (N, F, OH, OW) with
+    OH = (H - 1) s + d (kernel - 1) + 1 - 2 pad + output_pad, and the width likewise; W (C, F kernel_y kernel_x) with
+    columns in the order f, k, l; b (F,). It computes the gradient of a `Convolution` of y with respect to its input.
+    With ``groups`` G, channels and filters are cut into G parts, and W has F / G filters.
+
+    Notes
+    -----
+    Zeiler et al. (2010). With ``kernel`` 2 and ``stride`` 2 it doubles height and width.
+    """
+
+    block = ConvTransposeConf
+    traits = Traits(
+        params=("weight", "bias"), time_foldable=True, capturable=True, accumulates=True, reads_gradients=True
+    )
+
+    def setup(self) -> None:
+        block = self.conf.block(ConvTransposeConf)
+        n_rows, n_channels, *sizes = image_shape(self)
+        self.take_window(block)
+        check_groups("convtranspose_conf", block, n_channels)
+        self.groups, self.output_pad = block.groups, block.output_pad
+        places = []
+        for axis, size in enumerate(sizes):
+            if self.output_pad and self.output_pad >= max(self.stride[axis], self.dilation[axis]):
+                message = f"expected less than the stride or the dilation, {self.stride[axis]} and "
+                message += f"{self.dilation[axis]}, got {self.output_pad}."
+                raise ConfigError(Problem(("convtranspose_conf", "output_pad"), message))
+            places.append((size - 1) * self.stride[axis] + self.reach[axis] - 2 * self.pad[axis] + self.output_pad)
+            if places[axis] < 1:
+                message = f"expected less, as nothing is left of the output, got {self.pad[axis]}."
+                raise ConfigError(Problem(("convtranspose_conf", block.key("pad", axis)), message))
+        self.add_output((n_rows, block.num_filters, *places))
+        n_filters, area = block.num_filters // self.groups, self.kernel[0] * self.kernel[1]
+        self.shape = (n_channels, n_filters, *self.kernel)
+        self.weight = self.add_param(
+            (n_channels, n_filters * area), initial=lambda whole: glorot(n_channels * area // self.groups, whole[1])
         )
+        self.bias = self.add_bias(block.num_filters, block.bias_term, ZEROS)
+        # means over pixels of the gradient, for that of the bias
+        self.means = self.buffer("means", (n_rows, block.num_filters), self.context.dtype, when="backward")
+
+    def forward(self, phase: Phase) -> None:
+        x, w, y = as_images(self.sources[0].data), self.weight.data.reshape(self.shape), self.features[0].data
+        self.ops.conv2d_grad_input(x, w, y, self.stride, self.pad, self.dilation, self.groups)
+        if self.bias is not None:
+            self.ops.add(y, self.bias.data[:, None, None], out=y)
+
+    def backward(self, phase: Phase) -> None:
+        source, gy, how = self.sources[0], self.features[0].output_grad, (self.dilation, self.groups)
+        x, gw, accumulates = as_images(source.data), self.weight.grad.reshape(self.shape), self.weight.accumulates
+        self.ops.conv2d_grad_weight(gy, x, gw, None, self.stride, self.pad, accumulates, *how)
+        if self.bias is not None:
+            self.ops.global_avg_pool(gy, out=self.means.data)
+            self.ops.multiply(self.means.data, float(gy[0, 0].size), out=self.means.data)
+            self.ops.linear_grad_bias(self.means.data, self.bias.grad, accumulate=self.bias.accumulates)
         if source.grad is not None:
             w = self.weight.data.reshape(self.shape)
-            self.ops.conv2d_grad_input(gy, w, as_images(source.grad), self.stride, self.pad)
+            self.ops.conv2d(gy, w, None, as_images(source.grad), self.stride, self.pad, False, *how)
+
+
+class UpsampleConf(Conf):
+    """``upsample_conf``."""
+
+    factor: Size = 2
+    """How many times as high and as wide images become."""
+    mode: Annotated[Literal["NEAREST", "BILINEAR"], choice()] = "NEAREST"
+    """Repeat each pixel, or draw lines between the centres of pixels; before the first and after the last one values
+    stay the same."""
+
+
+@LAYERS.register()
+class Upsample(Layer):
+    """y (N, C, factor H, factor W) = images x (N, C, H, W), ``factor`` times as high and wide: ``mode``.
+
+    NEAREST repeats each pixel. BILINEAR takes for pixel i of y the place (i + 1/2) / factor - 1/2 of x, and its value
+    by a line between the two nearest pixels, down and to the right.
+    """
+
+    block = UpsampleConf
+    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+
+    def setup(self) -> None:
+        block = self.conf.block(UpsampleConf)
+        self.window, self.takes_lines = (block.factor, block.factor), block.mode == "BILINEAR" and block.factor > 1
+        n_rows, n_channels, height, width = image_shape(self)
+        self.add_output((n_rows, n_channels, height * block.factor, width * block.factor), overwritable=True)
+        if self.takes_lines:
+            # a transposed convolution of the images with their edges repeated once
+            size = 2 * block.factor - block.factor % 2
+            self.pad = ((block.factor + size) // 2,) * 2
+            line = 1 - np.abs(np.arange(size) - (size - 1) / 2) / block.factor
+            self.weights = self.buffer("weights", (n_channels, 1, size, size), make=partial(self._kernels, line))
+            self.edged = self.buffer("edged", (n_rows, n_channels, height + 2, width + 2), self.context.dtype)
+
+    def _kernels(self, line: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+        memory = self.ops.empty(shape, dtype)
+        self.ops.copy(np.broadcast_to(np.outer(line, line), shape).astype(dtype), out=memory)
+        return memory
+
+    def _phases(self, y: Array) -> Iterator[Array]:
+        """Yield the pixels of y that repeat one pixel of x each, by their place in it."""
+        for i, j in np.ndindex(*self.window):
+            yield y[:, :, i :: self.window[0], j :: self.window[1]]
+
+    def forward(self, phase: Phase) -> None:
+        x, y = as_images(self.sources[0].data), self.features[0].data
+        if not self.takes_lines:
+            for pixels in self._phases(y):
+                self.ops.copy(x, out=pixels)
+            return
+        edged = self.edged.data
+        self.ops.copy(x, out=edged[:, :, 1:-1, 1:-1])
+        for edge, inside in EDGES:
+            self.ops.copy(edged[inside], out=edged[edge])
+        self.ops.conv2d_grad_input(edged, self.weights.data, y, self.window, self.pad, UNDILATED, x.shape[1])
+
+    def backward(self, phase: Phase) -> None:
+        source = self.sources[0]
+        if source.grad is None:
+            return
+        gy, gx = self.features[0].output_grad, as_images(source.grad)
+        if not self.takes_lines:
+            self.ops.avg_pool(gy, gx, self.window, self.window, PAD, True)
+            self.ops.multiply(gx, float(self.window[0] * self.window[1]), out=gx)
+            return
+        edged = self.edged.data
+        self.ops.conv2d(gy, self.weights.data, None, edged, self.window, self.pad, False, UNDILATED, gx.shape[1])
+        for edge, inside in reversed(EDGES):
+            self.ops.add(edged[inside], edged[edge], out=edged[inside])
+        self.ops.copy(edged[:, :, 1:-1, 1:-1], out=gx)
+
+
+_ALL, _INSIDE = slice(None), slice(1, -1)
+EDGES = [
+    ((_ALL, _ALL, slice(1), _INSIDE), (_ALL, _ALL, slice(1, 2), _INSIDE)),
+    ((_ALL, _ALL, slice(-1, None), _INSIDE), (_ALL, _ALL, slice(-2, -1), _INSIDE)),
+    # columns last: they have the corners
+    ((_ALL, _ALL, _ALL, slice(1)), (_ALL, _ALL, _ALL, slice(1, 2))),
+    ((_ALL, _ALL, _ALL, slice(-1, None)), (_ALL, _ALL, _ALL, slice(-2, -1))),
+]
+"""The edges of images that have one pixel more on each side, and the pixels beside each edge, which it repeats."""
 
 
 @LAYERS.register("Pooling", "CPooling", "CudnnPool")
@@ -228,9 +429,6 @@ class Pooling(Windowed):
             self.ops.max_pool_grad(gy, self.where.data, gx, self.kernel, self.stride, self.pad)
 
 
-STRIDE, PAD = (1, 1), (0, 0)
-
-
 class GlobalPoolingConf(Conf):
     """``globalpooling_conf``."""
 
@@ -275,6 +473,78 @@ class GlobalPooling(Layer):
             self.ops.global_avg_pool_grad(gy, out=gx)
         else:
             self.ops.max_pool_grad(gy[:, :, None, None], self.where.data, gx, self.size, STRIDE, PAD)
+
+
+class AdaptivePoolingConf(Conf):
+    """``adaptivepooling_conf``."""
+
+    height: Size
+    """Height of the output."""
+    width: Size
+    """Width of the output."""
+    pool: Annotated[Literal["MAX", "AVG"], choice()] = "AVG"
+    """Take the mean of the pixels of a window, or the largest value."""
+
+
+@LAYERS.register()
+class AdaptivePooling(Layer):
+    """y (N, C, OH, OW) = the mean of each of OH OW windows of x (N, C, H, W), or its largest value: ``pool``.
+
+    Window i reaches down from row floor(i H / OH) to before row ceil((i + 1) H / OH), and to the right likewise, so
+    that images of any size give ``height`` OH and ``width`` OW. Neighbours share a row where OH does not divide H.
+    """
+
+    block = AdaptivePoolingConf
+    traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
+
+    def setup(self) -> None:
+        block = self.conf.block(AdaptivePoolingConf)
+        n_rows, n_channels, *sizes = image_shape(self)
+        wanted, self.takes_mean = (block.height, block.width), block.pool == "AVG"
+        for size, n, key in zip(sizes, wanted, ("height", "width"), strict=True):
+            if n > size:
+                message = f"expected at most {size}, the {key} of an image, got {n}."
+                raise ConfigError(Problem(("adaptivepooling_conf", key), message))
+        self.add_output((n_rows, n_channels, *wanted), overwritable=True)
+        # (pixels of x, windows of y, kernel): all windows at once where they have one size and share no pixels
+        self.cells: list[tuple[Any, Any, tuple[int, int]]] = []
+        if not any(size % n for size, n in zip(sizes, wanted, strict=True)):
+            self.cells = [(..., ..., (sizes[0] // wanted[0], sizes[1] // wanted[1]))]
+        else:
+            for at in np.ndindex(*wanted):
+                cuts = [slice(i * s // n, -(-(i + 1) * s // n)) for i, s, n in zip(at, sizes, wanted, strict=True)]
+                places = [slice(i, i + 1) for i in at]
+                kernel = (cuts[0].stop - cuts[0].start, cuts[1].stop - cuts[1].start)
+                self.cells.append(((..., *cuts), (..., *places), kernel))
+        self.where: list[Buffer] = []
+        for i, (_, _, kernel) in enumerate(self.cells if not self.takes_mean else ()):
+            shape = (n_rows, n_channels, *(wanted if len(self.cells) == 1 else (1, 1)))
+            self.where.append(self.buffer(f"where{i}", shape, self.ops.place_dtype(kernel), when="backward"))
+
+    def forward(self, phase: Phase) -> None:
+        x, y = as_images(self.sources[0].data), self.features[0].data
+        for i, (pixels, windows, kernel) in enumerate(self.cells):
+            if self.takes_mean:
+                self.ops.avg_pool(x[pixels], y[windows], kernel, kernel, PAD, True)
+            else:
+                self.ops.max_pool(x[pixels], y[windows], self.where[i].data_if_needed, kernel, kernel, PAD)
+
+    def backward(self, phase: Phase) -> None:
+        source = self.sources[0]
+        if source.grad is None:
+            return
+        gy, gx = self.features[0].output_grad, as_images(source.grad)
+        if len(self.cells) > 1:
+            gx[...] = 0
+        for i, (pixels, windows, kernel) in enumerate(self.cells):
+            cell, g = gx[pixels], gy[windows]
+            part = cell if len(self.cells) == 1 else self.ops.scratch("cell", cell.shape, cell.dtype)
+            if self.takes_mean:
+                self.ops.avg_pool_grad(g, part, kernel, kernel, PAD, True)
+            else:
+                self.ops.max_pool_grad(g, self.where[i].data, part, kernel, kernel, PAD)
+            if part is not cell:
+                self.ops.add(cell, part, out=cell)
 
 
 # Layers for images: ImagePreprocess crops, mirrors and scales a batch.

@@ -195,9 +195,9 @@ class Picture:
 
     def _drawn(self, worker: int | None, arrivals: Mapping[int, Sequence[_Arrow]]) -> Iterator[str]:
         """Yield the boxes of a worker; bridges are edges."""
-        for i, box in enumerate(self.boxes):
-            if box.worker == worker and not box.is_bridge:
-                yield f"  n{i} [{_look(box, arrivals.get(i, ()))}]"
+        boxes = [(i, box) for i, box in enumerate(self.boxes) if box.worker == worker and not box.is_bridge]
+        drawn = [(box.name.split("."), f"  n{i} [{_look(box, arrivals.get(i, ()))}]") for i, box in boxes]
+        return _in_blocks(drawn, f"cluster_{worker or 0}")
 
     def _drawn_arrow(self, arrow: _Arrow, is_alone: bool) -> str:
         look = 'style=dashed, constraint=false, label="of the pass before"' if arrow.is_feedback else ""
@@ -297,6 +297,22 @@ def _framed(label: str, worker: int | None, lines: Iterable[str]) -> list[str]:
         f"    graph [label={title}, labeljust=l, fontsize=12, {look}]",
     ]
     return [*head, *(f"  {line}" for line in lines), "  }"]
+
+
+def _in_blocks(drawn: Sequence[tuple[list[str], str]], frame: str, depth: int = 0) -> Iterator[str]:
+    """Yield boxes, given with the parts of their names; those of one block are in a frame of their own."""
+    of_part: dict[str, list[tuple[list[str], str]]] = {}
+    for number, (parts, line) in enumerate(drawn):
+        of_part.setdefault(parts[depth] if len(parts) > depth + 1 else f".{number}", []).append((parts, line))
+    for part, members in of_part.items():
+        if len(members) == 1:
+            yield members[0][1]
+            continue
+        inner = f"{frame}_{part}"
+        yield f"  subgraph {_quoted(inner)} {{"
+        yield f"    graph [label={_quoted(part)}, labeljust=l, fontsize=10, style=dashed]"
+        yield from (f"  {line}" for line in _in_blocks(members, inner, depth + 1))
+        yield "  }"
 
 
 def _look(box: Box, arrivals: Sequence[_Arrow]) -> str:

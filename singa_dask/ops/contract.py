@@ -9,6 +9,7 @@ from __future__ import annotations
 from singa_dask.arrays import Array, DType
 from singa_dask.ops.numpy import NumpyOps as Ops
 from singa_dask.ops.types import (
+    UNDILATED,
     ArrayList,
     Arrays,
     CapturedKernels,
@@ -22,6 +23,7 @@ from singa_dask.ops.types import (
 )
 
 __all__ = [
+    "UNDILATED",
     "Array",
     "ArrayList",
     "Arrays",

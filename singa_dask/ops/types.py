@@ -11,6 +11,8 @@ from singa_dask.arrays import Array
 Scalar: TypeAlias = Array | float
 # Vertical and horizontal: the size, stride or padding of a window.
 Pair: TypeAlias = tuple[int, int]
+# The dilation of a window without gaps between its places.
+UNDILATED: Pair = (1, 1)
 # The key of random numbers, e.g. (seed, layer, step).
 Key: TypeAlias = Sequence[int | str]
 

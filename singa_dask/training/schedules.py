@@ -208,24 +208,69 @@ class CosineConf(Conf):
     """``cosine_conf``: the rate falls from ``base_lr`` to ``final_lr`` in ``change_freq`` steps."""
 
     change_freq: Size
-    """Steps until the final rate."""
+    """Steps until the final rate; with ``restart_factor`` those of the first period."""
     final_lr: NonNegative = 0.0
     """Final rate; the rate stays there."""
+    restart_factor: Size | None = None
+    """Start again from ``base_lr`` after each period; the next one is so many times as long."""
 
 
 @SCHEDULES.register()
 class Cosine(Schedule):
     """final_lr + (b - final_lr) (1 + cos(pi t / f)) / 2 until f, then final_lr.
 
-    The cosine of Loshchilov and Hutter (2017), SGDR, without its restarts.
+    The cosine of Loshchilov and Hutter (2017), SGDR. With ``restart_factor`` m the rate is that of t = 0 again at step
+    f, and falls in m f steps, then in m^2 f, and so on.
     """
 
     block = CosineConf
 
     def __call__(self, step: int) -> float:
         block = self.conf.block(CosineConf)
-        part = min(step / block.change_freq, 1.0)
-        return block.final_lr + (self.base - block.final_lr) * (1 + math.cos(math.pi * part)) / 2
+        period = block.change_freq
+        while block.restart_factor is not None and step >= period:
+            if block.restart_factor == 1:
+                step %= period
+            else:
+                step, period = step - period, period * block.restart_factor
+        return _cosine(self.base, block.final_lr, min(step / period, 1.0))
+
+
+def _cosine(first: float, last: float, part: float) -> float:
+    """Return a rate on half a cosine from the first to the last, at this part of the way."""
+    return last + (first - last) * (1 + math.cos(math.pi * part)) / 2
+
+
+class OneCycleConf(Conf):
+    """``onecycle_conf``: the rate rises to ``base_lr`` and falls again, in ``change_freq`` steps."""
+
+    change_freq: int = Field(ge=2)
+    """Steps until the final rate."""
+    rising_part: float = Field(default=0.3, gt=0, lt=1)
+    """Part of the steps in which the rate rises."""
+    first_factor: float = Field(default=25.0, ge=1)
+    """The first rate is ``base_lr`` over this."""
+    final_factor: float = Field(default=1e4, ge=1)
+    """The final rate is the first one over this."""
+
+
+@SCHEDULES.register()
+class OneCycle(Schedule):
+    """From b / first_factor along half a cosine to b at step r, then to b / (first_factor final_factor) at step f - 1.
+
+    r is rising_part f - 1. After f - 1 the rate stays. The policy of Smith and Topin (2018), Super-convergence; the
+    momentum stays the same.
+    """
+
+    block = OneCycleConf
+
+    def __call__(self, step: int) -> float:
+        block = self.conf.block(OneCycleConf)
+        first, rising = self.base / block.first_factor, max(block.rising_part * block.change_freq - 1, 0.0)
+        if step < rising:
+            return _cosine(first, self.base, step / rising)
+        part = (step - rising) / (block.change_freq - 1 - rising)
+        return _cosine(self.base, first / block.final_factor, min(part, 1.0))
 
 
 class WarmUpConf(Conf):

@@ -28,6 +28,15 @@ CONVOLUTIONS = [
     ((1, 2, 3, 3), 2, (2, 2), (1, 1), (3, 3)),
     ((6, 16, 12, 12), 7, (5, 5), (1, 1), (2, 2)),
 ]
+# (N, C, H, W), filters, kernel, stride, pad, dilation, groups
+GROUPED = [
+    ((2, 4, 9, 8), 6, (3, 3), (1, 1), (2, 2), (2, 2), 1),
+    ((2, 3, 11, 9), 4, (3, 2), (2, 3), (1, 0), (3, 2), 1),
+    ((3, 4, 7, 6), 6, (3, 3), (1, 1), (1, 1), (1, 1), 2),
+    ((2, 6, 8, 7), 6, (3, 3), (1, 1), (1, 1), (1, 1), 6),
+    ((2, 16, 9, 9), 32, (5, 5), (2, 2), (2, 2), (1, 1), 16),
+    ((1, 6, 10, 9), 9, (2, 3), (1, 2), (0, 4), (2, 3), 3),
+]
 # (N, C, H, W), kernel, stride, pad
 POOLS = [
     ((1, 1, 4, 4), (2, 2), (2, 2), (0, 0)),
@@ -109,6 +118,57 @@ def test_convolution(
     close(get(ops, gb), 2 * wanted_b)
     ops.conv2d_grad_weight(x, gy, gw, None, stride, pad, accumulate=True)
     close(get(ops, gw), 2 * wanted_w)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("shape", "filters", "kernel", "stride", "pad", "dilation", "groups"), GROUPED)
+def test_groups_and_dilation(
+    ops: NumpyOps,
+    dtype: Any,
+    random: Any,
+    layout: str,
+    shape: Any,
+    filters: int,
+    kernel: Pair,
+    stride: Pair,
+    pad: Pair,
+    dilation: Pair,
+    groups: int,
+) -> None:
+    reach = ((kernel[0] - 1) * dilation[0] + 1, (kernel[1] - 1) * dilation[1] + 1)
+    n_channels, n_filters = shape[1] // groups, filters // groups
+    x, w, b = (draw(random, each, dtype) for each in (shape, (filters, n_channels, *kernel), (filters,)))
+    gy = draw(random, output_shape(shape, filters, reach, stride, pad), dtype)
+    # the same as one group of a large kernel with zeros where the groups and the dilation have none
+    whole = np.zeros((filters, shape[1], *reach))
+    parts = [
+        (slice(g * n_filters, (g + 1) * n_filters), slice(g * n_channels, (g + 1) * n_channels)) for g in range(groups)
+    ]
+    for rows, columns in parts:
+        whole[rows, columns, :: dilation[0], :: dilation[1]] = w[rows]
+    source, wanted = padded(x, pad), np.zeros(gy.shape)
+    wanted_x, wanted_whole = np.zeros(source.shape), np.zeros(whole.shape)
+    for k, m, pixels in offsets(reach, stride, gy.shape[2:]):
+        wanted += np.einsum("nchw,fc->nfhw", source[pixels], whole[:, :, k, m], optimize=True)
+        wanted_x[pixels] += np.einsum("nfhw,fc->nchw", gy.astype(np.float64), whole[:, :, k, m], optimize=True)
+        wanted_whole[:, :, k, m] = np.einsum("nfhw,nchw->fc", gy.astype(np.float64), source[pixels], optimize=True)
+    wanted_w = np.concatenate([wanted_whole[r, c, :: dilation[0], :: dilation[1]] for r, c in parts])
+    wanted_x = wanted_x[:, :, pad[0] : pad[0] + shape[2], pad[1] : pad[1] + shape[3]]
+
+    y, gx = put(ops, blank(gy.shape, dtype, layout)), put(ops, blank(shape, dtype, layout))
+    x, gy = lay(x, layout), lay(gy, layout)
+    sums = gy.sum(axis=(0, 2, 3), dtype=np.float64)
+    x, w, b, gy, gw, gb = (put(ops, one) for one in (x, w, b, gy, np.empty_like(w), np.empty_like(b)))
+    for relu in (False, True):
+        ops.conv2d(x, w, b, y, stride, pad, relu, dilation, groups)
+        biased = wanted + get(ops, b)[:, None, None]
+        close(get(ops, y), np.maximum(biased, 0) if relu else biased)
+    ops.conv2d_grad_input(gy, w, gx, stride, pad, dilation, groups)
+    close(get(ops, gx), wanted_x)
+    for times, accumulate in ((1, False), (2, True)):
+        ops.conv2d_grad_weight(x, gy, gw, gb, stride, pad, accumulate, dilation, groups)
+        close(get(ops, gw), times * wanted_w)
+        close(get(ops, gb), times * sums)
 
 
 def test_weights_that_change_between_calls(ops: NumpyOps, dtype: Any, random: Any) -> None:

@@ -133,6 +133,20 @@ MORE = [
     Case("Softmax", [IMAGES]),
     *(Case("Convolution", [shape], {"convolution_conf": {"num_filters": 4, **WINDOW}}) for shape in (IMAGES, GREY)),
     Case("Convolution", [IMAGES], {"convolution_conf": {"num_filters": 4, "bias_term": False}}),
+    Case("Convolution", [IMAGES], {"convolution_conf": {"num_filters": 6, "groups": 3, "dilation_x": 2, **WINDOW}}),
+    Case("ConvTranspose", [IMAGES], {"convtranspose_conf": {"num_filters": 6, "groups": 3, "dilation_x": 2, **WINDOW}}),
+    Case("ConvTranspose", [GREY], {"convtranspose_conf": {"num_filters": 2, "stride": 2, "output_pad": 1}}),
+    Case("ConvTranspose", [IMAGES], {"convtranspose_conf": {"num_filters": 4, "bias_term": False}}),
+    *(
+        Case("Upsample", [shape], {"upsample_conf": {"factor": factor, "mode": mode}})
+        for shape in (IMAGES, GREY)
+        for factor, mode in ((2, "NEAREST"), (3, "NEAREST"), (2, "BILINEAR"), (3, "BILINEAR"))
+    ),
+    *(
+        Case("AdaptivePooling", [IMAGES], {"adaptivepooling_conf": {"height": 3, "width": width, "pool": pool}})
+        for width in (7, 4)
+        for pool in ("AVG", "MAX")
+    ),
     *(Case("Pooling", [shape], {"pooling_conf": {"pool": "MAX", **WINDOW}}) for shape in (IMAGES, GREY)),
     *(
         Case("Pooling", [IMAGES], {"pooling_conf": {"pool": "AVG", "count_include_pad": counts, **WINDOW}})

@@ -47,6 +47,15 @@ MORE = [
     Case(
         "Convolution", [(3, 6, 7)], {"convolution_conf": {"num_filters": 3, "kernel_x": 3, "kernel_y": 2, "stride": 2}}
     ),
+    Case("Convolution", [(3, 4, 6, 5)], {"convolution_conf": {"num_filters": 6, "groups": 2, "pad": 1}}),
+    Case("Convolution", [(3, 4, 6, 5)], {"convolution_conf": {"num_filters": 8, "groups": 4, "dilation": 2}}),
+    Case("ConvTranspose", [(3, 2, 4, 5)], {"convtranspose_conf": {"num_filters": 4, "kernel": 2, "stride": 2}}),
+    Case("ConvTranspose", [(3, 4, 4, 5)], {"convtranspose_conf": {"num_filters": 6, "groups": 2, "pad": 1}}),
+    *(Case("Upsample", [(3, 2, 4, 5)], {"upsample_conf": {"mode": mode}}) for mode in ("NEAREST", "BILINEAR")),
+    *(
+        Case("AdaptivePooling", [(3, 2, 4, 6)], {"adaptivepooling_conf": {"height": h, "width": 3, "pool": pool}})
+        for h, pool in ((2, "AVG"), (3, "AVG"), (2, "MAX"), (3, "MAX"))
+    ),
     Case("Pooling", [(3, 2, 7, 6)], {"pooling_conf": {"kernel": 3, "stride": 2, "pad": 1}}),
     Case("Pooling", [(3, 2, 7, 6)], {"pooling_conf": {"kernel": 3, "stride": 2, "ties": "all"}}),
     Case(

@@ -39,6 +39,67 @@ def test_convolution(shape: tuple[int, ...], block: dict[str, Any]) -> None:
     assert len(layer.params) == (2 if block.get("bias_term", True) else 1)
 
 
+GROUPED: list[dict[str, Any]] = [
+    {"groups": 2},
+    {"groups": 4, "pad": 1},
+    {"dilation": 2, "pad": 2},
+    {"dilation_x": 3, "kernel": 2, "stride": 2, "groups": 2, "pad": 1},
+]
+
+
+@pytest.mark.parametrize("block", GROUPED)
+def test_groups_and_dilation(block: dict[str, Any]) -> None:
+    check_gradients(wire("Convolution", [source((2, 4, 7, 6))], convolution_conf={"num_filters": 8, **block}))
+    check_layouts("Convolution", (2, 4, 7, 6), convolution_conf={"num_filters": 8, **block})
+
+
+@pytest.mark.parametrize("block", [{}, *WINDOWS[2:], *GROUPED, {"stride": 2, "output_pad": 1, "bias_term": False}])
+def test_transposed_convolution(block: dict[str, Any]) -> None:
+    check_gradients(wire("ConvTranspose", [source((2, 4, 5, 4))], convtranspose_conf={"num_filters": 8, **block}))
+    check_layouts("ConvTranspose", (2, 4, 5, 4), convtranspose_conf={"num_filters": 8, **block})
+
+
+@pytest.mark.parametrize("mode", ["NEAREST", "BILINEAR"])
+@pytest.mark.parametrize("factor", [1, 2, 3, 4])
+def test_upsampling(mode: str, factor: int) -> None:
+    block = {"factor": factor, "mode": mode}
+    for shape in ((2, 3, 4, 5), (2, 1, 3), (1, 2, 1, 1)):
+        check_gradients(wire("Upsample", [source(shape)], upsample_conf=block))
+    check_layouts("Upsample", (2, 3, 4, 5), upsample_conf=block)
+
+
+@pytest.mark.parametrize("pool", ["MAX", "AVG"])
+@pytest.mark.parametrize(("height", "width"), [(2, 3), (3, 2), (1, 1), (4, 6), (3, 4)])
+def test_adaptive_pooling(pool: str, height: int, width: int) -> None:
+    block = {"pool": pool, "height": height, "width": width}
+    check_gradients(wire("AdaptivePooling", [apart((2, 3, 4, 6))], adaptivepooling_conf=block))
+    check_layouts("AdaptivePooling", (2, 3, 4, 6), adaptivepooling_conf=block)
+
+
+@pytest.mark.parametrize(
+    ("kind", "block", "message"),
+    [
+        ("Convolution", {"num_filters": 4, "groups": 3}, "groups: expected a divisor of the number of channels"),
+        (
+            "Convolution",
+            {"num_filters": 3, "groups": 2},
+            "groups: expected a divisor of the number of filters",
+        ),
+        (
+            "Convolution",
+            {"num_filters": 4, "dilation": 4},
+            "at most 6, the height of an image, got 9 with its dil",
+        ),
+        ("ConvTranspose", {"num_filters": 4, "pad": 9}, "pad: expected less, as nothing is left of the output, got 9"),
+        ("ConvTranspose", {"num_filters": 4, "output_pad": 1}, "output_pad: expected less than the stride"),
+        ("AdaptivePooling", {"height": 7, "width": 1}, "height: expected at most 6, the height of an image, got 7"),
+    ],
+)
+def test_what_does_not_fit_is_refused(kind: str, block: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        wire(kind, [source((2, 4, 6, 6))], **{f"{kind.lower()}_conf": block})
+
+
 @pytest.mark.parametrize("block", WINDOWS)
 def test_layouts(block: dict[str, Any]) -> None:
     check_layouts("Convolution", (2, 3, 5, 4), convolution_conf={"num_filters": 2, **block})

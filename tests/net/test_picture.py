@@ -76,6 +76,20 @@ def test_a_shared_param_names_its_owner() -> None:
     assert "w_back: 5 x 6 (values of w_fc)" in rows(drawn(made.dot())["back"])
 
 
+def test_layers_of_a_block_are_in_a_frame() -> None:
+    names = ["b.1.fc", "b.1.act", "b.2.fc", "b.2.act", "out.fc"]
+    layers = mlp()[:1]
+    for name, source in zip(names, ["data", *names[:-1]], strict=True):
+        layers.append(layer(name, "Sigmoid", source))
+    dot = picture(layers).dot()
+    frames = re.findall(r'subgraph "(\S+)" {|(?<=tooltip=")(\S+) |^ +(})$', dot, re.MULTILINE)
+    assert [frame or box or end for frame, box, end in frames] == [
+        "data",
+        *("cluster_0_b", "cluster_0_b_1", *names[:2], "}", "cluster_0_b_2", *names[2:4], "}", "}"),
+        "out.fc",
+    ]
+
+
 def test_names_are_escaped() -> None:
     made = picture([{**DATA, "name": 'a<b>&"c"\\'}, layer("t", "Tanh", 'a<b>&"c"\\')])
     assert '<b>a&lt;b&gt;&amp;"c"\\</b>' in made.dot()

@@ -47,6 +47,45 @@ def test_convolution(kernel: tuple[int, int], stride: tuple[int, int], pad: tupl
     check(wire("Convolution", [source(SHAPE)], convolution_conf=block), reference)
 
 
+@pytest.mark.parametrize("dilation", [(1, 1), (2, 1), (2, 3)])
+@pytest.mark.parametrize(("groups", "filters"), [(1, 5), (2, 6), (4, 4), (4, 8)])
+@pytest.mark.parametrize("stride", [(1, 1), (2, 3)])
+def test_groups_and_dilation(dilation: tuple[int, int], groups: int, filters: int, stride: tuple[int, int]) -> None:
+    def reference(x: Any, w: Any, b: Any) -> Any:
+        return functional.conv2d(x, w.reshape(filters, -1, 3, 2), b, stride, (1, 2), dilation, groups)
+
+    block = block_of((3, 2), stride, (1, 2), num_filters=filters, groups=groups)
+    block |= {"dilation_y": dilation[0], "dilation_x": dilation[1]}
+    check(wire("Convolution", [source(SHAPE)], convolution_conf=block), reference)
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+@pytest.mark.parametrize(("groups", "filters"), [(1, 5), (2, 6), (4, 4)])
+@pytest.mark.parametrize(("stride", "more"), [((1, 1), 0), ((2, 3), 0), ((2, 2), 1)])
+def test_transposed_convolution(dilation: int, groups: int, filters: int, stride: tuple[int, int], more: int) -> None:
+    def reference(x: Any, w: Any, b: Any) -> Any:
+        how = (stride, (1, 0), more, groups, dilation)
+        return functional.conv_transpose2d(x, w.reshape(SHAPE[1], -1, 3, 2), b, *how)
+
+    block = block_of((3, 2), stride, (1, 0), num_filters=filters, groups=groups, output_pad=more, dilation=dilation)
+    check(wire("ConvTranspose", [source(SHAPE)], convtranspose_conf=block), reference)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+@pytest.mark.parametrize("factor", [1, 2, 3, 4, 5])
+def test_upsampling(mode: str, factor: int) -> None:
+    layer = wire("Upsample", [source(SHAPE)], upsample_conf={"factor": factor, "mode": mode.upper()})
+    check(layer, lambda x: functional.interpolate(x, scale_factor=factor, mode=mode))
+
+
+@pytest.mark.parametrize("pool", ["max", "avg"])
+@pytest.mark.parametrize("size", [(1, 1), (3, 7), (4, 3), (9, 7), (7, 2)])
+def test_adaptive_pooling(pool: str, size: tuple[int, int]) -> None:
+    block = {"height": size[0], "width": size[1], "pool": pool.upper()}
+    layer = wire("AdaptivePooling", [apart(SHAPE)], adaptivepooling_conf=block)
+    check(layer, lambda x: getattr(functional, f"adaptive_{pool}_pool2d")(x, size))
+
+
 @windows
 @pytest.mark.parametrize("ties", ["first", "all"])
 def test_max_pooling(kernel: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int], ties: str) -> None:

@@ -107,6 +107,32 @@ SCHEDULED: dict[str, tuple[dict[str, Any], Callable[[Any], Any]]] = {
         {"type": "Cosine", "cosine_conf": {"change_freq": len(STEPS), "final_lr": LR / 50}},
         lambda o: rates.CosineAnnealingLR(o, len(STEPS), eta_min=LR / 50),
     ),
+    "CosineRestarts": (
+        {"type": "Cosine", "cosine_conf": {"change_freq": F, "final_lr": LR / 50, "restart_factor": 2}},
+        lambda o: rates.CosineAnnealingWarmRestarts(o, F, T_mult=2, eta_min=LR / 50),
+    ),
+    "CosineOfOnePeriod": (
+        {"type": "Cosine", "cosine_conf": {"change_freq": F, "restart_factor": 1}},
+        lambda o: rates.CosineAnnealingWarmRestarts(o, F),
+    ),
+    "OneCycle": (
+        {"type": "OneCycle", "onecycle_conf": {"change_freq": len(STEPS) + 1}},
+        lambda o: rates.OneCycleLR(o, LR, total_steps=len(STEPS) + 1, cycle_momentum=False),
+    ),
+    "OneCycleOfMyOwn": (
+        {
+            "type": "OneCycle",
+            "onecycle_conf": {
+                "change_freq": len(STEPS) + 5,
+                "rising_part": 0.5,
+                "first_factor": 10,
+                "final_factor": 100,
+            },
+        },
+        lambda o: rates.OneCycleLR(
+            o, LR, len(STEPS) + 5, pct_start=0.5, div_factor=10, final_div_factor=100, cycle_momentum=False
+        ),
+    ),
     "WarmUp": (
         {"type": "WarmUp", "warmup_conf": {"n_steps": F, "schedule": {"type": "Fixed", "base_lr": LR}}},
         lambda o: rates.LinearLR(o, start_factor=1 / F, end_factor=1, total_iters=F - 1),

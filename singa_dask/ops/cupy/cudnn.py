@@ -11,15 +11,14 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from singa_dask.ops.onednn.library import BFLOAT16
+from singa_dask.ops.types import UNDILATED, Pair
 
 LOG = logging.getLogger(__name__)
-
-Pair: TypeAlias = tuple[int, int]
 
 EXTRAS = "'singa-dask[cuda12]' or 'singa-dask[cuda13]'"
 # Kinds of a convolution.
@@ -51,8 +50,8 @@ class CudnnConvolution:
     kind : str
         `FORWARD`, `GRAD_INPUT` or `GRAD_WEIGHT`.
     images, weights, outputs : tuple of int
-        Shapes (N, C, H, W), (F, C, kh, kw), (N, F, OH, OW).
-    stride, pad : pair of int
+        Shapes (N, C, H, W), (F, C / groups, kh, kw), (N, F, OH, OW).
+    stride, pad, dilation : pair of int
     dtype : dtype
         Of all arrays: float32 or bfloat16. Sums are float32.
     biased, relu : bool
@@ -67,6 +66,7 @@ class CudnnConvolution:
     outputs: tuple[int, ...]
     stride: Pair
     pad: Pair
+    dilation: Pair
     dtype: np.dtype[Any]
     biased: bool = False
     relu: bool = False
@@ -75,7 +75,8 @@ class CudnnConvolution:
     @property
     def key(self) -> str:
         """The fields as the name of a file."""
-        sizes = (self.images, self.weights, self.outputs, self.stride, self.pad)
+        sizes = [self.images, self.weights, self.outputs, self.stride, self.pad]
+        sizes += [] if self.dilation == UNDILATED else [self.dilation]
         names = ["x".join(map(str, numbers)) for numbers in sizes]
         flags = [name for name in ("biased", "relu", "tf32") if getattr(self, name)]
         return "_".join([self.kind, *names, self.dtype.name, *flags])
@@ -259,7 +260,7 @@ def describe(graph: Any, wanted: CudnnConvolution, io: Any) -> Any:
         steps = channels_last_steps(shape)
         return graph.tensor(name=f"array{number}", dim=list(shape), stride=steps, data_type=io, uid=number)
 
-    how = {"padding": list(wanted.pad), "stride": list(wanted.stride), "dilation": [1, 1]}
+    how = {"padding": list(wanted.pad), "stride": list(wanted.stride), "dilation": list(wanted.dilation)}
     if wanted.kind == GRAD_WEIGHT:
         return graph.conv_wgrad(image=array(IMAGES, wanted.images), loss=array(OUTPUTS, wanted.outputs), **how)
     weights = array(WEIGHTS, wanted.weights)

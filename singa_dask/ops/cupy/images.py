@@ -43,10 +43,10 @@ from singa_dask.ops.cupy.arrays import (
 from singa_dask.ops.cupy.device import Array, CupyDevice, elapsed
 from singa_dask.ops.cupy.elementwise import CupyElementwise
 from singa_dask.ops.cupy.linear import CupyLinear, workspace
-from singa_dask.ops.numpy.images import BYTE_PLACES
+from singa_dask.ops.numpy.images import BYTE_PLACES, parts_of_groups
 from singa_dask.ops.numpy.memory import channels_last
 from singa_dask.ops.onednn.library import BFLOAT16
-from singa_dask.ops.types import Pair
+from singa_dask.ops.types import UNDILATED, Pair
 
 
 class CupyImages(CupyElementwise):
@@ -326,15 +326,27 @@ class CupyConv(CupyLinear, CupyElementwise):
         self._ways: dict[tuple[Any, ...], Way] = {}
 
     def conv2d(
-        self, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair, relu: bool = False
+        self,
+        x: Array,
+        w: Array,
+        b: Array | None,
+        out: Array,
+        stride: Pair,
+        pad: Pair,
+        relu: bool = False,
+        dilation: Pair = UNDILATED,
+        groups: int = 1,
     ) -> None:
         x, y = self._taken("x", x, x.dtype), self._room_for_images("y", out)
-        weights = self._taken("weights", w, x.dtype)
+        weights, how = self._taken("weights", w, x.dtype), (stride, pad, dilation)
 
         def run(way: Way) -> Array:
             if way is None:
-                for columns, images in self._unfolded(x, y, w.shape[2:], stride, pad):
-                    self.linear(columns, rows_of(weights), b, pixels_of(images))
+                for part, filters, bias, channels in parts_of_groups(groups, (x, 1), (weights, 0), (b, 0), (y, 1)):
+                    source, target = self._dense("group x", part), self._output_buffer("group y", channels, y.dtype)
+                    for columns, images in self._unfolded(source, target, w.shape[2:], *how):
+                        self.linear(columns, rows_of(filters), bias, pixels_of(images))
+                    self._commit(target, channels)
             else:
                 bias = {cudnn.BIAS: self._taken("bias", b, x.dtype)} if way.fused and b is not None else {}
                 self._run_plan(way, {cudnn.IMAGES: x, cudnn.WEIGHTS: weights, cudnn.OUTPUTS: y} | bias)
@@ -346,31 +358,52 @@ class CupyConv(CupyLinear, CupyElementwise):
                 self.relu(pixels_of(y), pixels_of(y))
             return y
 
-        run(self._way(run, cudnn.FORWARD, x.shape, w.shape, y.shape, stride, pad, x.dtype, b is not None, relu))
+        run(self._way(run, cudnn.FORWARD, x.shape, w.shape, y.shape, *how, x.dtype, b is not None, relu))
         if y is not out:
             self.copy(y, out)
 
-    def conv2d_grad_input(self, gy: Array, w: Array, out: Array, stride: Pair, pad: Pair) -> None:
+    def conv2d_grad_input(
+        self,
+        gy: Array,
+        w: Array,
+        out: Array,
+        stride: Pair,
+        pad: Pair,
+        dilation: Pair = UNDILATED,
+        groups: int = 1,
+    ) -> None:
         gy, gx = self._taken("gy", gy, gy.dtype), self._room_for_images("gx", out)
-        weights = self._taken("weights", w, gy.dtype)
+        weights, how = self._taken("weights", w, gy.dtype), (stride, pad, dilation)
 
         def run(way: Way) -> Array:
             if way is not None:
                 self._run_plan(way, {cudnn.IMAGES: gx, cudnn.WEIGHTS: weights, cudnn.OUTPUTS: gy})
                 return gx
-            for columns, images, g in self._pieces_of_columns(gx, gy, w.shape[2:], sum_type(gy.dtype)):
-                self.gemm(pixels_of(g), rows_of(weights), columns)
-                self._move_windows("fold", columns, images, g, w.shape[2:], stride, pad)
+            for part, filters, channels in parts_of_groups(groups, (gy, 1), (weights, 0), (gx, 1)):
+                source, target = self._dense("group gy", part), self._output_buffer("group gx", channels, gx.dtype)
+                for columns, images, g in self._pieces_of_columns(target, source, w.shape[2:], sum_type(gy.dtype)):
+                    self.gemm(pixels_of(g), rows_of(filters), columns)
+                    self._move_windows("fold", columns, images, g, w.shape[2:], *how)
+                self._commit(target, channels)
             return gx
 
-        run(self._way(run, cudnn.GRAD_INPUT, out.shape, w.shape, gy.shape, stride, pad, gy.dtype))
+        run(self._way(run, cudnn.GRAD_INPUT, out.shape, w.shape, gy.shape, *how, gy.dtype))
         if gx is not out:
             self.copy(gx, out)
 
     def conv2d_grad_weight(
-        self, x: Array, gy: Array, out: Array, bias: Array | None, stride: Pair, pad: Pair, accumulate: bool = False
+        self,
+        x: Array,
+        gy: Array,
+        out: Array,
+        bias: Array | None,
+        stride: Pair,
+        pad: Pair,
+        accumulate: bool = False,
+        dilation: Pair = UNDILATED,
+        groups: int = 1,
     ) -> None:
-        x, gy = self._taken("x", x, x.dtype), self._taken("gy", gy, gy.dtype)
+        x, gy, how = self._taken("x", x, x.dtype), self._taken("gy", gy, gy.dtype), (stride, pad, dilation)
 
         def run(way: Way) -> Array:
             dtype = sum_type(x.dtype) if way is None else x.dtype
@@ -383,11 +416,13 @@ class CupyConv(CupyLinear, CupyElementwise):
                 return total
             if not len(x):
                 total[...] = 0
-            for i, (columns, g) in enumerate(self._unfolded(x, gy, out.shape[2:], stride, pad)):
-                self.linear_grad_weight(columns, pixels_of(g), rows_of(total), accumulate=i > 0)
+            for part, grads, weights in parts_of_groups(groups, (x, 1), (gy, 1), (total, 0)):
+                source, target = self._dense("group x", part), self._dense("group gy", grads)
+                for i, (columns, g) in enumerate(self._unfolded(source, target, out.shape[2:], *how)):
+                    self.linear_grad_weight(columns, pixels_of(g), rows_of(weights), accumulate=i > 0)
             return total
 
-        total = run(self._way(run, cudnn.GRAD_WEIGHT, x.shape, out.shape, gy.shape, stride, pad, x.dtype))
+        total = run(self._way(run, cudnn.GRAD_WEIGHT, x.shape, out.shape, gy.shape, *how, x.dtype))
         if accumulate:
             ADD_TO(total, out)
         elif total is not out:
@@ -528,10 +563,10 @@ class CupyConv(CupyLinear, CupyElementwise):
 
     # -- matrix products ---------------------------------------------------------------------------------
 
-    def _unfolded(self, x: Array, y: Array, kernel: Pair, stride: Pair, pad: Pair) -> Iterator[tuple[Array, Array]]:
+    def _unfolded(self, x: Array, y: Array, kernel: Pair, *how: Pair) -> Iterator[tuple[Array, Array]]:
         """Yield (values of the windows (n OH OW, kh kw C), images of y) for pieces of the batch."""
         for columns, images, windows in self._pieces_of_columns(x, y, kernel, x.dtype):
-            self._move_windows("unfold", images, columns, windows, kernel, stride, pad)
+            self._move_windows("unfold", images, columns, windows, kernel, *how)
             yield columns, windows
 
     def _pieces_of_columns(self, x: Array, y: Array, kernel: Pair, dtype: Any) -> Iterator[tuple[Array, Array, Array]]:
@@ -543,12 +578,12 @@ class CupyConv(CupyLinear, CupyElementwise):
             yield columns.reshape(-1, kernel[0] * kernel[1] * x.shape[1]), images, windows
 
     def _move_windows(
-        self, name: str, source: Array, target: Array, y: Array, kernel: Pair, stride: Pair, pad: Pair
+        self, name: str, source: Array, target: Array, y: Array, kernel: Pair, stride: Pair, pad: Pair, dilation: Pair
     ) -> None:
         """Unfold images into columns, or fold columns into images; the windows are those of the images y."""
         images, columns = (source, target) if name == "unfold" else (target, source)
         run = self.gpu.function("im2col", name, Value=images.dtype, Element=columns.dtype)
-        sizes = (*images.shape[1:], *y.shape[2:], *kernel, *stride, *pad)
+        sizes = (*images.shape[1:], *y.shape[2:], *kernel, *stride, *pad, *dilation)
         run((blocks(target.size),), (THREADS,), (source, target, np.uint32(target.size), *map(np.int32, sizes)))
 
 

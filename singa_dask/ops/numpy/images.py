@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from singa_dask.arrays import Array
 from singa_dask.ops.numpy.memory import NumpyMemory, channels_last
-from singa_dask.ops.types import Pair
+from singa_dask.ops.types import UNDILATED, Pair
 
 # Values of unfolded images that one matrix product takes.
 COLUMN_VALUES = 1 << 18
@@ -24,7 +24,8 @@ class NumpyImages(NumpyMemory):
     """Kernels on images (N, C, H, W) of any strides, fastest if they lie in memory as N, H, W, C.
 
     ``C`` and ``F`` are the channels before and after, ``H, W`` and ``OH, OW`` the sizes;
-    ``OH = floor((H + 2 pad - kernel) / stride) + 1``, and the width likewise. ``out`` shares memory with no input.
+    ``OH = floor((H + 2 pad - dilation (kernel - 1) - 1) / stride) + 1``, and the width likewise. ``out`` shares memory
+    with no input.
     """
 
     def crop_mirror_normalize(
@@ -75,35 +76,64 @@ class NumpyImages(NumpyMemory):
     # -- convolution -------------------------------------------------------------------------------------
 
     def conv2d(
-        self, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair, relu: bool = False
+        self,
+        x: Array,
+        w: Array,
+        b: Array | None,
+        out: Array,
+        stride: Pair,
+        pad: Pair,
+        relu: bool = False,
+        dilation: Pair = UNDILATED,
+        groups: int = 1,
     ) -> None:
-        """``out[n, f, i, j] = b[f] + sum_{c, k, l} w[f, c, k, l] x[n, c, i stride + k - pad, j stride + l - pad]``.
+        """``out[n, f, i, j] = b[f] + sum_{c, k, l} w[f, c, k, l] x[n, c, i s + k d - pad, j s + l d - pad]``.
 
-        Outside of the image x is 0. The kernel is not flipped, as usual in neural nets. With ``relu`` negative values
-        of the result become 0; a NaN may, too.
+        Here s is ``stride`` and d ``dilation``. Outside of the image x is 0. The kernel is not flipped, as usual in
+        neural nets. With ``groups`` channels and filters are cut into as many parts, and each part of the filters sees
+        its part of the channels alone. With ``relu`` negative values of the result become 0; a NaN may, too.
 
         Parameters
         ----------
         x : (N, C, H, W)
-        w : (F, C, kh, kw)
+        w : (F, C / groups, kh, kw)
         b : (F,) or None
         out : (N, F, OH, OW)
         """
+        if groups > 1:
+            for xs, ws, bs, ys in parts_of_groups(groups, (x, 1), (w, 0), (b, 0), (out, 1)):
+                NumpyImages.conv2d(self, xs, ws, bs, ys, stride, pad, relu, dilation)
+            return
         weights = self._weights(w).T
-        for columns, y in self._columns(x, out, w.shape[2:], stride, pad):
+        for columns, y in self._columns(x, out, w.shape[2:], stride, pad, dilation):
             self._product(columns, weights, y)
             if b is not None:
                 np.add(y, b[:, None, None], out=y)
             if relu:
                 np.maximum(y, 0, out=y)
 
-    def conv2d_grad_input(self, gy: Array, w: Array, out: Array, stride: Pair, pad: Pair) -> None:
+    def conv2d_grad_input(
+        self,
+        gy: Array,
+        w: Array,
+        out: Array,
+        stride: Pair,
+        pad: Pair,
+        dilation: Pair = UNDILATED,
+        groups: int = 1,
+    ) -> None:
         """``out`` (N, C, H, W) = gradient of `conv2d` with respect to x, from ``gy`` (N, F, OH, OW)."""
+        if groups > 1:
+            for gys, ws, gxs in parts_of_groups(groups, (gy, 1), (w, 0), (out, 1)):
+                NumpyImages.conv2d_grad_input(self, gys, ws, gxs, stride, pad, dilation)
+            return
         kh, kw = w.shape[2:]
-        if stride == (1, 1) and pad[0] < kh and pad[1] < kw:
+        reach = ((kh - 1) * dilation[0], (kw - 1) * dilation[1])
+        if stride == (1, 1) and pad[0] <= reach[0] and pad[1] <= reach[1]:
             # a convolution with flipped kernels, which reads values where the other way adds them up
             turned = w.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1]
-            NumpyImages.conv2d(self, gy, turned, None, out, stride, (kh - 1 - pad[0], kw - 1 - pad[1]))
+            around = (reach[0] - pad[0], reach[1] - pad[1])
+            NumpyImages.conv2d(self, gy, turned, None, out, stride, around, dilation=dilation)
             return
         weights, (oh, ow), (height, width) = self._weights(w), gy.shape[2:], out.shape[2:]
         for g, gx in self.pieces(gy, out, n_values=COLUMN_VALUES // (kh * kw)):
@@ -115,22 +145,36 @@ class NumpyImages(NumpyMemory):
             padded[...] = 0
             sums = channels_last(padded)
             for i, j in np.ndindex(kh, kw):
-                window = sums[:, i : i + stride[0] * oh : stride[0], j : j + stride[1] * ow : stride[1]]
+                top, left = i * dilation[0], j * dilation[1]
+                window = sums[:, top : top + stride[0] * oh : stride[0], left : left + stride[1] * ow : stride[1]]
                 np.add(window, folded[:, :, :, i, j], out=window)
             np.copyto(gx, padded[:, :, pad[0] : pad[0] + height, pad[1] : pad[1] + width])
 
     def conv2d_grad_weight(
-        self, x: Array, gy: Array, out: Array, bias: Array | None, stride: Pair, pad: Pair, accumulate: bool = False
+        self,
+        x: Array,
+        gy: Array,
+        out: Array,
+        bias: Array | None,
+        stride: Pair,
+        pad: Pair,
+        accumulate: bool = False,
+        dilation: Pair = UNDILATED,
+        groups: int = 1,
     ) -> None:
-        """``out`` (F, C, kh, kw) and ``bias`` (F,), if any, = gradients of `conv2d` with respect to w and b.
+        """``out`` (F, C / groups, kh, kw) and ``bias`` (F,), if any, = gradients of `conv2d` with respect to w and b.
 
         Both are added to what is there if ``accumulate``.
         """
+        if groups > 1:
+            for xs, gys, gws, gbs in parts_of_groups(groups, (x, 1), (gy, 1), (out, 0), (bias, 0)):
+                NumpyImages.conv2d_grad_weight(self, xs, gys, gws, gbs, stride, pad, accumulate, dilation)
+            return
         n_filters, n_channels, kh, kw = out.shape
         total = self.scratch("total", (n_filters, kh * kw * n_channels), out.dtype)
         product = self.scratch("product", total.shape, out.dtype)
         total[...] = 0
-        for columns, g in self._columns(x, gy, (kh, kw), stride, pad):
+        for columns, g in self._columns(x, gy, (kh, kw), stride, pad, dilation):
             np.matmul(self._rows(g).T, columns, out=product)
             np.add(total, product, out=total)
         wanted = total.reshape(n_filters, kh, kw, n_channels).transpose(0, 3, 1, 2)
@@ -145,7 +189,7 @@ class NumpyImages(NumpyMemory):
         return ordered.reshape(len(w), -1)
 
     def _columns(
-        self, x: Array, y: Array, kernel: Sequence[int], stride: Pair, pad: Pair
+        self, x: Array, y: Array, kernel: Sequence[int], stride: Pair, pad: Pair, dilation: Pair
     ) -> Iterator[tuple[Array, Array]]:
         """Yield (values of the windows (n OH OW, kh kw C), rows of y (n, F, OH, OW)) for pieces of the batch."""
         (n_channels, height, width), (kh, kw), (oh, ow) = x.shape[1:], kernel, y.shape[2:]
@@ -156,8 +200,10 @@ class NumpyImages(NumpyMemory):
             padded = self.scratch("padded", shape, x.dtype)
             padded[...] = 0
             np.copyto(padded[:, :, pad[0] : pad[0] + height, pad[1] : pad[1] + width], images)
-            windows = sliding_window_view(channels_last(padded), (kh, kw), axis=(1, 2))
-            windows = windows[:, :: stride[0], :: stride[1]].transpose(0, 1, 2, 4, 5, 3)
+            reach = ((kh - 1) * dilation[0] + 1, (kw - 1) * dilation[1] + 1)
+            windows = sliding_window_view(channels_last(padded), reach, axis=(1, 2))
+            windows = windows[:, :: stride[0], :: stride[1], :, :: dilation[0], :: dilation[1]]
+            windows = windows.transpose(0, 1, 2, 4, 5, 3)
             columns = self.scratch("columns", windows.shape, x.dtype)
             np.copyto(columns, windows)
             yield columns.reshape(len(images) * oh * ow, -1), y[start : start + n_rows]
@@ -267,6 +313,24 @@ class NumpyImages(NumpyMemory):
     def global_avg_pool_grad(self, gy: Array, out: Array) -> None:
         """``out`` (N, C, H, W) = gradient of `global_avg_pool`: ``gy`` (N, C) / (H W) for each pixel."""
         np.multiply(gy[:, :, None, None], 1 / out[0, 0].size, out=out)
+
+
+def parts_of_groups(groups: int, *arrays: tuple[Array | None, int]) -> Iterator[list[Any]]:
+    """Yield views of the parts of arrays that each group of a convolution has.
+
+    Parameters
+    ----------
+    groups : int
+    *arrays : (array or None, axis)
+        The axis that is cut: that of channels or filters.
+    """
+    for group in range(groups):
+        parts = []
+        for array, axis in arrays:
+            size = 0 if array is None else array.shape[axis] // groups
+            part = slice(group * size, (group + 1) * size)
+            parts.append(None if array is None else array[:, part] if axis else array[part])
+        yield parts
 
 
 def _stretches(images: Array, length: int) -> Array:

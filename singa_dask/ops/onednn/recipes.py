@@ -41,45 +41,81 @@ KERNELS = (
 
 # -- images ----------------------------------------------------------------------------------------------------
 
-# oneDNN counts the values between two taps of a kernel.
-NO_DILATION = integers((0, 0))
 # By whether padding counts, and by whether it is approximate.
 AVERAGE, GELU = (Alg.POOL_AVG_EXCLUDE, Alg.POOL_AVG_INCLUDE), (Alg.GELU_ERF, Alg.GELU_TANH)
 
 
 def convolution(
-    engine: Engine, x: Array, w: Array, b: Array | None, y: Array, stride: Pair, pad: Pair, relu: bool = False
+    engine: Engine,
+    x: Array,
+    w: Array,
+    b: Array | None,
+    y: Array,
+    stride: Pair,
+    pad: Pair,
+    dilation: Pair,
+    relu: bool = False,
 ) -> tuple[int, list[Any]]:
     """Describe a convolution forward, and return what describing its gradients takes too."""
     weights, bias = engine.md(w.shape, x.dtype), None if b is None else described(engine, b)
-    around = [integers(stride), NO_DILATION, integers(pad), integers(pad)]
+    # oneDNN counts the values between two taps of a kernel
+    gaps = (dilation[0] - 1, dilation[1] - 1)
+    around = [integers(stride), integers(gaps), integers(pad), integers(pad)]
     args = [described(engine, x), weights, bias, described(engine, y), *around]
     name, attributes = "convolution_forward", engine.attributes(relu=relu)
     return fast(engine, name, Prop.TRAINING, Alg.CONVOLUTION, *args, attributes), [*args, attributes]
 
 
+def grouped(w: Array, groups: int) -> Array:
+    """Return weights (F, C / groups, kh, kw) as oneDNN takes them, with an axis more if there are groups."""
+    return w.reshape(groups, -1, *w.shape[1:]) if groups > 1 else w
+
+
 def conv2d(
-    engine: Engine, x: Array, w: Array, b: Array | None, out: Array, stride: Pair, pad: Pair, relu: bool
+    engine: Engine,
+    x: Array,
+    w: Array,
+    b: Array | None,
+    out: Array,
+    stride: Pair,
+    pad: Pair,
+    relu: bool,
+    dilation: Pair,
+    groups: int,
 ) -> Call:
     """Make the call of `conv2d`."""
-    description, _ = convolution(engine, x, w, b, out, stride, pad, relu)
+    w = grouped(w, groups)
+    description, _ = convolution(engine, x, w, b, out, stride, pad, dilation, relu)
     reads = (read(Arg.SRC, x), read(Arg.WEIGHTS, w), read(Arg.BIAS, b))
     return Call(engine, description, *reads, write(Arg.DST, out))
 
 
-def conv2d_grad_input(engine: Engine, gy: Array, w: Array, out: Array, stride: Pair, pad: Pair) -> Call:
+def conv2d_grad_input(
+    engine: Engine, gy: Array, w: Array, out: Array, stride: Pair, pad: Pair, dilation: Pair, groups: int
+) -> Call:
     """Make the call of `conv2d_grad_input`."""
-    forward, (gx, weights, _, g, *around, attributes) = convolution(engine, out, w, None, gy, stride, pad)
+    w = grouped(w, groups)
+    forward, (gx, weights, _, g, *around, attributes) = convolution(engine, out, w, None, gy, stride, pad, dilation)
     args = (Alg.CONVOLUTION, gx, weights, g, *around, forward, attributes)
     description = fast(engine, "convolution_backward_data", *args)
     return Call(engine, description, read(Arg.DIFF_DST, gy), read(Arg.WEIGHTS, w), write(Arg.DIFF_SRC, out))
 
 
 def conv2d_grad_weight(
-    engine: Engine, x: Array, gy: Array, out: Array, bias: Array | None, stride: Pair, pad: Pair, accumulate: bool
+    engine: Engine,
+    x: Array,
+    gy: Array,
+    out: Array,
+    bias: Array | None,
+    stride: Pair,
+    pad: Pair,
+    accumulate: bool,
+    dilation: Pair,
+    groups: int,
 ) -> Call:
     """Make the call of `conv2d_grad_weight`."""
-    forward, (source, _, *args, attributes) = convolution(engine, x, out, bias, gy, stride, pad)
+    out = grouped(out, groups)
+    forward, (source, _, *args, attributes) = convolution(engine, x, out, bias, gy, stride, pad, dilation)
     mds = (source, engine.md(out.shape, out.dtype))
     description = fast(engine, "convolution_backward_weights", Alg.CONVOLUTION, *mds, *args, forward, attributes)
     written = (write(Arg.DIFF_WEIGHTS, out, accumulate), write(Arg.DIFF_BIAS, bias, accumulate))
@@ -90,7 +126,7 @@ def pooling(
     engine: Engine, alg: Alg, x: Array, y: Array, kernel: Pair, stride: Pair, pad: Pair, *, training: bool = True
 ) -> tuple[int, list[Any]]:
     """Describe a pooling forward, and return what describing its gradient takes too."""
-    around = [integers(stride), integers(kernel), NO_DILATION, integers(pad), integers(pad)]
+    around = [integers(stride), integers(kernel), integers((0, 0)), integers(pad), integers(pad)]
     args = [described(engine, x), described(engine, y), *around, engine.attributes()]
     return fast(engine, "pooling_forward", Prop.TRAINING if training else Prop.INFERENCE, alg, *args), args
 

@@ -1,13 +1,13 @@
 // Convolution by matrix products: the windows of images as rows of a matrix, and back.
 // Images lie dense as N, H, W, C. A row has kernel_y kernel_x channels values, channels fastest; rows are those of the
-// windows of the first image, then of the next one. Value: type of the images. Element: of the matrix.
+// windows of the first image, then of the next one. Pixels of a window are `dilation` apart. Value: type of the images. Element: of the matrix.
 
 typedef wide<Value>::type Sum;
 
-// What says where windows lie: sizes of the images, windows in each, kernel, stride and padding.
+// What says where windows lie: sizes of the images, windows in each, kernel, stride, padding and dilation.
 #define WINDOWS                                                                                                     \
     int channels, int height, int width, int n_down, int n_across, int kernel_y, int kernel_x, int stride_y,        \
-        int stride_x, int pad_y, int pad_x
+        int stride_x, int pad_y, int pad_x, int dilation_y, int dilation_x
 
 // columns = what the windows of x have, 0 outside of the images; `total` is the number of its values.
 extern "C" __global__ void unfold(const Value* x, Element* columns, unsigned int total, WINDOWS) {
@@ -18,7 +18,8 @@ extern "C" __global__ void unfold(const Value* x, Element* columns, unsigned int
         const unsigned int window = line / kernel_y, down = line - window * kernel_y;
         const unsigned int strip = window / n_across, column = window - strip * n_across;
         const unsigned int image = strip / n_down, row = strip - image * n_down;
-        const int y = (int)(row * stride_y + down) - pad_y, left = (int)(column * stride_x + across) - pad_x;
+        const int y = (int)(row * stride_y + down * dilation_y) - pad_y;
+        const int left = (int)(column * stride_x + across * dilation_x) - pad_x;
         const bool inside = y >= 0 && y < height && left >= 0 && left < width;
         const long long pixel = ((long long)image * height + y) * width + left;
         columns[i] = inside ? (Element)(Sum)x[pixel * channels + channel] : (Element)0.0f;
@@ -33,13 +34,17 @@ extern "C" __global__ void fold(const Element* columns, Value* x, unsigned int t
         const unsigned int line = pixel / width, image = line / height;
         // counted from the corner of the padding
         const int left = (int)(pixel - line * width) + pad_x, y = (int)(line - image * height) + pad_y;
-        const int top = y < kernel_y ? 0 : (y - kernel_y) / stride_y + 1;
-        const int first = left < kernel_x ? 0 : (left - kernel_x) / stride_x + 1;
+        const int reach_y = (kernel_y - 1) * dilation_y + 1, reach_x = (kernel_x - 1) * dilation_x + 1;
+        const int top = y < reach_y ? 0 : (y - reach_y) / stride_y + 1;
+        const int first = left < reach_x ? 0 : (left - reach_x) / stride_x + 1;
         Sum sum = 0;
         for (int row = top; row < n_down && row * stride_y <= y; row++)
             for (int column = first; column < n_across && column * stride_x <= left; column++) {
+                const int down = y - row * stride_y, across = left - column * stride_x;
+                if (down % dilation_y || across % dilation_x)
+                    continue;
                 const long long window = ((long long)image * n_down + row) * n_across + column;
-                const long long place = (window * kernel_y + y - row * stride_y) * kernel_x + left - column * stride_x;
+                const long long place = (window * kernel_y + down / dilation_y) * kernel_x + across / dilation_x;
                 sum += (Sum)columns[place * channels + channel];
             }
         x[i] = (Value)sum;

@@ -1,0 +1,279 @@
+"""Blocks of layers: the ``blocks`` of a job file describe lists of them, and its net uses each as often as it likes.
+
+They are expanded in the tree of the file, before the job is read, so that the net has plain layers, and every message
+names the line that the user has written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, NoReturn
+
+from singa_dask.conf.yaml_text import Items, Scalar, Tree, TreeEntry, TreeMap, named
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.registry import suggest
+
+SCHEMA: dict[str, Any] = {
+    "blocks": {
+        "type": "object",
+        "description": "Lists of layers, by name, that the net uses: {name: NAME, block: BLOCK, srclayers: [...]}.",
+        "additionalProperties": {
+            "type": "object",
+            "required": ["layer"],
+            "additionalProperties": False,
+            "properties": {
+                "inputs": {
+                    "description": "Names that stand for the layers that a use reads: $NAME. By default one, in.",
+                    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+                },
+                "values": {
+                    "description": "Values that a use may change, by name, null where it has to give one: $NAME.",
+                    "type": "object",
+                },
+                "output": {"description": "The layer that others read; by default the last.", "type": "string"},
+                "layer": {"description": "The layers.", "type": "array", "items": {"type": "object"}},
+            },
+        },
+    },
+    "use": {
+        "type": "object",
+        "description": "A use of a block, in a list of layers.",
+        "required": ["name", "block"],
+        "additionalProperties": False,
+        "properties": {
+            "name": {"description": "Stands, with a point, before the names of the layers.", "type": "string"},
+            "block": {"description": "Name of the block.", "type": "string"},
+            "srclayers": {
+                "description": "Layers that the block reads, one for each of its inputs.",
+                "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+            },
+            "values": {"description": "Values of the block.", "type": "object"},
+            "repeat": {
+                "description": "So many of them, one after another; each reads the one before as its first input.",
+                "anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}],
+            },
+        },
+    },
+}
+"""What editors know of ``blocks``, and of a use of one."""
+_DEFINITION = tuple(SCHEMA["blocks"]["additionalProperties"]["properties"])
+_USE = tuple(SCHEMA["use"]["properties"])
+_PLACEHOLDER = re.compile(r"\$(\w+)")
+
+
+class _Block(NamedTuple):
+    """A block as the job describes it.
+
+    Attributes
+    ----------
+    name : str
+    inputs : list of str
+        Names that stand for the layers that a use reads.
+    values : dict of str to Tree
+        Values that a use may change, by name; null where it has to give one.
+    output : str
+        Name of the layer that those who read the block read.
+    layers : list of TreeMap
+    """
+
+    name: str
+    inputs: list[str]
+    values: dict[str, Tree]
+    output: str
+    layers: list[TreeMap]
+
+
+def expand(root: TreeMap) -> list[Problem]:
+    """Replace each use of a block in the net by its layers; drop ``blocks``, and keys that begin with ``x-``.
+
+    Returns
+    -------
+    list of Problem
+        The first mistake, if there is one: the tree is no job then.
+    """
+    for key in [key for key in root.entries if key.startswith("x-")]:
+        del root.entries[key]
+    net = root.entries["neuralnet"].node if "neuralnet" in root.entries else None
+    layers = net.entries.get("layer") if isinstance(net, TreeMap) else None
+    definitions = root.entries.pop("blocks", None)
+    if layers is None or (definitions is None and not any(map(_is_use, _items(layers.node)))):
+        return []
+    try:
+        expansion = _Expansion(_definitions(definitions))
+        expanded = list(expansion.layers(_items(layers.node)))
+        expansion.connect(expanded)
+    except ConfigError as error:
+        return list(error.problems)
+    layers.node = Items(layers.node.place, list(expanded))
+    return []
+
+
+def _refuse(node: Tree, message: str) -> NoReturn:
+    raise ConfigError(Problem((), message, node.place))
+
+
+def _items(node: Tree | None) -> list[Tree]:
+    """Return the items of a list; a single value stands for a list of one."""
+    return node.items if isinstance(node, Items) else [] if node is None else [node]
+
+
+def _is_use(node: Tree) -> bool:
+    return isinstance(node, TreeMap) and "block" in node.entries
+
+
+def _entry(node: TreeMap, key: str) -> Tree | None:
+    entry = node.entries.get(key)
+    return entry.node if entry else None
+
+
+def _text(node: Tree | None) -> str:
+    """Return a text, empty for anything else."""
+    return node.value if isinstance(node, Scalar) and isinstance(node.value, str) else ""
+
+
+def _check_keys(node: TreeMap, known: tuple[str, ...], what: str) -> None:
+    for key, entry in node.entries.items():
+        if key not in known:
+            raise ConfigError(Problem((), f"{what} has no key {key!r}. Known: {', '.join(known)}.", entry.place))
+
+
+def _definitions(entry: TreeEntry | None) -> dict[str, _Block]:
+    if entry is None:
+        return {}
+    if not isinstance(entry.node, TreeMap):
+        _refuse(entry.node, "blocks: expected names of blocks, and for each its layers: {NAME: {layer: [...]}}.")
+    return {name: _definition(name, each.node) for name, each in entry.node.entries.items()}
+
+
+def _definition(name: str, node: Tree) -> _Block:
+    if not isinstance(node, TreeMap):
+        _refuse(node, f"block {name!r}: expected {{layer: [...]}}, with inputs, values and output if it has them.")
+    _check_keys(node, _DEFINITION, f"block {name!r}")
+    layers = _items(_entry(node, "layer"))
+    maps = [each for each in layers if isinstance(each, TreeMap)]
+    if not maps or len(maps) < len(layers):
+        _refuse(node, f"block {name!r}: expected its layers under layer, each with a name and a type.")
+    if nameless := [each for each in maps if not named(each)]:
+        _refuse(nameless[0], f"block {name!r}: expected a name for each of its layers.")
+    given = _entry(node, "values") or TreeMap(node.place, {})
+    if not isinstance(given, TreeMap):
+        _refuse(given, f"block {name!r}: expected values by name, null for one that each use has to give.")
+    inputs = [_text(each) for each in _items(_entry(node, "inputs"))] or ["in"]
+    if not all(inputs) or len({*inputs, *given.entries}) < len(inputs) + len(given.entries):
+        _refuse(node, f"block {name!r}: expected a name of its own for each of its inputs and values.")
+    output = _text(_entry(node, "output")) or named(maps[-1])
+    if output not in map(named, maps):
+        known = suggest(output, set(map(named, maps)))
+        _refuse(_entry(node, "output") or node, f"block {name!r} has no layer {output!r}. {known}")
+    return _Block(name, inputs, {key: each.node for key, each in given.entries.items()}, output, maps)
+
+
+@dataclass
+class _Expansion:
+    """The layers that uses of blocks stand for.
+
+    Parameters
+    ----------
+    blocks : dict of str to _Block
+    outputs : dict of str to str
+        The layer that stands for a use in the sources of others, by the name of the use.
+    """
+
+    blocks: dict[str, _Block]
+    outputs: dict[str, str] = field(default_factory=dict)
+
+    def layers(self, nodes: list[Tree], within: tuple[str, ...] = ()) -> Iterator[Tree]:
+        """Yield layers, and for each use of a block the layers of that."""
+        for node in nodes:
+            if isinstance(node, TreeMap) and _is_use(node):
+                yield from self._use(node, within)
+            else:
+                yield node
+
+    def _use(self, node: TreeMap, within: tuple[str, ...]) -> Iterator[Tree]:
+        wanted, name = _text(_entry(node, "block")), named(node)
+        if not name:
+            _refuse(node, "expected a name: the layers of the block get it before theirs.")
+        what = f"{name!r}, a use of block {wanted!r},"
+        _check_keys(node, _USE, what)
+        block = self.blocks.get(wanted)
+        if block is None:
+            _refuse(node.entries["block"].node, f"unknown block {wanted!r}. {suggest(wanted, set(self.blocks))}")
+        if wanted in within:
+            _refuse(node, f"block {wanted!r} stands inside of itself: {' > '.join([*within, wanted])}.")
+        sources = _items(_entry(node, "srclayers"))
+        if len(sources) != len(block.inputs):
+            names = ", ".join(block.inputs)
+            _refuse(node, f"{what} reads {len(sources)} layers, expected {len(block.inputs)} in srclayers: {names}.")
+        values = {**block.values, **self._given(node, block, what)}
+        for key, value in values.items():
+            if isinstance(value, Scalar) and value.value is None:
+                _refuse(node, f"{what} needs a value for {key!r}: values: {{{key}: ...}}.")
+        times = _entry(node, "repeat")
+        count = 1 if times is None else times.value if isinstance(times, Scalar) else None
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            _refuse(times or node, f"{what} has to be repeated once or more, expected a number, got {count!r}.")
+        for turn in range(1, count + 1):
+            prefix = f"{name}." if times is None else f"{name}.{turn}."
+            bound = dict(zip(block.inputs, sources, strict=True)) | values
+            yield from self.layers([_bound(each, block, prefix, bound) for each in block.layers], (*within, wanted))
+            # the next one reads this one
+            sources = [Scalar(node.place, prefix + block.output), *sources[1:]]
+        self.outputs[name] = _text(sources[0])
+
+    def _given(self, node: TreeMap, block: _Block, what: str) -> dict[str, Tree]:
+        given = _entry(node, "values") or TreeMap(node.place, {})
+        if not isinstance(given, TreeMap):
+            _refuse(given, f"{what} has no values by name. Expected values: {{NAME: VALUE}}.")
+        for key, entry in given.entries.items():
+            if key not in block.values:
+                message = f"block {block.name!r} has no value {key!r}. {suggest(key, set(block.values))}"
+                raise ConfigError(Problem((), message, entry.place))
+        return {key: entry.node for key, entry in given.entries.items()}
+
+    def connect(self, layers: list[Tree]) -> None:
+        """Let those that read a use of a block read its output."""
+        for layer in layers:
+            for source in _items(_entry(layer, "srclayers")) if isinstance(layer, TreeMap) else ():
+                while isinstance(source, Scalar) and (output := self.outputs.get(_text(source))):
+                    source.value = output
+
+
+def _bound(layer: TreeMap, block: _Block, prefix: str, bound: Mapping[str, Tree]) -> TreeMap:
+    """Return a copy of a layer of a block with its placeholders filled, and a prefix before the block's own names."""
+    layers = {named(each) for each in block.layers}
+    params = {named(param) for each in block.layers for param in _items(_entry(each, "param"))} - {""}
+
+    def copied(node: Tree, own: set[str], keys: Collection[str] = ()) -> Tree:
+        """Copy a node; ``own`` names get the prefix, in a mapping where they stand under one of these keys."""
+        if isinstance(node, TreeMap):
+            entries = node.entries.items()
+            return TreeMap(
+                node.place, {k: TreeEntry(e.place, copied(e.node, own if k in keys else set())) for k, e in entries}
+            )
+        if isinstance(node, Items):
+            copies = [(item, copied(item, own, keys)) for item in node.items]
+            # a list in place of an item is part of the list: srclayers: [$in, conv1]
+            return Items(node.place, [part for item, copy in copies for part in _parts(item, copy)])
+        if not isinstance(node.value, str):
+            return Scalar(node.place, node.value)
+        match = _PLACEHOLDER.fullmatch(node.value)
+        if match is None:
+            return Scalar(node.place, prefix + node.value if node.value in own else node.value)
+        if match[1] not in bound:
+            known = suggest(match[1], set(bound))
+            _refuse(node, f"block {block.name!r} has no input and no value {match[1]!r}. {known}")
+        return deepcopy(bound[match[1]])
+
+    filled = copied(layer, layers, ("name", "srclayers"))
+    assert isinstance(filled, TreeMap)
+    if "param" in layer.entries:
+        filled.entries["param"].node = copied(layer.entries["param"].node, params, ("name", "share_from"))
+    return filled
+
+
+def _parts(item: Tree, copy: Tree) -> list[Tree]:
+    return copy.items if isinstance(copy, Items) and isinstance(item, Scalar) else [copy]
