@@ -2,7 +2,7 @@
 
 Each of P forked processes has a worker and a server. They exchange gradients and values, and compute nothing else. The
 messages, bytes, sockets and seconds of CPU of each process are counted. ``tiny`` has 25,450 params, ``mlp`` 12 million.
-``python -m benchmarks.scale [P ...] [--net NAME] [--steps N] [--direct]``
+``python -m benchmarks.scale [P ...] [--net NAME] [--steps N] [--direct | --tree]``
 """
 
 from __future__ import annotations
@@ -84,15 +84,14 @@ def run_process(job: JobConf, process: int, folder: str, pipe: Connection) -> No
     ]
     for thread in threads:
         thread.start()
-    while not COUNTS and all(thread.is_alive() for thread in threads):
-        time.sleep(0.05)
     threads[0].join()
-    counts = np.subtract(count(), COUNTS[0]) / (job.train_steps - WARM - 1)
-    sockets = n_sockets() - before
+    last, sockets = count(), n_sockets() - before
     for thread in threads:
         thread.join()
-    states = {report["state"] for report in reports}
-    pipe.send((*counts, sockets) if states == {"done"} else reports)
+    if {report["state"] for report in reports} == {"done"}:
+        pipe.send((*np.subtract(last, COUNTS[0]) / (job.train_steps - WARM - 1), sockets))
+    else:
+        pipe.send(reports)
     pipe.recv()  # all have ended
     host.close()
 
@@ -122,17 +121,19 @@ def main() -> None:
     parser.add_argument("--net", choices=["tiny", "mlp"], default="tiny")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--direct", action="store_true", help="without summing on the way")
+    parser.add_argument("--tree", action="store_true", help="with it, however large the net")
     given = parser.parse_args()
     if given.direct:
         tree.MIN_PROCESSES = 1 << 30
+    if given.tree:
+        tree.MAX_DIRECT = 0
     print(
         "processes   a process and step: ms   ms of CPU   messages (most)   MB   of 2(P-1)/P x params   sockets (most)"
     )
     for n in given.processes:
         with tempfile.TemporaryDirectory() as folder:
-            made = mnist_mlp(
-                folder, given.steps, cluster={"nworkers_per_group": n, "nservers_per_group": n}
-            ).model_dump(mode="json")
+            made = mnist_mlp(folder, given.steps).model_dump(mode="json")
+            made["cluster"] = {"nworkers_per_group": n, "nservers_per_group": n}
             layers = made["neuralnet"]["layer"]
             layers[0]["store_conf"]["batchsize"] = [n]
             if given.net == "tiny":

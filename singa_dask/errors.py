@@ -5,7 +5,7 @@
     SingaError
     ├── ConfigError (ValueError)   the job file, or what it asks for, is wrong          exit 2
     │   └── UnusableCheckpointError   also a CheckpointError: that a job starts from    exit 2
-    ├── ClusterError               no Dask cluster, or one too small for the job        exit 3
+    ├── ClusterError               no Dask cluster, or one that cannot run the job      exit 3
     │   └── LeftLineError          a job that was stopped while it waited for room         signals
     ├── DataError (OSError)        records that cannot be found, read or parsed         exit 1
     │   └── MissingPackageError    what reads them needs a package that is not there       exit 2
@@ -126,7 +126,7 @@ class ConfigError(SingaError, ValueError):
 
 
 class ClusterError(SingaError):
-    """No cluster answers, or it has too few processes or threads for the job."""
+    """No cluster answers, it has too few processes or threads for the job, or lacks this package."""
 
     exit_code = 3
 

@@ -107,7 +107,7 @@ def run(
 ) -> None:
     """Train a net as a job file says.
 
-    Exit codes: 0 done, 1 the job failed, 2 usage or job file, 3 no cluster or too small,
+    Exit codes: 0 done, 1 the job failed, 2 usage or job file, 3 no cluster, too small or without this package,
     4 processes lost, 5 a loss is not finite, 129, 130 and 143 stopped by SIGHUP, SIGINT and SIGTERM.
     """
     from singa_dask.cli import job

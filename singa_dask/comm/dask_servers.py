@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import pickle
 import platform
 import socket
 from collections.abc import Callable
 from typing import Any
 
+from dask.utils import funcname
 from distributed import Client
 from distributed.comm.addressing import get_address_host_port
 from distributed.comm.core import connect
@@ -106,22 +108,60 @@ def loading_message(module: str) -> dict[str, Any]:
     }
 
 
-def guarded(task: Callable[..., Any], **arguments: Any) -> tuple[str, dict[str, Any]]:
-    """Return arguments of `eval` that call a function of this package in a Dask task.
+class Guarded:
+    """A function for Dask tasks, which Dask can unpickle without this package.
 
-    A Dask worker that cannot load the package raises `ImportError` there. It would end if the task itself named the
-    function.
+    A Dask worker that cannot load the package raises `ImportError` where it calls the function, with `cannot_load` as
+    message. It would end if it had to unpickle the function itself.
     """
-    names = {"code": _code(__name__), "task": pickle_dask.dumps(task), "load": pickle.loads, "arguments": arguments}
-    return "exec(code) or load(task)(**arguments)", names
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.__name__ = funcname(function)
+        # Dask passes such keywords as block_info to functions that have them
+        self.__signature__ = inspect.signature(function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        return self._function(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        facts = {"__name__": self.__name__, "__signature__": self.__signature__}
+        facts |= {"check": _CHECK, "load": pickle.loads, "function": pickle_dask.dumps(self._function)}
+        return eval, ("exec(source) or Guarded(source, facts)", {"source": _UNPICKLED, "facts": facts})
+
+
+# Of plain values, as it is pickled again on the way from the scheduler to a Dask worker.
+_UNPICKLED = """
+class Guarded:
+    def __init__(self, source, facts):
+        self.names = {"source": source, "facts": facts}
+        self.__dict__.update(facts)
+
+    def __call__(self, *args, **kwargs):
+        exec(self.check, {})
+        return self.load(self.function)(*args, **kwargs)
+
+    def __reduce__(self):
+        return eval, ("exec(source) or Guarded(source, facts)", dict(self.names))
+"""
 
 
 def cannot_load(server: str, why: object) -> str:
-    """Return the error of a kind of Dask server that cannot load this package."""
+    """Return the error of a Dask server that cannot load this package."""
     return (
         f"the {server} cannot load the package: {why}. Install singa-dask {__version__} there and on all Dask workers, "
         "and start them again."
     )
+
+
+_CHECK = f"""
+try:
+    exec({_code(__name__)!r}, {{}})
+except ImportError as error:
+    from distributed import get_worker
+    raise ImportError({cannot_load("Dask worker {}", "{}")!r}.format(get_worker().address, error)) from None
+"""
 
 
 def load_on_scheduler(client: Client, module: str) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,8 +26,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from singa_dask.comm.exchange import DirectExchange, Exchange, PartialSum
 from singa_dask.comm.message import Address, Message, pack
-from singa_dask.comm.tree import BUCKET_BYTES, ProcessTree, TreeExchange
+from singa_dask.comm.tree import ProcessTree, TreeExchange
 
 MAX_SLICE = 1 << 20
 """Maximum number of values in a slice (4 MiB of float32): one slice is sent while the next is updated."""
@@ -201,13 +202,6 @@ def tree_sum(grads: Mapping[int, Any]) -> Any:
     return grads[pairs[-1][0] if pairs else nodes[0]]
 
 
-PACK_BYTES = 1 << 18
-"""Gradients for one server are sent once they have this many bytes, so that small params share a message.
-
-Those on a GPU wait for the flush.
-"""
-
-
 @dataclass(frozen=True)
 class Share:
     """A local param that shares the values of a logical param.
@@ -228,27 +222,6 @@ class Share:
     param: int
     grad: Any
     publish: Callable[[int], None]
-
-
-@dataclass
-class _PartialSum:
-    """The sum of the gradients of a param at one node of the tree.
-
-    Attributes
-    ----------
-    node : int
-    pairs : list of (array, array)
-        The second is added to the first, in order.
-    slices : list of array, 1-D
-        Where the sum is then, slice by slice: in the gradient of the first worker.
-    n : int
-        Number of sharers that it counts for, also if the gradients of some are always 0.
-    """
-
-    node: int
-    pairs: list[tuple[Any, Any]]
-    slices: list[Any]
-    n: int
 
 
 class Stub:
@@ -303,28 +276,23 @@ class Stub:
         self._all = list(slices)
         self._new_memory = memory
         self._memory: dict[tuple[str, int, int], Any] = {}
+        self._views: dict[tuple[int, int], Any] = {}  # worker group, slice -> its values
         self._shares: dict[tuple[int, int], list[Share]] = defaultdict(list)
         self._n_workers = 1 + max((unit.id for unit in process_of if unit.kind == "worker"), default=0)
-        self._sums: dict[tuple[int, int], list[_PartialSum]] = {}
+        self._sums: dict[tuple[int, int], list[PartialSum]] = {}
         self._sent: dict[tuple[int, int], set[tuple[Address, int]]] = defaultdict(set)
         self._answered: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
         self._receive_buffers: dict[tuple[str, Address, int, int, int], np.ndarray] = {}
-        self._requested: dict[tuple[int, int], int] = {}
+        self._requested: set[tuple[int, int]] = set()
         self._published: dict[tuple[int, int], int] = defaultdict(lambda: -1)
-        # (server, slice, group) -> the step of a request without an answer: a group has one at a time about a slice
-        self._unanswered: dict[tuple[Address, int, int], int] = {}
-        # gradients of a group that wait to be sent to a server together, and their bytes
-        self._outgoing: dict[tuple[int, Address], list[Message]] = defaultdict(list)
-        self._outgoing_bytes: Counter[tuple[int, Address]] = Counter()
+        # (slice, group) -> the step of a request without an answer: a group has one at a time about a slice
+        self._unanswered: dict[tuple[int, int], int] = {}
         self._lock = threading.RLock()
-        self._exchange: TreeExchange | None = None
-        # sums that wait to be sent through the tree together, and their step
-        self._bucket: dict[int, Any] = {}
-        self._bucket_step = -1
-        if tree is not None:
+        self._exchange: Exchange = DirectExchange(self._request)
+        if tree is not None and process < tree.n_processes:
             roots = [process_of[Address.server(0, piece.server)] for piece in slices]
             n_bytes = [piece.size * self.dtype.itemsize for piece in slices]
-            self._exchange = TreeExchange(process, tree, roots, n_bytes, self._values_of, self._server_request)
+            self._exchange = TreeExchange(process, tree, roots, n_bytes, self._slice_values, self._request)
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -359,9 +327,9 @@ class Stub:
     def forget(self) -> None:
         """Release all memory, once no more messages are sent."""
         with self._lock:
-            for kept in (self._memory, self._shares, self._sums, self._receive_buffers, self._outgoing):
+            for kept in (self._memory, self._views, self._shares, self._sums, self._receive_buffers):
                 kept.clear()
-            self._exchange = None
+            self._exchange = DirectExchange(self._request)
 
     def receive_buffer(self, message: Message) -> np.ndarray | None:
         """Return the buffer that the array of a message from another process is read into.
@@ -373,7 +341,7 @@ class Stub:
             return None
         piece = self._all[message.slice]
         if message.kind in ("r-get", "r-update", "gather"):
-            values: np.ndarray = self.worker_values(message.info["group"], piece.param)[piece.start : piece.stop]
+            values: np.ndarray = self._slice_values(message.slice, message.info["group"])
             return values
         group, node = (message.info.get(name, -1) for name in ("group", "node"))
         key = (message.kind, message.src, message.slice, group, node)
@@ -385,10 +353,13 @@ class Stub:
     def _is_here(self, unit: Address) -> bool:
         return (unit.group if unit.kind == "stub" else self.process_of[unit]) == self.process
 
-    def _values_of(self, number: int) -> Any:
-        """Return the values of a slice as the workers of the only group see them."""
-        piece = self._all[number]
-        return self.worker_values(0, piece.param)[piece.start : piece.stop]
+    def _slice_values(self, number: int, group: int = 0) -> Any:
+        """Return the values of a slice as the workers of a group see them, always the same array."""
+        if (values := self._views.get((group, number))) is None:
+            piece = self._all[number]
+            values = self.worker_values(group, piece.param)[piece.start : piece.stop]
+            values = self._views.setdefault((group, number), values)
+        return values
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -410,29 +381,28 @@ class Stub:
                 del self._receive_buffers[key]  # what was read there may still be in use
 
     def _on_put(self, message: Message) -> list[Message]:
-        values = message.arrays[0]
-        self._published[message.src.group, message.param] = message.version  # to the worker, by itself
-        return [
-            self._to_server(message, piece, arrays=(values[piece.start : piece.stop],))
+        group, values = message.src.group, message.arrays[0]
+        self._published[group, message.param] = message.version  # to the worker, by itself
+        puts = [
+            self._request(
+                "put", group, piece.id, message.step, values[piece.start : piece.stop], version=message.version
+            )
             for piece in self._slices[message.param]
-        ] + (self._on_get(message) if self._exchange else [])
+        ]
+        return puts + (self._on_get(message) if self._exchange.all_ask else [])
 
     def _on_get(self, message: Message) -> list[Message]:
-        key = (message.src.group, message.param)
-        if self._exchange is not None:  # once for the initial values, also of a param that this process has put
-            slices = [] if key in self._requested else self._slices[message.param]
-            self._requested[key] = message.version
-            return self._send("get", message.step, {piece.id: None for piece in slices})
-        if self._requested.get(key, -1) >= message.version:
+        group, param = message.src.group, message.param
+        if (group, param) in self._requested:
             return []
-        self._requested[key] = message.version
-        requests = [self._to_server(message, piece) for piece in self._slices[message.param]]
-        for request in requests:
-            self._expect_answer(request)
-        return requests
+        self._requested.add((group, param))
+        self._expect(group, param, message.step)
+        return self._exchange.get(group, [piece.id for piece in self._slices[param]], message.step)
 
-    def _expect_answer(self, request: Message) -> None:
-        self._unanswered[request.dst, request.slice, request.info["group"]] = request.step
+    def _expect(self, group: int, param: int, step: int) -> None:
+        """Wait for the answers to a request."""
+        self._answered[group, param].clear()
+        self._unanswered.update({(piece.id, group): step for piece in self._slices[param]})
 
     def _on_update(self, message: Message) -> list[Message]:
         """Count the local sharers whose gradient is ready; after the last one, send their sum.
@@ -445,62 +415,36 @@ class Stub:
         if len(sent) < len(self._shares[group, param]):
             return []
         sent.clear()
-        self._answered[group, param].clear()
-        sums = self._add_up(group, param)
-        if self._exchange is not None:
-            (total,) = sums
-            before = self._send_bucket() if message.step != self._bucket_step else []
-            self._bucket |= {piece.id: values for piece, values in zip(self._slices[param], total.slices, strict=True)}
-            self._bucket_step = message.step
-            is_full = sum(values.nbytes for values in self._bucket.values()) >= BUCKET_BYTES
-            return before + self._send_bucket() if is_full else before
-        full = []
-        for index, piece in enumerate(self._slices[param]):
-            for partial in sums:
-                request = self._to_server(message, piece, (partial.slices[index],), n=partial.n, node=partial.node)
-                self._expect_answer(request)
-                key = group, request.dst
-                self._outgoing[key].append(request)
-                self._outgoing_bytes[key] += request.arrays[0].nbytes
-                # a GPU updates all params of a step by one kernel
-                if self._outgoing_bytes[key] >= PACK_BYTES and isinstance(partial.slices[index], np.ndarray):
-                    full += self._take_outgoing(key)
-        return full
+        self._expect(group, param, message.step)
+        return self._exchange.update(group, message.step, self._add_up(group, param))
 
-    def _send_bucket(self) -> list[Message]:
-        totals, self._bucket = self._bucket, {}
-        return self._send("update", self._bucket_step, totals)
-
-    def _send(self, kind: str, step: int, totals: Mapping[int, Any]) -> list[Message]:
-        """Send slices of this process through the tree."""
-        assert self._exchange is not None
-        for number in totals:
-            parent = self._exchange.parent(number)
-            source = Address.server(0, self._all[number].server) if parent is None else Address.stub(parent)
-            self._unanswered[source, number, 0] = step
-        return pack(self._exchange.send(kind, step, totals))
-
-    def _server_request(self, kind: str, step: int, number: int, total: Any) -> Message:
-        """Return the request of the whole worker group about a slice of a server of this process."""
-        piece = self._all[number]
-        of_all = Message(kind, Address.worker(0, 0), self.address, param=piece.param, step=step)
-        arrays = () if total is None else (total,)
-        return self._to_server(of_all, piece, arrays, n=self.n_sharers[piece.param], node=1)
+    def _on_flush(self, message: Message) -> list[Message]:
+        return self._exchange.flush(message.src.group)
 
     def _on_reduce(self, message: Message) -> list[Message]:
-        return pack(self._exchange.take(message)) if self._exchange else []
+        return self._exchange.take(message)
 
-    def _take_outgoing(self, key: tuple[int, Address]) -> list[Message]:
-        del self._outgoing_bytes[key]
-        return pack(self._outgoing.pop(key))
+    def _on_pack(self, message: Message) -> list[Message]:
+        return pack(following for part in message.parts for following in self.handle(part))
+
+    def _request(
+        self, kind: str, group: int, number: int, step: int, *arrays: Any, n: int = 0, node: int = 0, version: int = -1
+    ) -> Message:
+        """Return a message about a slice to its server; a sum at node 1 counts for all sharers."""
+        piece = self._all[number]
+        to, total = Address.server(self.server_group_of(group), piece.server), self.n_sharers[piece.param]
+        in_place = self.process_of[to] == self.process and self.share_memory
+        info = {"group": group, "n": total if node == 1 else n, "total": total, "node": node, "in_place": in_place}
+        about: dict[str, Any] = {"param": piece.param, "slice": number, "version": version, "step": step}
+        return Message(kind, self.address, to, **about, info=info, arrays=arrays)
 
     def total(self, group: int, param: int) -> list[tuple[int, Any]]:
         """Add up the gradients of a param of the only worker; return pairs of a slice and its sum."""
         with self._lock:
             (total,) = self._add_up(group, param)
-        return [(piece.id, values) for piece, values in zip(self._slices[param], total.slices, strict=True)]
+        return list(total.slices.items())
 
-    def _add_up(self, group: int, param: int) -> list[_PartialSum]:
+    def _add_up(self, group: int, param: int) -> list[PartialSum]:
         """Add up the gradients of the local sharers of a param."""
         if (group, param) not in self._sums:
             self._sums[group, param] = self._partial_sums(group, param)
@@ -509,7 +453,7 @@ class Stub:
                 total += grad
         return self._sums[group, param]
 
-    def _partial_sums(self, group: int, param: int) -> list[_PartialSum]:
+    def _partial_sums(self, group: int, param: int) -> list[PartialSum]:
         """Return the sums to send of a param: one, unless other workers come between those of this process."""
         users = self._shares[group, param]
         learning: dict[int, list[Any]] = defaultdict(list)  # gradients of each worker, in the order of its net
@@ -527,74 +471,30 @@ class Stub:
             pairs = [(grads[0], grad) for grads in below.values() for grad in grads[1:]]
             pairs += [(below[left][0], below[right][0]) for left, right in additions(tuple(below), top)]
             total = below[min(below)][0]
-            slices = [total[piece.start : piece.stop] for piece in self._slices[param]]
-            sums.append(_PartialSum(top, pairs, slices, sum(map(len, below.values()))))
+            slices = {piece.id: total[piece.start : piece.stop] for piece in self._slices[param]}
+            sums.append(PartialSum(top, pairs, slices, sum(map(len, below.values()))))
         sums[0].n += len(users) - sum(each.n for each in sums)
         return sums
 
-    def _on_flush(self, message: Message) -> list[Message]:
-        """Send the gradients that wait for more of them: the worker group has no more for now."""
-        if self._exchange is not None:
-            return self._send_bucket()
-        waiting = [key for key in self._outgoing if key[0] == message.src.group]
-        return [request for key in waiting for request in self._take_outgoing(key)]
-
-    def _on_pack(self, message: Message) -> list[Message]:
-        return pack(following for part in message.parts for following in self.handle(part))
-
-    def _to_server(
-        self, message: Message, piece: ParamSlice, arrays: tuple[np.ndarray, ...] = (), n: int = 0, node: int = 0
-    ) -> Message:
-        group = message.src.group
-        to = Address.server(self.server_group_of(group), piece.server)
-        here = self.process_of[to] == self.process and self.share_memory
-        return Message(
-            message.kind,
-            src=self.address,
-            dst=to,
-            param=message.param,
-            slice=piece.id,
-            version=message.version,
-            step=message.step,
-            info={"group": group, "n": n, "total": self.n_sharers[message.param], "node": node, "in_place": here},
-            arrays=arrays,
-        )
-
     def _on_r_update(self, message: Message) -> list[Message]:
-        values = message.arrays[0] if message.arrays else None
-        return self._take_values(message, message.slice, message.version, values)
+        """Store new values, and pass them on; publish the version once every slice of the param has answered."""
+        group, kind = message.info["group"], message.info.get("kind") or message.kind.removeprefix("r-")
+        versions = {}
+        for number, version, new in self._exchange.answers(message):
+            if new is not None and new is not (values := self._slice_values(number, group)):
+                np.copyto(values, new)  # else the transport has read them there
+            versions[number] = version
+            if self._unanswered.get((number, group)) != message.step:
+                continue
+            del self._unanswered[number, group]
+            param = self._all[number].param
+            answered = self._answered[group, param]
+            answered[number] = version
+            if len(answered) == len(self._slices[param]):
+                self._publish(kind, group, param, min(answered.values()))
+        return self._exchange.pass_on(kind, versions)
 
-    _on_r_get = _on_r_update
-
-    def _on_gather(self, message: Message) -> list[Message]:
-        if self._exchange is None:
-            return []
-        slices = zip(self._exchange.split(message), message.info["versions"], strict=True)
-        return pack(
-            following
-            for (number, values), version in slices
-            for following in self._take_values(message, number, version, values)
-        )
-
-    def _take_values(self, message: Message, number: int, version: int, new: Any) -> list[Message]:
-        """Store new values; publish the version once every slice of the param has answered."""
-        group, piece = message.info["group"], self._all[number]
-        if new is not None:
-            values = self.worker_values(group, piece.param)[piece.start : piece.stop]
-            if new.ctypes.data != values.ctypes.data:  # else the transport has read them there
-                np.copyto(values, new)
-        kind = message.info.get("kind") or message.kind.removeprefix("r-")
-        following = self._exchange.pass_on(kind, number, version) if self._exchange else []
-        request = message.src, number, group
-        if self._unanswered.get(request) != message.step:
-            return following
-        del self._unanswered[request]
-        answered = self._answered[group, piece.param]
-        answered[piece.id] = version
-        if len(answered) == len(self._slices[piece.param]):
-            self._publish(kind, group, piece.param, min(answered.values()))
-            answered.clear()
-        return following
+    _on_r_get = _on_gather = _on_r_update
 
     def _publish(self, kind: str, group: int, param: int, version: int) -> None:
         """Tell the sharers the version of new values.

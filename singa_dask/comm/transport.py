@@ -7,7 +7,7 @@ Each process connects to those that it sends to. A connection begins with a hell
 life, the process, and the id of the outbox, see `singa_dask.comm.greeting`. A receiver of another job or life refuses
 it, before any memory is written. It answers any other with the number of the last message that it has had from this
 outbox. The sender then sends those after it, and goes on with new ones. The receiver acknowledges what it has had after
-0.1 s, or sooner after many messages or bytes; the sender keeps what is not acknowledged. So after a broken connection
+0.25 s, or sooner after many messages or bytes; the sender keeps what is not acknowledged. So after a broken connection
 exactly those messages are sent again that have not arrived. The receiver drops a message that it has had, before it
 asks for a receive buffer, and closes the connection when one is missing, which makes the sender connect again.
 
@@ -48,8 +48,11 @@ logger = logging.getLogger(__name__)
 
 _ACKNOWLEDGED_EVERY = 256
 _ACKNOWLEDGED_BYTES = 64 << 20
-_ACKNOWLEDGED_S = 0.1
-"""A message is acknowledged after this time, or sooner: when so many messages or bytes are not."""
+_ACKNOWLEDGED_S = 0.25
+"""A message is acknowledged after this time, or sooner: when so many messages or bytes are not.
+
+An acknowledgement costs as much as a small message; a sender judges a peer silent after 0.5 s at the earliest.
+"""
 _GRACE_S = 0.1
 """Time for what was written, and for a socket that is being connected, when the transport is closed."""
 
@@ -204,8 +207,9 @@ class Inbox:
                 raise
             if stream.wire is not wire:
                 return
-            stream.take(frame.number, message.n_bytes)
-            self.received_bytes += message.n_bytes
+            n_bytes = message.n_bytes
+            stream.take(frame.number, n_bytes)
+            self.received_bytes += n_bytes
             self._deliver(stream.hello, message)
 
     def _deliver(self, hello: Hello, message: Message) -> None:
@@ -590,8 +594,9 @@ class Transport:
             return
         if address.startswith("inproc"):
             message = _copied(message)
+        is_own = threading.current_thread() is self._thread  # which need not be woken
         with contextlib.suppress(RuntimeError):  # the loop was closed a moment ago
-            self._loop.call_soon_threadsafe(self._put, address, message)
+            (self._loop.call_soon if is_own else self._loop.call_soon_threadsafe)(self._put, address, message)
 
     def _put(self, address: str, message: Message) -> None:
         if self._closed:

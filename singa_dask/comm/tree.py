@@ -1,4 +1,4 @@
-"""AllReduce among many processes: gradients are summed on their way to servers, and values come back the same way.
+"""Exchange among many processes: gradients are summed on their way to servers, and values come back the same way.
 
 Recursive halving and doubling, after Rabenseifner (2004), for any number of processes. A process is connected to those
 alone whose number differs from its own in one bit. Where a node of the tree of sums is computed, which
@@ -8,17 +8,24 @@ has the bits of a direct exchange, and a slice passes each process once in each 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from singa_dask.comm.message import Address, Message
+from singa_dask.comm.exchange import Exchange, PartialSum
+from singa_dask.comm.message import Address, Message, pack
 
 MIN_PROCESSES = 5
 """With fewer processes each sends slices to each server itself, which is as many messages, and one hop."""
+MAX_DIRECT = 8
+DIRECT_BYTES = 2 << 20
+"""Up to ``MAX_DIRECT`` processes exchange so many bytes of params directly, too: messages cost less than passing on.
+
+So do those whose servers are apart, whatever the params: no process has to pass on what is not its own.
+"""
 BUCKET_BYTES = 1 << 20
 """Gradients leave together once they have this many bytes, the last ones of a step with fewer."""
 FUSED_BYTES = 1 << 18
@@ -56,13 +63,15 @@ class ProcessTree:
         self.route = lru_cache(None)(self._route)
 
     @classmethod
-    def of(cls, process_of: Mapping[Address, int]) -> ProcessTree | None:
-        """Return the tree for the units of a job, or None if they exchange slices directly.
+    def of(cls, process_of: Mapping[Address, int], n_bytes: int = 0) -> ProcessTree | None:
+        """Return the tree for the units of a job with ``n_bytes`` of params; None if they exchange slices directly.
 
-        It is for one worker group and one server group. Each process needs workers, as many as the others, a power of
-        two, and in order, so that what a process adds up is one node of the tree of sums; the last may have fewer.
+        It is for one worker group and one server group. Each process that it has needs workers, as many as the others,
+        a power of two, and in order, so that what a process adds up is one node of the tree of sums; the last may have
+        fewer. Servers may be there, or apart in processes with higher numbers.
         """
-        n = 1 + max(process_of.values())
+        n = 1 + max(process for unit, process in process_of.items() if unit.kind == "worker")
+        are_apart = n <= max(process_of.values())
         workers: list[list[int]] = [[] for _ in range(n)]
         for unit, process in sorted(process_of.items()):
             if unit.group:
@@ -72,7 +81,8 @@ class ProcessTree:
         size = len(workers[0])
         is_even = size.bit_count() == 1 and all(len(some) == size for some in workers[:-1])
         in_order = [i for some in workers for i in some] == list(range(sum(map(len, workers))))
-        fits = n >= MIN_PROCESSES and is_even and in_order and 0 < len(workers[-1]) <= size
+        is_for_many = n >= MIN_PROCESSES and (n > MAX_DIRECT or not (are_apart or n_bytes >= DIRECT_BYTES))
+        fits = is_for_many and is_even and in_order and 0 < len(workers[-1]) <= size
         return cls(n) if fits else None
 
     def _node(self, height: int, block: int, root: int) -> int:
@@ -107,22 +117,30 @@ class ProcessTree:
         return [other for other in others if other < self.n_processes]
 
 
-@dataclass
-class _Bundle:
-    """Slices that go to one process together; ``to`` is None if they go to the server here."""
+class _Leg(NamedTuple):
+    """Where a slice goes: to a process, or the server here if that is None; one that travels by itself is named."""
 
     kind: str
-    step: int
     to: int | None
+    alone: int
+
+
+@dataclass
+class _Bundle:
+    """Slices that go the same way together."""
+
+    step: int
+    leg: _Leg
     slices: list[int] = field(default_factory=list)
-    n_missing: int = 0
+    n_ready: int = 0
 
 
 @dataclass
 class _Passage:
     """One slice on its way through this process, and back."""
 
-    route: Route
+    children: tuple[int, ...]
+    legs: list[_Leg]
     arrived: dict[int, Any] = field(default_factory=dict)
     total: Any = None
     n_added: int = 0
@@ -131,7 +149,11 @@ class _Passage:
     down: list[_Bundle] = field(default_factory=list)
 
 
-class TreeExchange:
+_NOTHING = np.empty(0)
+"""Stands for the gradient in requests for initial values."""
+
+
+class TreeExchange(Exchange):
     """Adds up gradients of other processes to those of this one, and passes values on; a state machine without I/O.
 
     What the slices of a message wait for is counted slice by slice: processes need not agree on which slices travel
@@ -142,14 +164,16 @@ class TreeExchange:
     process : int
     tree : ProcessTree
     roots : sequence of int
-        Process of the server of each slice.
+        Process of the server of each slice. If that is not in the tree, one in the tree sends it the sum.
     n_bytes : sequence of int
         Of each slice.
     values : callable
         Slice -> its values in this process.
-    to_server : callable
-        (kind, step, slice, sum) -> request to the server of this process.
+    request : callable
+        See `DirectExchange`.
     """
+
+    all_ask = True
 
     def __init__(
         self,
@@ -158,104 +182,118 @@ class TreeExchange:
         roots: Sequence[int],
         n_bytes: Sequence[int],
         values: Callable[[int], Any],
-        to_server: Callable[[str, int, int, Any], Message],
+        request: Callable[..., Message],
     ) -> None:
         self._process = process
         self._n_bytes = n_bytes
         self._values = values
-        self._to_server = to_server
-        routes = [tree.route(process, root) for root in roots]
-        self._passages = {kind: [_Passage(route) for route in routes] for kind in ("get", "update")}
+        self._request = request
+        self._passages: dict[str, list[_Passage]] = {"get": [], "update": []}
+        for number, root in enumerate(roots):
+            children, parent = tree.route(process, root if root < tree.n_processes else number % tree.n_processes)
+            alone = number if n_bytes[number] >= FUSED_BYTES else -1
+            legs = [_Leg("reduce", parent, alone), *(_Leg("gather", child, alone) for child in children)]
+            for passages in self._passages.values():
+                passages.append(_Passage(children, legs))
+        # sums that wait to be sent together, and their step
+        self._bucket: dict[int, Any] = {}
+        self._step = -1
 
-    def parent(self, number: int) -> int | None:
-        """Return the process that a slice goes to; None if its server is here."""
-        return self._passages["get"][number].route.parent
+    def get(self, group: int, numbers: Collection[int], step: int) -> list[Message]:
+        return self._send("get", step, dict.fromkeys(numbers, _NOTHING))
 
-    def send(self, kind: str, step: int, totals: Mapping[int, Any]) -> list[Message]:
-        """Send the sums of this process once all that is to be added to them is here; return what can leave now.
+    def update(self, group: int, step: int, sums: Sequence[PartialSum]) -> list[Message]:
+        before = self.flush(group) if step != self._step else []
+        (total,) = sums
+        self._bucket |= total.slices
+        self._step = step
+        is_full = sum(self._n_bytes[number] for number in self._bucket) >= BUCKET_BYTES
+        return before + self.flush(group) if is_full else before
 
-        Parameters
-        ----------
-        kind : str
-            ``"update"``, or ``"get"``, of which the totals are None.
-        step : int
-        totals : mapping of int to array
-            Gradient of each slice.
-        """
-        bundles: dict[tuple[str, int | None, int], _Bundle] = {}
+    def flush(self, group: int) -> list[Message]:
+        totals, self._bucket = self._bucket, {}
+        return self._send("update", self._step, totals)
 
-        def bundle(way: str, to: int | None, number: int) -> _Bundle:
-            alone = number if self._n_bytes[number] >= FUSED_BYTES else -1
-            shared = bundles.setdefault((way, to, alone), _Bundle(kind, step, to))
-            shared.slices.append(number)
-            shared.n_missing += 1
-            return shared
-
+    def _send(self, kind: str, step: int, totals: Mapping[int, Any]) -> list[Message]:
+        """Send the sum of each slice once all that is to be added to it is here; return what can leave now."""
+        bundles: dict[_Leg, _Bundle] = {}
         for number, total in totals.items():
             passage = self._passages[kind][number]
+            for leg in passage.legs:
+                if leg not in bundles:
+                    bundles[leg] = _Bundle(step, leg)
+                bundles[leg].slices.append(number)
             passage.total = total
-            passage.up = bundle("up", passage.route.parent, number)
-            passage.down = [bundle("down", child, number) for child in passage.route.children]
-        return [following for number in totals for following in self._advance(kind, number)]
+            passage.up, *passage.down = [bundles[leg] for leg in passage.legs]
+        return self._advance(kind, totals)
 
     def take(self, message: Message) -> list[Message]:
-        """Take sums of another process; return what can leave now."""
-        kind, following = message.info["kind"], []
-        for number, array in self.split(message):
-            self._passages[kind][number].arrived[message.src.group] = array
-            following += self._advance(kind, number)
-        return following
+        kind, child = message.info["kind"], message.src.group
+        for number, array in self._split(message):
+            self._passages[kind][number].arrived[child] = array
+        return self._advance(kind, message.info["slices"])
 
-    def split(self, message: Message) -> Iterator[tuple[int, Any]]:
+    def answers(self, message: Message) -> Iterator[tuple[int, int, Any]]:
+        if message.kind != "gather":
+            yield from super().answers(message)
+            return
+        for (number, values), version in zip(self._split(message), message.info["versions"], strict=True):
+            yield number, version, values
+
+    def _split(self, message: Message) -> Iterator[tuple[int, Any]]:
         """Yield each slice of a message and its part of the array."""
-        start = 0
-        for number in message.info["slices"]:
-            if not message.arrays:
-                yield number, None
-                continue
-            array = message.arrays[0]
+        numbers = message.info["slices"]
+        if len(numbers) == 1 or not message.arrays:
+            yield from zip(numbers, message.arrays or [_NOTHING] * len(numbers), strict=True)
+            return
+        (array,), start = message.arrays, 0
+        for number in numbers:
             stop = start + self._n_bytes[number] // array.itemsize
             yield number, array[start:stop]
             start = stop
 
-    def _advance(self, kind: str, number: int) -> list[Message]:
-        """Add to a sum what has come, in the order of the tree; return the message that it completes."""
-        passage = self._passages[kind][number]
-        children, bundle = passage.route.children, passage.up
-        if bundle is None:
-            return []
-        while passage.n_added < len(children) and children[passage.n_added] in passage.arrived:
-            array = passage.arrived.pop(children[passage.n_added])
-            if array is not None:
-                passage.total += array
-            passage.n_added += 1
-        if passage.n_added < len(children):
-            return []
-        passage.n_added, passage.up = 0, None
-        return self._complete(bundle, "reduce", lambda each: self._passages[kind][each].total)
+    def _advance(self, kind: str, numbers: Collection[int]) -> list[Message]:
+        """Add to sums what has come, in the order of the tree; return the messages that they complete."""
+        following: list[Message] = []
+        for number in numbers:
+            passage = self._passages[kind][number]
+            if (bundle := passage.up) is None:
+                continue
+            for child in passage.children[passage.n_added :]:
+                if child not in passage.arrived:
+                    break
+                passage.total += passage.arrived.pop(child)
+                passage.n_added += 1
+            else:
+                passage.n_added, passage.up = 0, None
+                following += self._complete(kind, bundle)
+        return pack(following)
 
-    def pass_on(self, kind: str, number: int, version: int) -> list[Message]:
-        """Pass on new values, which are in memory, to the processes that sent sums of their slice."""
-        passage = self._passages[kind][number]
-        passage.version, bundles, passage.down = version, passage.down, []
-        return [message for bundle in bundles for message in self._complete(bundle, "gather", self._values)]
+    def pass_on(self, kind: str, versions: Mapping[int, int]) -> list[Message]:
+        following: list[Message] = []
+        for number, version in versions.items():
+            passage = self._passages[kind][number]
+            passage.version, bundles, passage.down = version, passage.down, []
+            for bundle in bundles:
+                following += self._complete(kind, bundle)
+        return pack(following)
 
-    def _complete(self, bundle: _Bundle, kind: str, array_of: Callable[[int], Any]) -> list[Message]:
+    def _complete(self, kind: str, bundle: _Bundle) -> Iterable[Message]:
         """Count a slice of a bundle that is ready; return the messages of a bundle that has all."""
-        bundle.n_missing -= 1
-        if bundle.n_missing:
-            return []
-        numbers = bundle.slices
-        arrays = [array_of(number) for number in numbers]
-        if bundle.to is None:
-            pairs = zip(numbers, arrays, strict=True)
-            return [self._to_server(bundle.kind, bundle.step, number, array) for number, array in pairs]
-        info: dict[str, Any] = {"group": 0, "kind": bundle.kind, "slices": numbers}
-        if kind == "gather":
-            info["versions"] = [self._passages[bundle.kind][number].version for number in numbers]
-        fused: tuple[Any, ...] = ()
-        if arrays[0] is not None:
-            fused = (arrays[0] if len(arrays) == 1 else np.concatenate(arrays),)
+        bundle.n_ready += 1
+        numbers, leg = bundle.slices, bundle.leg
+        if bundle.n_ready < len(numbers):
+            return ()
+        passages = [self._passages[kind][number] for number in numbers]
+        arrays = [each.total for each in passages] if leg.kind == "reduce" else list(map(self._values, numbers))
+        if leg.to is None:
+            sums = [(array,) if array.size else () for array in arrays]
+            pairs = zip(numbers, sums, strict=True)
+            return [self._request(kind, 0, number, bundle.step, *array, node=1) for number, array in pairs]
+        info: dict[str, Any] = {"group": 0, "kind": kind, "slices": numbers}
+        if leg.kind == "gather":
+            info["versions"] = [passage.version for passage in passages]
+        fused = (arrays[0] if len(arrays) == 1 else np.concatenate(arrays),) if arrays[0].size else ()
         number = numbers[0] if len(numbers) == 1 else -1
-        src, dst = Address.stub(self._process), Address.stub(bundle.to)
-        return [Message(kind, src, dst, slice=number, step=bundle.step, info=info, arrays=fused)]
+        src, dst = Address.stub(self._process), Address.stub(leg.to)
+        return [Message(leg.kind, src, dst, slice=number, step=bundle.step, info=info, arrays=fused)]

@@ -291,8 +291,9 @@ class _StreamWire(Wire):
 
     def write(self, number: int, message: Message) -> None:
         header, arrays = msgpack.packb(message.header()), map(flat, message.all_arrays)
-        segment = self._outgoing if message.n_bytes >= _MIN_SHARED else None
-        start = _PREFIX.pack(_SHARED if segment else MARK, len(header), number, message.n_bytes) + header
+        n_bytes = message.n_bytes
+        segment = self._outgoing if n_bytes >= _MIN_SHARED else None
+        start = _PREFIX.pack(_SHARED if segment else MARK, len(header), number, n_bytes) + header
         self._unwritten.append(_shared(segment, start, arrays) if segment else _joined(start, arrays))
         self._write_on()
 

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import dask.array as da
 import numpy as np
-from dask.base import compute, is_dask_collection
+from dask.base import is_dask_collection
 from dask.delayed import delayed
+from distributed import Client
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils import check_array, check_X_y, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
@@ -21,12 +22,14 @@ from sklearn.utils.sparsefuncs import count_nonzero, mean_variance_axis, min_max
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from singa_dask.arrays import Array
+from singa_dask.comm.dask_servers import Guarded
 from singa_dask.conf.net import PHASES
 from singa_dask.data.codecs.record import find_wrong_weight
 from singa_dask.data.codecs.scaling import Moments, Scaling
 from singa_dask.errors import ConfigError, listed
 from singa_dask.jobs.datasets.making import array_of, map_parts, parts_of
 from singa_dask.jobs.job import Job, Net, layer, load
+from singa_dask.jobs.preparing import compute_on
 from singa_dask.layers import LAYERS, StoreInput
 from singa_dask.layers.records import StoreConf, stored_shape
 from singa_dask.registry import suggest
@@ -89,8 +92,9 @@ PARAMETERS = """
     cluster : str, path or mapping, optional
         Topology: a name such as ``"allreduce"``, a file, or a block of a job file. Default: one worker, or the job's.
     client : distributed.Client or str, optional
-        Cluster to train on, or the address of its scheduler; give the address to clone or pickle the estimator.
-        Default: this process, or processes that are started for one fit.
+        Cluster to train and compute collections of Dask on, or the address of its scheduler; give the address to clone
+        or pickle the estimator. Default: this process, or processes that are started for one fit, and collections of
+        Dask are computed as Dask is configured.
     run_dir : str, optional
         URL to keep the run at, another one for each fit. Default: a temporary directory that is deleted after the fit.
     verbose : bool
@@ -377,7 +381,7 @@ class SparseRecords:
 
     def to_dask(self) -> Any:
         """Return an array of Dask of its blocks."""
-        first, rows = self[:1], delayed(self.__getitem__)
+        first, rows = self[:1], delayed(Guarded(self.__getitem__))
         return da.concatenate(  # type: ignore[no-untyped-call]
             [da.from_delayed(rows(of), (of.stop - of.start, *first.shape[1:]), first.dtype) for of in self.slices()]  # type: ignore[no-untyped-call]
         )
@@ -430,13 +434,13 @@ def checked_records(
     _refuse_masked(X=x, y=y, sample_weight=weights)
     wanted = reset and not several_axes, is_classifier(estimator)
     if not is_dask_collection(x):
-        y = y.compute() if is_dask_collection(y) else y
+        y, weights = (compute_on(estimator.client, each)[0] for each in (y, weights))
         x, y = _checked(estimator, several_axes, reset, x, y, **given)
         if is_classifier(estimator) and y.ndim == 2:
             y = column_or_1d(y, warn=True) if y.shape[1] == 1 else y
         y = y.toarray() if is_sparse(y) else y
         if weights is not None:
-            x, y, weights = _weighted(x, y, weights.compute() if is_dask_collection(weights) else weights)
+            x, y, weights = _weighted(x, y, weights)
         if is_sparse(x):
             # its values are finite, and no other facts of it are needed
             return FitRecords(x, y, weights, ArrayFacts((len(y),), True), facts_of_both(y, y, False, wanted[1])[1])
@@ -449,7 +453,7 @@ def checked_records(
     parts = parts_of(x), parts_of(y)
     if weights is not None:
         parts, weights = _with_weights(x, *parts, weights)
-    facts = facts_of_parts(*parts, *wanted)
+    facts = facts_of_parts(*parts, *wanted, estimator.client)
     for name, each in zip("Xy", facts, strict=True):
         if not each.is_finite:
             raise ValueError(
@@ -577,7 +581,7 @@ def classes_of(facts: ArrayFacts) -> Any:
 def labels_of(y: Any, classes: Any) -> Any:
     """Return the indices of the classes of labels, (N,) int32."""
     if is_dask_collection(y):
-        return y.map_blocks(labels_of, classes, dtype=np.int32)
+        return y.map_blocks(Guarded(labels_of), classes, dtype=np.int32)
     return np.searchsorted(classes, y).astype(np.int32)
 
 
@@ -585,7 +589,8 @@ def drawn(lengths: Sequence[int], n: int, seed: int) -> Any:
     """Return which of the records of chunks of Dask are among ``n`` drawn at random: (N,) bool of Dask."""
     counts = np.random.default_rng(seed).multivariate_hypergeometric(lengths, n, method="marginals")
     sizes: Any = da.from_array(np.stack([lengths, counts], axis=1), chunks=(1, 2))  # type: ignore[no-untyped-call]
-    return sizes.map_blocks(_drawn_of, seed, chunks=(tuple(lengths),), drop_axis=1, dtype=bool, meta=np.empty(0, bool))
+    options: dict[str, Any] = {"dtype": bool, "meta": np.empty(0, bool)}
+    return sizes.map_blocks(Guarded(_drawn_of), seed, chunks=(tuple(lengths),), drop_axis=1, **options)
 
 
 def _drawn_of(sizes: Array, seed: int, block_id: Sequence[int]) -> Any:
@@ -625,16 +630,19 @@ def facts_of_both(x: Any, y: Any, moments: bool, distinct: bool) -> tuple[ArrayF
     return _facts_of(x, moments, False), _facts_of(y, not distinct, distinct)
 
 
-def facts_of_parts(x: list[Any], y: list[Any], moments: bool, distinct: bool) -> tuple[ArrayFacts, ArrayFacts]:
+def facts_of_parts(
+    x: list[Any], y: list[Any], moments: bool, distinct: bool, client: Client | str | None = None
+) -> tuple[ArrayFacts, ArrayFacts]:
     """Return the facts of features and targets of Dask, whose partitions are computed once, in any order.
 
     ``moments`` are those of the features, ``distinct`` the values of the targets, of which else the moments are known.
     """
-    facts: tuple[ArrayFacts, ArrayFacts] = compute(  # type: ignore[no-untyped-call]
+    x_facts, y_facts = compute_on(
+        client,
         _reduced(map_parts(partial(_facts_of, moments=moments, distinct=False), x)),
         _reduced(map_parts(partial(_facts_of, moments=not distinct, distinct=distinct), y)),
     )
-    return facts
+    return x_facts, y_facts
 
 
 def _facts_of(part: Any, moments: bool, distinct: bool) -> ArrayFacts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import os
 import sys
@@ -32,6 +33,7 @@ from singa_dask.estimators.local_fit import OTHER_NET, FittedNet, LocalFit, Stop
 from singa_dask.exports.importing import import_into
 from singa_dask.inference.predicting import map_blocks
 from singa_dask.jobs.job import Job
+from singa_dask.jobs.preparing import compute_on
 from singa_dask.jobs.run import train
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.lookup import find_steps
@@ -273,8 +275,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         X, y, sample_weight
             As in `fit`; of Dask they are predicted a partition at a time.
         """
-        results = (y, self.predict(X), sample_weight)
-        return self._score(*(each.compute() if is_dask_collection(each) else each for each in results))
+        return self._score(*(compute_on(self.client, each)[0] for each in (y, self.predict(X), sample_weight)))
 
     def _targets(self, records: arguments.FitRecords, goes_on: bool, classes: Any) -> tuple[Any, int]:
         """Return what the net learns, labels (N,) int32 or targets (N, K) float32, and the number of its outputs."""
@@ -321,7 +322,9 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
         if not is_dask_collection(x):
             return self._predicted(x, proba)
         x = x.to_dask_array() if hasattr(x, "to_dask_array") else x
-        return map_blocks(partial(self._predicted_block, proba), x, self._predicted(np.zeros((1, *x.shape[1:])), proba))
+        fitted = copy.copy(self).set_params(client=None)  # a client cannot be pickled
+        sample = self._predicted(np.zeros((1, *x.shape[1:])), proba)
+        return map_blocks(partial(fitted._predicted_block, proba), x, sample)
 
     def _predicted_block(self, proba: bool, x: Array) -> Array:
         assert_all_finite(x, input_name="X")
@@ -424,8 +427,8 @@ class SingaClassifier(ClassifierMixin, SingaEstimator):  # type: ignore[misc]
             )
         factors = np.ones(len(self.classes_))
         if self.class_weight == "balanced":
-            counts: Any = da.bincount(da.asarray(targets), minlength=len(factors))  # type: ignore[no-untyped-call]
-            counts = counts.compute()
+            counted: Any = da.bincount(da.asarray(targets), minlength=len(factors))  # type: ignore[no-untyped-call]
+            (counts,) = compute_on(self.client, counted)
             factors = counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))
         elif isinstance(self.class_weight, Mapping):
             known = {each: index for index, each in enumerate(self.classes_.tolist())}

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from dask.base import compute
 from dask.delayed import delayed
 from distributed import Client
 
 from singa_dask.arrays import Array
+from singa_dask.comm.dask_servers import Guarded
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.inference.model import Model, find_source, load_model
@@ -22,7 +22,7 @@ from singa_dask.inference.net import has_classes, predicted_layer
 from singa_dask.inference.records import is_of
 from singa_dask.inference.stored import PHASES, StoredNet, StoredRecords, labels_of, use_workers
 from singa_dask.jobs.datasets.making import parts_of
-from singa_dask.jobs.preparing import check_client
+from singa_dask.jobs.preparing import check_client, compute_on, find_cluster
 from singa_dask.jobs.run import Run
 
 AnyPath = str | os.PathLike[str]
@@ -54,15 +54,16 @@ def predict(
         Format of stored records; detected if not given.
     client : distributed.Client or str, optional
         Of the Dask cluster, or the address of its scheduler, whose workers compute stored records; by default this
-        process does.
+        process does. With a Client, the partitions of collections of Dask are computed on its cluster from now on, and
+        stay in the memory of its workers.
 
     Returns
     -------
     ndarray, Series, DataFrame, dask.array or dask.dataframe
         For data of pandas or Dask the same kind: a Series, or a DataFrame if a record has several values, with the same
-        index and divisions; an array with the same chunks. Collections of Dask are not computed before they are asked
-        for, partition by partition, and every worker reads the checkpoint from its URL. For stored records an array, in
-        file order, with the same bits as ``singa-dask predict``.
+        index and divisions; an array with the same chunks. Without ``client`` collections of Dask are not computed
+        before they are asked for. Partitions are computed one by one, and every worker reads the checkpoint from its
+        URL. For stored records an array, in file order, with the same bits as ``singa-dask predict``.
 
     Raises
     ------
@@ -72,12 +73,12 @@ def predict(
     if _is_path(data):
         stored, url = _stored(model, client, "sd.predict, model, data")
         return _predict_stored(stored, url, StoredRecords(os.fspath(data), backend), layer, proba)
-    _refuse_stored(backend=backend, client=client)
+    _refuse_stored(backend=backend)
     trained = _model(model)
     name = layer or trained.output
     if proba:
-        return _map(functools.partial(trained.predict_proba, layer=name), data, trained.class_names_of(name))
-    return _map(functools.partial(trained.predict, layer=name), data, trained.targets_of(name))
+        return _map(functools.partial(trained.predict_proba, layer=name), data, client, trained.class_names_of(name))
+    return _map(functools.partial(trained.predict, layer=name), data, client, trained.targets_of(name))
 
 
 def extract(
@@ -118,8 +119,8 @@ def extract(
             return stored.values([layer], [records] if records else []).array()
         [(url, _)] = stored.write(os.fspath(out), [layer], to=to, overwrite=overwrite, records=records)
         return url
-    _refuse_stored(backend=backend, client=client, out=out, to=to)
-    return _map(functools.partial(_model(model).extract, layer=layer), data)
+    _refuse_stored(backend=backend, out=out, to=to)
+    return _map(functools.partial(_model(model).extract, layer=layer), data, client)
 
 
 def test(
@@ -135,8 +136,8 @@ def test(
 ) -> dict[str, Any]:
     """Measure a net on records, each once; see `Model.test`.
 
-    Collections of Dask are computed, partition by partition; ``y`` needs the same partitions as ``data``. A batch never
-    spans two partitions.
+    Collections of Dask are computed, partition by partition, by the workers of ``client``, or as Dask is configured;
+    ``y`` needs the same partitions as ``data``. A batch never spans two partitions.
 
     Parameters
     ----------
@@ -164,16 +165,18 @@ def test(
         records = None if data is None else StoredRecords(os.fspath(data), backend, outputs=True)
         tested = stored.test(PHASES[phase], steps, records, metrics)
         return {**tested.metrics, **tested.matrices}
-    _refuse_stored(backend=backend, client=client, steps=steps, phase=None if phase == "test" else phase)
+    _refuse_stored(backend=backend, steps=steps, phase=None if phase == "test" else phase)
     trained = _model(model)
     if not _is_dask(data):
+        _refuse_client(client)
         return trained.test(data, y, metrics)
+    check_client(client, "sd.test, model, data, y")
     parts = parts_of(data)
     labels = [None] * len(parts) if y is None else parts_of(y) if _is_dask(y) else []
     if len(labels) != len(parts):
         raise DataError(f"y: {len(labels) or 'no'} partitions of Dask, expected {len(parts)}, as the data has.")
-    tasks = [delayed(trained.measure, pure=False)(*part, metrics) for part in zip(parts, labels, strict=True)]
-    measured = compute(*tasks)  # type: ignore[no-untyped-call]
+    measure = delayed(Guarded(trained.measure), pure=False)
+    measured = compute_on(client, *(measure(*part, metrics) for part in zip(parts, labels, strict=True)))
     return trained.merge(measured, metrics)
 
 
@@ -221,6 +224,11 @@ def _refuse_stored(**arguments: Any) -> None:
             raise ConfigError(f"{name}: only for stored records, given by their URL. Leave it out for these in memory.")
 
 
+def _refuse_client(client: Client | str | None) -> None:
+    if client is not None:
+        raise ConfigError("client: only for stored records and collections of Dask. Leave it out for these in memory.")
+
+
 # -- kinds of data ---------------------------------------------------------------------------------------------
 
 
@@ -228,22 +236,32 @@ def _is_dask(data: Any) -> bool:
     return is_of(data, "dask.array", "Array") or is_of(data, "dask.dataframe", "DataFrame", "Series")
 
 
-def _map(function: Callable[[Any], Array], data: Any, names: tuple[str, ...] = ()) -> Any:
-    """Return what a function of some records makes of all data."""
+def _map(function: Callable[[Any], Array], data: Any, client: Client | str | None, names: tuple[str, ...] = ()) -> Any:
+    """Return what a function of some records makes of all data; of collections of Dask lazily, without a client."""
     if is_of(data, "dask.array", "Array"):
-        return map_blocks(function, data, function(np.empty((0, *data.shape[1:]), data.dtype)))
+        return _begun(map_blocks(function, data, function(np.empty((0, *data.shape[1:]), data.dtype))), client)
     if is_of(data, "dask.dataframe", "DataFrame"):
-        return data.map_partitions(
-            functools.partial(_on_partition, function, names), meta=_on_frame(function, names, data._meta)
-        )
+        on_partition = Guarded(functools.partial(_on_partition, function, names))
+        return _begun(data.map_partitions(on_partition, meta=_on_frame(function, names, data._meta)), client)
+    _refuse_client(client)
     return _on_frame(function, names, data) if is_of(data, "pandas", "DataFrame") else function(data)
+
+
+def _begun(collection: Any, client: Client | str | None) -> Any:
+    """Return a collection whose partitions a cluster computes, if there is one."""
+    if client is None:
+        return collection
+    if not isinstance(client, Client):
+        raise ConfigError("client: an address, expected a Client for collections of Dask, as it keeps the results.")
+    with find_cluster(client):
+        return client.persist(collection)
 
 
 def map_blocks(function: Callable[[Any], Array], data: Any, sample: Array) -> Any:
     """Return lazily what a function of records makes of an array of Dask; ``sample`` is what it makes of some."""
     whole = data.rechunk(dict.fromkeys(range(1, data.ndim), -1))
     return whole.map_blocks(
-        functools.partial(_on_block, function),
+        Guarded(functools.partial(_on_block, function)),
         chunks=(whole.chunks[0], *((n,) for n in sample.shape[1:])),
         drop_axis=list(range(1, whole.ndim)),
         new_axis=list(range(1, sample.ndim)) or None,

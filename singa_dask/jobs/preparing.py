@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from dask.base import compute, is_dask_collection
 from distributed import Client
 
 from singa_dask import fs
@@ -76,6 +77,26 @@ def find_cluster(
     named: dict[str, Any] = {"scheduler_file": scheduler_file} if scheduler_file else {"address": client}
     with connect(**named, patience=patience or Patience()) as connected:
         yield connected
+
+
+def compute_on(client: Client | str | None, *values: Any) -> tuple[Any, ...]:
+    """Compute collections of Dask on a cluster, see `find_cluster`, or without a client as Dask is configured.
+
+    Other values are returned as they are.
+
+    Raises
+    ------
+    ClusterError
+        See `find_cluster`; or a Dask worker does not have this package, or has another version of it.
+    """
+    if not any(map(is_dask_collection, values)):
+        return values
+    with contextlib.nullcontext() if client is None else find_cluster(client) as cluster:
+        try:
+            results: tuple[Any, ...] = compute(*values, traverse=False, scheduler=cluster)  # type: ignore[no-untyped-call]
+            return results
+        except ImportError as error:
+            raise ClusterError(str(error)) from error
 
 
 @contextlib.contextmanager

@@ -75,11 +75,19 @@ class RateCurve:
         return figure_of(self.panels(), [f"base_lr = {self.rate:g}"], "rate")
 
 
-def find_rate(job: Job, *, low: float = 1e-6, high: float = 10.0, steps: int = 100, data: Any = None) -> RateCurve:
+def find_rate(
+    job: Job,
+    *,
+    low: float = 1e-6,
+    high: float = 10.0,
+    steps: int = 100,
+    data: Any = None,
+    client: Client | str | None = None,
+) -> RateCurve:
     """Propose a ``base_lr`` for a job, by the range test of Smith (2017): some steps in which the learning rate rises.
 
-    One worker trains in this process, whatever the cluster of the job, so that one job has one answer. The rate rises
-    by the same factor in each step. The proposal is a quarter of the rate where the smoothed loss is least.
+    One worker trains, whatever the ``cluster`` block of the job, so that one job has one answer. The rate rises by the
+    same factor in each step. The proposal is a quarter of the rate where the smoothed loss is least.
 
     Parameters
     ----------
@@ -89,8 +97,8 @@ def find_rate(job: Job, *, low: float = 1e-6, high: float = 10.0, steps: int = 1
         First and last rate.
     steps : int
         At most; a smoothed loss of four times its least value, or one that is not finite, ends the curve.
-    data
-        As `singa_dask.train` takes it.
+    data, client
+        As `singa_dask.train` takes them; by default this process trains.
 
     Raises
     ------
@@ -110,7 +118,7 @@ def find_rate(job: Job, *, low: float = 1e-6, high: float = 10.0, steps: int = 1
     with tempfile.TemporaryDirectory(prefix="find-rate-") as url:
         with warnings.catch_warnings(), contextlib.suppress(NumericError):
             warnings.simplefilter("ignore")  # of what this run leaves out
-            train(rising, data=data, run_dir=url, progress=False)
+            train(rising, data=data, client=client, run_dir=url, progress=False)
         events = [layer_metrics(event) for event in StoredRun(url).metrics]
     parts = [[value for name, value in each.items() if name.endswith(("loss", "error"))] for each in events]
     losses = [math.nan if None in each else sum(each) for each in parts]
@@ -426,7 +434,7 @@ def start(
         raise ConfigError("overwrite replaces the run in run_dir. Give that, and no resume.")
     if queue and not elsewhere:
         raise ConfigError("queue needs a cluster that is there without this program. Give its client.")
-    datasets = as_datasets(data, client if isinstance(client, Client) else None)
+    datasets = as_datasets(data, client)
     check_data(job.file, datasets, needed=not elsewhere)
     with job.file.located():
         conf, datasets = fit_to_data(job.conf, datasets)

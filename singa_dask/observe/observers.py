@@ -13,6 +13,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import copy_context
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -199,11 +201,14 @@ class MlflowRun:
         self._is_failing = False
         self._news = threading.Event()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+        self._thread = threading.Thread()
 
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Hand an event to the thread."""
         if not self._thread.is_alive() and not self._closing.is_set():
+            # its log messages are of the job that this thread works for
+            work = partial(copy_context().run, self._work)
+            self._thread = threading.Thread(target=work, name="mlflow", daemon=True)
             self._thread.start()
         if event["event"] == "metrics":
             if len(self._queue) >= MAX_QUEUE:

@@ -258,7 +258,7 @@ def test_a_flush_is_for_one_worker_group() -> None:
 def test_gradients_leave_once_there_is_enough_for_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     post = Post(n_servers=1)
     post.attach(WORKERS[0][0])
-    monkeypatch.setattr("singa_dask.comm.stub.PACK_BYTES", 4 * sum(SIZES))
+    monkeypatch.setattr("singa_dask.comm.exchange.PACK_BYTES", 4 * sum(SIZES))
     assert post.say("update", WORKERS[0][0], param=1) == []
     (message,) = post.say("update", WORKERS[0][0], param=0)
     assert message.kind == "pack"

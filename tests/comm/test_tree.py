@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from singa_dask.comm import tree
-from singa_dask.comm.message import Address
+from singa_dask.comm.message import Address, Message
 from singa_dask.comm.tree import ProcessTree
 from tests.comm.test_sums import SIZES, Job
 
@@ -19,13 +19,13 @@ def test_the_bits_are_those_of_a_direct_exchange(n_processes: int, n_each: int, 
     """Also if some messages are small and fused, and others are not, and a step leaves in parts."""
     n_workers = n_processes * n_each - data.draw(st.integers(0, n_each - 1))
     places = [worker // n_each for worker in range(n_workers)]
-    servers = data.draw(st.lists(st.integers(0, n_processes - 1), min_size=1, max_size=n_processes + 2))
+    servers = data.draw(st.lists(st.integers(0, n_processes + 1), min_size=1, max_size=n_processes + 2))
     users = [dict.fromkeys(range(n_workers), count) for count in (1, 2, -2)]
     random = np.random.default_rng(data.draw(st.integers(0, 1000)))
-    direct, through_tree = Job(places, servers, users), Job(places, servers, users, ProcessTree(n_processes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("singa_dask.comm.tree.FUSED_BYTES", data.draw(st.sampled_from([4, 8, 1 << 18])))
-        patch.setattr("singa_dask.comm.stub.BUCKET_BYTES", data.draw(st.sampled_from([8, 40, 1 << 20])))
+        patch.setattr("singa_dask.comm.tree.BUCKET_BYTES", data.draw(st.sampled_from([8, 40, 1 << 20])))
+        direct, through_tree = Job(places, servers, users), Job(places, servers, users, ProcessTree(n_processes))
         for step in range(3):
             direct.step(step, random)
             through_tree.step(step, random)
@@ -57,6 +57,25 @@ def test_a_slice_passes_each_process_once_in_each_direction() -> None:
     assert max(sum(source == i for source, _ in sent) for i in range(n)) <= 2 * 4
 
 
+@pytest.mark.parametrize("n", [5, 16])
+def test_servers_apart_get_each_sum_once(n: int) -> None:
+    job = Job(range(n), [n, n + 1], [dict.fromkeys(range(n), 1)] * len(SIZES), ProcessTree(n))
+    received: list[Message] = []
+    real = job.received
+
+    def watched(message: Message) -> Message:
+        received.extend([] if message.parts else [message])
+        return real(message)
+
+    job.received = watched  # type: ignore[method-assign]
+    job.step(0, np.random.default_rng(0))
+    updates = [message for message in received if message.kind == "update"]
+    assert sorted(message.slice for message in updates) == [piece.id for piece in job.slices]
+    answers = [message for message in received if message.kind == "r-update"]
+    assert {(message.dst, message.slice) for message in answers} == {(one.src, one.slice) for one in updates}
+    assert len(answers) == len(updates)
+
+
 @pytest.mark.parametrize("n", [2, 3, 5, 8, 11, 64, 100])
 def test_every_process_is_reached_by_neighbours(n: int) -> None:
     those = ProcessTree(n)
@@ -82,10 +101,15 @@ def test_other_jobs_exchange_slices_directly(monkeypatch: pytest.MonkeyPatch) ->
     assert ProcessTree.of(units([0, 0, 1, 1, 2, 2, 3, 3, 4], five)) is not None
     assert ProcessTree.of(units([0, 1, 2, 3], [0, 1, 2, 3])) is None  # few
     assert ProcessTree.of(units(five, [5, 6])) is None  # servers apart
+    assert ProcessTree.of(units(list(range(9)), [9, 10])) is not None
     assert ProcessTree.of(units([0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4], five)) is None  # three are no node of the tree
     assert ProcessTree.of(units([0, 1, 1, 2, 2, 3, 3, 4, 4], five)) is None
     assert ProcessTree.of(units([1, 0, 2, 3, 4], five)) is None
     assert ProcessTree.of(units(five, five) | {Address.worker(1, 0): 0}) is None
+    large = 48_000_000
+    assert ProcessTree.of(units(list(range(8)), [0]), 101_800) is not None
+    assert ProcessTree.of(units(list(range(8)), [0]), large) is None
+    assert ProcessTree.of(units(list(range(16)), [0]), large) is not None
     monkeypatch.setattr(tree, "MIN_PROCESSES", 2)
     assert ProcessTree.of(units([0, 1], [0, 1])) is not None
     assert ProcessTree.of(units([0], [0])) is None

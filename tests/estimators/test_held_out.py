@@ -217,4 +217,4 @@ def test_a_loss_that_ends_no_fit_by_workers_is_refused(given: dict[str, Any]) ->
             sd.SingaClassifier(**where, **given).fit(X, NAMES)
     # more epochs than there are change nothing
     many = {**given, "n_iter_no_change": 3, "max_iter": 3}
-    assert sd.SingaClassifier(cluster="allreduce", **many).fit(X, NAMES).n_iter_ == 3
+    assert sd.SingaClassifier(job=some_job(), **many).fit(X, NAMES).n_iter_ == 3

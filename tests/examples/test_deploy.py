@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.processes import ROOT, TIMEOUT_S, kill_group
+from tests.ports import free_port
+from tests.runtime.processes import ROOT, TIMEOUT_S, kill_group, wait_until
 
 DEPLOY = ROOT / "examples" / "deploy"
 JOB = ["configs/digits/mlp.yaml", "allreduce"]
@@ -101,6 +102,44 @@ def test_workers_by_ssh(tmp_path: Path) -> None:
     with ssh_server() as port:
         connect = json.dumps({"port": port, "known_hosts": None})
         run("on_ssh.py", *JOB, *["127.0.0.1"] * 3, "--connect", connect, folder=tmp_path)
+
+
+@contextmanager
+def gateway(folder: Path) -> Iterator[tuple[str, str]]:
+    """Start a gateway whose clusters are processes of this machine; yield its address, and that of its proxy."""
+    for name in ("dask_gateway", "dask_gateway_server", "sqlalchemy"):
+        pytest.importorskip(name, reason="makes the clusters of this test")
+    web, proxy, api, own = (free_port() for _ in range(4))
+    (folder / "config.py").write_text(
+        f"""
+c.DaskGateway.backend_class = "dask_gateway_server.backends.local.UnsafeLocalBackend"
+c.DaskGateway.address = "127.0.0.1:{own}"
+c.Proxy.address, c.Proxy.tcp_address, c.Proxy.api_address = "127.0.0.1:{web}", "127.0.0.1:{proxy}", "127.0.0.1:{api}"
+c.UnsafeLocalBackend.clusters_directory = "{folder}/clusters"
+c.UnsafeLocalBackend.sigint_timeout = 1
+c.ClusterConfig.worker_cores = 2
+"""
+    )
+    command = [sys.executable, "-m", "dask_gateway_server", "--config", str(folder / "config.py")]
+    # its clusters inherit these; it calls dask-scheduler and dask-worker by their names
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        wait_until(lambda: "routes" in (folder / "log").read_text().lower(), "the gateway is there")
+        yield f"http://127.0.0.1:{web}", f"gateway://127.0.0.1:{proxy}"
+    finally:
+        server.terminate()
+        server.wait(TIMEOUT_S)
+        kill_group(server)
+
+
+@pytest.mark.cluster
+@pytest.mark.long
+def test_workers_of_a_gateway(tmp_path: Path) -> None:
+    with gateway(tmp_path) as (address, proxy):
+        run("on_gateway.py", address, *JOB, "--proxy", proxy, "--auth", "basic", folder=tmp_path)
 
 
 def test_workers_in_pods_have_a_thread_for_each_unit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from distributed import Client, Future, Worker, get_worker
 from distributed.client import FutureCancelledError
 from distributed.comm.addressing import get_address_host
 
-from singa_dask.comm.dask_servers import cannot_load, guarded
+from singa_dask.comm.dask_servers import Guarded
 from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError, ConfigError, DataError, LostUnitError
 from singa_dask.fs.cache import create_locked, delete_unlocked
@@ -213,7 +213,7 @@ class _Placing:
                 if self._tasks.pop(future, None) is not None:
                     files.append(PartFile(*future.result()))
         except ImportError as error:
-            raise ClusterError(cannot_load("Dask worker of a task", error)) from error
+            raise ClusterError(str(error)) from error
         except FutureCancelledError as error:
             raise LostUnitError(f"dataset {self._dataset.name!r}: the scheduler is gone, or was restarted.") from error
         finally:
@@ -248,7 +248,7 @@ class _Placing:
             live=self._live,
         )
         key = f"singa-dask-part-{token}-{index}-{secrets.token_hex(4)}"
-        return delayed(eval, pure=False)(*guarded(write, value=part), dask_key_name=key)
+        return delayed(Guarded(write), pure=False)(value=part, dask_key_name=key)
 
     def _holders(self, indices: Sequence[int]) -> Mapping[int, tuple[str, ...]]:
         """Return the Dask workers that have most bytes of a partition in memory, of those that any has."""

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from dask._task_spec import Task, TaskRef
-from dask.base import compute, is_dask_collection
+from dask.base import is_dask_collection
 from dask.delayed import Delayed, delayed
 from dask.highlevelgraph import HighLevelGraph
 
+from singa_dask.comm.dask_servers import Guarded
 from singa_dask.data.codecs.memory import TEXTS, as_table, column_values, is_frame, names_of, texts_of
 from singa_dask.data.codecs.record import is_rounded
 from singa_dask.data.codecs.table import MAX_CATEGORIES
@@ -29,6 +30,7 @@ from singa_dask.jobs.datasets.records import (
     output_names,
     place_of,
 )
+from singa_dask.jobs.preparing import compute_on
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -68,7 +70,7 @@ def map_parts(function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any
     *columns : sequence of Delayed
         The partitions of one collection each.
     """
-    name, graph = _layer(function, columns)
+    name, graph = _layer(Guarded(function), columns)
     return [Delayed(key, graph, layer=name) for key in graph.layers[name]]  # type: ignore[no-untyped-call]
 
 
@@ -111,7 +113,7 @@ TAKEN = (
 )
 
 
-def as_datasets(data: Any, client: Client | None = None) -> dict[str, Dataset]:
+def as_datasets(data: Any, client: Client | str | None = None) -> dict[str, Dataset]:
     """Make datasets of values by name, or one named ``train`` of a single value; see `as_dataset`."""
     if data is None:
         return {}
@@ -120,7 +122,7 @@ def as_datasets(data: Any, client: Client | None = None) -> dict[str, Dataset]:
     return {str(name): as_dataset(str(name), value, client) for name, value in named.items()}
 
 
-def as_dataset(name: str, value: Any, client: Client | None = None) -> Dataset:
+def as_dataset(name: str, value: Any, client: Client | str | None = None) -> Dataset:
     """Make a dataset of a value; nothing is computed but the names of classes, where labels are texts.
 
     Parameters
@@ -132,8 +134,8 @@ def as_dataset(name: str, value: Any, client: Client | None = None) -> Dataset:
         pixels, other numbers become 32-bit floats. Or a frame of pandas or Dask, or a table of pyarrow, whose columns
         the job names. y are labels, integers or texts, or targets, floats. Weights are a number from
         0 on for each record.
-    client : distributed.Client, optional
-        Where to compute; by default as Dask does.
+    client : distributed.Client or str, optional
+        Where to compute, see `compute_on`.
 
     Raises
     ------
@@ -180,7 +182,7 @@ def _array_of_column(y: Any) -> Any:
 # -- arrays --------------------------------------------------------------------------------------------------------
 
 
-def _of_arrays(name: str, x: Any, y: Any, weights: Any, client: Client | None) -> Dataset:
+def _of_arrays(name: str, x: Any, y: Any, weights: Any, client: Client | str | None) -> Dataset:
     where = f"dataset {name!r}"
     feature = feature_field(where, x.dtype, x.shape)
     output = None if y is None else output_field(where, y.dtype, y.shape)
@@ -242,12 +244,12 @@ def _parts_like(where: str, x: Any, name: str, y: Any) -> list[Any]:
     return parts_of(y)
 
 
-def _classes(name: str, outputs: Sequence[Any], client: Client | None) -> list[str]:
+def _classes(name: str, outputs: Sequence[Any], client: Client | str | None) -> list[str]:
     """Return the names of the classes in all partitions, sorted."""
     places = [place_of(name, i, len(outputs)) for i in range(len(outputs))]
     if is_dask_collection(outputs[0]):
-        tasks = [delayed(_names)(each, place) for each, place in zip(outputs, places, strict=True)]
-        texts = client.gather(client.compute(tasks)) if client is not None else compute(*tasks)  # type: ignore[no-untyped-call]
+        names_of = delayed(Guarded(_names))
+        texts: Sequence[set[str]] = compute_on(client, *map(names_of, outputs, places))
     else:
         texts = [_names(outputs[0], places[0])]
     names = sorted(set[str]().union(*texts))

@@ -10,7 +10,9 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 from distributed import Client, Worker, WorkerPlugin
@@ -226,7 +228,8 @@ class Driver:
     def _result(self, over: dict[str, Any]) -> Result:
         failure = over["failure"]
         if failure and failure.get("hosting"):
-            raise UnitError(failure["reason"])
+            kind = ClusterError if failure["exit_code"] == ClusterError.exit_code else UnitError
+            raise kind(failure["reason"])
         if over["stuck"]:
             names = ", ".join(over["stuck"])
             self._follower.warn(f"units that do not end: {names}; they hold threads of their Dask workers")
@@ -365,7 +368,7 @@ class JobRun(Submission):
             **{each.name: getattr(self, each.name) for each in fields(Submission) if each.name != "job"},
         )
         on_driver(driver)
-        with observers, directory:  # observers end after the directory, and read it
+        with in_job(self.job_id), observers, directory:  # observers end after the directory, and read it
             result = judge(driver.run())
             summary = directory.finish(result.summary())
             for line in summary.get("learning", {}).get("sentences", ()):
@@ -405,8 +408,9 @@ class DriverHost(WorkerPlugin):
     def _drive(self, run: Mapping[str, Any], **lease_fields: Any) -> dict[str, Any]:
         """Start a driver; ``run`` are the fields of a `JobRun`, the others those of its `Lease`."""
         job_run, lease = JobRun(**run), Lease(**lease_fields)
-        thread = threading.Thread(target=self._run, args=(job_run, lease), name=f"driver-{job_run.job_id}")
-        thread.daemon = True
+        with in_job(job_run.job_id):
+            drive = partial(copy_context().run, self._run, job_run, lease)
+        thread = threading.Thread(target=drive, name=f"driver-{job_run.job_id}", daemon=True)
         self._drivers[thread] = None
         thread.start()
         return {}
@@ -415,8 +419,7 @@ class DriverHost(WorkerPlugin):
         """Drive a job to its end, and tell how that went."""
         failure: dict[str, Any] = {}
         try:
-            with in_job(run.job_id):
-                self._carry_out(run, lease)
+            self._carry_out(run, lease)
         except TakenOver:
             return
         except SingaError as error:

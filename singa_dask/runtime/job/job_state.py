@@ -182,7 +182,8 @@ class JobState:
         cannot_begin = event.lasting and not self._has_trained and not self._placer.has_hope(self._workers)
         if event.error and (event.final or cannot_begin):
             reason = f"{worker}: {event.error}" if event.lasting else event.error
-            self._fail({"reason": reason, "exit_code": UnitError.exit_code, "expected": True, "hosting": True})
+            code = ClusterError.exit_code if event.lasting else UnitError.exit_code
+            self._fail({"reason": reason, "exit_code": code, "expected": True, "hosting": True})
         elif event.error:
             self._lose(worker, event.error)
         else:

@@ -699,7 +699,7 @@ class Views:
             return None
         record = self._jobs.records.get(job_id)
         activity = record.activity if record else self._jobs.history.activity(job_id)
-        description = {"processes": [], **_short(facts), **activity.describe(), "time": time.time()}
+        description = {"processes": [], **facts, **activity.describe(), "time": time.time()}
         description["reasons"] = [_cut(reason) for reason in facts.get("reasons", ())[-SHOWN_REASONS:]]
         description["events"] = [_line_of(event) for event in reversed(facts["events"])]
         return description

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from distributed import Client, Future, KilledWorker, Worker, get_worker
 from distributed.client import FutureCancelledError
+from distributed.protocol.pickle import dumps, loads
 
 from singa_dask import fs, modules
 from singa_dask.api import REGISTRIES
-from singa_dask.comm.dask_servers import cannot_load, guarded
+from singa_dask.comm.dask_servers import Guarded
 from singa_dask.comm.message import Address
 from singa_dask.conf import JobConf, Phase, WorkersConf
 from singa_dask.data.codecs.scaling import Moments, Scaling
@@ -364,9 +365,9 @@ def on_dask(
     """
 
     def run(tasks: Sequence[Callable[[], T]]) -> Iterator[T]:
-        calls = [guarded(partial(_call, task, datasets)) for task in tasks]
+        call = Guarded(partial(_call, datasets=datasets))
         where: Any = {"workers": workers, "allow_other_workers": workers is not None}
-        futures = client.map(eval, *zip(*calls, strict=True), key="singa-dask-task", pure=False, **where)
+        futures = client.map(call, list(map(dumps, tasks)), key="singa-dask-task", pure=False, **where)
         done: SimpleQueue[Future[T]] = SimpleQueue()
         for future in futures:
             future.add_done_callback(done.put)
@@ -374,7 +375,7 @@ def on_dask(
             for _ in futures:
                 yield _next(client, done, check).result()
         except ImportError as error:
-            raise ClusterError(cannot_load("Dask worker of a task", error)) from error
+            raise ClusterError(str(error)) from error
         except KilledWorker as error:
             raise _lost(str(error)) from error
         except FutureCancelledError as error:
@@ -413,9 +414,9 @@ def _lost(why: str) -> LostUnitError:
     return LostUnitError(f"Dask workers were lost: {why}. Give the same command again.")
 
 
-def _call(task: Callable[[], T], datasets: Sequence[Sequence[Any]]) -> T:
+def _call(task: bytes, datasets: Sequence[Sequence[Any]]) -> Any:
     with reading(datasets):
-        return task()
+        return loads(task)()
 
 
 def check_wanted() -> None:

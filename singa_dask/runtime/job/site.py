@@ -39,7 +39,7 @@ from singa_dask.runtime.job.part_files import PartFiles
 from singa_dask.runtime.job.placing import host_names_of
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.run_state import Rejoin
-from singa_dask.runtime.units.unit_host import JobFilter, UnitHost, run_unit
+from singa_dask.runtime.units.unit_host import JobFilter, UnitHost, in_job, run_unit
 
 N_ASKED = 5
 ROUNDING_S = 1e-4
@@ -468,7 +468,8 @@ class Site(WorkerPlugin):
 
     async def _close(self, hosting: Hosting, reason: str) -> None:
         if not await self._in_thread(hosting.end, reason):
-            logger.warning("units of %s on %s do not end", hosting.job_id, self.worker.address)
+            with in_job(hosting.job_id):
+                logger.warning("units of %s on %s do not end", hosting.job_id, self.worker.address)
         if self.hostings.get(hosting.key) is hosting:
             del self.hostings[hosting.key]
 

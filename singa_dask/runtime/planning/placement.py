@@ -608,9 +608,10 @@ class JobPlan:
         owners = [each.owner for each in kept.values()]
         sizes = [each.param.size for each in kept.values()]
         slices = slice_table(sizes, cluster.nserver_groups, cluster.nservers_per_group)
-        planned = plan_processes(cluster)
+        planned, dtype = plan_processes(cluster), net.context.param_dtype
+        layout, n_bytes = layout or planned, sum(sizes) * dtype.itemsize
         return cls(
-            layout=layout or planned,
+            layout=layout,
             names=tuple(kept),
             owners=tuple(owner.name for owner in owners),
             shards=tuple(each.param.shard for each in kept.values()),
@@ -620,9 +621,9 @@ class JobPlan:
             n_sharers=tuple(net.n_gradients(name) for name in kept),
             n_shares=tuple(net.n_shares(name) for name in kept),
             slices=tuple(_assign_local_servers(slices, [each.workers for each in kept.values()], planned)),
-            dtype=net.context.param_dtype,
+            dtype=dtype,
             # workers of a partitioned net have different params
-            tree=None if net.is_partitioned else ProcessTree.of((layout or planned).process_of),
+            tree=None if net.is_partitioned else ProcessTree.of(layout.process_of, n_bytes),
         )
 
 

@@ -196,9 +196,9 @@ class UnitHost:
         )
         coordinator = Coordinator(layout.process_of, rejoin)
         self.trace = Trace(process, emit) if job.profile else None
-        self.router = Router(
-            process, layout, self.stub, self.units, coordinator, self.abort, self.trace, self.plan.tree
-        )
+        tree = self.plan.tree
+        way = tree if tree is not None and tree.n_processes == len(layout.processes) else None  # it reaches all
+        self.router = Router(process, layout, self.stub, self.units, coordinator, self.abort, self.trace, way)
         self._requested: set[str] = set()
         self._lock = threading.Lock()
         self._limits = ExitStack()

@@ -9,13 +9,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 from distributed import Client
 
 import singa_dask as sd
 from singa_dask.comm import dask_servers
-from singa_dask.errors import ClusterError, SingaError, UnitError
+from singa_dask.errors import ClusterError
+from singa_dask.jobs.datasets.making import as_dataset
 from singa_dask.runtime import Patience, connect
 from singa_dask.runtime.job.driver import install_jobs
 from singa_dask.runtime.job.follower import RemoteJobs
@@ -51,7 +55,7 @@ def test_dask_workers_without_the_package_end_the_job_at_once() -> None:
     world = world_of("single", 1, nthreads=4, n_steps=20)
     world.nodes["w0"].host_error = "lasting"
     failure = world.run_until_over(10.0)["failure"]
-    assert failure["exit_code"] == UnitError.exit_code
+    assert failure["exit_code"] == ClusterError.exit_code
     assert failure["reason"].startswith("w")
 
 
@@ -106,23 +110,42 @@ def strange(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Cl
             kill_group(process)
 
 
+AT_LAST = (["lazy", "array"], ["lazy", "frame"], ["at", "once"])
+"""Ends of names of calls whose tasks Dask itself reports on."""
+
+
 @pytest.mark.long
 def test_clusters_of_others_are_refused_in_a_line(strange: tuple[Client, str, str], tmp_path: Path) -> None:
     client, role, why = strange
     job = digits("single")
-    x, y = np.random.default_rng(1).normal(size=(40, 5)), np.arange(40) % 2
+    x, y = np.random.default_rng(1).normal(size=(40, 784)).astype(np.float32), np.arange(40) % 2
+    lazy, labels = da.from_array(x, chunks=20), da.from_array(y, chunks=20)
+    frame = dd.from_pandas(pd.DataFrame(x, columns=list(map(str, range(784)))), npartitions=2)
     trained = tmp_path / "trained"
     sd.train(sd.load(ROOT / "configs/digits/mlp.yaml", set={"train_steps": 1}), run_dir=str(trained), progress=False)
+    fitted = sd.SingaClassifier(max_iter=1).fit(x, y).set_params(client=client)
+    tasks: dict[str, Callable[[], Any]] = {
+        "stored records": lambda: sd.predict(str(trained), ROOT / "data/digits/test.arrow", client=client),
+        "a test of an array": lambda: sd.test(str(trained), lazy, labels, client=client)["accuracy"],
+        "a score": lambda: fitted.score(lazy, labels),
+        "names of classes": lambda: as_dataset("train", (lazy, labels.astype(str)), client).write_part.classes,
+        "a lazy array": lambda: client.compute(sd.predict(str(trained), lazy), sync=True),
+        "a lazy frame": lambda: client.compute(sd.predict(str(trained), frame, proba=True), sync=True),
+        "an array at once": lambda: client.compute(sd.predict(str(trained), lazy, client=client), sync=True),
+    }
     calls: dict[str, Callable[[], Any]] = {
         "a job": lambda: Driven(job, client, tmp_path),
         "a job of epochs": lambda: Driven(job.model_copy(update={"train_steps": 0, "epochs": 0.1}), client, tmp_path),
-        "stored records": lambda: sd.predict(str(trained), ROOT / "data/digits/test.arrow", client=client),
         "data": lambda: sd.SingaClassifier(max_iter=1, client=client).fit(x, y),
     }
     if role == "scheduler":
         calls["a list"] = lambda: RemoteJobs(client).rows()
-        assert len(calls.pop("stored records")()) == 2000  # tasks alone need the package on Dask workers only
+        for name, task in tasks.items():  # tasks alone need the package on Dask workers only
+            assert np.size(task()), name
+    else:
+        calls |= tasks
     for name, call in calls.items():
-        with pytest.raises(SingaError, match=f"{role}.* cannot load the package: {why}") as caught:
+        with pytest.raises((ClusterError, ImportError), match=f"{role}.* cannot load the package: {why}") as caught:
             call()
         assert "\n" not in str(caught.value), name
+        assert isinstance(caught.value, ImportError if name.split()[-2:] in AT_LAST else ClusterError), name

@@ -6,10 +6,13 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextvars import copy_context
+from pathlib import Path
 
 import pytest
 
+import singa_dask as sd
 from singa_dask.runtime.units.unit_host import JobFilter, in_job
+from tests.jobs.conftest import KEYS, digits_net
 
 LOGGER = logging.getLogger("singa_dask.tests.job_log")
 
@@ -59,3 +62,20 @@ def test_a_thread_that_a_job_starts_belongs_to_it(logs: tuple[Kept, Kept]) -> No
     thread.start()
     thread.join()
     assert [log.messages for log in logs] == [[], ["of a thread"]]
+
+
+@pytest.mark.cluster
+def test_a_driver_logs_for_its_own_job(tmp_path: Path) -> None:
+    logger, other, all_jobs, run = logging.getLogger("singa_dask"), Kept("other"), Kept("all"), tmp_path / "run"
+    all_jobs.filters.clear()
+    for handler in (other, all_jobs):
+        logger.addHandler(handler)
+    try:
+        job = sd.Job(digits_net(), train_steps=2, disp_freq=1, **KEYS)
+        sd.train(job, run_dir=str(run), progress=False, on_event=lambda _: (run / "job.yaml").unlink(missing_ok=True))
+    finally:
+        for handler in (other, all_jobs):
+            logger.removeHandler(handler)
+    warning = f"{run / 'job.yaml'}: somebody has removed it. It is written again."
+    assert warning in all_jobs.messages
+    assert warning not in other.messages

@@ -51,6 +51,7 @@ SHAPES = {
     "two in a process": (12, {"nworkers_per_procs": 2, "nservers_per_procs": 2}),
     "the last has fewer": (11, {"nworkers_per_procs": 2, "nservers_per_group": 3}),
     "one server": (6, {"nservers_per_group": 1}),
+    "servers apart": (9, {"nservers_per_group": 2, "server_worker_separate": True}),
     "memory is not shared": (6, {"share_memory": False}),
 }  # fmt: skip
 

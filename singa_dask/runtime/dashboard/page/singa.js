@@ -348,7 +348,7 @@ function showWorkers(place, job) {
     const half = units.length > 8 ? Math.ceil(units.length / 2) : units.length;
     const lists = [units.slice(0, half), units.slice(half)].filter((list) => list.length);
     const said = slow.length ? slow.map((unit) => `${unit} computes ${job.workers[unit].slow} times as long as others`).join(", ") : "";
-    return [h("h3", {}, "Workers", h("span", { class: "muted" }, clip(said, 160))),
+    return [h("h3", {}, "Workers", h("span", { class: "muted" }, said)),
       h("div", { class: "workers" }, ...lists.map((list) => h("div", {}, head(), ...list.map((unit) => workerRow(unit, job.workers[unit]))))),
       h("div", { class: "legend" }, ...SPENT.map(([name, what]) => h("span", {}, h("i", { class: name }), what)),
         h("span", {}, h("i", { class: "rest" }), "else: tests, checkpoints, done"))];

@@ -1,0 +1,117 @@
+"""Exchange: the way that gradients of a process take to servers, and values back; here straight to each server."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from singa_dask.comm.message import Address, Message, pack
+from singa_dask.errors import CommError
+
+PACK_BYTES = 1 << 18
+"""Gradients for one server are sent once they have this many bytes, so that small params share a message.
+
+Those on a GPU wait for the flush.
+"""
+
+
+@dataclass
+class PartialSum:
+    """The sum of the gradients of a param at one node of the tree of sums.
+
+    Attributes
+    ----------
+    node : int
+    pairs : list of (array, array)
+        The second is added to the first, in order.
+    slices : dict of int to array, 1-D
+        Where the sum is then, by slice: in the gradient of the first worker.
+    n : int
+        Number of sharers that it counts for, also if the gradients of some are always 0.
+    """
+
+    node: int
+    pairs: list[tuple[Any, Any]]
+    slices: dict[int, Any]
+    n: int
+
+
+class Exchange(ABC):
+    """A way of sending; a state machine without I/O.
+
+    Attributes
+    ----------
+    all_ask : bool
+        Whether each process asks for all initial values, also for those that it has put.
+    """
+
+    all_ask = False
+
+    @abstractmethod
+    def get(self, group: int, numbers: Collection[int], step: int) -> list[Message]:
+        """Ask for the values of slices for a worker group."""
+
+    @abstractmethod
+    def update(self, group: int, step: int, sums: Sequence[PartialSum]) -> list[Message]:
+        """Send the gradient of a param, now or with others; return what leaves now."""
+
+    @abstractmethod
+    def flush(self, group: int) -> list[Message]:
+        """Send the gradients that wait for more of them: the worker group has no more for now."""
+
+    def take(self, message: Message) -> list[Message]:
+        """Take sums of another process; return what can leave now."""
+        raise CommError(f"{message.kind} from {message.src}: gradients of this job go straight to servers.")
+
+    def answers(self, message: Message) -> Iterator[tuple[int, int, Any]]:
+        """Yield slice, version and new values of an answer; None if they are in their place."""
+        yield message.slice, message.version, message.arrays[0] if message.arrays else None
+
+    def pass_on(self, kind: str, versions: Mapping[int, int]) -> list[Message]:
+        """Pass on new values of slices, which are in their place, to other processes."""
+        return []
+
+
+class DirectExchange(Exchange):
+    """Each process sends each slice to its server.
+
+    Parameters
+    ----------
+    request : callable
+        (kind, worker group, slice, step, array, n=, node=) -> message to the server of the slice.
+    """
+
+    def __init__(self, request: Callable[..., Message]) -> None:
+        self._request = request
+        # gradients of a group that wait to be sent to a server together, and their bytes
+        self._outgoing: dict[tuple[int, Address], list[Message]] = defaultdict(list)
+        self._n_bytes: Counter[tuple[int, Address]] = Counter()
+
+    def get(self, group: int, numbers: Collection[int], step: int) -> list[Message]:
+        return [self._request("get", group, number, step) for number in numbers]
+
+    def update(self, group: int, step: int, sums: Sequence[PartialSum]) -> list[Message]:
+        full = []
+        for number in sums[0].slices:
+            for partial in sums:
+                values = partial.slices[number]
+                request = self._request("update", group, number, step, values, n=partial.n, node=partial.node)
+                key = group, request.dst
+                self._outgoing[key].append(request)
+                self._n_bytes[key] += values.nbytes
+                # a GPU updates all params of a step by one kernel
+                if self._n_bytes[key] >= PACK_BYTES and isinstance(values, np.ndarray):
+                    full += self._send(key)
+        return full
+
+    def flush(self, group: int) -> list[Message]:
+        return [request for key in list(self._outgoing) if key[0] == group for request in self._send(key)]
+
+    def _send(self, key: tuple[int, Address]) -> list[Message]:
+        del self._n_bytes[key]
+        return pack(self._outgoing.pop(key))
