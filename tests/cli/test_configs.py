@@ -69,10 +69,12 @@ def test_a_stack_of_rbms_finds_its_params(folder: str) -> None:
     assert len(left) == 5
 
 
-def test_the_job_in_the_docs_is_right(tmp_path: Path) -> None:
-    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "job-files.md").read_text(), re.DOTALL)
-    (tmp_path / "job.yaml").write_text(text)
-    prepare(job.read(str(tmp_path / "job.yaml"), (), None).job, check_sources=False)
+def test_the_jobs_in_the_docs_are_right(tmp_path: Path) -> None:
+    texts = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "job-files.md").read_text(), re.DOTALL)
+    assert len(texts) == 2
+    for text in texts:
+        (tmp_path / "job.yaml").write_text(text)
+        prepare(complete(job.read(str(tmp_path / "job.yaml"), (), None)).job, check_sources=False)
 
 
 @pytest.mark.parametrize("path", [*JOBS, *CLUSTERS], ids=name)
