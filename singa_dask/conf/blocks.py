@@ -62,6 +62,7 @@ SCHEMA: dict[str, Any] = {
 _DEFINITION = tuple(SCHEMA["blocks"]["additionalProperties"]["properties"])
 _USE = tuple(SCHEMA["use"]["properties"])
 _PLACEHOLDER = re.compile(r"\$(\w+)")
+_MAX_LAYERS = 10_000
 
 
 class _Block(NamedTuple):
@@ -158,17 +159,17 @@ def _definition(name: str, node: Tree) -> _Block:
         _refuse(node, f"block {name!r}: expected its layers under layer, each with a name and a type.")
     if nameless := [each for each in maps if not named(each)]:
         _refuse(nameless[0], f"block {name!r}: expected a name for each of its layers.")
-    given = _entry(node, "values") or TreeMap(node.place, {})
-    if not isinstance(given, TreeMap):
-        _refuse(given, f"block {name!r}: expected values by name, null for one that each use has to give.")
+    values = _entry(node, "values") or TreeMap(node.place, {})
+    if not isinstance(values, TreeMap):
+        _refuse(values, f"block {name!r}: expected values by name, null for one that each use has to give.")
     inputs = [_text(each) for each in _items(_entry(node, "inputs"))] or ["in"]
-    if not all(inputs) or len({*inputs, *given.entries}) < len(inputs) + len(given.entries):
+    if not all(inputs) or len({*inputs, *values.entries}) < len(inputs) + len(values.entries):
         _refuse(node, f"block {name!r}: expected a name of its own for each of its inputs and values.")
     output = _text(_entry(node, "output")) or named(maps[-1])
     if output not in map(named, maps):
         known = suggest(output, set(map(named, maps)))
         _refuse(_entry(node, "output") or node, f"block {name!r} has no layer {output!r}. {known}")
-    return _Block(name, inputs, {key: each.node for key, each in given.entries.items()}, output, maps)
+    return _Block(name, inputs, {key: each.node for key, each in values.entries.items()}, output, maps)
 
 
 @dataclass
@@ -185,13 +186,18 @@ class _Expansion:
     blocks: dict[str, _Block]
     outputs: dict[str, str] = field(default_factory=dict)
 
+    n_layers: int = 0
+
     def layers(self, nodes: list[Tree], within: tuple[str, ...] = ()) -> Iterator[Tree]:
         """Yield layers, and for each use of a block the layers of that."""
         for node in nodes:
             if isinstance(node, TreeMap) and _is_use(node):
                 yield from self._use(node, within)
-            else:
-                yield node
+                continue
+            self.n_layers += 1
+            if self.n_layers > _MAX_LAYERS:
+                _refuse(node, f"blocks make more than {_MAX_LAYERS:,} layers. Is a repeat too large?")
+            yield node
 
     def _use(self, node: TreeMap, within: tuple[str, ...]) -> Iterator[Tree]:
         wanted, name = _text(_entry(node, "block")), named(node)
@@ -208,7 +214,7 @@ class _Expansion:
         if len(sources) != len(block.inputs):
             names = ", ".join(block.inputs)
             _refuse(node, f"{what} reads {len(sources)} layers, expected {len(block.inputs)} in srclayers: {names}.")
-        values = {**block.values, **self._given(node, block, what)}
+        values = block.values | self._values(node, block, what)
         for key, value in values.items():
             if isinstance(value, Scalar) and value.value is None:
                 _refuse(node, f"{what} needs a value for {key!r}: values: {{{key}: ...}}.")
@@ -224,19 +230,22 @@ class _Expansion:
             sources = [Scalar(node.place, prefix + block.output), *sources[1:]]
         self.outputs[name] = _text(sources[0])
 
-    def _given(self, node: TreeMap, block: _Block, what: str) -> dict[str, Tree]:
-        given = _entry(node, "values") or TreeMap(node.place, {})
-        if not isinstance(given, TreeMap):
-            _refuse(given, f"{what} has no values by name. Expected values: {{NAME: VALUE}}.")
-        for key, entry in given.entries.items():
+    def _values(self, node: TreeMap, block: _Block, what: str) -> dict[str, Tree]:
+        """Return the values that a use changes."""
+        values = _entry(node, "values") or TreeMap(node.place, {})
+        if not isinstance(values, TreeMap):
+            _refuse(values, f"{what} has no values by name. Expected values: {{NAME: VALUE}}.")
+        for key, entry in values.entries.items():
             if key not in block.values:
                 message = f"block {block.name!r} has no value {key!r}. {suggest(key, set(block.values))}"
                 raise ConfigError(Problem((), message, entry.place))
-        return {key: entry.node for key, entry in given.entries.items()}
+        return {key: entry.node for key, entry in values.entries.items()}
 
     def connect(self, layers: list[Tree]) -> None:
         """Let those that read a use of a block read its output."""
         for layer in layers:
+            if named(layer) in self.outputs:
+                _refuse(layer, f"a use of a block is called {named(layer)!r} too. Expected a name of its own for each.")
             for source in _items(_entry(layer, "srclayers")) if isinstance(layer, TreeMap) else ():
                 while isinstance(source, Scalar) and (output := self.outputs.get(_text(source))):
                     source.value = output

@@ -126,6 +126,19 @@ def test_a_use_that_is_wrong(use: str, message: str) -> None:
     assert f"job.yaml:{len((HEAD + BLOCKS + NET).splitlines()) + 1}:" in str(error.value)
 
 
+def test_names_that_could_mean_two_layers() -> None:
+    use = "{name: h, block: dense, srclayers: data, values: {width: 3}}"
+    with pytest.raises(ConfigError, match="a use of a block is called 'h' too"):
+        read(use, "{name: h, type: Tanh, srclayers: data}")
+    with pytest.raises(ConfigError, match=r"layer 'h\.fc' is already there"):
+        read(use, use)
+
+
+def test_more_layers_than_a_net_can_have() -> None:
+    with pytest.raises(ConfigError, match=r"blocks make more than 10,000 layers\. Is a repeat"):
+        read("{name: h, block: dense, srclayers: data, values: {width: 3}, repeat: 1000000000}")
+
+
 @pytest.mark.parametrize(
     ("block", "message"),
     [
