@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from distributed import Client
+from distributed import Client, Scheduler
 
 from singa_dask.runtime import Patience, connect
 from singa_dask.runtime.job.cluster import present_workers
+from singa_dask.runtime.job.jobs import Jobs
+from singa_dask.runtime.job.names import JOBS
+from singa_dask.runtime.job.sites import Heartbeats
 from tests.runtime.processes import TIMEOUT_S, Cluster, kill_group, residue, wait_until
 
 NANNY: tuple[str, ...] = ()
@@ -63,9 +66,13 @@ class Machines(Cluster):
         return pid
 
     def settle(self, n: int) -> None:
-        """Wait until a cluster has ``n`` workers that answer: kill what was stopped, and end or start others."""
+        """Wait until a cluster has ``n`` workers that answer: kill what was stopped, and end or start others.
+
+        A long silence makes the scheduler patient with the next one; the next test begins with one that has seen none.
+        """
         self._kill_stopped()
         wait_until(lambda: self._has_just(n), f"{n} workers are there")
+        self.client.run_on_scheduler(_forget_delays)
 
     def _has_just(self, n: int) -> bool:
         alive = [process for process in self.processes[1:] if process.poll() is None]
@@ -101,6 +108,11 @@ class Machines(Cluster):
                     process.kill()
                     if process.pid in started:
                         started[process.pid].wait(TIMEOUT_S)
+
+
+def _forget_delays(dask_scheduler: Scheduler) -> None:
+    if isinstance(jobs := dask_scheduler.plugins.get(JOBS), Jobs):
+        jobs._heartbeats = Heartbeats(dask_scheduler)
 
 
 @contextmanager
