@@ -20,6 +20,7 @@ from distributed import Client, Scheduler, Worker
 
 from singa_dask.conf import JobConf, load
 from singa_dask.runtime import Driver, Patience, Result, connect
+from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.names import DRIVERS, EVENTS, JOBS, SITE
 from singa_dask.runtime.job.site import Site
 
@@ -177,7 +178,10 @@ def residue(client: Client) -> dict[str, Any]:
 
 
 def _on_scheduler(dask_scheduler: Scheduler) -> dict[str, Any]:
+    jobs = dask_scheduler.plugins.get(JOBS)
     return {
+        # a job between two lives has nothing else
+        "jobs": sorted(jobs.records) if isinstance(jobs, Jobs) else [],
         "plugins": _of_jobs(dask_scheduler.plugins),
         "worker plugins": _of_jobs(dask_scheduler.worker_plugins),
         "tasks": sorted(map(str, dask_scheduler.tasks)),
