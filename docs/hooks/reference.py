@@ -66,7 +66,7 @@ def links(part: Any) -> Iterator[str]:
     if isinstance(part, dict):
         if "$ref" in part:
             yield part["$ref"].rpartition("/")[2]
-        for key in ("anyOf", "allOf", "items"):
+        for key in ("anyOf", "allOf", "items", "additionalProperties"):
             yield from links(part.get(key))
     elif isinstance(part, list):
         for each in part:

@@ -17,28 +17,25 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.registry import suggest
 
 SCHEMA: dict[str, Any] = {
-    "blocks": {
+    "Block": {
         "type": "object",
-        "description": "Lists of layers, by name, that the net uses: {name: NAME, block: BLOCK, srclayers: [...]}.",
-        "additionalProperties": {
-            "type": "object",
-            "required": ["layer"],
-            "additionalProperties": False,
-            "properties": {
-                "inputs": {
-                    "description": "Names that stand for the layers that a use reads: $NAME. By default one, in.",
-                    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
-                },
-                "values": {
-                    "description": "Values that a use may change, by name, null where it has to give one: $NAME.",
-                    "type": "object",
-                },
-                "output": {"description": "The layer that others read; by default the last.", "type": "string"},
-                "layer": {"description": "The layers.", "type": "array", "items": {"type": "object"}},
+        "description": "A list of layers that the net uses by name.",
+        "required": ["layer"],
+        "additionalProperties": False,
+        "properties": {
+            "inputs": {
+                "description": "Names that stand for the layers that a use reads: `$NAME`. By default one, in.",
+                "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
             },
+            "values": {
+                "description": "Values that a use may change, by name, null where it has to give one: `$NAME`.",
+                "type": "object",
+            },
+            "output": {"description": "The layer that others read; by default the last.", "type": "string"},
+            "layer": {"description": "The layers.", "type": "array", "items": {"type": "object"}},
         },
     },
-    "use": {
+    "BlockUse": {
         "type": "object",
         "description": "A use of a block, in a list of layers.",
         "required": ["name", "block"],
@@ -58,9 +55,9 @@ SCHEMA: dict[str, Any] = {
         },
     },
 }
-"""What editors know of ``blocks``, and of a use of one."""
-_DEFINITION = tuple(SCHEMA["blocks"]["additionalProperties"]["properties"])
-_USE = tuple(SCHEMA["use"]["properties"])
+"""The JSON schema of a block, and of a use of one."""
+_DEFINITION = tuple(SCHEMA["Block"]["properties"])
+_USE = tuple(SCHEMA["BlockUse"]["properties"])
 _PLACEHOLDER = re.compile(r"\$(\w+)")
 _MAX_LAYERS = 10_000
 

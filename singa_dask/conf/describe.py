@@ -36,11 +36,15 @@ def schema(registries: Mapping[str, Registry[Any]] | None = None) -> dict[str, A
     waiting = list(definitions)
     while waiting:
         waiting += _add_blocks(definitions, waiting.pop(), known)
-    definitions["BlockUse"] = blocks.SCHEMA["use"]
+    definitions |= blocks.SCHEMA
     layers = definitions["NetConf"]["properties"]["layer"]
     for place in [each["items"] if "items" in each else each for each in layers.get("anyOf", [layers])]:
         place["anyOf"] = [{"$ref": place.pop("$ref")}, {"$ref": "#/definitions/BlockUse"}]
-    whole["properties"]["blocks"] = blocks.SCHEMA["blocks"]
+    whole["properties"]["blocks"] = {
+        "type": "object",
+        "description": "Lists of layers, by name, that the net uses: {name: NAME, block: BLOCK, srclayers: [...]}.",
+        "additionalProperties": {"$ref": "#/definitions/Block"},
+    }
     whole["patternProperties"] = {"^x-": {"description": "For anchors: not read."}}
     parts: dict[str, Any] = _plain_references(_named({**whole, "definitions": definitions}, known))
     return {"$schema": "http://json-schema.org/draft-07/schema#", **parts, "title": "singa-dask job"}
