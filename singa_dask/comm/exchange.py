@@ -41,7 +41,7 @@ class PartialSum:
     n: int
 
 
-class Exchange(ABC):
+class SliceExchange(ABC):
     """A way of sending; a state machine without I/O.
 
     Attributes
@@ -77,7 +77,7 @@ class Exchange(ABC):
         return []
 
 
-class DirectExchange(Exchange):
+class DirectExchange(SliceExchange):
     """Each process sends each slice to its server.
 
     Parameters

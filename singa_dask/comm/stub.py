@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from singa_dask.comm.exchange import DirectExchange, Exchange, PartialSum
+from singa_dask.comm.exchange import DirectExchange, PartialSum, SliceExchange
 from singa_dask.comm.message import Address, Message, pack
 from singa_dask.comm.tree import ProcessTree, TreeExchange
 
@@ -288,7 +288,7 @@ class Stub:
         # (slice, group) -> the step of a request without an answer: a group has one at a time about a slice
         self._unanswered: dict[tuple[int, int], int] = {}
         self._lock = threading.RLock()
-        self._exchange: Exchange = DirectExchange(self._request)
+        self._exchange: SliceExchange = DirectExchange(self._request)
         if tree is not None and process < tree.n_processes:
             roots = [process_of[Address.server(0, piece.server)] for piece in slices]
             n_bytes = [piece.size * self.dtype.itemsize for piece in slices]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from singa_dask.comm.exchange import Exchange, PartialSum
+from singa_dask.comm.exchange import PartialSum, SliceExchange
 from singa_dask.comm.message import Address, Message, pack
 
 MIN_PROCESSES = 5
@@ -153,7 +153,7 @@ _NOTHING = np.empty(0)
 """Stands for the gradient in requests for initial values."""
 
 
-class TreeExchange(Exchange):
+class TreeExchange(SliceExchange):
     """Adds up gradients of other processes to those of this one, and passes values on; a state machine without I/O.
 
     What the slices of a message wait for is counted slice by slice: processes need not agree on which slices travel
