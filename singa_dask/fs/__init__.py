@@ -147,9 +147,8 @@ def is_dir(url: str, storage_options: Options = None) -> bool:
     """Return whether a URL is an existing directory."""
     with _resolved(url, storage_options) as (filesystem, path):
         info = _info(filesystem, path)
-        if info is None or (info["type"] == "file" and not hdfs.is_web(filesystem)):
-            return False
-        return info["type"] == "directory" or bool(filesystem.isdir(path))
+        # of HTTP's pages, and of links, only `isdir` knows whether they list files
+        return info is not None and (info["type"] == "directory" or bool(filesystem.isdir(path)))
 
 
 def size(url: str, storage_options: Options = None) -> int:

@@ -423,20 +423,20 @@ def _filesystem(client: str, url: urllib.parse.SplitResult, options: dict[str, A
     return filesystem
 
 
-def is_web(filesystem: Any) -> bool:
+def _is_web(filesystem: Any) -> bool:
     """Return whether a filesystem is fsspec's on WebHDFS. Its module cannot be imported without requests."""
     return "webhdfs" in filesystem.protocol
 
 
 def set_timeout(filesystem: Any) -> None:
     """Limit requests of a filesystem on WebHDFS to `TIMEOUT_S`; leave others as they are."""
-    if is_web(filesystem) and not isinstance(filesystem.session.request, functools.partial):
+    if _is_web(filesystem) and not isinstance(filesystem.session.request, functools.partial):
         filesystem.session.request = functools.partial(filesystem.session.request, timeout=TIMEOUT_S)
 
 
 def parent(filesystem: Any, path: str) -> str:
     """Return the directory of a file. For fsspec's WebHDFS that of a file in / is empty, which makes a wrong URL."""
-    return posixpath.dirname(path) if is_web(filesystem) else str(filesystem._parent(path))
+    return posixpath.dirname(path) if _is_web(filesystem) else str(filesystem._parent(path))
 
 
 def rename(filesystem: Any, source: str, target: str) -> None:
@@ -449,7 +449,7 @@ def rename(filesystem: Any, source: str, target: str) -> None:
     OSError
         WebHDFS refused to rename.
     """
-    if not is_web(filesystem):
+    if not _is_web(filesystem):
         filesystem.mv(source, target)
         return
     try:

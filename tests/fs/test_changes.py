@@ -125,6 +125,13 @@ def test_a_web_server_that_reads_no_ranges(server: str) -> None:
         reader.read(9, 9)
 
 
+def test_a_web_server_has_directories(server: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "inner.bin").write_bytes(B)
+    assert [fs.is_dir(f"{server}/{name}") for name in ("folder", "folder/inner.bin", "nothing")] == [True, False, False]
+    assert fs.exists(f"{server}/folder")
+
+
 def test_a_web_server_that_is_not_there() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
