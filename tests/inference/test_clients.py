@@ -11,11 +11,12 @@ import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster, get_worker
+from distributed import Client, get_worker
 
 import singa_dask as sd
 from tests.inference.test_predicting import frame, model
 from tests.jobs.conftest import KEYS, digits_net
+from tests.runtime.processes import one_process
 
 __all__ = ["model"]
 
@@ -25,18 +26,7 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Start a cluster that is not the default one: by default this thread computes."""
-    with (
-        LocalCluster(
-            n_workers=1,
-            threads_per_worker=2,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            local_directory=str(tmp_path_factory.mktemp("scratch")),
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-        dask.config.set(scheduler="sync"),
-    ):
+    with one_process(tmp_path_factory.mktemp("scratch"), 2) as client, dask.config.set(scheduler="sync"):
         yield client
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from distributed import Client, Scheduler, Worker
+from distributed import Client, LocalCluster, Scheduler, Worker
 
 from singa_dask.conf import JobConf, load
 from singa_dask.runtime import Driver, Patience, Result, connect
@@ -226,6 +226,23 @@ def check_gone(client: Client, before: dict[str, Any]) -> None:
     assert known() == {place: before[place] for place in before if place in after}
     for place in after.keys() - before.keys():
         assert "singa-dask" not in str(after[place])
+
+
+@contextlib.contextmanager
+def one_process(directory: Path, n_threads: int) -> Iterator[Client]:
+    """Start a cluster of one process of Dask's own, and give its client, which is not the default one."""
+    with (
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=n_threads,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
+            local_directory=str(directory),
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
 
 
 def wait_until(check: Callable[[], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:

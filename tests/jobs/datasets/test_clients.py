@@ -10,11 +10,12 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 import singa_dask as sd
 from singa_dask.errors import DataError
 from tests.jobs.datasets.test_training import FRACTIONS, QUIET, X, Y, classify, regress, values_of
+from tests.runtime.processes import one_process
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
@@ -22,17 +23,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long]
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Start a cluster of one process."""
-    with (
-        LocalCluster(
-            n_workers=1,
-            threads_per_worker=4,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            local_directory=str(tmp_path_factory.mktemp("scratch")),
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with one_process(tmp_path_factory.mktemp("scratch"), 4) as client:
         yield client
 
 
