@@ -5,6 +5,8 @@ On the wire a message is a msgpack header followed by the raw bytes of its array
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -159,3 +161,44 @@ def _plain_dtype(name: str) -> np.dtype[Any]:
 
 
 ReceiveBuffer = Callable[[Message], "np.ndarray | None"]
+
+
+class Backlog:
+    """Counts the bytes of received arrays that are still in use, so that no more are read than there is room for.
+
+    Its users may not need another message before they release an array, or they would wait for ever.
+
+    Parameters
+    ----------
+    limit : int
+        Bytes above which it is full.
+
+    Attributes
+    ----------
+    on_room : callable
+        Called, in any thread, when it is not full any more.
+    """
+
+    def __init__(self, limit: int = 64 << 20) -> None:
+        self.on_room: Callable[[], None] = lambda: None
+        self._limit = limit
+        self._n_bytes = 0
+        self._lock = threading.RLock()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether to wait before the next array is read."""
+        return self._n_bytes > self._limit
+
+    def empty(self, size: int, dtype: Any) -> np.ndarray:
+        """Return an array of ``size`` values that counts until nobody refers to it."""
+        array = np.empty(size, dtype)
+        self._add(array.nbytes)
+        weakref.finalize(array, self._add, -array.nbytes).atexit = False
+        return array
+
+    def _add(self, n_bytes: int) -> None:
+        with self._lock:
+            was_full, self._n_bytes = self.is_full, self._n_bytes + n_bytes
+        if was_full and not self.is_full:
+            self.on_room()

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from singa_dask.comm.exchange import DirectExchange, PartialSum, SliceExchange
-from singa_dask.comm.message import Address, Message, pack
+from singa_dask.comm.message import Address, Backlog, Message, pack
 from singa_dask.comm.tree import ProcessTree, TreeExchange
 
 MAX_SLICE = 1 << 20
@@ -248,6 +248,11 @@ class Stub:
     memory : callable
         (number of values, dtype) -> array of zeros for values. If values and gradients are GPU arrays, no message
         goes to another process, and operations on them run in the order in which they are enqueued.
+
+    Attributes
+    ----------
+    backlog : Backlog
+        Of the gradients that servers of this process apply as soon as they come to them.
     """
 
     def __init__(
@@ -270,6 +275,7 @@ class Stub:
         self.server_group_of = server_group_of
         self.share_memory = share_memory
         self.dtype = np.dtype(dtype)
+        self.backlog = Backlog()
         self._slices: list[list[ParamSlice]] = [[] for _ in n_sharers]
         for piece in slices:
             self._slices[piece.param].append(piece)
@@ -334,8 +340,10 @@ class Stub:
     def receive_buffer(self, message: Message) -> np.ndarray | None:
         """Return the buffer that the array of a message from another process is read into.
 
-        New values are read straight into their memory. Gradients and changes have one buffer for each sender and
-        node of the tree of sums: it sends the next one only after this one was answered.
+        New values are read straight into their memory. A gradient of a whole worker group has new memory until the
+        server has applied it, so that the memory for many groups is bounded by the backlog. Parts of gradients, which
+        wait for other parts, and changes have one buffer for each sender and node of the tree of sums: it sends the
+        next one only after this one was answered.
         """
         if message.slice < 0 or message.kind == "put" or not self._is_here(message.dst):
             return None
@@ -343,6 +351,8 @@ class Stub:
         if message.kind in ("r-get", "r-update", "gather"):
             values: np.ndarray = self._slice_values(message.slice, message.info["group"])
             return values
+        if message.kind == "update" and message.info["n"] == message.info["total"]:
+            return self.backlog.empty(piece.size, self.dtype)
         group, node = (message.info.get(name, -1) for name in ("group", "node"))
         key = (message.kind, message.src, message.slice, group, node)
         with self._lock:

@@ -36,7 +36,7 @@ import numpy as np
 from distributed.comm.core import FatalCommClosedError
 
 from singa_dask.comm.greeting import Hello, introduce, read_hello
-from singa_dask.comm.message import Message, ReceiveBuffer
+from singa_dask.comm.message import Backlog, Message, ReceiveBuffer
 from singa_dask.comm.wire import ANY_PORT, Endpoint, Listener, RefusedError, Wire, connect, listen
 from singa_dask.errors import CommError, text_of
 
@@ -47,11 +47,12 @@ logger = logging.getLogger(__name__)
 
 
 _ACKNOWLEDGED_EVERY = 256
-_ACKNOWLEDGED_BYTES = 64 << 20
+_ACKNOWLEDGED_BYTES = 8 << 20
 _ACKNOWLEDGED_S = 0.25
 """A message is acknowledged after this time, or sooner: when so many messages or bytes are not.
 
-An acknowledgement costs as much as a small message; a sender judges a peer silent after 0.5 s at the earliest.
+An acknowledgement costs as much as a small message, but until then the sender keeps the arrays in memory. It judges a
+peer silent after 0.5 s at the earliest.
 """
 _GRACE_S = 0.1
 """Time for what was written, and for a socket that is being connected, when the transport is closed."""
@@ -123,8 +124,15 @@ class Inbox:
         Called with the address of a peer and the reason when ``on_message`` has failed.
     receive_buffer : callable or None
         (message without its array) -> buffer that the array is read into, or None.
+    backlog : Backlog
+        Arrays are read while it is not full. Senders are told meanwhile that this process lives.
     timeout_s : float
         Time of a new connection to say its hello.
+
+    Attributes
+    ----------
+    room : Event
+        To be set when the backlog is not full any more.
     """
 
     def __init__(
@@ -133,13 +141,16 @@ class Inbox:
         on_message: Callable[[Message], None],
         on_error: Callable[[str, str], None],
         receive_buffer: ReceiveBuffer | None,
+        backlog: Backlog,
         timeout_s: float,
     ) -> None:
         self.received_bytes = 0
+        self.room = asyncio.Event()
         self._hello = hello
         self._on_message = on_message
         self._on_error = on_error
         self._receive_buffer = receive_buffer
+        self._backlog = backlog
         self._timeout_s = timeout_s
         self._is_closed = False
         self._cut: set[str] = set()
@@ -199,6 +210,10 @@ class Inbox:
                 continue
             if frame.number > stream.last + 1:
                 raise CommError(f"message {frame.number} has come. Expected: {stream.last + 1}.")
+            if frame.n_bytes or frame.arrays:
+                await self._wait_for_room(stream)
+                if stream.wire is not wire:
+                    return
             try:
                 message = await wire.read_message(frame, self._receive_buffer)
             except CommError as error:  # the same frame again would be no better
@@ -211,6 +226,15 @@ class Inbox:
             stream.take(frame.number, n_bytes)
             self.received_bytes += n_bytes
             self._deliver(stream.hello, message)
+            del message  # or its memory would not be free before the next one comes
+
+    async def _wait_for_room(self, stream: _Stream) -> None:
+        while self._backlog.is_full:
+            self.room.clear()
+            try:
+                await asyncio.wait_for(self.room.wait(), _ACKNOWLEDGED_S)
+            except asyncio.TimeoutError:  # another class in Python 3.10
+                stream.acknowledge()
 
     def _deliver(self, hello: Hello, message: Message) -> None:
         try:
@@ -319,6 +343,7 @@ class Outbox:
         self._unacknowledged: deque[tuple[int, Message]] = deque()
         self._last = 0
         self._arrived = 0
+        self._n_notes = 0
         self._waiting_since = 0.0
         self._is_lost = False
         self._wire: Wire | None = None
@@ -423,10 +448,10 @@ class Outbox:
         try:
             for number, message in list(self._unacknowledged):
                 self._write(wire, number, message)
-            n_silent, before = 0, (-1, -1)
+            n_silent, before = 0, (-1, -1)  # a peer that has no room for more repeats its last note
             while not reading.done():
                 await asyncio.wait({reading}, timeout=self._tick_s)
-                now = (wire.progress, self._arrived)
+                now = (wire.progress, self._n_notes)
                 n_silent = n_silent + 1 if self._unacknowledged and now == before else 0
                 before = now
                 if n_silent == _SILENT_TICKS:
@@ -445,6 +470,7 @@ class Outbox:
             if frame.header:
                 reason = frame.header.decode(errors="replace") if isinstance(frame.header, bytes) else "no reason"
                 raise RefusedError(f"it has refused the connection: {reason}")
+            self._n_notes += 1
             self._acknowledge(frame.number)
 
     def _acknowledge(self, number: int) -> None:
@@ -499,6 +525,8 @@ class Transport:
     receive_buffer : callable, optional
         (message without its array) -> buffer that the array is read into, or None. Called in the thread of the
         transport. A sender may reuse a buffer only after its last message was answered.
+    backlog : Backlog, optional
+        While it is full no array is read.
     interface : str
         Where to listen if not on ``host``; see `Endpoint.of`.
     ports : sequence of int
@@ -532,6 +560,7 @@ class Transport:
         process: int,
         token: str,
         receive_buffer: ReceiveBuffer | None = None,
+        backlog: Backlog | None = None,
         interface: str = "",
         ports: Sequence[int] = ANY_PORT,
         listen_args: Mapping[str, Any] | None = None,
@@ -548,7 +577,9 @@ class Transport:
         self._retry_s = retry_s
         self._shared_bytes = shared_bytes
         self._hello = Hello(token, job, life, process, address="")
-        self._inbox = Inbox(self._hello, on_message, self._lose, receive_buffer, timeout_s)
+        backlog = backlog or Backlog()
+        self._inbox = Inbox(self._hello, on_message, self._lose, receive_buffer, backlog, timeout_s)
+        backlog.on_room = self._make_room
         self._outboxes: dict[str, Outbox] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -614,6 +645,10 @@ class Transport:
             )
         self.sent_bytes += message.n_bytes
         outbox.put(message)
+
+    def _make_room(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._inbox.room.set)
 
     def _lose(self, address: str, reason: str) -> None:
         if not self._closed:

@@ -317,7 +317,7 @@ def test_every_update_brings_a_new_version_whatever_the_server_says(versions: li
 def test_what_comes_from_a_fresh_process_has_a_buffer_of_its_own() -> None:
     post = Post()
     far = Address.stub(1)
-    info = {"group": 0, "node": 1}
+    info = {"group": 0, "node": 2, "n": 1, "total": 2}  # it waits for the other half of its sum
     message = Message("update", far, table(2)[0], param=0, slice=0, info=info)
     before = post.stub.receive_buffer(message)
     assert post.stub.receive_buffer(message) is before

@@ -108,8 +108,8 @@ class UnitHost:
     process : int
     job : JobConf
     transport : callable
-        (on_message, on_lost, job=, process=, receive_buffer=) -> Transport of this process, or None when the job
-        has one process only.
+        (on_message, on_lost, job=, process=, receive_buffer=, backlog=) -> Transport of this process, or None when
+        the job has one process only.
     emit : Emit
     assignments : mapping of str to sequence of int, optional
         For a job that does not continue another run; see `Context`.
@@ -211,6 +211,7 @@ class UnitHost:
                     job=job_id,
                     process=process,
                     receive_buffer=self.stub.receive_buffer,
+                    backlog=self.stub.backlog,
                 )
 
     # -- the start ---------------------------------------------------------------------------------------

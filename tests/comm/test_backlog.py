@@ -1,0 +1,72 @@
+"""The memory for gradients of many worker groups is bounded, and who has to wait is not given up."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from singa_dask.comm.message import Address, Backlog
+from singa_dask.comm.stub import Stub, slice_table
+from tests.comm.ends import TIMEOUT_S, End, end
+
+SIZE = 1 << 16
+N_GROUPS = 12
+
+
+def test_a_backlog_counts_what_is_referred_to() -> None:
+    called = []
+    backlog = Backlog(limit=100)
+    backlog.on_room = lambda: called.append(True)
+    first, second = backlog.empty(100, np.uint8), backlog.empty(1, np.uint8)
+    view = first[:10]
+    assert backlog.is_full
+    del first
+    assert backlog.is_full  # the view needs its memory
+    del second
+    assert not backlog.is_full
+    assert len(called) == 1
+    del view
+    assert len(called) == 1
+
+
+@pytest.mark.parametrize("host", ["tcp://127.0.0.1", "ws://127.0.0.1"])
+def test_gradients_of_many_groups_wait_for_a_slow_server(host: str) -> None:
+    n_bytes = 4 * SIZE
+    workers = [Address.worker(group, 0) for group in range(N_GROUPS)]
+    process_of = {Address.server(0, 0): 0} | {worker: 1 + worker.group for worker in workers}
+    slices = slice_table([SIZE], 1, 1)
+    stubs = [Stub(process, slices, process_of, [1], lambda group: 0) for process in range(2)]
+    stubs[0].backlog = Backlog(limit=2 * n_bytes)
+    with ExitStack() as stack:
+        kept = {"receive_buffer": stubs[0].receive_buffer, "backlog": stubs[0].backlog}
+        receiver = end(stack, host=host, **kept)
+        senders = [end(stack, host=host, process=1 + group, retry_s=1.0, timeout_s=0.5) for group in range(N_GROUPS)]
+        for step in range(2):
+            for group, sender in enumerate(senders):
+                values = np.full(SIZE, 100 * group + step, np.float32)
+                sender.send(receiver.address, stubs[1]._request("update", group, 0, step, values, node=1))
+        # a second of silence would be enough to give a peer up
+        assert all_are_there(receiver, 3)
+        time.sleep(3)
+        assert receiver.messages.qsize() == 3  # what there is room for, and the one that fills it
+        assert all(sender.lost.empty() for sender in senders)
+        seen: dict[int, list[int]] = {group: [] for group in range(N_GROUPS)}
+        for _ in range(2 * N_GROUPS):
+            message = receiver.get()
+            assert receiver.messages.qsize() <= 3
+            group = message.info["group"]
+            assert (message.arrays[0] == 100 * group + message.step).all()
+            seen[group].append(message.step)
+            del message
+        assert all(steps == [0, 1] for steps in seen.values())
+
+
+def all_are_there(receiver: End, n: int) -> bool:
+    """Wait for messages, and return whether they came."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while receiver.messages.qsize() < n and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return receiver.messages.qsize() >= n
