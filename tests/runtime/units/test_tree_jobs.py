@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from singa_dask.comm import tree
-from singa_dask.comm.message import Message
+from singa_dask.comm.message import Address, Message
 from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf
 from singa_dask.runtime.units.router import Router
@@ -125,6 +125,10 @@ def test_a_lost_process_ends_all_others(run_job: Run, monkeypatch: pytest.Monkey
             assert transport is not None
             transport.close()
             hosts[lost].abort({"reason": "killed"}, tell=False)
+            # it may have acknowledged all that it was sent, and whoever waits for its answers does not send more
+            neighbour = hosts[lost ^ 1].router.transport
+            assert neighbour is not None
+            neighbour.send(transport.address, Message("stop", Address.stub(lost ^ 1), Address.stub(lost)))
 
     outcome = run_job(job(8, train_steps=MANY), on_event=lose)
     assert set(states(outcome).values()) == {"aborted"}
