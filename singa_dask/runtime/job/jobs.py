@@ -12,7 +12,7 @@ from itertools import dropwhile, islice
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin, Status
-from distributed.scheduler import WorkerState
+from distributed.scheduler import WorkerState, heartbeat_interval
 from tornado import gen
 
 from singa_dask.conf import ClusterConf, WorkersConf
@@ -114,6 +114,7 @@ class Jobs(SchedulerPlugin):
         self._heartbeats = sites.Heartbeats(scheduler)
         self._is_ticking = False
         self._ended_at = time.monotonic()
+        self._news_at = 0.0  # when most Dask workers have had their next heartbeat
         self._looked_at: dict[str, float] = {}  # by Dask worker: its heartbeat that was looked at last
         self._left_over: set[str] = set()  # those that have something to end, as far as is known
         self.waiting = line.Waiting(scheduler, self.history)
@@ -352,8 +353,12 @@ class Jobs(SchedulerPlugin):
     def _tick(self) -> None:
         self._is_ticking = False
         self._heartbeats.look()
+        now = time.monotonic()
+        if is_news := now >= self._news_at:
+            self._news_at = now + heartbeat_interval(len(self.scheduler.workers))
         for job_id, record in list(self.records.items()):
-            self._tell_steps(job_id, record)
+            if is_news:
+                self._tell_steps(job_id, record)
             self._lose_silent(job_id, record)
             self.handle(job_id, ev.Tick())
         for address in self.drivers.workers:
