@@ -324,6 +324,13 @@ class UpdaterConf(PartConf):
     mean over the batch of the whole worker group; SINGA clips the sum over workers before it averages."""
     clip_high: float = 0.0
     """Upper bound of each gradient value, used if it is greater than clip_low."""
+    clip_norm: NonNegative = 0.0
+    """Upper bound of the norm of the gradient of all params together, 0 is none: a longer one is multiplied by
+    clip_norm / norm, before clip_low, clip_high and weight decay. It is that of the batch of a whole worker group; each
+    of several worker groups has its own, with one server a group. Needs BP; updates wait for the last gradient."""
+    accumulate: Size = 1
+    """Batches that make one update, with the mean of their gradients, of one worker group: as one batch that is so many
+    times as large. All steps of the job count batches; what is left at the end of the training changes nothing."""
     user_conf: dict[str, Any] = Field(default={})
     """Options of a user's own updater."""
 
@@ -489,9 +496,27 @@ class JobConf(Conf):
             yield ("precision",), "bf16 is for ops onednn and cupy, not numpy. Say ops: auto, or precision: float32."
         if as_list(raw_value(data, "gpu", object, [])) and ops in ("numpy", "onednn"):
             yield ("gpu",), f"these GPUs are not for ops {ops}. Say ops: auto, or leave gpu out."
+        yield from _check_updates(data)
         yield from check_measured(data)
         yield from check_metrics(raw_value(data, "metrics", object, []))
         yield from _divide_batches(data)
+
+
+def _check_updates(data: Mapping[str, Any]) -> Iterator[Finding]:
+    """Check that the topology and the algorithm are such that gradients can be clipped by their norm, or added up."""
+    updater, cluster = (raw_value(data, key, object, {}) for key in ("updater", "cluster"))
+    groups, servers = (raw_value(cluster, f"n{key}", int, 1) for key in ("worker_groups", "servers_per_group"))
+    alg = raw_value(raw_value(data, "train_one_batch", object, {}), "alg", str, "BP").removeprefix("k")
+    norm = raw_value(updater, "clip_norm", object, 0)
+    if groups > 1 and raw_value(updater, "accumulate", int, 1) > 1:
+        message = f"nworker_groups is {groups}, whose gradients come in any order. Say 1, or one worker group."
+        yield ("updater", "accumulate"), message
+    if isinstance(norm, int | float) and norm > 0:
+        if groups > 1 and servers > 1:
+            message = f"the {groups} worker groups need one server a group, which knows all gradients, got {servers}. "
+            yield ("updater", "clip_norm"), f"{message}Say nservers_per_group: 1."
+        if alg not in ("BP", "BPTT"):
+            yield ("updater", "clip_norm"), f"{alg} may not have gradients of all params. Expected BP. Leave it out."
 
 
 def _divide_batches(data: Mapping[str, Any]) -> Iterator[Finding]:

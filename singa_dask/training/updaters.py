@@ -99,6 +99,7 @@ class Updater:
         n_sharers: int = 1,
         lr_scale: float = 1.0,
         wd_scale: float = 1.0,
+        scale: float = 1.0,
     ) -> None:
         """Update a slice of a param, or several at once, in place: average over sharers, clip, decay, rule.
 
@@ -118,11 +119,13 @@ class Updater:
             What the sum is divided by.
         lr_scale, wd_scale : float
             The param's own factors of learning rate and weight decay.
+        scale : float
+            Multiplies the average, to clip it by the norm of all gradients.
         """
         # SINGA clips the sum over sharers, so that the result depends on their number. It does not clip at all for
         # AdaDelta, Adam and AdamMax; here clip_low and clip_high always hold.
         conf, lr, decay = self.conf, self.schedule(step) * lr_scale, self.conf.weight_decay * wd_scale
-        prep = Preparation(conf.clip_low, conf.clip_high, 1 / n_sharers, decay)
+        prep = Preparation(conf.clip_low, conf.clip_high, scale / n_sharers, decay)
         if self.decoupled_decay:
             prep = prep._replace(decay=0.0, value_factor=1 - lr * decay)
         self._apply(value, grad, lr, n_updates + 1, state, prep)

@@ -12,7 +12,7 @@ import os
 import resource
 import sys
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -588,6 +588,12 @@ class JobPlan:
     slices: tuple[ParamSlice, ...]
     dtype: np.dtype[Any]
     tree: ProcessTree | None
+
+    @property
+    def n_trained(self) -> Counter[int]:
+        """Number of slices with gradients of each server that has any; running statistics do not count."""
+        trained = [piece for piece in self.slices if self.scales[piece.param] and self.n_sharers[piece.param]]
+        return Counter(piece.server for piece in trained)
 
     @classmethod
     def make(cls, job: JobConf, net: NeuralNet | None = None, layout: Layout | None = None) -> JobPlan:

@@ -1,0 +1,105 @@
+"""Gradients that are clipped by their norm, or added up over batches: the same on any synchronous topology."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.conf import JobConf
+from singa_dask.runtime.checkpoints import lookup
+from tests.runtime.end_to_end.test_clipping import CLUSTERS, PLACES, agree, job
+from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SINGLE, Outcome
+from tests.selection import mostly_long
+
+Run = Callable[..., Outcome]
+NORM = 0.05
+RATE = {"type": "Fixed", "base_lr": 0.5}
+ALL = {**CLUSTERS, "tree": {"nworkers_per_group": 6, "nservers_per_group": 2}}
+
+
+def updater(**more: Any) -> dict[str, Any]:
+    return {"type": "SGD", "momentum": 0.5, "weight_decay": 1e-3, "learning_rate": RATE, **more}
+
+
+def exact(places: dict[str, dict[str, Any]] | None = None, **more: Any) -> JobConf:
+    return job(places, precision="float64", **more)
+
+
+def test_the_norm_is_that_of_all_params(run_once: Run) -> None:
+    plain = {"type": "SGD", "learning_rate": RATE}
+    ends = [run_once(exact(train_steps=n, updater=plain)).params() for n in (0, 1)]
+    (clipped,) = [run_once(exact(train_steps=1, updater={**plain, "clip_norm": NORM})).params()]
+    gradients = {name: (ends[0][name] - ends[1][name]) / 0.5 for name in clipped}
+    norm = np.sqrt(sum(np.sum(each**2) for each in gradients.values()))
+    assert norm > 2 * NORM
+    for name, gradient in gradients.items():
+        wanted = ends[0][name] - 0.5 * gradient * NORM / (norm + 1e-6)
+        np.testing.assert_allclose(clipped[name], wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("more", [{}, {"accumulate": 4}], ids=["each batch", "4 batches"])
+@pytest.mark.parametrize("cluster", mostly_long(ALL, 3))
+def test_clipped_by_the_norm(run_job: Run, run_once: Run, cluster: str, more: dict[str, Any]) -> None:
+    rule = updater(clip_norm=NORM, **more)
+    agree(run_once(exact(updater=rule)), run_job(exact(updater=rule, cluster=ALL[cluster])), 1e-11)
+
+
+@pytest.mark.parametrize("place", mostly_long(PLACES, 1))
+def test_clipped_by_the_norm_in_partitioned_nets(run_job: Run, run_once: Run, place: str) -> None:
+    rule = updater(clip_norm=NORM)
+    parts = exact({"fc1": PLACES[place]}, updater=rule, cluster=CLUSTERS["several servers"])
+    agree(run_once(exact(updater=rule)), run_job(parts), 1e-11)
+
+
+def test_each_of_several_worker_groups_is_clipped(run_job: Run) -> None:
+    outcome = run_job(exact(updater=updater(clip_norm=NORM), cluster=DOWNPOUR))
+    assert {report["state"] for report in outcome.reports.values()} == {"done"}, outcome.reports
+
+
+def batched(size: int, **more: Any) -> JobConf:
+    """Return a job with another batch size."""
+    layers = exact().model_dump(mode="json", exclude_unset=True)["neuralnet"]["layer"]
+    layers[0]["store_conf"]["batchsize"] = size
+    return exact(neuralnet={"layer": layers}, **more)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE], ids=["one worker", "allreduce"])
+def test_accumulated_batches_are_one_large_batch(
+    run_job: Run, run_once: Run, kind: str, cluster: dict[str, Any]
+) -> None:
+    rule = {"type": kind, "learning_rate": {"type": "Fixed", "base_lr": 0.01}}
+    large = run_once(batched(96, updater=rule, train_steps=5))
+    small = batched(24, updater={**rule, "accumulate": 4}, train_steps=21, cluster=cluster)
+    agree(large, run_job(small), 1e-10)
+
+
+def test_accumulation_goes_on_from_a_checkpoint(run_job: Run) -> None:
+    rule = updater(clip_norm=NORM, accumulate=4)
+    whole = run_job(exact(updater=rule, train_steps=10))
+    begun = run_job(exact(updater=rule, train_steps=6))
+    rest = run_job(exact(updater=rule, train_steps=10), resume=lookup.find(begun.url))
+    for name, values in whole.params().items():
+        np.testing.assert_array_equal(rest.params()[name], values)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"updater": updater(accumulate=2), "cluster": DOWNPOUR}, r"(?s)updater.accumulate\s+nworker_groups is 2"),
+        (
+            {"updater": updater(clip_norm=1.0), "cluster": {**DOWNPOUR, "nservers_per_group": 2}},
+            r"(?s)updater.clip_norm\s+the 2 worker groups need one server",
+        ),
+        (
+            {"updater": updater(clip_norm=1.0), "train_one_batch": {"alg": "CD"}},
+            r"(?s)updater.clip_norm\s+CD may not have",
+        ),
+    ],
+)
+def test_what_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        exact(**changes)
