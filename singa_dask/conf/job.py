@@ -303,6 +303,17 @@ class LRGenConf(PartConf):
     """Options of a user's own schedule."""
 
 
+class ScaleConf(Conf):
+    """One of ``scales`` of an updater: factors of some params."""
+
+    param: str = Field(min_length=1)
+    """Pattern of their names, as ``*.bias``."""
+    lr_scale: NonNegative = 1.0
+    """Multiplies the learning rate."""
+    wd_scale: NonNegative = 1.0
+    """Multiplies the weight decay."""
+
+
 class UpdaterConf(PartConf):
     """``updater`` (SINGA's UpdaterProto)."""
 
@@ -331,8 +342,17 @@ class UpdaterConf(PartConf):
     accumulate: Size = 1
     """Batches that make one update, with the mean of their gradients, of one worker group: as one batch that is so many
     times as large. All steps of the job count batches; what is left at the end of the training changes nothing."""
+    scales: Many[ScaleConf] = Field(default=[])
+    """Factors of learning rate and weight decay of all params whose names fit a pattern, beside those of the params."""
     user_conf: dict[str, Any] = Field(default={})
     """Options of a user's own updater."""
+
+    def scales_of(self, param: str, lr_scale: float, wd_scale: float) -> tuple[float, float]:
+        """Return the factors of a param that has some of its own, with those of all patterns that it fits."""
+        for scale in self.scales:
+            if fnmatchcase(param, scale.param):
+                lr_scale, wd_scale = lr_scale * scale.lr_scale, wd_scale * scale.wd_scale
+        return lr_scale, wd_scale
 
 
 class ProfileConf(Conf):

@@ -7,7 +7,7 @@ After SINGA's src/utils/updater.cc. The mathematics of each is a formula, of whi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -178,21 +178,36 @@ class KernelUpdater(Updater):
 
 PLAIN = UpdateRule("sgd", "lr", "", "w -= lr * g")
 MOMENTUM = UpdateRule("sgd_momentum", "lr mu", "v", "v = mu * v - lr * g; w += v")
+MOMENTUM_OF_GRADIENTS = UpdateRule("sgd_momentum_of_gradients", "lr mu", "v", "v = mu * v + g; w -= lr * v")
+
+
+class SGDConf(Conf):
+    """``sgd_conf``."""
+
+    velocity: Literal["steps", "gradients"] = "steps"
+    """What momentum adds up: steps, as in SINGA, or gradients, as in PyTorch. Both are the same while the learning rate
+    is. When it changes, steps keep the size that they had, and the sum of gradients takes the new rate at once."""
 
 
 @UPDATERS.register()
 class SGD(KernelUpdater):
-    """v = mu v - lr g, w += v; without ``momentum`` mu, w -= lr g."""
+    """v = mu v - lr g, w += v; without ``momentum`` mu, w -= lr g.
 
+    With ``velocity: gradients``, v = mu v + g, w -= lr v, as PyTorch has it.
+    """
+
+    block = SGDConf
     reads = ("momentum",)
 
     def __init__(self, conf: UpdaterConf) -> None:
         super().__init__(conf)
         self.state_names = ("momentum",) if conf.momentum > 0 else ()
-        self.formula = MOMENTUM if conf.momentum > 0 else PLAIN
+        of_gradients = conf.block(SGDConf).velocity == "gradients"
+        with_momentum = MOMENTUM_OF_GRADIENTS if of_gradients else MOMENTUM
+        self.formula = with_momentum if conf.momentum > 0 else PLAIN
 
     def numbers(self, lr: float, t: int) -> Sequence[float]:
-        return (lr, self.conf.momentum) if self.formula is MOMENTUM else (lr,)
+        return (lr,) if self.formula is PLAIN else (lr, self.conf.momentum)
 
 
 @UPDATERS.register()

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf
+from singa_dask.errors import ConfigError
 from singa_dask.runtime.checkpoints import lookup
+from singa_dask.runtime.planning.placement import JobPlan
 from tests.runtime.end_to_end.test_clipping import CLUSTERS, PLACES, agree, job
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SINGLE, Outcome
 from tests.selection import mostly_long
@@ -103,3 +105,22 @@ def test_accumulation_goes_on_from_a_checkpoint(run_job: Run) -> None:
 def test_what_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         exact(**changes)
+
+
+def test_factors_of_params_by_pattern(run_job: Run, run_once: Run) -> None:
+    scales = [{"param": "*.b", "lr_scale": 0.25, "wd_scale": 0.0}, {"param": "fc1.*", "lr_scale": 2.0}]
+    layers = exact().model_dump(mode="json", exclude_unset=True)["neuralnet"]["layer"]
+    for layer in layers:
+        for param in layer.get("param", []):
+            param["lr_scale"] = (0.25 if param["name"].endswith("b") else 1) * (2 if layer["name"] == "fc1" else 1)
+            param["wd_scale"] = 0.0 if param["name"].endswith("b") else 1.0
+    one = run_once(exact(updater=updater(), neuralnet={"layer": layers}))
+    agree(one, run_job(exact(updater=updater(scales=scales), cluster=ALLREDUCE)), 1e-12)
+
+
+def test_a_pattern_that_fits_no_param() -> None:
+    conf = exact(updater=updater(scales=[{"param": "*.bias", "wd_scale": 0.0}]))
+    with pytest.raises(
+        ConfigError, match=r"updater.scales\[0\].param: no param that is trained fits '\*.bias'. Params: fc1.w"
+    ):
+        JobPlan.make(conf)
