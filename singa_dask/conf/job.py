@@ -342,6 +342,10 @@ class UpdaterConf(PartConf):
     accumulate: Size = 1
     """Batches that make one update, with the mean of their gradients, of one worker group: as one batch that is so many
     times as large. All steps of the job count batches; what is left at the end of the training changes nothing."""
+    ema_decay: DecayRate = 0.0
+    """Decay rate of moving averages of the params: a = ema_decay a + (1 - ema_decay) w after each update, from the
+    initial values on; 0 keeps none. Checkpoints have both. Tests and validations of a training take the values; test,
+    predict, export and serve take the averages where the job says ema_decay. Running statistics have no average."""
     scales: Many[ScaleConf] = Field(default=[])
     """Factors of learning rate and weight decay of all params whose names fit a pattern, beside those of the params."""
     user_conf: dict[str, Any] = Field(default={})
@@ -527,7 +531,9 @@ def _check_updates(data: Mapping[str, Any]) -> Iterator[Finding]:
     updater, cluster = (raw_value(data, key, object, {}) for key in ("updater", "cluster"))
     groups, servers = (raw_value(cluster, f"n{key}", int, 1) for key in ("worker_groups", "servers_per_group"))
     alg = raw_value(raw_value(data, "train_one_batch", object, {}), "alg", str, "BP").removeprefix("k")
-    norm = raw_value(updater, "clip_norm", object, 0)
+    norm, decay = (raw_value(updater, key, object, 0) for key in ("clip_norm", "ema_decay"))
+    if isinstance(decay, int | float) and decay > 0 and raw_value(cluster, "nserver_groups", int, 1) > 1:
+        yield ("updater", "ema_decay"), "several server groups change params without an average. Say nserver_groups: 1."
     if groups > 1 and raw_value(updater, "accumulate", int, 1) > 1:
         message = f"nworker_groups is {groups}, whose gradients come in any order. Say 1, or one worker group."
         yield ("updater", "accumulate"), message

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -127,24 +128,37 @@ def find_steps(url: str) -> dict[int, str]:
     return steps
 
 
-def load_values(url: str) -> dict[str, Stored]:
+def load_values(url: str, averaged: bool = False) -> dict[str, Stored]:
     """Return the values of all params at ``url``, by name; see `find_values`. A damaged one is replaced as by `find`.
+
+    ``averaged``: their moving averages, as ``updater.ema_decay`` says.
 
     Raises
     ------
     CheckpointError
-        There is no checkpoint, or it is damaged.
+        There is no checkpoint, or it is damaged; or it has no averages.
     """
     place = _place_of_values(url)
-    return singa_checkpoint.read(place) if _is_file(place) else _use_newest(place, _values)
+    if not _is_file(place):
+        return _use_newest(place, partial(_values, averaged=averaged))
+    if averaged:
+        raise _without_averages(place)
+    return singa_checkpoint.read(place)
+
+
+def _without_averages(url: str) -> CheckpointError:
+    message = "it has no moving averages of params, which updater.ema_decay of the job asks for. Say ema_decay: 0."
+    return CheckpointError(f"{url}: {message}")
 
 
 def _is_file(url: str) -> bool:
     return fs.exists(url) and not fs.is_dir(url)
 
 
-def _values(stored: Checkpoint) -> dict[str, Stored]:
-    return {name: Stored(stored.values(name), stored.version(name)) for name in stored.params()}
+def _values(stored: Checkpoint, averaged: bool) -> dict[str, Stored]:
+    if averaged and not stored.has_averages:
+        raise _without_averages(stored.url)
+    return {name: Stored(stored.values(name, averaged), stored.version(name)) for name in stored.params()}
 
 
 def load_manifest(url: str) -> dict[str, Any]:
@@ -322,6 +336,8 @@ class InitialValues:
     job : JobConf
     init_from : sequence of str
         URLs of checkpoints, instead of the job's ``checkpoint_path``. Later ones win.
+    averaged : bool
+        Take the moving averages of params, if the job keeps some.
 
     Attributes
     ----------
@@ -329,7 +345,8 @@ class InitialValues:
         URLs of the checkpoints, as given.
     """
 
-    def __init__(self, job: JobConf, init_from: Sequence[str] = ()) -> None:
+    def __init__(self, job: JobConf, init_from: Sequence[str] = (), averaged: bool = False) -> None:
+        self._averaged = averaged and job.updater.ema_decay > 0
         self._sources = [_Source(url, (), Mark("--init-from")) for url in init_from] or [
             _Source(url, ("checkpoint_path", i)) for i, url in enumerate(job.checkpoint_path)
         ]
@@ -343,6 +360,7 @@ class InitialValues:
         """Return values that are in memory, by the names of their params, and what is known of the training data."""
         initial = cls.__new__(cls)
         initial._sources, initial.urls, initial._loaded, initial._learned = [], [], None, learned
+        initial._averaged = False
         initial._in_memory = {name: (stored, _Source("values in memory", ())) for name, stored in values.items()}
         return initial
 
@@ -350,7 +368,7 @@ class InitialValues:
         """Read all checkpoints; one error lists all that cannot be read."""
         if self._loaded is None:
             loaded = dict(self._in_memory)
-            for source, params in self._read(load_values):
+            for source, params in self._read(partial(load_values, averaged=self._averaged)):
                 loaded |= {name: (stored, source) for name, stored in params.items()}
             self._loaded = loaded
         return self._loaded

@@ -25,7 +25,8 @@ from singa_dask.comm.message import Address, Message, pack
 from singa_dask.comm.stub import ParamSlice, tree_sum
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops.contract import ArrayList, Ops
-from singa_dask.runtime.checkpoints.checkpoint import SavedTensor
+from singa_dask.ops.update_rules import UpdateRule
+from singa_dask.runtime.checkpoints.checkpoint import AVERAGE, SavedTensor
 from singa_dask.training import UPDATERS, Updater
 
 MAX_KEPT_LISTS = 256
@@ -89,6 +90,7 @@ class _Held:
     last: np.ndarray | None = None
     n_since_sync: int = 0
     syncing: bool = False
+    has_average: bool = False
 
     def merge(self, applied: Sequence[int]) -> None:
         """Take note of the steps that came with values of another server group."""
@@ -115,6 +117,7 @@ class _Norm:
 
 ACCUMULATED = "accumulated"
 """State of a slice: the sum of the gradients since its last update."""
+MOVING_AVERAGE = UpdateRule("moving_average", "decay rest", "a", "a = decay * a + rest * w")
 
 
 class Server:
@@ -179,8 +182,9 @@ class Server:
         for piece in slices:
             view = values(piece.param)[piece.start : piece.stop]
             names = self.updater.state_names if scales[piece.param] else ()
-            if scales[piece.param] and updater.accumulate > 1:
-                names = (*names, ACCUMULATED)
+            if scales[piece.param]:
+                wanted = {ACCUMULATED: updater.accumulate > 1, AVERAGE: updater.ema_decay > 0}
+                names = (*names, *(name for name, is_wanted in wanted.items() if is_wanted))
             state = {name: ops.zeros(view.shape, view.dtype) for name in names}
             applied, given = ([-1] * cluster.nworker_groups for _ in range(2))
             self._held[piece.id] = _Held(piece, view, state, applied, given)
@@ -210,6 +214,7 @@ class Server:
             for name, values in held.state.items():
                 if (stored := state(name, held.slice)) is not None:
                     self.ops.copy(stored, out=values)
+                    held.has_average |= name == AVERAGE
 
     def applied(self, group: int) -> int | None:
         """Return the newest step of a worker group that all slices have, -1 if none; called from any thread.
@@ -234,6 +239,9 @@ class Server:
         held = self._held[message.slice]
         if not message.info["in_place"]:  # else both have the same memory
             self.ops.copy(message.arrays[0], out=held.value)
+        if AVERAGE in held.state and not held.has_average:
+            self.ops.copy(held.value, out=held.state[AVERAGE])
+            held.has_average = True
         held.version = held.given[message.info["group"]] = message.version
         if held.slice.master != self.address.group:
             held.last = held.value.copy()
@@ -391,6 +399,9 @@ class Server:
             lr_scale, wd_scale = scales
             more = {"n_sharers": n_shares * self._n_batches, "lr_scale": lr_scale, "wd_scale": wd_scale, "scale": scale}
             self.updater.update(step, version // self._n_batches, values, grads, state, **more)
+            if AVERAGE in state:
+                decay = self.updater.conf.ema_decay
+                self.ops.update(MOVING_AVERAGE, None, (decay, 1 - decay), grads, values, state[AVERAGE])
             for _, total in pairs if self._n_batches > 1 else ():
                 total[...] = 0
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import singa_dask as sd
 from singa_dask.conf import JobConf
-from singa_dask.errors import ConfigError
+from singa_dask.errors import CheckpointError, ConfigError
+from singa_dask.exports.exporting import export_job
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.planning.placement import JobPlan
 from tests.runtime.end_to_end.test_clipping import CLUSTERS, PLACES, agree, job
@@ -124,3 +127,59 @@ def test_a_pattern_that_fits_no_param() -> None:
         ConfigError, match=r"updater.scales\[0\].param: no param that is trained fits '\*.bias'. Params: fc1.w"
     ):
         JobPlan.make(conf)
+
+
+@pytest.mark.parametrize("cluster", [SINGLE, *mostly_long(CLUSTERS.values(), 1)])
+def test_moving_averages(run_job: Run, cluster: dict[str, Any]) -> None:
+    rule = updater(ema_decay=0.75)
+    outcome = run_job(exact(updater=rule, train_steps=6, cluster=cluster, checkpoint_freq=1))
+    steps = lookup.find_steps(outcome.url)
+    values = {step: lookup.load_values(url) for step, url in steps.items()}
+    wanted = {name: stored.values for name, stored in values[1].items()}
+    known = lookup.load_values(steps[1], averaged=True)
+    first = {name: (known[name].values - 0.25 * each) / 0.75 for name, each in wanted.items()}
+    assert all(np.abs(first[f"{name}.b"]).max() < 1e-15 for name in ("fc1", "fc2"))  # the initial values
+    for step in range(2, 7):
+        known = lookup.load_values(steps[step], averaged=True)
+        before = lookup.load_values(steps[step - 1], averaged=True)
+        for name, stored in values[step].items():
+            average = 0.75 * before[name].values + 0.25 * stored.values
+            np.testing.assert_allclose(known[name].values, average, rtol=0, atol=1e-15)
+            assert known[name].version == step
+
+
+def test_moving_averages_go_on_from_a_checkpoint(run_job: Run) -> None:
+    rule = updater(ema_decay=0.75, accumulate=2)
+    whole = run_job(exact(updater=rule, train_steps=9))
+    begun = run_job(exact(updater=rule, train_steps=5))
+    rest = run_job(exact(updater=rule, train_steps=9), resume=lookup.find(begun.url))
+    wanted, got = (lookup.load_values(each.url, averaged=True) for each in (whole, rest))
+    assert np.abs(wanted["fc1.w"].values - whole.params()["fc1.w"]).max() > 1e-4
+    for name, stored in wanted.items():
+        np.testing.assert_array_equal(got[name].values, stored.values)
+
+
+def test_inference_takes_the_averages(run_job: Run, tmp_path: Path) -> None:
+    conf = exact(updater=updater(ema_decay=0.75), train_steps=3)
+    url = run_job(conf).url
+    averages, values = lookup.load_values(url, averaged=True), lookup.load_values(url)
+    weights = str(tmp_path / "weights.npz")
+    export_job(conf, url, weights)
+    x = np.random.default_rng(0).uniform(size=(5, 784)).astype(np.float32)
+    with np.load(weights) as exported:
+        hidden = 1.7159047 * np.tanh(0.66666667 * (x @ exported["fc1.w"].T + exported["fc1.b"]))
+        scores = hidden @ exported["fc2.w"].T + exported["fc2.b"]
+        assert exported["fc1.w"].tobytes() == averages["fc1.w"].values.tobytes()
+    wanted = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    job_file = tmp_path / "job.yaml"
+    job_file.write_text(conf.model_dump_json(exclude_unset=True))  # JSON is YAML
+    found = sd.load_model(url, job=job_file).predict_proba(255 * x)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    initial = lookup.InitialValues(conf, [url], averaged=True)
+    for name, stored in averages.items():
+        np.testing.assert_array_equal(initial.get(name, stored.values.shape)[0], stored.values)
+    plain = lookup.InitialValues(exact(updater=updater()), [url], averaged=True)
+    np.testing.assert_array_equal(plain.get("fc1.w", values["fc1.w"].values.shape)[0], values["fc1.w"].values)
+    other = run_job(exact(updater=updater(), train_steps=1)).url
+    with pytest.raises(CheckpointError, match="no moving averages of params"):
+        lookup.load_values(other, averaged=True)
