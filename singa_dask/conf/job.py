@@ -251,6 +251,9 @@ class EarlyStoppingConf(Conf):
     """A value is better when it differs from the best so far by more than this."""
     every_best: bool = False
     """Compare with the best of all values, as scikit-learn does, not with the last that was better by ``min_delta``."""
+    restore_best: bool = False
+    """Write a checkpoint at each best value, and keep the newest of these: test, predict, export and serve of the run,
+    and jobs that start from its params, take that of the best value. A run that goes on does so from its last step."""
     mode: Mode = "auto"
     """Whether less (min) or more (max) is better; auto knows losses, errors, accuracies, and those of metrics."""
 
