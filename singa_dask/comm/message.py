@@ -59,7 +59,7 @@ class Message:
     Attributes
     ----------
     kind : str
-        Of params: put, get, update, sync and their answers ``r-...``; reduce and gather,
+        Of params: put, get, update, sync and their answers ``r-...``; norm, from server to server; reduce and gather,
         which carry updates and their answers from stub to stub; flush; pack. At barriers: hello, start, ready,
         go, leave, stop. Of checkpoints: learned, taken, progress, arrived, settle, snapshot, part. Of workers: bridge,
         stop-at, checkpoint-at, snapshot-at, measured, judged, end. When something is lost: replaced, failed, abort.

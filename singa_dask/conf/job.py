@@ -251,6 +251,9 @@ class EarlyStoppingConf(Conf):
     """A value is better when it differs from the best so far by more than this."""
     every_best: bool = False
     """Compare with the best of all values, as scikit-learn does, not with the last that was better by ``min_delta``."""
+    restore_best: bool = False
+    """Write a checkpoint at each best value, and keep the newest of these: test, predict, export and serve of the run,
+    and jobs that start from its params, take that of the best value. A run that goes on does so from its last step."""
     mode: Mode = "auto"
     """Whether less (min) or more (max) is better; auto knows losses, errors, accuracies, and those of metrics."""
 
@@ -303,6 +306,17 @@ class LRGenConf(PartConf):
     """Options of a user's own schedule."""
 
 
+class ScaleConf(Conf):
+    """One of ``scales`` of an updater: factors of some params."""
+
+    param: str = Field(min_length=1)
+    """Pattern of their names, as ``*.bias``."""
+    lr_scale: NonNegative = 1.0
+    """Multiplies the learning rate."""
+    wd_scale: NonNegative = 1.0
+    """Multiplies the weight decay."""
+
+
 class UpdaterConf(PartConf):
     """``updater`` (SINGA's UpdaterProto)."""
 
@@ -324,8 +338,28 @@ class UpdaterConf(PartConf):
     mean over the batch of the whole worker group; SINGA clips the sum over workers before it averages."""
     clip_high: float = 0.0
     """Upper bound of each gradient value, used if it is greater than clip_low."""
+    clip_norm: NonNegative = 0.0
+    """Upper bound of the norm of the gradient of all params together, 0 is none: a longer one is multiplied by
+    clip_norm / norm, before clip_low, clip_high and weight decay. It is that of the batch of a whole worker group; each
+    of several worker groups has its own, with one server a group. Needs BP; updates wait for the last gradient."""
+    accumulate: Size = 1
+    """Batches that make one update, with the mean of their gradients, of one worker group: as one batch that is so many
+    times as large. All steps of the job count batches; what is left at the end of the training changes nothing."""
+    ema_decay: DecayRate = 0.0
+    """Decay rate of moving averages of the params: a = ema_decay a + (1 - ema_decay) w after each update, from the
+    initial values on; 0 keeps none. Checkpoints have both. Tests and validations of a training take the values; test,
+    predict, export and serve take the averages where the job says ema_decay. Running statistics have no average."""
+    scales: Many[ScaleConf] = Field(default=[])
+    """Factors of learning rate and weight decay of all params whose names fit a pattern, beside those of the params."""
     user_conf: dict[str, Any] = Field(default={})
     """Options of a user's own updater."""
+
+    def scales_of(self, param: str, lr_scale: float, wd_scale: float) -> tuple[float, float]:
+        """Return the factors of a param that has some of its own, with those of all patterns that it fits."""
+        for scale in self.scales:
+            if fnmatchcase(param, scale.param):
+                lr_scale, wd_scale = lr_scale * scale.lr_scale, wd_scale * scale.wd_scale
+        return lr_scale, wd_scale
 
 
 class ProfileConf(Conf):
@@ -489,9 +523,29 @@ class JobConf(Conf):
             yield ("precision",), "bf16 is for ops onednn and cupy, not numpy. Say ops: auto, or precision: float32."
         if as_list(raw_value(data, "gpu", object, [])) and ops in ("numpy", "onednn"):
             yield ("gpu",), f"these GPUs are not for ops {ops}. Say ops: auto, or leave gpu out."
+        yield from _check_updates(data)
         yield from check_measured(data)
         yield from check_metrics(raw_value(data, "metrics", object, []))
         yield from _divide_batches(data)
+
+
+def _check_updates(data: Mapping[str, Any]) -> Iterator[Finding]:
+    """Check that the topology and the algorithm are such that gradients can be clipped by their norm, or added up."""
+    updater, cluster = (raw_value(data, key, object, {}) for key in ("updater", "cluster"))
+    groups, servers = (raw_value(cluster, f"n{key}", int, 1) for key in ("worker_groups", "servers_per_group"))
+    alg = raw_value(raw_value(data, "train_one_batch", object, {}), "alg", str, "BP").removeprefix("k")
+    norm, decay = (raw_value(updater, key, object, 0) for key in ("clip_norm", "ema_decay"))
+    if isinstance(decay, int | float) and decay > 0 and raw_value(cluster, "nserver_groups", int, 1) > 1:
+        yield ("updater", "ema_decay"), "several server groups change params without an average. Say nserver_groups: 1."
+    if groups > 1 and raw_value(updater, "accumulate", int, 1) > 1:
+        message = f"nworker_groups is {groups}, whose gradients come in any order. Say 1, or one worker group."
+        yield ("updater", "accumulate"), message
+    if isinstance(norm, int | float) and norm > 0:
+        if groups > 1 and servers > 1:
+            message = f"the {groups} worker groups need one server a group, which knows all gradients, got {servers}. "
+            yield ("updater", "clip_norm"), f"{message}Say nservers_per_group: 1."
+        if alg not in ("BP", "BPTT"):
+            yield ("updater", "clip_norm"), f"{alg} may not have gradients of all params. Expected BP. Leave it out."
 
 
 def _divide_batches(data: Mapping[str, Any]) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from singa_dask.arrays import Array
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.record import value_name
 from singa_dask.data.codecs.scaling import Learned
-from singa_dask.errors import ConfigError, NumericError
+from singa_dask.errors import ConfigError, NumericError, Problem
 from singa_dask.inference.net import Trained, TrainedNet, classifier, inference_job, load_modules, output_layer
 from singa_dask.jobs.datasets.binding import fit_to_data, readers, with_urls
 from singa_dask.jobs.datasets.hosts import local_parts
@@ -75,7 +75,8 @@ class FittedNet:
     @classmethod
     def of(cls, job: Job, url: str, has_classes: bool) -> FittedNet:
         """Return the net of a run directory, which is not needed any more afterwards; see the class."""
-        values = {name: Stored(np.array(each.values), each.version) for name, each in load_values(url).items()}
+        stored = load_values(url, job.conf.updater.ema_decay > 0)
+        values = {name: Stored(np.array(each.values), each.version) for name, each in stored.items()}
         sources = modules.read(job.conf.modules)
         return cls(job.conf, sources, has_classes, values, Learned.of(load_manifest(url)))
 
@@ -206,6 +207,11 @@ class LocalFit:
         self._job, self._data, self._rows, self._initial = job.conf, data, rows, initial
         self._n = data[0].shape[0] if rows is None else len(rows)
         self._ops = find_ops(self._job, self._job.ops)
+        updater = self._job.updater
+        if used := [
+            key for key in ("clip_norm", "accumulate", "scales", "ema_decay") if key in updater.model_fields_set
+        ]:
+            raise ConfigError(Problem(("updater", used[0]), "servers apply it, and this thread trains. Give a client."))
         self._updater = UPDATERS.find(self._job.updater.type)(self._job.updater)
         self._updater.ops = self._ops
         self._has_classes = has_classes

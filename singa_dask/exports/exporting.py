@@ -104,7 +104,7 @@ class ExportedNet:
         ------
         ConfigError, CheckpointError
         """
-        initial = InitialValues(job, urls)
+        initial = InitialValues(job, urls, averaged=True)
         exported = cls.of(where, job, layers, lambda net: fill(net, initial))
         learned, phase = initial.learned(), _phase_of(job, Phase.TEST, Phase.TRAIN)
         class_names = {name: learned.class_names.get(label_layer(job, phase, name), ()) for name in exported.outputs}
@@ -327,7 +327,7 @@ def _about(job: JobConf, place: str) -> dict[str, Any]:
 
 def _params(job: JobConf, place: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the params in a checkpoint in the shapes of a job's net, and metadata."""
-    stored = lookup.load_values(place)
+    stored = lookup.load_values(place, job.updater.ema_decay > 0)
     net = net_of_params(job)
     shapes = {name: kept.owner.whole_shape for name, kept in net.logical.items()}
     values = {name: each.fit(shapes.get(name, each.values.shape)) for name, each in stored.items()}

@@ -167,7 +167,7 @@ class Model:
         self._exposed = self._phase_job(exposed=True)
         job = self._exposed.job
         ops = find_ops(job, device_of_part(job, 0))
-        self._trained = Trained(InitialValues(job, (source.checkpoint,)), ops)
+        self._trained = Trained(InitialValues(job, (source.checkpoint,), averaged=True), ops)
         self._lock = threading.RLock()
         self._nets: dict[str, TrainedNet] = {}
 

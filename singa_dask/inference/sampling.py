@@ -56,7 +56,7 @@ def sample(
         stack.enter_context(explain_memory_errors(lambda: [net]))
         stack.enter_context(ops.activate())
         net.allocate()
-        fill(net, InitialValues(job, init_from))
+        fill(net, InitialValues(job, init_from, averaged=True))
         for layer in net.layers:
             if isinstance(layer, text.CharRNNOutput):
                 layer.file = file

@@ -152,7 +152,7 @@ class InferenceTask:
 
 def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
     """Compute a task with a net that has no memory yet."""
-    initial = InitialValues(job, task.init_from)
+    initial = InitialValues(job, task.init_from, averaged=True)
     net.context.class_names = ClassNames(initial.learned())
     inputs = [layer for layer in net.layers if isinstance(layer, StoreInput)]
     for layer in inputs:

@@ -555,11 +555,16 @@ class Layer:
             hint = f" Does {self.conf.type} state that it consumes them? See Traits.consumes."
             hint = "" if "labels" in self.sources[source].consumed_as else hint
             raise DataError(f"layer {self.name}: source {self.conf.srclayers[source]!r} has no labels.{hint}")
-        if n_classes is not None and (labels.min() < 0 or labels.max() >= n_classes):
+        if n_classes is not None:
+            self.check_labels(source, labels, n_classes)
+        return labels
+
+    def check_labels(self, source: int, labels: Array, n_classes: int) -> None:
+        """Check that labels of a source are in [0, n_classes); DataError if one is not."""
+        if labels.min() < 0 or labels.max() >= n_classes:
             wrong = labels[(labels < 0) | (labels >= n_classes)][0]
             bounds = f"from {self.conf.srclayers[source]!r} must be 0 to {n_classes - 1}, for {n_classes} classes"
             raise DataError(f"layer {self.name}: label {wrong} is out of range. Labels {bounds}.")
-        return labels
 
     def add_metric(
         self, name: str, total: Scalar, count: float | None = None, *, scale: float = 1.0, n: float = 1.0

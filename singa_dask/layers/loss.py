@@ -8,18 +8,19 @@ net those of the sum over the time steps. Source three, if there is one, has a w
 from __future__ import annotations
 
 import io
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from singa_dask import fs
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, Field, Size
+from singa_dask.conf.model import Conf, Field, Finding, Many, NonNegative, Size, raw_value
 from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.base import LAYERS, Layer
+from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes
 from singa_dask.layers.feature import Traits
 from singa_dask.layers.records import StoreConf
 from singa_dask.ops.contract import Array
@@ -85,6 +86,19 @@ class SoftmaxLossConf(Conf):
     """Multiplies loss, accuracy and gradient."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Part of the target that is spread evenly over all classes, in tests too."""
+    ignore_index: int | None = None
+    """Rows with this label count neither in the loss and its mean, nor in the accuracy and the gradient."""
+    class_weights: Many[NonNegative] = Field(default=[])
+    """A weight for each class: the loss is the weighted sum of the losses, divided by the sum of the weights."""
+    focal_gamma: NonNegative = 0.0
+    """Focal loss: multiplies the loss of a row by (1 - p)^focal_gamma, where p is the probability of its label."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Check that labels of a focal loss are not smoothed."""
+        numbers = [raw_value(data, key, object, 0) for key in ("focal_gamma", "label_smoothing")]
+        if all(isinstance(number, int | float) and number > 0 for number in numbers):
+            yield ("focal_gamma",), "label_smoothing is set, too. Expected one of them: remove the other."
 
 
 @LAYERS.register("SoftmaxLoss", "CudnnSoftmaxLoss")
@@ -100,40 +114,185 @@ class SoftmaxLoss(Loss):
 
     A third source, a WeightInput, has a weight for each record: loss = scale / N sum -w log p[label], and the gradient
     of a record is multiplied by its weight. The accuracy is that of all records alike.
+
+    With ``class_weights`` c, and c = 0 where the label is ``ignore_index``, the loss is scale / Z sum -c[label] log
+    p[label] with Z = sum c[label], as that of PyTorch's cross_entropy. Z is the sum over the batch of a worker group,
+    whose workers send each other their sums in each step of training. The metrics are means over all rows that count;
+    classes have no weights in the accuracy. A batch of ignored rows has gradients of 0. Label smoothing takes the
+    weight of the label for all classes, where PyTorch takes that of each class. Z is that of all time steps of an
+    unrolled net, or of each of them where they are computed one by one.
+
+    With ``focal_gamma`` g the loss of a row is -(1 - p[label])^g log p[label], after Lin et al. (2017).
     """
 
-    block = SoftmaxLossConf
+    block: ClassVar[type[SoftmaxLossConf]] = SoftmaxLossConf
     traits = Loss.traits.replace(consumes=("data", "labels"), metrics=("loss", "accuracy"), predicts="classes")
+    factors: Buffer | None = None
+    """Factors of the loss and of the gradient of each row, (2, N); None if all rows count alike."""
+    _known: Array | None = None
+    _labels: Array | None = None
 
     def setup(self) -> None:
-        block = self.conf.block(SoftmaxLossConf)
-        self.topk, self.scale, self.smoothing = block.topk, block.scale, block.label_smoothing
-        n_classes = self.sources[0].size
+        self.check_weights()
+        self.set_classes(self.sources[0].size)
+        self.add_output((self.sources[0].shape[0], self.n_classes), dtype=self.context.param_dtype)
+
+    def set_classes(self, n_classes: int, n_pixels: int = 0) -> None:
+        """Take over the block, for scores of ``n_classes`` classes, of each pixel if there are any.
+
+        Raises
+        ------
+        ConfigError
+            It does not fit their number.
+        """
+        block = self.conf.block(self.block)
+        self.n_classes, self.topk, self.scale, self.smoothing = (
+            n_classes,
+            block.topk,
+            block.scale,
+            block.label_smoothing,
+        )
+        self.ignored, self.gamma = block.ignore_index, block.focal_gamma
+        key = block.block_key
         if self.topk > n_classes:
             message = f"expected at most {n_classes}, the number of classes, got {self.topk}."
-            raise ConfigError(Problem(("softmaxloss_conf", "topk"), message))
-        self.check_weights()
-        self.add_output((self.sources[0].shape[0], n_classes), dtype=self.context.param_dtype)
+            raise ConfigError(Problem((key, "topk"), message))
+        if block.class_weights and len(block.class_weights) != n_classes:
+            message = f"expected a number for each of {n_classes} classes, got {len(block.class_weights)}."
+            raise ConfigError(Problem((key, "class_weights"), message))
+        self.class_weights = np.array(block.class_weights or [1.0] * n_classes)
+        if self.ignored is not None or block.class_weights or self.gamma or n_pixels:
+            self.factors = self.buffer("factors", (2, self.sources[0].shape[0] * max(n_pixels, 1)))
+            if self.site.batch_shard.count > 1:  # a step waits for the sums of the other workers
+                self.traits = self.traits.replace(capturable=False)
+
+    def given_labels(self) -> Array:
+        """Return the labels of all rows as the source has them, (N,) integers."""
+        return super().labels(1)
+
+    def labels(self, source: int, n_classes: int | None = None) -> Array:
+        """Return the labels of all rows, (N,) integers; -1 for those that are ignored."""
+        return super().labels(source, n_classes) if self._labels is None else self._labels
 
     def prepare(self, phase: Phase) -> None:
-        self.labels(1, self.features[0].shape[1])
+        if self.factors is None:
+            self.labels(1, self.n_classes)
+            return
+        labels = self.given_labels()
+        counts = np.full(len(labels), True) if self.ignored is None else labels != self.ignored
+        known = np.where(counts, labels, 0)
+        self.check_labels(1, known, self.n_classes)
+        # what kernels may look up, and what is the label of no row
+        self._known = self.ops.labels(known.astype(np.int32), self._known)
+        self._labels = self.ops.labels(np.where(counts, labels, -1).astype(np.int32), self._labels)
+        weights = self.class_weights[known] * counts
+        self._sums = np.array([len(labels), weights.sum()])
+        self.metrics.count({"loss": float(self._sums[1]), "accuracy": float(np.count_nonzero(counts))})
+        shard = self.site.batch_shard
+        alone = _ratio(self._sums) if shard.count == 1 else 1.0
+        self.ops.copy(np.stack([weights, weights * alone]), out=self.factors.data)
+        if shard.count > 1 and phase & Phase.TRAIN and self.sources[0].grad is not None:
+            for other in self._others:
+                self.context.bridges.send(other, self._key(shard.index), [self._sums], ["sums"])
+
+    @property
+    def _others(self) -> list[int]:
+        """The other workers that compute a part of the batch."""
+        shard = self.site.batch_shard
+        return [worker for worker in range(shard.count) if worker != shard.index]
+
+    def _key(self, worker: int) -> str:
+        """Return the name of what a worker sends to the others."""
+        return f"sums of step {self.site.first_step} of {self.conf_name} of worker {worker}"
+
+    def _normalisation(self) -> float:
+        """Return what the mean over N rows is multiplied with to be that over the rows of the group that count."""
+        if self.factors is None or self.site.batch_shard.count == 1:
+            return 1.0  # it is in the factors
+        sums = {worker: self.context.bridges.receive(self._key(worker))["sums"] for worker in self._others}
+        sums[self.site.batch_shard.index] = self._sums
+        return _ratio(np.sum([sums[worker] for worker in sorted(sums)], axis=0))
 
     def forward(self, phase: Phase) -> None:
-        p = self.features[0].data
-        labels = self.labels(1)
+        p = self.features[0].data.reshape(-1, self.n_classes)
         self.ops.softmax(self.rows(), out=p)
-        loss = self.ops.cross_entropy(p, labels, self.smoothing, self.weights)
-        self.add_metric("loss", loss, scale=self.scale)
-        self.add_metric("accuracy", self.ops.count_in_top(p, labels, self.topk), scale=self.scale, n=len(p))
+        labels = self.labels(1)
+        if self.factors is None or (known := self._known) is None:
+            self.add_metric("loss", self.ops.cross_entropy(p, labels, self.smoothing, self.weights), scale=self.scale)
+            self.add_metric("accuracy", self.ops.count_in_top(p, labels, self.topk), scale=self.scale, n=len(p))
+            return
+        factors = self.factors.data
+        if self.gamma:
+            self.ops.focal_factors(p, known, self.gamma, out=factors)
+        if (weights := self.weights) is not None:
+            for row in factors:
+                self.ops.multiply(row, weights, out=row)
+        loss = self.ops.cross_entropy(p, known, self.smoothing, factors[0])
+        self.add_metric("loss", loss, 0.0, scale=self.scale * len(p))
+        self.add_metric("accuracy", self.ops.count_in_top(p, labels, self.topk), 0.0, scale=self.scale)
 
     def backward(self, phase: Phase) -> None:
-        p, source = self.features[0].data, self.sources[0]
+        p, source = self.features[0].data.reshape(-1, self.n_classes), self.sources[0]
         if source.grad is not None:
-            labels = self.labels(1)
+            labels = self.labels(1) if self._known is None else self._known
             with self.grad_rows() as gx:
-                scale = self.scale * self.site.n_steps
+                scale = self.scale * self.site.n_steps * self._normalisation()
                 self.ops.cross_entropy_grad(p, labels, scale, out=gx, smoothing=self.smoothing)
-                self.weigh(gx)
+                if self.factors is None:
+                    self.weigh(gx)
+                else:
+                    self.ops.scale_rows(gx, self.factors.data[1], out=gx)
+
+
+def _ratio(sums: Array) -> float:
+    """Return the number of rows divided by the sum of their weights; 0 if that is 0."""
+    n_rows, weight = sums
+    return float(n_rows / weight) if weight else 0.0
+
+
+class PixelSoftmaxLossConf(SoftmaxLossConf):
+    """``pixelsoftmaxloss_conf``."""
+
+
+@LAYERS.register()
+class PixelSoftmaxLoss(SoftmaxLoss):
+    """SoftmaxLoss of each pixel of scores (N, C, H, W), as for segmentation: the mean over all pixels that count.
+
+    The second source has the labels of the pixels as values, H W for each record in the order of rows, e.g. a
+    TargetInput with ``target_conf: {size: H W}``, which reads the field ``target`` of the records.
+
+    Its output is p (N, H W, C). ``ignore_index`` and all other keys are those of SoftmaxLoss, for pixels.
+    """
+
+    block = PixelSoftmaxLossConf
+    traits = SoftmaxLoss.traits.replace(n_sources=(2, 2), consumes=("data", "data"), predicts="", reads_on_host=True)
+
+    def setup(self) -> None:
+        check_axes(self, "images of scores, a channel for each class", 4)
+        n, n_classes, height, width = self.sources[0].shape
+        if self.sources[1].shape[0] != n or self.sources[1].size != height * width:
+            message = f"{self.conf.srclayers[1]!r} gives {self.sources[1].shape}, expected a label for each pixel, "
+            raise ConfigError(Problem(("srclayers", 1), f"{message}{(n, height * width)}."))
+        self.set_classes(n_classes, height * width)
+        self.add_output((n, height * width, n_classes), dtype=self.context.param_dtype)
+
+    def given_labels(self) -> Array:
+        values = self.ops.to_host(Layer.rows(self, 1)).reshape(-1)
+        with np.errstate(invalid="ignore"):
+            labels: Array = values.astype(np.int32)
+        if (wrong := values != labels).any():
+            source = self.conf.srclayers[1]
+            raise DataError(f"layer {self.name}: label {values[wrong][0]:g} from {source!r}. Expected integers.")
+        return labels
+
+    def rows(self, source: int = 0) -> Array:
+        pixels = self._as_contiguous(self.sources[0].data.transpose(0, 2, 3, 1), "pixels")
+        return pixels.reshape(-1, self.n_classes)
+
+    @contextmanager
+    def grad_rows(self, source: int = 0) -> Iterator[Array]:
+        with self._contiguous_out(self.sources[0].output_grad.transpose(0, 2, 3, 1), "pixels of grad") as memory:
+            yield memory.reshape(-1, self.n_classes)
 
 
 @LAYERS.register()

@@ -73,7 +73,10 @@ class PassMetrics:
             if scores is not None:
                 outputs = layer.rows(0) if scores.kind == "values" else layer.features[0].data
                 wanted = layer.labels(1) if scores.kind == "classes" else layer.rows(1)
-                scores.add(np.asarray(net.ops.to_host(wanted)), np.asarray(net.ops.to_host(outputs)))
+                y, p = (np.asarray(net.ops.to_host(each)) for each in (wanted, outputs))
+                if scores.kind == "classes" and (y < 0).any():  # ignored by the loss
+                    y, p = y[y >= 0], p[y >= 0]
+                scores.add(y, p)
 
     def state(self) -> State:
         """Return what has been added, as arrays by ``<layer>:<name>``, for `merge`."""

@@ -7,7 +7,7 @@ After SINGA's src/utils/updater.cc. The mathematics of each is a formula, of whi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -99,6 +99,7 @@ class Updater:
         n_sharers: int = 1,
         lr_scale: float = 1.0,
         wd_scale: float = 1.0,
+        scale: float = 1.0,
     ) -> None:
         """Update a slice of a param, or several at once, in place: average over sharers, clip, decay, rule.
 
@@ -118,11 +119,13 @@ class Updater:
             What the sum is divided by.
         lr_scale, wd_scale : float
             The param's own factors of learning rate and weight decay.
+        scale : float
+            Multiplies the average, to clip it by the norm of all gradients.
         """
         # SINGA clips the sum over sharers, so that the result depends on their number. It does not clip at all for
         # AdaDelta, Adam and AdamMax; here clip_low and clip_high always hold.
         conf, lr, decay = self.conf, self.schedule(step) * lr_scale, self.conf.weight_decay * wd_scale
-        prep = Preparation(conf.clip_low, conf.clip_high, 1 / n_sharers, decay)
+        prep = Preparation(conf.clip_low, conf.clip_high, scale / n_sharers, decay)
         if self.decoupled_decay:
             prep = prep._replace(decay=0.0, value_factor=1 - lr * decay)
         self._apply(value, grad, lr, n_updates + 1, state, prep)
@@ -175,21 +178,36 @@ class KernelUpdater(Updater):
 
 PLAIN = UpdateRule("sgd", "lr", "", "w -= lr * g")
 MOMENTUM = UpdateRule("sgd_momentum", "lr mu", "v", "v = mu * v - lr * g; w += v")
+MOMENTUM_OF_GRADIENTS = UpdateRule("sgd_momentum_of_gradients", "lr mu", "v", "v = mu * v + g; w -= lr * v")
+
+
+class SGDConf(Conf):
+    """``sgd_conf``."""
+
+    velocity: Literal["steps", "gradients"] = "steps"
+    """What momentum adds up: steps, as in SINGA, or gradients, as in PyTorch. Both are the same while the learning rate
+    is. When it changes, steps keep the size that they had, and the sum of gradients takes the new rate at once."""
 
 
 @UPDATERS.register()
 class SGD(KernelUpdater):
-    """v = mu v - lr g, w += v; without ``momentum`` mu, w -= lr g."""
+    """v = mu v - lr g, w += v; without ``momentum`` mu, w -= lr g.
 
+    With ``velocity: gradients``, v = mu v + g, w -= lr v, as PyTorch has it.
+    """
+
+    block = SGDConf
     reads = ("momentum",)
 
     def __init__(self, conf: UpdaterConf) -> None:
         super().__init__(conf)
         self.state_names = ("momentum",) if conf.momentum > 0 else ()
-        self.formula = MOMENTUM if conf.momentum > 0 else PLAIN
+        of_gradients = conf.block(SGDConf).velocity == "gradients"
+        with_momentum = MOMENTUM_OF_GRADIENTS if of_gradients else MOMENTUM
+        self.formula = with_momentum if conf.momentum > 0 else PLAIN
 
     def numbers(self, lr: float, t: int) -> Sequence[float]:
-        return (lr, self.conf.momentum) if self.formula is MOMENTUM else (lr,)
+        return (lr,) if self.formula is PLAIN else (lr, self.conf.momentum)
 
 
 @UPDATERS.register()

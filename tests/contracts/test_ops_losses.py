@@ -76,3 +76,26 @@ def test_weights_of_rows(ops: NumpyOps, dtype: Any, random: Any, e: float, shape
     close(get(ops, scaled), wide * weights[:, None])
     ops.scale_rows(given, factors, given)
     np.testing.assert_array_equal(get(ops, given), get(ops, scaled))
+
+
+@pytest.mark.parametrize("layout", ["plain", "sliced"])
+@pytest.mark.parametrize("gamma", [0.5, 2.0])
+def test_focal_factors(ops: NumpyOps, dtype: Any, random: Any, gamma: float, layout: str) -> None:
+    x, labels = lay(draw(random, (300, 5), dtype), layout), random.integers(0, 5, 300)
+    x[0] = [-40, 40, -40, -40, -40]  # a probability of 1
+    labels[0] = 1
+    p, factors = put(ops, blank(x.shape, dtype, layout)), put(ops, np.full((2, 300), 3, dtype))
+    ops.softmax(put(ops, x), p)
+    ops.focal_factors(p, labels, gamma, factors)
+    q = np.exp(x.astype(np.float64))[np.arange(300), labels] / np.exp(x.astype(np.float64)).sum(axis=1)
+    # the gradient of a focal loss is -q times its slope in q, times that of the cross entropy over (1 - q)
+    near = np.minimum(q, 1 - 1e-6)
+    slope = ((1 - near * 1.0000001) ** gamma * np.log(near * 1.0000001) - (1 - near) ** gamma * np.log(near)) / 1e-7
+    np.testing.assert_allclose(get(ops, factors[0]), 3 * (1 - q) ** gamma, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(get(ops, factors[1])[1:], 3 * slope[1:], rtol=1e-3, atol=1e-3)
+    assert abs(get(ops, factors[1])[0]) < 1e-2
+
+
+def test_a_label_of_minus_one_is_no_hit(ops: NumpyOps, dtype: Any) -> None:
+    scores = put(ops, np.arange(6, dtype=dtype).reshape(2, 3))
+    assert [scalar(ops, ops.count_in_top(scores, np.array([2, label]), 3)) for label in (2, -1)] == [2, 1]

@@ -21,6 +21,31 @@ CASES = [
     Case("EuclideanLoss", [(4, 2, 3, 2), (4, 12)], loss_factor=0.5),
     Case("SoftmaxLoss", [(4, 6), (4,), (4, 1)], labels=[0, 5, 1, 2], fixed=2),
     Case("EuclideanLoss", [(4, 2, 3, 2), (4, 12), (4, 1)], fixed=1, loss_factor=0.5),
+    # the metric is a sum over the rows that count, the gradient is that of their mean
+    Case(
+        "SoftmaxLoss",
+        [(4, 6), (4,)],
+        {"softmaxloss_conf": {"ignore_index": 5, "class_weights": [1, 2, 0.5, 1, 1, 3]}},
+        labels=[0, 5, 1, 2],
+        fixed=1,
+        loss_factor=1 / 3.5,
+    ),
+    Case(
+        "SoftmaxLoss",
+        [(4, 6), (4,), (4, 1)],
+        {"softmaxloss_conf": {"ignore_index": -7, "focal_gamma": 2.0}},
+        labels=[0, 5, -7, 2],
+        fixed=2,
+        loss_factor=1 / 3,
+    ),
+    Case(
+        "PixelSoftmaxLoss",
+        [(3, 4, 2, 3), (3, 6)],
+        {"pixelsoftmaxloss_conf": {"focal_gamma": 0.5, "class_weights": [1, 1, 1, 1]}},
+        fixed=1,
+        integers=4,
+        loss_factor=1 / 18,
+    ),
 ]
 
 

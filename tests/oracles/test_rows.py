@@ -138,3 +138,61 @@ def test_embedding() -> None:
 def test_dropout_is_its_mask() -> None:
     layer = wire("Dropout", [source((50, 40))], dropout_conf={"dropout_ratio": 0.3})
     check(layer, lambda x: x * tensor(layer.mask.data, learns=False))  # type: ignore[attr-defined]
+
+
+WEIGHTS = [1.0, 0.5, 3.0, 0.0, 2.0, 1.0, 0.25]
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["alike", "weighted"])
+@pytest.mark.parametrize("ignored", [-100, 2])
+def test_cross_entropy_of_the_rows_that_count(ignored: int, weights: list[float] | None) -> None:
+    x, labels = source((9, 7)), [0, 2, ignored, 5, 2, ignored, 1, 3, 4]
+    block = {"ignore_index": ignored, "scale": 2.0, **({"class_weights": weights} if weights else {})}
+    layer = wire("SoftmaxLoss", [x, source((9,), labels=labels, grad=False)], softmaxloss_conf=block)
+    scores, target = tensor(x.data), torch.tensor(labels)
+    of_classes = None if weights is None else torch.tensor(weights, dtype=torch.float64)
+    wanted = 2 * functional.cross_entropy(scores, target, weight=of_classes, ignore_index=ignored)
+    forward(layer)
+    metrics = layer.metrics.take()
+    assert_close(np.divide(*metrics["loss"]), numbers(wanted))
+    counts = target != ignored
+    hits = (scores.argmax(1) == target)[counts]
+    assert metrics["accuracy"] == (2 * int(hits.sum()), int(counts.sum()))
+    backward(layer)
+    wanted.backward()
+    assert_close(layer.sources[0].grad, numbers(scores.grad))
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["alike", "weighted"])
+def test_cross_entropy_of_pixels(weights: list[float] | None) -> None:
+    x, labels = source((2, 7, 3, 4)), source((2, 12), grad=False)
+    labels.data[...] = np.random.default_rng(1).integers(-1, 7, (2, 12))
+    block = {"ignore_index": -1, **({"class_weights": weights} if weights else {})}
+    layer = wire("PixelSoftmaxLoss", [x, labels], pixelsoftmaxloss_conf=block)
+    scores, target = tensor(x.data), torch.from_numpy(labels.data.reshape(2, 3, 4).astype(np.int64))
+    of_classes = None if weights is None else torch.tensor(weights, dtype=torch.float64)
+    wanted = functional.cross_entropy(scores, target, weight=of_classes, ignore_index=-1)
+    forward(layer)
+    metrics = layer.metrics.take()
+    assert_close(np.divide(*metrics["loss"]), numbers(wanted))
+    hits = (scores.argmax(1) == target)[target >= 0]
+    assert metrics["accuracy"] == (int(hits.sum()), len(hits))
+    assert_close(layer.features[0].data, numbers(torch.softmax(scores, 1)).transpose(0, 2, 3, 1).reshape(2, 12, 7))
+    backward(layer)
+    wanted.backward()
+    assert_close(layer.sources[0].grad, numbers(scores.grad))
+
+
+@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0, 5.0])
+def test_focal_loss(gamma: float) -> None:
+    x, labels = source((6, 7)), [0, 2, 6, 5, 2, 1]
+    x.data[1] *= 30  # probabilities of nearly 0 and 1
+    layer = wire("SoftmaxLoss", [x, source((6,), labels=labels, grad=False)], softmaxloss_conf={"focal_gamma": gamma})
+    scores = tensor(x.data)
+    log_q = torch.log_softmax(scores, 1)[range(6), labels]
+    wanted = -((1 - log_q.exp()) ** gamma * log_q).mean()
+    forward(layer)
+    assert_close(np.divide(*layer.metrics.take()["loss"]), numbers(wanted))
+    backward(layer)
+    wanted.backward()
+    assert_close(layer.sources[0].grad, numbers(scores.grad))

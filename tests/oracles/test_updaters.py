@@ -150,3 +150,24 @@ def test_schedules(member: str) -> None:
         assert_close(schedule(step), wanted.get_last_lr()[0], f"at step {step}")
         optimiser.step()
         wanted.step()
+
+
+@pytest.mark.parametrize("velocity", ["gradients", "steps"])
+def test_momentum_while_the_rate_changes(velocity: str) -> None:
+    rate = {"type": "Step", "base_lr": LR, "step_conf": {"gamma": 0.5, "change_freq": 3}}
+    block = {"type": "SGD", "momentum": 0.9, "sgd_conf": {"velocity": velocity}, "learning_rate": rate}
+    updater = UPDATERS.find("SGD")(UpdaterConf.model_validate(block))
+    w, *grads = np.random.default_rng(0).normal(size=(13, 20))
+    values = tensor(w)
+    optimiser = optim.SGD([values], LR, momentum=0.9)
+    schedule = rates.StepLR(optimiser, 3, 0.5)
+    state = {name: np.zeros_like(w) for name in updater.state_names}
+    for t, grad in enumerate(grads):
+        updater.update(t, t, w, grad, state)
+        values.grad = tensor(grad, learns=False)
+        optimiser.step()
+        schedule.step()
+        if velocity == "gradients" or t < 3:
+            assert_close(w, numbers(values), f"after update {t + 1}")
+    if velocity == "steps":
+        assert np.abs(w - numbers(values)).max() > 0.01

@@ -23,6 +23,7 @@ SINGA = {"bias_correction": False}
 MEMBERS: dict[str, dict[str, Any]] = {
     "SGD": {},
     "SGD with momentum": {"momentum": 0.9},
+    "SGD with momentum of gradients": {"momentum": 0.9, "sgd_conf": {"velocity": "gradients"}},
     "Nesterov": {"momentum": 0.9},
     "AdaGrad": {},
     "RMSProp": {"rmsprop_conf": {"rho": 0.9}},

@@ -295,6 +295,12 @@ class CupySoftmax(CupyElementwise):
         numbers = (np.float64(factor), np.float64(factor * (1 - smoothing) + share), np.float64(share))
         self._by_row("cross_entropy_grad", (p, labels, out), (1,), np.int32(p.shape[1]), *numbers)
 
+    def focal_factors(self, p: Array, labels: Array, gamma: float, out: Array) -> None:
+        labels, numbers = self.integers("labels", labels), (np.int32(len(p)), np.float64(gamma))
+        function = self.gpu.function("softmax", "focal_factors", X=p.dtype, Y=out.dtype, Z="float")
+        arguments = (p, *strides_of(p), labels, out, *numbers, np.float64(least_float(p)))
+        function((blocks(len(p)),), (THREADS,), arguments)
+
     def top(self, scores: Array, k: int, out: Array) -> None:
         self._by_row("top", (scores, out), (), np.int32(scores.shape[1]), np.int32(k))
 

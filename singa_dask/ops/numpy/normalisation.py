@@ -408,6 +408,26 @@ class NumpySoftmax(NumpyMemory):
             np.subtract(out, factor * smoothing / p.shape[1], out=out)
         out[np.arange(len(labels)), labels] -= factor * (1 - smoothing)
 
+    def focal_factors(self, p: Array, labels: Array, gamma: float, out: Array) -> None:
+        """Multiply factors of rows by what makes `cross_entropy` and its gradient those of a focal loss.
+
+        ``out[0] *= (1 - q)^gamma`` and ``out[1] *= (1 - q)^gamma - gamma q (1 - q)^(gamma - 1) log(q)``, where ``q`` is
+        the probability of the label, after Lin et al. (2017), Focal loss for dense object detection.
+
+        Parameters
+        ----------
+        p : (N, D)
+        labels : (N,) integers
+        gamma : float
+            At least 0.
+        out : (2, N)
+        """
+        least = np.finfo(p.dtype).tiny
+        q = np.maximum(p[np.arange(len(labels)), labels], least)
+        rest = np.maximum(1 - q, least)
+        np.multiply(out[0], rest**gamma, out=out[0])
+        np.multiply(out[1], rest**gamma - gamma * q * rest ** (gamma - 1) * np.log(q), out=out[1])
+
     def top(self, scores: Array, k: int, out: Array) -> None:
         """``out`` = columns of the ``k`` highest scores of each row, best first.
 
@@ -427,7 +447,7 @@ class NumpySoftmax(NumpyMemory):
             np.subtract(last, order, out=out, casting="unsafe")
 
     def count_in_top(self, scores: Array, labels: Array, k: int) -> int:
-        """Return how many rows have their label among the ``k`` highest scores, ties as in `top`."""
+        """Return how many rows have their label, which is not -1, among the ``k`` highest scores; ties as in `top`."""
         own = scores[np.arange(len(labels)), labels][:, None]
         after, equal = (self.scratch(name, scores.shape, bool) for name in ("after", "equal"))
         np.equal(scores, own, out=equal)
@@ -436,7 +456,7 @@ class NumpySoftmax(NumpyMemory):
         np.less(scores, own, out=after)
         np.logical_or(after, equal, out=after)
         # counting the scores that do not come before makes a row of NaN a miss
-        return int(np.count_nonzero(after.sum(axis=1) > scores.shape[1] - k))
+        return int(np.count_nonzero((after.sum(axis=1) > scores.shape[1] - k) & (np.asarray(labels) >= 0)))
 
 
 def hidden(scores: Array, first: int) -> Array:

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 
 # tensors of the last dtype come first
+AVERAGE = "average"
+"""State of a slice: the moving average of its values."""
 DTYPES = ("U8", "I8", "I16", "U16", "F16", "I32", "U32", "F32", "F64", "I64", "U64")
 
 
@@ -262,9 +264,15 @@ class Checkpoint:
             out[(slice(None),) * axis + (slice(start, stop),)] = values.reshape(part_shape)
         return out
 
-    def values(self, param: str) -> np.ndarray:
-        """Return the values of a whole param in its shape."""
-        values = self.whole(param, "value")
+    @property
+    def has_averages(self) -> bool:
+        """Whether there are moving averages of params."""
+        return any(what == AVERAGE for _, what in self._tensors)
+
+    def values(self, param: str, averaged: bool = False) -> np.ndarray:
+        """Return the values of a whole param in its shape, or their moving average, which running statistics lack."""
+        average = self.whole(param, AVERAGE) if averaged else None
+        values = self.whole(param, "value") if average is None else average
         if values is None:
             raise CheckpointError(f"{self.url}: no values of param {param!r}.")
         return values

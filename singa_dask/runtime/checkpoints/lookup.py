@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -73,8 +74,10 @@ def _candidates(url: str) -> list[str]:
     return [steps[step] for step in sorted(steps, reverse=True)]
 
 
-def _use_newest(url: str, use: Callable[[Checkpoint], T]) -> T:
+def _use_newest(url: str, use: Callable[[Checkpoint], T], restores_best: bool = False) -> T:
     """Return what a function makes of the newest checkpoint at ``url`` that it does not find damaged.
+
+    With ``restores_best`` of the one that the newest of a run calls the best, if `_best_step` has any.
 
     Raises
     ------
@@ -83,11 +86,20 @@ def _use_newest(url: str, use: Callable[[Checkpoint], T]) -> T:
     """
     candidates, problems = _candidates(url), []
     for candidate in candidates:
+        best = -1
         try:
-            result = use(Checkpoint(candidate))
+            checkpoint = Checkpoint(candidate)
+            best = _best_step(checkpoint.manifest) if restores_best and candidate != url else -1
+            if best in (-1, checkpoint.step):
+                result = use(checkpoint)
+            elif best in (steps := find_steps(url)):
+                result = use(Checkpoint(steps[best]))
+            else:
+                raise CheckpointError(f"{url}: the checkpoint of step {best}, the best, is not there.")
         except CheckpointError as error:
             cause = error.__cause__
-            if isinstance(cause, DataError) and not isinstance(cause.__cause__, FileNotFoundError):
+            unreadable = isinstance(cause, DataError) and not isinstance(cause.__cause__, FileNotFoundError)
+            if unreadable or best >= 0:
                 raise  # it is there but could not be read now, e.g. because a network is down
             problems.append(str(error))
             continue
@@ -127,30 +139,43 @@ def find_steps(url: str) -> dict[int, str]:
     return steps
 
 
-def load_values(url: str) -> dict[str, Stored]:
+def load_values(url: str, averaged: bool = False) -> dict[str, Stored]:
     """Return the values of all params at ``url``, by name; see `find_values`. A damaged one is replaced as by `find`.
+
+    ``averaged``: their moving averages, as ``updater.ema_decay`` says.
 
     Raises
     ------
     CheckpointError
-        There is no checkpoint, or it is damaged.
+        There is no checkpoint, or it is damaged; or it has no averages.
     """
     place = _place_of_values(url)
-    return singa_checkpoint.read(place) if _is_file(place) else _use_newest(place, _values)
+    if not _is_file(place):
+        return _use_newest(place, partial(_values, averaged=averaged), restores_best=True)
+    if averaged:
+        raise _without_averages(place)
+    return singa_checkpoint.read(place)
+
+
+def _without_averages(url: str) -> CheckpointError:
+    message = "it has no moving averages of params, which updater.ema_decay of the job asks for. Say ema_decay: 0."
+    return CheckpointError(f"{url}: {message}")
 
 
 def _is_file(url: str) -> bool:
     return fs.exists(url) and not fs.is_dir(url)
 
 
-def _values(stored: Checkpoint) -> dict[str, Stored]:
-    return {name: Stored(stored.values(name), stored.version(name)) for name in stored.params()}
+def _values(stored: Checkpoint, averaged: bool) -> dict[str, Stored]:
+    if averaged and not stored.has_averages:
+        raise _without_averages(stored.url)
+    return {name: Stored(stored.values(name, averaged), stored.version(name)) for name in stored.params()}
 
 
 def load_manifest(url: str) -> dict[str, Any]:
     """Return the manifest at ``url`` (see `find_values`), for `Learned.of`; empty for files of SINGA."""
     place = _place_of_values(url)
-    return {} if _is_file(place) else _use_newest(place, lambda checkpoint: checkpoint.manifest)
+    return {} if _is_file(place) else _use_newest(place, lambda checkpoint: checkpoint.manifest, restores_best=True)
 
 
 def find_values(url: str) -> str:
@@ -159,7 +184,8 @@ def find_values(url: str) -> str:
     Parameters
     ----------
     url : str
-        A step, a checkpoint directory, a run directory, or a workspace, also of SINGA: the newest checkpoint in it.
+        A step, a checkpoint directory, a run directory, or a workspace, also of SINGA: the newest checkpoint in it, or
+        the best one, if ``early_stopping.restore_best`` says so.
         Or a file of SINGA, ``<workspace>/checkpoint/step<n>-worker<i>``; if it does not exist, step ``n`` of the newest
         run in this workspace.
 
@@ -169,7 +195,7 @@ def find_values(url: str) -> str:
         There is none.
     """
     place = _place_of_values(url)
-    return place if _is_file(place) else _use_newest(place, lambda checkpoint: checkpoint.url)
+    return place if _is_file(place) else _use_newest(place, lambda checkpoint: checkpoint.url, restores_best=True)
 
 
 def _place_of_values(url: str) -> str:
@@ -187,6 +213,12 @@ def _place_of_values(url: str) -> str:
         raise CheckpointError(f"{url}: runs of several jobs ({', '.join(sorted(jobs))}). Say which run: {url}/<run>.")
     newest = _newest(runs.values()) if runs else ""
     return next((run for run, step in runs.items() if step == newest), url)
+
+
+def _best_step(manifest: Mapping[str, Any]) -> int:
+    """Return the step whose params are to be restored, -1 if they are the newest."""
+    stopping = manifest.get("early_stopping", {})
+    return int(stopping["best_step"]) if stopping.get("restore_best") else -1
 
 
 def _runs(workspace: str) -> dict[str, dict[int, str]]:
@@ -230,10 +262,13 @@ class Retention:
         URL of the directory with the ``step-<n>`` directories.
     conf : KeepConf, optional
         By default all that are complete are kept.
+    restores_best : bool
+        Keep the best by ``early_stopping`` as well.
     """
 
-    def __init__(self, directory: str, conf: KeepConf | None) -> None:
+    def __init__(self, directory: str, conf: KeepConf | None, restores_best: bool = False) -> None:
         self._directory = directory
+        self._restores_best = restores_best
         self._all = conf is None
         self._conf = conf = conf or KeepConf()
         self._sign = -1.0 if is_less_better(conf.metric, conf.mode) else 1.0
@@ -253,6 +288,8 @@ class Retention:
             older = [other for other in steps if other < step and other not in pending]
             complete = [other for other in older if self._is_complete(other)]
             stays = set(complete if self._all else self._kept([*complete, step]))
+            if self._restores_best:
+                stays.add(_best_step(Checkpoint(step_url(self._directory, step)).manifest))
             stays.update(() if last else sorted(complete)[-1:])
             for other in set(older) - stays:
                 self._delete(other)
@@ -322,6 +359,8 @@ class InitialValues:
     job : JobConf
     init_from : sequence of str
         URLs of checkpoints, instead of the job's ``checkpoint_path``. Later ones win.
+    averaged : bool
+        Take the moving averages of params, if the job keeps some.
 
     Attributes
     ----------
@@ -329,7 +368,8 @@ class InitialValues:
         URLs of the checkpoints, as given.
     """
 
-    def __init__(self, job: JobConf, init_from: Sequence[str] = ()) -> None:
+    def __init__(self, job: JobConf, init_from: Sequence[str] = (), averaged: bool = False) -> None:
+        self._averaged = averaged and job.updater.ema_decay > 0
         self._sources = [_Source(url, (), Mark("--init-from")) for url in init_from] or [
             _Source(url, ("checkpoint_path", i)) for i, url in enumerate(job.checkpoint_path)
         ]
@@ -343,6 +383,7 @@ class InitialValues:
         """Return values that are in memory, by the names of their params, and what is known of the training data."""
         initial = cls.__new__(cls)
         initial._sources, initial.urls, initial._loaded, initial._learned = [], [], None, learned
+        initial._averaged = False
         initial._in_memory = {name: (stored, _Source("values in memory", ())) for name, stored in values.items()}
         return initial
 
@@ -350,7 +391,7 @@ class InitialValues:
         """Read all checkpoints; one error lists all that cannot be read."""
         if self._loaded is None:
             loaded = dict(self._in_memory)
-            for source, params in self._read(load_values):
+            for source, params in self._read(partial(load_values, averaged=self._averaged)):
                 loaded |= {name: (stored, source) for name, stored in params.items()}
             self._loaded = loaded
         return self._loaded

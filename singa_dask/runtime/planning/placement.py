@@ -12,10 +12,11 @@ import os
 import resource
 import sys
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
@@ -28,7 +29,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 from singa_dask.comm.message import Address
 from singa_dask.comm.stub import ParamSlice, slice_table
 from singa_dask.comm.tree import ProcessTree
-from singa_dask.conf import ClusterConf, JobConf, Phase
+from singa_dask.conf import ClusterConf, JobConf, Phase, UpdaterConf
 from singa_dask.errors import ClusterError, ConfigError, DeviceMemoryError, Problem
 from singa_dask.layers.feature import ParamShard
 from singa_dask.net import NeuralNet
@@ -589,6 +590,12 @@ class JobPlan:
     dtype: np.dtype[Any]
     tree: ProcessTree | None
 
+    @property
+    def n_trained(self) -> Counter[int]:
+        """Number of slices with gradients of each server that has any; running statistics do not count."""
+        trained = [piece for piece in self.slices if self.scales[piece.param] and self.n_sharers[piece.param]]
+        return Counter(piece.server for piece in trained)
+
     @classmethod
     def make(cls, job: JobConf, net: NeuralNet | None = None, layout: Layout | None = None) -> JobPlan:
         """Compute the plan of a job.
@@ -606,6 +613,7 @@ class JobPlan:
         if not kept:
             raise ConfigError(Problem(("neuralnet", "layer"), "no layer of the training net has params to train."))
         owners = [each.owner for each in kept.values()]
+        check_scales(job.updater, [owner.name for owner in owners if not owner.running_statistic])
         sizes = [each.param.size for each in kept.values()]
         slices = slice_table(sizes, cluster.nserver_groups, cluster.nservers_per_group)
         planned, dtype = plan_processes(cluster), net.context.param_dtype
@@ -616,7 +624,10 @@ class JobPlan:
             owners=tuple(owner.name for owner in owners),
             shards=tuple(each.param.shard for each in kept.values()),
             scales=tuple(
-                None if owner.running_statistic else (owner.conf.lr_scale, owner.conf.wd_scale) for owner in owners
+                None
+                if owner.running_statistic
+                else job.updater.scales_of(owner.name, owner.conf.lr_scale, owner.conf.wd_scale)
+                for owner in owners
             ),
             n_sharers=tuple(net.n_gradients(name) for name in kept),
             n_shares=tuple(net.n_shares(name) for name in kept),
@@ -625,6 +636,17 @@ class JobPlan:
             # workers of a partitioned net have different params
             tree=None if net.is_partitioned else ProcessTree.of(layout.process_of, n_bytes),
         )
+
+
+def check_scales(updater: UpdaterConf, names: Sequence[str]) -> None:
+    """Check that each pattern of ``scales`` fits a param; ConfigError if one fits none."""
+    problems = []
+    for i, scale in enumerate(updater.scales):
+        if not any(fnmatchcase(name, scale.param) for name in names):
+            message = f"no param that is trained fits {scale.param!r}. Params: {', '.join(dict.fromkeys(names))}."
+            problems.append(Problem(("updater", "scales", i, "param"), message))
+    if problems:
+        raise ConfigError(problems)
 
 
 def _assign_local_servers(

@@ -129,7 +129,8 @@ class Checkpointing:
         self._first_step = state.step
         self._saved_at = time.perf_counter()
         self._schedule = SnapshotSchedule()
-        self._retention = Retention(url, job.keep_checkpoints)
+        stopping = job.early_stopping
+        self._retention = Retention(url, job.keep_checkpoints, stopping is not None and stopping.restore_best)
         self._others = range(1, job.cluster.nworkers_per_group)
         # how often each kind is due, and from which step on
         self._freq = {"checkpoint": (job.checkpoint_freq, job.checkpoint_after)}
@@ -185,7 +186,7 @@ class Checkpointing:
         """
         state = self._state
         if state.step <= self._first_step:
-            return False
+            return state.step == state.save_at[kind]
         if state.is_first and not self._pending[kind] and state.save_at[kind] < state.step:
             if kind in state.requested or self._is_time(kind):
                 state.choose_save(kind)

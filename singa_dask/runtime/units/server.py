@@ -11,11 +11,13 @@ job does, from a consistent cut.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +25,8 @@ from singa_dask.comm.message import Address, Message, pack
 from singa_dask.comm.stub import ParamSlice, tree_sum
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops.contract import ArrayList, Ops
-from singa_dask.runtime.checkpoints.checkpoint import SavedTensor
+from singa_dask.ops.update_rules import UpdateRule
+from singa_dask.runtime.checkpoints.checkpoint import AVERAGE, SavedTensor
 from singa_dask.training import UPDATERS, Updater
 
 MAX_KEPT_LISTS = 256
@@ -87,10 +90,34 @@ class _Held:
     last: np.ndarray | None = None
     n_since_sync: int = 0
     syncing: bool = False
+    has_average: bool = False
 
     def merge(self, applied: Sequence[int]) -> None:
         """Take note of the steps that came with values of another server group."""
         self.applied = [max(pair) for pair in zip(self.applied, applied, strict=True)]
+
+
+class _Gradient(NamedTuple):
+    """The gradient of a slice of a whole worker group, and the messages that it came with."""
+
+    held: _Held
+    total: Any
+    group: int
+    step: int
+    requests: Sequence[Message] = ()
+
+
+@dataclass
+class _Norm:
+    """The gradients of a step of a worker group that wait for their norm, and sums of squares by server."""
+
+    gradients: list[_Gradient] = field(default_factory=list)
+    squares: dict[int, float] = field(default_factory=dict)
+
+
+ACCUMULATED = "accumulated"
+"""State of a slice: the sum of the gradients since its last update."""
+MOVING_AVERAGE = UpdateRule("moving_average", "decay rest", "a", "a = decay * a + rest * w")
 
 
 class Server:
@@ -114,6 +141,8 @@ class Server:
     ops : Ops
         Kernels for the device of the values. On a GPU an update counts as done once it is enqueued: kernels that read
         the new values, or overwrite the gradient, are enqueued after it.
+    n_trained : mapping of int to int
+        Number of slices with gradients of each server of the group; needed to clip by the norm of all of them.
 
     Attributes
     ----------
@@ -134,12 +163,14 @@ class Server:
         updater: UpdaterConf,
         cluster: ClusterConf,
         ops: Ops,
+        n_trained: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         self.address = address
         self.lock = threading.Lock()
         self.ops = ops
         self.updater: Updater = UPDATERS.find(updater.type)(updater)
         self.updater.ops = ops
+        self._n_batches = updater.accumulate
         self.sync_freq = cluster.sync_freq
         self.scales = scales
         self.n_shares = n_shares
@@ -151,12 +182,17 @@ class Server:
         for piece in slices:
             view = values(piece.param)[piece.start : piece.stop]
             names = self.updater.state_names if scales[piece.param] else ()
+            if scales[piece.param]:
+                wanted = {ACCUMULATED: updater.accumulate > 1, AVERAGE: updater.ema_decay > 0}
+                names = (*names, *(name for name, is_wanted in wanted.items() if is_wanted))
             state = {name: ops.zeros(view.shape, view.dtype) for name in names}
             applied, given = ([-1] * cluster.nworker_groups for _ in range(2))
             self._held[piece.id] = _Held(piece, view, state, applied, given)
         self._kept_lists: dict[tuple[int, ...], tuple[ArrayList, ArrayList, dict[str, ArrayList]]] = {}
         self._settling: Message | None = None
         self._unsettled: set[int] = set()
+        self._n_trained = n_trained
+        self._norms: dict[tuple[int, int], _Norm] = defaultdict(_Norm)
 
     def restore(
         self,
@@ -178,6 +214,7 @@ class Server:
             for name, values in held.state.items():
                 if (stored := state(name, held.slice)) is not None:
                     self.ops.copy(stored, out=values)
+                    held.has_average |= name == AVERAGE
 
     def applied(self, group: int) -> int | None:
         """Return the newest step of a worker group that all slices have, -1 if none; called from any thread.
@@ -202,6 +239,9 @@ class Server:
         held = self._held[message.slice]
         if not message.info["in_place"]:  # else both have the same memory
             self.ops.copy(message.arrays[0], out=held.value)
+        if AVERAGE in held.state and not held.has_average:
+            self.ops.copy(held.value, out=held.state[AVERAGE])
+            held.has_average = True
         held.version = held.given[message.info["group"]] = message.version
         if held.slice.master != self.address.group:
             held.last = held.value.copy()
@@ -225,13 +265,13 @@ class Server:
 
         All are updated before the first answer, by few kernels.
         """
-        answered: list[tuple[_Held, list[Message], bool]] = []
-        due: list[tuple[_Held, Any, int]] = []
+        duplicates: list[Message] = []
+        complete: list[_Gradient] = []
         for message in messages:
             held, group = self._held[message.slice], message.info["group"]
             if message.step <= held.applied[group]:
                 self.duplicates += 1
-                answered.append((held, [message], False))
+                duplicates.append(message)
                 continue
             sent = held.sent.setdefault(group, {})
             sent[message.src, message.info["node"]] = message
@@ -240,16 +280,76 @@ class Server:
             del held.sent[group]
             received = [sent[key] for key in sorted(sent)]
             total = tree_sum({part.info["node"]: part.arrays[0] for part in received})
-            self._begin_update(held, group, message.step)
-            due.append((held, total, message.step))
-            answered.append((held, received, True))
+            complete.append(_Gradient(held, total, group, message.step, received))
+        due, following = self._clip(complete)
         self._apply(due)
+        answers = [self._answer(request, self._held[request.slice], "r-update") for request in duplicates]
+        return answers + self._answer_all(due) + following
+
+    def _answer_all(self, gradients: Sequence[_Gradient]) -> list[Message]:
+        """Answer each process once about each slice that was updated."""
         answers = []
-        for held, received, is_new in answered:
-            by_process = {request.src: request for request in received}
-            answers += [self._answer(request, held, "r-update") for request in by_process.values()]
-            answers += self._serve_waiting(held) + self._sync(held) if is_new else []
+        for gradient in gradients:
+            by_process = {request.src: request for request in gradient.requests}
+            answers += [self._answer(request, gradient.held, "r-update") for request in by_process.values()]
+            answers += self._serve_waiting(gradient.held) + self._sync(gradient.held)
         return answers
+
+    def _clip(self, gradients: Sequence[_Gradient]) -> tuple[list[_Gradient], list[Message]]:
+        """Return the gradients that need no norm, and what follows from the others.
+
+        Those of a step wait until all of its gradients are here, and then until the other servers of the group have
+        sent the sums of the squares of theirs.
+        """
+        due, following = [], list[Message]()
+        for gradient in gradients:
+            key = gradient.group, gradient.step
+            if not self.updater.conf.clip_norm or not self._is_last(gradient):
+                due.append(gradient)
+                continue
+            norm = self._norms[key]
+            norm.gradients.append(gradient)
+            if len(norm.gradients) == self._n_trained[self.address.id]:
+                norm.squares[self.address.id] = squares = self._squares(norm.gradients)
+                info = {"group": gradient.group, "squares": squares}
+                for other in self._n_trained.keys() - {self.address.id}:
+                    to = Address.server(self.address.group, other)
+                    following.append(Message("norm", self.address, to, step=gradient.step, info=info))
+                following += self._apply_clipped(*key)
+        return due, following
+
+    def _is_last(self, gradient: _Gradient) -> bool:
+        """Tell whether a gradient is that of a trained param, and the last one before an update."""
+        return self.scales[gradient.held.slice.param] is not None and not (gradient.step + 1) % self._n_batches
+
+    def _on_norm(self, message: Message) -> list[Message]:
+        """Take the sum of squares of another server of the group."""
+        key = message.info["group"], message.step
+        self._norms[key].squares[message.src.id] = message.info["squares"]
+        return self._apply_clipped(*key)
+
+    def _squares(self, gradients: Sequence[_Gradient]) -> float:
+        """Return the sum of the squares of the gradients that are applied: means over the batch."""
+        squares = []
+        for held, total, *_ in sorted(gradients, key=lambda gradient: gradient.held.slice.id):
+            if self._n_batches > 1:
+                total = total + held.state[ACCUMULATED]
+            n = self.n_shares[held.slice.param] * self._n_batches
+            squares.append(float(self.ops.to_host(self.ops.sum_squares(total)).item()) / n**2)
+        return math.fsum(squares)
+
+    def _scale(self, squares: Mapping[int, float]) -> float:
+        """Return what gradients are multiplied with, so that their norm is at most ``clip_norm``, as in PyTorch."""
+        norm = math.sqrt(math.fsum(squares.values()))
+        return min(1.0, self.updater.conf.clip_norm / (norm + 1e-6))
+
+    def _apply_clipped(self, group: int, step: int) -> list[Message]:
+        """Apply the gradients of a step once their norm is known; return the answers."""
+        if len(self._norms[group, step].squares) < len(self._n_trained):
+            return []
+        norm = self._norms.pop((group, step))
+        self._apply(norm.gradients, self._scale(norm.squares))
+        return self._answer_all(norm.gradients)
 
     @property
     def has_values(self) -> bool:
@@ -258,17 +358,17 @@ class Server:
 
     def update(self, step: int, gradients: Sequence[tuple[int, Any]]) -> None:
         """Update slices in the thread of the only worker; ``gradients`` are pairs of a slice and its gradient."""
-        due = []
+        new = []
         for number, total in gradients:
             held = self._held[number]
             if step <= held.applied[0]:
                 self.duplicates += 1
                 continue
-            self._begin_update(held, 0, step)
-            due.append((held, total, step))
+            new.append(_Gradient(held, total, 0, step))
+        due, _ = self._clip(new)
         self._apply(due)
-        for held, *_ in due:
-            held.given[0] = held.version
+        for gradient in new:
+            gradient.held.given[0] = gradient.held.version
 
     def _begin_update(self, held: _Held, group: int, step: int) -> None:
         """Count an update before it is applied; what a group had from a server before this one is not known."""
@@ -277,12 +377,19 @@ class Server:
         if self.scales[held.slice.param] is not None and held.given[group] >= 0:
             self.counts.add_gradient(held.version - held.given[group])
 
-    def _apply(self, due: Sequence[tuple[_Held, Any, int]]) -> None:
-        """Update slices, each with a gradient of a step; those that take the same numbers by one kernel."""
+    def _apply(self, due: Sequence[_Gradient], scale: float = 1.0) -> None:
+        """Update slices, each with a gradient times ``scale``; those that take the same numbers by one kernel."""
         alike: dict[Any, list[tuple[_Held, Any]]] = defaultdict(list)
-        for held, total, step in due:
+        for gradient in due:
+            held, total, group, step, _ = gradient
             index = held.slice.param
-            alike[step, held.version, self.scales[index], self.n_shares[index]].append((held, total))
+            self._begin_update(held, group, step)
+            sums = held.state.get(ACCUMULATED)
+            if sums is not None:
+                np.add(sums, total, out=sums)
+                total = sums
+            if sums is None or self._is_last(gradient):
+                alike[step, held.version, self.scales[index], self.n_shares[index]].append((held, total))
             held.version += 1
         for (step, version, scales, n_shares), pairs in alike.items():
             values, grads, state = self._lists(pairs)
@@ -290,8 +397,13 @@ class Server:
                 self.ops.shift(values, grads, n_shares)
                 continue
             lr_scale, wd_scale = scales
-            more = {"n_sharers": n_shares, "lr_scale": lr_scale, "wd_scale": wd_scale}
-            self.updater.update(step, version, values, grads, state, **more)
+            more = {"n_sharers": n_shares * self._n_batches, "lr_scale": lr_scale, "wd_scale": wd_scale, "scale": scale}
+            self.updater.update(step, version // self._n_batches, values, grads, state, **more)
+            if AVERAGE in state:
+                decay = self.updater.conf.ema_decay
+                self.ops.update(MOVING_AVERAGE, None, (decay, 1 - decay), grads, values, state[AVERAGE])
+            for _, total in pairs if self._n_batches > 1 else ():
+                total[...] = 0
 
     def _lists(self, pairs: Sequence[tuple[_Held, Any]]) -> tuple[ArrayList, ArrayList, dict[str, ArrayList]]:
         """Return values, gradients and state of slices; on a GPU always the same objects for the same gradients."""
@@ -381,6 +493,8 @@ class Server:
         for held in self._held.values():
             for group in groups:
                 held.sent.pop(group, None)
+                for key in [key for key in self._norms if key[0] == group]:
+                    del self._norms[key]
             held.waiting = [each for each in held.waiting if each.info["group"] not in groups]
         return []
 

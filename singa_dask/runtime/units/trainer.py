@@ -82,7 +82,8 @@ class LearningFacts:
             if kind == "classes" and layer.sources[1].labels is None:
                 continue  # an algorithm of a user's may compute other layers only
             if kind == "classes":
-                counts = np.bincount(np.asarray(layer.labels(1)), minlength=n)
+                labels = np.asarray(layer.labels(1))
+                counts = np.bincount(labels[labels >= 0], minlength=n)  # ignored ones are -1
                 known[layer.conf_name] = loss, counts if before is None else before + counts
             else:
                 moments = Moments.of(layer.ops.to_host(layer.rows(1)))
@@ -125,7 +126,7 @@ def _described(loss: Layer, counted: Any) -> dict[str, Any]:
     with contextlib.suppress(DataError):
         names = list(loss.context.class_names.find(loss.conf.srclayers[1]))
     # weights of records, and smoothed labels, change what a loss is compared with
-    has_loss = len(loss.sources) == 2 and not getattr(loss, "smoothing", 0)
+    has_loss = len(loss.sources) == 2 and not getattr(loss, "smoothing", 0) and not getattr(loss, "factors", None)
     facts = {"scale": getattr(loss, "scale", 1.0), "topk": getattr(loss, "topk", 1), "has_loss": has_loss}
     plain = [np.asarray(each).tolist() for each in counted]
     return {"kind": loss.traits.predicts, "names": names, "counted": plain, **facts}
@@ -181,7 +182,8 @@ def _constant_answers(parts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str,
     answers: dict[str, tuple[Any, str]]
     if loss["kind"] == "classes":
         counts = np.sum(counted, axis=0)
-        n, p = int(counts.sum()), counts / counts.sum()
+        n = int(counts.sum())
+        p = counts / max(n, 1)
         top, names = np.argsort(-p, kind="stable")[: loss["topk"]].tolist(), loss["names"]
         said = " or ".join(repr(names[i] if i < len(names) else str(i)) for i in top)
         entropy, right = loss["scale"] * _entropies(p).sum(), loss["scale"] * p[top].sum()

@@ -635,7 +635,8 @@ def _run_server(host: UnitHost, address: Address, initial_state: InitialState, c
     ops, values, job = host.devices.ops(address), partial(host.stub.server_values, address.group), host.job
     # on a GPU, which it shares with workers, the server may be the first to run out of memory
     with ops.activate(), placement.explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
-        server = Server(address, held, values, plan.scales, plan.n_shares, job.updater, job.cluster, ops)
+        more = job.updater, job.cluster, ops, plan.n_trained
+        server = Server(address, held, values, plan.scales, plan.n_shares, *more)
         server.restore(state, partial(initial_state.applied, plan))
         initial_state.release()
         host.add(server)

@@ -60,6 +60,7 @@ class Evaluation:
             Phase.TEST: (job.test_steps, job.test_freq, job.test_after),
         }
         self._watch = Watch(job, manifest)
+        self.restores_best = job.early_stopping is not None and job.early_stopping.restore_best
         self._others = range(1, job.cluster.nworkers_per_group)
         # the step before which tests were done
         self._tested = state.step if manifest.get("tested") else -1
@@ -102,7 +103,7 @@ class Evaluation:
             if is_watched or metrics:
                 self._send(name, totals, metrics)
             if is_watched:
-                self._state.end_early(str(self._channel.wait_for("judged").info["reason"]))
+                self._judge(self._channel.wait_for("judged").info)
             return
         others = self._receive(name) if is_watched or metrics else []
         for message in others:
@@ -111,9 +112,16 @@ class Evaluation:
         self._trainer.metrics.report(phase, step, totals)
         if is_watched:
             self._watch.add(name, step, [totals, *(message.info["totals"] for message in others)])
+            info = {"reason": self._watch.reason, "saves": self.restores_best and self._watch.is_best_at(step)}
             for other in self._others:
-                self._channel.send("judged", Address.worker(0, other), info={"reason": self._watch.reason})
-            self._state.end_early(self._watch.reason)
+                self._channel.send("judged", Address.worker(0, other), info=info)
+            self._judge(info)
+
+    def _judge(self, info: Mapping[str, Any]) -> None:
+        """End the training, or have the best params so far saved, as the first worker says."""
+        if info["saves"]:
+            self._state.save_at["checkpoint"] = self._state.step
+        self._state.end_early(str(info["reason"]))
 
     def _send(self, phase: str, totals: Totals, metrics: PassMetrics) -> None:
         """Send the first worker what this one has measured."""
@@ -205,11 +213,16 @@ class Watch:
             self._best, self._best_step = value, step
         self._n_worse = 0 if better else self._n_worse + 1
 
+    def is_best_at(self, step: int) -> bool:
+        """Tell whether the best value of the metric of ``early_stopping`` so far is that of a step."""
+        return self._best_step == step
+
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint; empty if the job tracks no metric."""
         state: dict[str, Any] = {"metrics": dict(self._latest)} if self._keys else {}
         if self._conf:
             stopping = {"metric": self._conf.metric, "best": self._best, "best_step": self._best_step}
+            stopping["restore_best"] = self._conf.restore_best
             state["early_stopping"] = {**stopping, "n_worse": self._n_worse}
         return state
 
@@ -397,8 +410,11 @@ class Worker:
         """Write the last checkpoint, test once more, and leave."""
         if not self.state.is_first:
             self.trainer.collect_all()
+        if self._evaluation.restores_best:  # the last checkpoint says whether its own params are the best
+            self._evaluation.run_last()
         self._checkpointing.save(self._evaluation.state(), last=True)
-        self._evaluation.run_last()
+        if not self._evaluation.restores_best:
+            self._evaluation.run_last()
         self._checkpointing.finish(wait=True)
         self._say("leave")
 

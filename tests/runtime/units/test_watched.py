@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from singa_dask.errors import CheckpointError
+from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find
 from singa_dask.runtime.units.worker import Watch
@@ -178,3 +181,31 @@ def test_checkpoints_by_time_change_no_bits(run_job: Run, name: str) -> None:
         assert timed.losses() == calm.losses()
         rest = run_job(mlp(train_steps=20, cluster=cluster), resume=f"{timed.url}/checkpoint/step-{steps[0]}")
         assert all(np.array_equal(values, rest.params()[key]) for key, values in calm.params().items())
+
+
+@pytest.mark.parametrize("keep", [None, 1])
+@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE], ids=["one worker", "allreduce"])
+def test_the_best_params_are_restored(run_job: Run, cluster: dict[str, Any], keep: int | None) -> None:
+    # by mode: max the first value is the best, as the loss falls
+    watched = {"metric": "validation.loss", "mode": "max", "patience": 2, "restore_best": True}
+    more = {**VALIDATION, "validate_after": 4, "keep_checkpoints": keep, "cluster": cluster}
+    outcome = run_job(mlp(train_steps=MANY, early_stopping=watched, **more))
+    assert complete(outcome) == [4, 12]
+    assert find(outcome.url).endswith("step-12")  # a run goes on from there
+    assert lookup.find_values(outcome.url).endswith("step-4")
+    best = run_job(mlp(train_steps=4, cluster=cluster))
+    for name, stored in lookup.load_values(outcome.url).items():
+        np.testing.assert_array_equal(stored.values, best.params()[name])
+    # the test at the end counts, too
+    watched = {**watched, "mode": "min"}
+    outcome = run_job(mlp(train_steps=10, early_stopping=watched, **more))
+    assert lookup.find_values(outcome.url).endswith("step-10")
+
+
+def test_the_best_checkpoint_has_to_be_there(run_job: Run) -> None:
+    watched = {"metric": "validation.loss", "mode": "max", "patience": 1, "restore_best": True}
+    outcome = run_job(mlp(train_steps=MANY, early_stopping=watched, **VALIDATION))
+    assert lookup.find_values(outcome.url).endswith("step-0")
+    shutil.rmtree(Path(outcome.url) / "checkpoint" / "step-0")
+    with pytest.raises(CheckpointError, match="the checkpoint of step 0, the best, is not there"):
+        lookup.find_values(outcome.url)

@@ -90,6 +90,21 @@ extern "C" __global__ void cross_entropy_grad(
         out[c * out_column] = (W)factor * (W)p[c * p_column] - (c == label ? (W)of_label : (W)of_others);
 }
 
+// factors[0][n] *= (1 - q)^gamma, factors[1][n] *= (1 - q)^gamma - gamma q (1 - q)^(gamma - 1) log(q), q = p[n][label].
+extern "C" __global__ void focal_factors(
+    const X* p, long long p_row, long long p_column, const long long* labels, Y* factors,
+    int n_rows, double gamma, double least
+) {
+    typedef wide<Y>::type W;
+    for (long long r = THREAD; r < n_rows; r += N_THREADS) {
+        const W lowest = (W)least, given = (W)p[r * p_row + labels[r] * p_column];
+        const W q = given < lowest ? lowest : given, rest = 1 - q < lowest ? lowest : 1 - q;
+        const W factor = pow(rest, (W)gamma);
+        factors[r] *= factor;
+        factors[n_rows + r] *= factor - (W)gamma * q * pow(rest, (W)gamma - 1) * log(q);
+    }
+}
+
 // Whether a score comes before another: the larger, of equal ones that of the higher column, last what is no number.
 template <typename W> __device__ bool before(W one, int column, W other, int other_column) {
     const bool nan = one != one, other_nan = other != other;
