@@ -144,11 +144,13 @@ class OnnxGraph:
             joined = self.add("Transpose", steps, perm=[1, 0, *range(2, 2 + len(rest))])
         else:
             joined = values[0]
-        self._add_output(name, joined, [BATCH, *((n_steps,) if n_steps > 1 else ()), *rest])
+        shape = [BATCH, *((n_steps,) if n_steps > 1 else ()), *rest]
+        self._add_output(name, joined, shape, np.bool_ if feature.dtype == bool else np.float32)
 
-    def _add_output(self, name: str, x: str, shape: Sequence[int | str]) -> None:
+    def _add_output(self, name: str, x: str, shape: Sequence[int | str], dtype: Any = np.float32) -> None:
         self._nodes.append(self.helper.make_node("Identity", [x], [name], name=f"{name}/Identity"))
-        self._outputs.append(self.helper.make_tensor_value_info(name, self.onnx.TensorProto.FLOAT, shape))
+        kind = self.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        self._outputs.append(self.helper.make_tensor_value_info(name, kind, shape))
 
     def encode(self, name: str, metadata: Mapping[str, Any]) -> bytes:
         """Return the bytes of the model, once ONNX's own checker has passed it.
@@ -462,28 +464,63 @@ def _positional_embedding(graph: OnnxGraph, layer: attention.PositionalEmbedding
     return graph.reshape(graph.add("Add", graph.reshape(x, site.n_steps, -1, width), rows), -1, width)
 
 
+@register(attention.PaddingMask)
+def _padding_mask(graph: OnnxGraph, layer: attention.PaddingMask, x: str) -> str:
+    read, n_steps = numbers(graph, layer, x), layer.site.n_steps
+    if layer.takes_lengths:
+        steps = graph.constant(np.arange(n_steps)[:, None], np.int64)
+        return graph.reshape(graph.add("Greater", graph.reshape(read, n_steps, -1), steps), -1, 1)
+    return graph.reshape(graph.add("Not", graph.add("Equal", read, graph.constant(layer.padding, np.int64))), -1, 1)
+
+
 @register(attention.MultiHeadAttention)
-def _multi_head_attention(graph: OnnxGraph, layer: attention.MultiHeadAttention, x: str) -> str:
-    n_steps, n_heads, width = layer.n_steps, layer.n_heads, layer.features[0].shape[1]
-    qkv = linear(graph, x, layer.qkv_weight, layer.qkv_bias)
-    qkv = graph.reshape(qkv, n_steps, -1, 3, n_heads, width // n_heads)
-    # each (N, H, T, d)
-    parts = graph.add("Transpose", qkv, perm=[2, 1, 3, 0, 4])
-    queries, keys, values = (graph.add("Gather", parts, graph.constant(k, np.int64), axis=0) for k in range(3))
+def _multi_head_attention(graph: OnnxGraph, layer: attention.MultiHeadAttention, *xs: str) -> str:
+    n_heads, width, names = layer.n_heads, layer.features[0].shape[1], dict(zip(layer.sources, xs, strict=True))
+    heads: list[str] = []
+    for source, parts, *_ in layer.projections:
+        n_parts = len(range(3)[parts])
+        rows = linear(graph, names[source], layer.qkv_weight, layer.qkv_bias, parts)
+        n_steps = source.shape[0] // layer.n_sequences
+        by_part = graph.reshape(rows, n_steps, -1, n_parts, n_heads, width // n_heads)
+        # each (N, H, T, d)
+        by_part = graph.add("Transpose", by_part, perm=[2, 1, 3, 0, 4])
+        heads += [graph.add("Gather", by_part, graph.constant(k, np.int64), axis=0) for k in range(n_parts)]
+    queries, keys, values = heads
+    if layer.rotary_base is not None:
+        queries, keys = rotated(graph, layer, queries), rotated(graph, layer, keys)
     scores = graph.add("MatMul", queries, graph.add("Transpose", keys, perm=[0, 1, 3, 2]))
     scores = graph.add("Mul", scores, graph.constant(layer.scale))
+    if layer.mask is not None:
+        valid = graph.add("Transpose", graph.reshape(names[layer.mask], layer.n_keys, -1), perm=[1, 0])
+        valid = graph.add("Unsqueeze", valid, graph.integers([1, 2]))
+        scores = graph.add("Where", valid, scores, graph.constant(attention.HIDDEN))
     if layer.causal:
-        later = np.triu(np.full((n_steps, n_steps), np.finfo(np.float32).min, np.float32), 1)
+        later = np.triu(np.full((layer.n_steps, layer.n_keys), np.finfo(np.float32).min, np.float32), 1)
         scores = graph.add("Add", scores, graph.constant(later))
-    attended = graph.add("MatMul", graph.add("Softmax", scores, axis=-1), values)
+    weights = graph.add("Softmax", scores, axis=-1)
+    if layer.mask is not None:
+        weights = graph.add("Where", valid, weights, graph.constant(0))
+    attended = graph.add("MatMul", weights, values)
     rows = graph.reshape(graph.add("Transpose", attended, perm=[2, 0, 1, 3]), -1, width)
     return linear(graph, rows, layer.output_weight, layer.output_bias)
 
 
-def linear(graph: OnnxGraph, x: str, weight: Param, bias: Param | None) -> str:
-    """Add x W^T + b."""
-    params = [graph.param(param) for param in (weight, bias) if param is not None]
-    return graph.add("Gemm", x, *params, transB=1)
+def rotated(graph: OnnxGraph, layer: attention.MultiHeadAttention, heads: str) -> str:
+    """Add the rotation of queries or keys (N, H, T, d) by their time steps."""
+    one, other = graph.add_several("Split", heads, outputs=2, axis=3, num_outputs=2)
+    cos, sin = (graph.constant(buffer.data) for buffer in (layer.cos, layer.sin))
+    first = graph.add("Sub", graph.add("Mul", one, cos), graph.add("Mul", other, sin))
+    second = graph.add("Add", graph.add("Mul", other, cos), graph.add("Mul", one, sin))
+    return graph.add("Concat", first, second, axis=3)
+
+
+def linear(graph: OnnxGraph, x: str, weight: Param, bias: Param | None, parts: slice = slice(None)) -> str:
+    """Add x W^T + b; of queries, keys and values, whose params are one array each, some ``parts``."""
+    params = [param for param in (weight, bias) if param is not None]
+    if parts == slice(None) or parts == slice(3):
+        return graph.add("Gemm", x, *map(graph.param, params), transB=1)
+    some = [param.data.reshape(3, -1, *param.shape[1:])[parts].reshape(-1, *param.shape[1:]) for param in params]
+    return graph.add("Gemm", x, *map(graph.constant, some), transB=1)
 
 
 @register(recurrent.GRU)

@@ -497,16 +497,60 @@ def _positional_embedding(module: TorchModule, layer: attention.PositionalEmbedd
     return f"({x}.unflatten(0, ({site.n_steps}, -1)) + {rows}).flatten(0, 1)"
 
 
+@register(attention.PaddingMask)
+def _padding_mask(module: TorchModule, layer: attention.PaddingMask, x: str) -> str:
+    read, n_steps = numbers(module, layer, x), layer.site.n_steps
+    if layer.takes_lengths:
+        steps = f"torch.arange({n_steps}, device={x}.device).unsqueeze(1)"
+        return f"({read}.unflatten(0, ({n_steps}, -1)) > {steps}).flatten().unsqueeze(1)"
+    return f"({read} != {layer.padding}).unsqueeze(1)"
+
+
 @register(attention.MultiHeadAttention)
-def _multi_head_attention(module: TorchModule, layer: attention.MultiHeadAttention, x: str) -> str:
-    n_steps, width = layer.n_steps, layer.features[0].shape[1]
-    names = ("in_proj_weight", "out_proj.weight", "in_proj_bias", "out_proj.bias")
-    values = {name: param.data for name, param in zip(names, layer.params, strict=False)}
+def _multi_head_attention(module: TorchModule, layer: attention.MultiHeadAttention, *xs: str) -> str:
+    n_steps, n_keys, names = layer.n_steps, layer.n_keys, dict(zip(layer.sources, xs, strict=True))
+    x, memory = names[layer.sources[0]], names[layer.projections[-1].source]
+    later = f"torch.ones({n_steps}, {n_keys}, dtype=torch.bool, device={x}.device).triu(1)"
+    if layer.mask is not None or layer.rotary_base is not None:
+        return _attention_by_formula(module, layer, x, memory, "" if layer.mask is None else names[layer.mask], later)
+    keys = ("in_proj_weight", "out_proj.weight", "in_proj_bias", "out_proj.bias")
+    values = {name: param.data for name, param in zip(keys, layer.params, strict=False)}
     more = ", bias=False" if layer.qkv_bias is None else ""
-    added = module.add(f"nn.MultiheadAttention({width}, {layer.n_heads}{more})", values)
+    added = module.add(f"nn.MultiheadAttention({layer.features[0].shape[1]}, {layer.n_heads}{more})", values)
     steps = module.let(f"{x}.unflatten(0, ({n_steps}, -1))", "steps")
-    mask = f"torch.ones({n_steps}, {n_steps}, dtype=torch.bool, device={x}.device).triu(1)" if layer.causal else "None"
-    return f"{added}({steps}, {steps}, {steps}, need_weights=False, attn_mask={mask})[0].flatten(0, 1)"
+    read = steps if memory == x else module.let(f"{memory}.unflatten(0, ({n_keys}, -1))", "keys")
+    mask = later if layer.causal else "None"
+    return f"{added}({steps}, {read}, {read}, need_weights=False, attn_mask={mask})[0].flatten(0, 1)"
+
+
+def _attention_by_formula(
+    module: TorchModule, layer: attention.MultiHeadAttention, x: str, memory: str, mask: str, later: str
+) -> str:
+    """Add attention that nn.MultiheadAttention lacks: rotated, or of queries that may have no key to read."""
+    weights = module.let(f"{module.param(layer.qkv_weight)}.chunk(3)", "weights")
+    biases = "" if layer.qkv_bias is None else module.let(f"{module.param(layer.qkv_bias)}.chunk(3)", "biases")
+    heads = []
+    for k, (source, n_steps) in enumerate(((x, layer.n_steps), (memory, layer.n_keys), (memory, layer.n_keys))):
+        rows = f"F.linear({source}, {weights}[{k}]{biases and f', {biases}[{k}]'})"
+        view = f"{rows}.reshape({n_steps}, -1, {layer.n_heads}, {layer.features[0].shape[1] // layer.n_heads})"
+        heads.append(module.let(f"{view}.permute(1, 2, 0, 3)", "qkv"[k]))
+    if layer.rotary_base is not None:
+        cos, sin = (module.constant(getattr(layer, name).data, name) for name in ("cos", "sin"))
+        for k, each in enumerate(heads[:2]):
+            one, other = module.let_several(f"{each}.chunk(2, dim=3)", 2)
+            turned = f"torch.cat([{one} * {cos} - {other} * {sin}, {other} * {cos} + {one} * {sin}], dim=3)"
+            heads[k] = module.let(turned, "qk"[k])
+    scores = f"{heads[0]} @ {heads[1]}.transpose(2, 3) * {layer.scale!r}"
+    valid = mask and module.let(f"{mask}.reshape({layer.n_keys}, -1).T[:, None, None]", "valid")
+    if mask:
+        scores = f"({scores}).masked_fill(~{valid}, {attention.HIDDEN})"
+    if layer.causal:
+        scores = f'({scores}).masked_fill({later}, float("-inf"))'
+    attended = module.let(f"({scores}).softmax(dim=3){mask and f' * {valid}'} @ {heads[2]}", "attended")
+    bias = "" if layer.output_bias is None else f", {module.param(layer.output_bias)}"
+    return (
+        f"F.linear({attended}.permute(2, 0, 1, 3).flatten(2).flatten(0, 1), {module.param(layer.output_weight)}{bias})"
+    )
 
 
 @register(recurrent.GRU)

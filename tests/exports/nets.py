@@ -107,8 +107,12 @@ def wired(case: Case) -> Layer:
     sources = [source(shape, k, grad=False, dtype=np.float32) for k, shape in enumerate(case.shapes)]
     for k, each in enumerate(sources):
         each.n_steps = 1 if k and case.kind in ("GRU", "LSTM", "RNN") else case.n_steps
-        if case.kind in ("Embedding", "OneHot"):
+        if case.source_steps:
+            each.n_steps = case.source_steps[k]
+        if case.kind in ("Embedding", "OneHot", "PaddingMask"):
             each.data[...] = np.abs(each.data * 2) % 5 // 1
+    if case.masked:
+        sources[-1] = case.sources()[-1]
     layer = wire(case.kind, sources, context, case.n_steps, **(case.conf or {}))
     if isinstance(layer, BatchNorm):
         layer.running_variance.data = np.abs(layer.running_variance.data) + 0.1

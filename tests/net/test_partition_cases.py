@@ -21,11 +21,14 @@ N_ROWS = 12
 def source_layers(case: Case, k: int) -> list[dict[str, Any]]:
     """Return layers that end in one whose output has the shape of a source of a case, a batch of `N_ROWS`."""
     _, *rest = case.shapes[k]
-    data, name = f"data{k}", f"source{k}"
-    if case.n_steps > 1:
+    data, name, n_steps = f"data{k}", f"source{k}", case.source_steps[k] if case.source_steps else case.n_steps
+    if n_steps > 1:
         [width] = rest
-        feed = layer(data, "Feed", unroll_len=1, user_conf={"shape": [N_ROWS, case.n_steps * width], "classes": 3})
-        return [feed, layer(f"in{k}", "Columns", data, user_conf={"width": width}), dense(name, f"in{k}", width)]
+        feed = layer(data, "Feed", unroll_len=1, user_conf={"shape": [N_ROWS, n_steps * width], "classes": 3})
+        if case.masked and k == len(case.shapes) - 1:
+            return [feed, layer(name, "PaddingMask", data, unroll_len=n_steps, paddingmask_conf={"padding": 0})]
+        columns = layer(f"in{k}", "Columns", data, user_conf={"width": width}, unroll_len=n_steps)
+        return [feed, columns, dense(name, f"in{k}", width, unroll_len=n_steps)]
     feed = layer(data, "Feed", user_conf={"shape": [N_ROWS, *rest], "classes": 3})
     made = dense(name, data, rest[0])
     if len(rest) == 3:

@@ -1,0 +1,81 @@
+"""Layers of sequences against PyTorch: masks of padding, cross-attention, rotary positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from singa_dask.layers import Feature
+from singa_dask.testing.case import source, wire
+from tests.oracles.compare import check
+
+torch = pytest.importorskip("torch")
+functional: Any = torch.nn.functional
+T, S, N, D = 5, 4, 3, 8
+LENGTHS = [5, 1, 3]
+
+
+def rows(n_steps: int, seed: int = 0) -> Feature:
+    """Return rows of some time steps."""
+    feature = source((n_steps * N, D), seed)
+    feature.n_steps = n_steps
+    return feature
+
+
+def mask_of(lengths: Sequence[int], n_steps: int) -> Feature:
+    """Return the padding mask of sequences with these lengths."""
+    feature = Feature((n_steps * N, 1), bool, requires_grad=False)
+    feature.n_steps = n_steps
+    feature.data = (np.arange(n_steps)[:, None] < lengths).reshape(-1, 1)
+    return feature
+
+
+@pytest.mark.parametrize("crosses", [False, True])
+@pytest.mark.parametrize("is_masked", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_attention(crosses: bool, is_masked: bool, causal: bool, bias: bool) -> None:
+    n_keys = S if crosses else T
+    lengths = [min(n, n_keys) for n in LENGTHS]
+
+    def reference(x: Any, *rest: Any) -> Any:
+        memory, params = (rest[0] if crosses else x), rest[crosses + is_masked :]
+        attention = torch.nn.MultiheadAttention(D, 2, bias=bias, dtype=torch.float64)
+        own = dict(zip(["in_proj_weight", "out_proj.weight", "in_proj_bias", "out_proj.bias"], params, strict=False))
+        keys = memory.reshape(n_keys, N, D)
+        how: dict[str, Any] = {"need_weights": False}
+        if is_masked:
+            how["key_padding_mask"] = torch.arange(n_keys) >= torch.tensor(lengths)[:, None]
+        if causal:
+            how["attn_mask"] = torch.ones(T, n_keys, dtype=torch.bool).triu(1)
+        y, _ = torch.func.functional_call(attention, own, (x.reshape(T, N, D), keys, keys), how)
+        return y.reshape(T * N, D)
+
+    sources = [rows(T), *([rows(S, 1)] if crosses else []), *([mask_of(lengths, n_keys)] if is_masked else [])]
+    block = {"num_heads": 2, "causal": causal, "bias_term": bias}
+    check(wire("MultiHeadAttention", sources, n_steps=T, multiheadattention_conf=block), reference)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_rotary_positions(causal: bool) -> None:
+    base, n_heads, width = 100.0, 2, 4
+
+    def rotated(x: Any) -> Any:
+        """Return (T, N, H, d) multiplied by e^(i t base^(-2 k / d)), of pairs that are complex numbers."""
+        numbers = torch.complex(x[..., : width // 2], x[..., width // 2 :])
+        powers = base ** (torch.arange(width // 2, dtype=torch.float64) * -2 / width)
+        angles = torch.arange(T)[:, None] * powers
+        turned = numbers * torch.polar(torch.ones_like(angles), angles)[:, None, None]
+        return torch.cat([turned.real, turned.imag], dim=-1)
+
+    def reference(x: Any, w_in: Any, w_out: Any, b_in: Any, b_out: Any) -> Any:
+        qkv = functional.linear(x, w_in, b_in).reshape(T, N, 3, n_heads, width)
+        q, k, v = (each.permute(1, 2, 0, 3) for each in (rotated(qkv[:, :, 0]), rotated(qkv[:, :, 1]), qkv[:, :, 2]))
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        return functional.linear(y.permute(2, 0, 1, 3).reshape(T * N, D), w_out, b_out)
+
+    block = {"num_heads": n_heads, "causal": causal, "rotary_base": base}
+    check(wire("MultiHeadAttention", [rows(T)], n_steps=T, multiheadattention_conf=block), reference)
