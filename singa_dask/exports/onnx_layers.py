@@ -569,6 +569,8 @@ def add_recurrent(
     inputs = [steps, *weights, biases, "", *firsts]
     while not inputs[-1]:
         inputs.pop()
+    if layer.reverse:
+        attributes["direction"] = "reverse"
     states, *lasts = graph.add_several(operator, *inputs, outputs=1 + len(carried), hidden_size=dim, **attributes)
     for name, last in zip(carried, lasts, strict=True):
         graph.next_state(f"{layer.conf_name}.next_{name}", graph.reshape(last, -1, dim), dim)

@@ -592,4 +592,5 @@ def add_recurrent(
     source = layer.sources[0]
     added = module.add(f"{kind}({source.size}, {layer.dim}{more})", values)
     steps = f"{module.rows(x, source)}.unflatten(0, ({layer.site.n_steps}, -1))"
-    return f"{added}({steps}{', ' if state else ''}{state})[0].flatten(0, 1)"
+    turned = ".flip(0)" if layer.reverse else ""
+    return f"{added}({steps}{turned}{', ' if state else ''}{state})[0]{turned}.flatten(0, 1)"

@@ -93,7 +93,7 @@ class Case(NamedTuple):
             sources.append(feature)
         if self.masked:
             mask = sources[-1] = Feature(self.shapes[-1], bool, requires_grad=False)
-            mask.n_steps = sources[-2].n_steps
+            mask.n_steps = self.source_steps[-1] if self.source_steps else self.n_steps
             mask.data = np.random.default_rng(7).random(mask.shape) < 0.6
         return sources
 

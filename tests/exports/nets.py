@@ -98,7 +98,8 @@ def layer_cases(converters: Converters) -> list[Case]:
     """Return cases of all layers that have a converter."""
     classes = {cls.__name__ for cls in converters.classes()}
     names = {"Concate", "Slice", "Split", "CudnnPool", "BM"}
-    return [case for case in [*all_cases(), *MORE] if case.kind in classes | names]
+    cases = [case for case in [*all_cases(), *MORE] if case.kind in classes | names]
+    return [case for case in cases if not (case.masked and case.cls.traits.recurrent)]
 
 
 def wired(case: Case) -> Layer:
@@ -192,7 +193,7 @@ MORE = [
         Case(kind, shapes, {f"{kind.lower()}_conf": {"dim_hidden": 5, **block}}, n_steps=3)
         for kind in ("GRU", "LSTM", "RNN")
         for shapes in ([(12, 6)], [(12, 6), (4, 5)])
-        for block in ({}, {"bias_term": False})
+        for block in ({}, {"bias_term": False}, {"reverse": True})
     ),
     *(
         Case("RNN", [(12, 6)], {"rnn_conf": {"dim_hidden": 5, "activation": kind}}, n_steps=3)

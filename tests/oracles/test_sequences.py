@@ -11,6 +11,7 @@ import pytest
 from singa_dask.layers import Feature
 from singa_dask.testing.case import source, wire
 from tests.oracles.compare import check
+from tests.oracles.test_recurrent import ORDER
 
 torch = pytest.importorskip("torch")
 functional: Any = torch.nn.functional
@@ -79,3 +80,30 @@ def test_rotary_positions(causal: bool) -> None:
 
     block = {"num_heads": n_heads, "causal": causal, "rotary_base": base}
     check(wire("MultiHeadAttention", [rows(T)], n_steps=T, multiheadattention_conf=block), reference)
+
+
+@pytest.mark.parametrize("kind", ["GRU", "LSTM", "RNN"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_recurrent_layers_of_packed_sequences(kind: str, reverse: bool) -> None:
+    """A padded output of PyTorch's is 0, and of ours the last state."""
+    order = ORDER[kind]
+    n = len(order)
+    valid = torch.arange(T)[:, None] < torch.tensor(LENGTHS)
+
+    def reference(x: Any, _: Any, *params: Any) -> Any:
+        w, u, b = (torch.cat([params[k * n + gate] for gate in order]) for k in range(3))
+        layer = getattr(torch.nn, kind)(D, 6, bidirectional=True, dtype=torch.float64)
+        # the layer of one direction is that of both with the other half left out
+        names = [
+            f"{name}_l0{'_reverse' if reverse else ''}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        ]
+        own = dict(zip(names, (w, u, b, torch.zeros_like(b)), strict=True))
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x.reshape(T, N, D), LENGTHS, enforce_sorted=False)
+        y, last = torch.func.functional_call(layer, own, (packed,))
+        y, _ = torch.nn.utils.rnn.pad_packed_sequence(y, total_length=T)
+        y, last = y[..., 6 * reverse : 6 * reverse + 6], (last[0] if kind == "LSTM" else last)[int(reverse)]
+        # before its first step, which is the last one of a sequence, a reversed layer has zeros
+        return torch.where(valid[..., None], y, torch.zeros_like(last) if reverse else last).reshape(T * N, 6)
+
+    block = {f"{kind.lower()}_conf": {"dim_hidden": 6, "reverse": reverse}}
+    check(wire(kind, [rows(T), mask_of(LENGTHS, T)], n_steps=T, **block), reference)
