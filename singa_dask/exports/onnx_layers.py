@@ -18,7 +18,7 @@ from singa_dask.exports.converters import (
     unique_name,
 )
 from singa_dask.exports.weights import metadata_texts
-from singa_dask.layers import Feature, Layer, Param, attention, connection, conv, neuron, norm, recurrent
+from singa_dask.layers import Feature, Layer, Param, attention, connection, conv, neuron, norm, recurrent, sequence
 from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
 from singa_dask.layers.loss import ArgSort
 from singa_dask.layers.text import CharRNN
@@ -257,6 +257,13 @@ def _layer_norm(graph: OnnxGraph, layer: norm.LayerNorm, x: str) -> str:
     return graph.add("LayerNormalization", x, *params, axis=-1, epsilon=layer.epsilon)
 
 
+@register(norm.RMSNorm)
+def _rms_norm(graph: OnnxGraph, layer: norm.RMSNorm, x: str) -> str:
+    squares = graph.add("ReduceMean", graph.add("Mul", x, x), graph.integers([1]), keepdims=1)
+    width = graph.add("Sqrt", graph.add("Add", squares, graph.constant(layer.epsilon)))
+    return graph.add("Mul", graph.add("Div", x, width), graph.param(layer.scale))
+
+
 @register(connection.Add)
 def _add(graph: OnnxGraph, layer: connection.Add, *xs: str) -> str:
     return graph.add("Sum", *xs)
@@ -464,13 +471,71 @@ def _positional_embedding(graph: OnnxGraph, layer: attention.PositionalEmbedding
     return graph.reshape(graph.add("Add", graph.reshape(x, site.n_steps, -1, width), rows), -1, width)
 
 
-@register(attention.PaddingMask)
-def _padding_mask(graph: OnnxGraph, layer: attention.PaddingMask, x: str) -> str:
+@register(sequence.PaddingMask)
+def _padding_mask(graph: OnnxGraph, layer: sequence.PaddingMask, x: str) -> str:
     read, n_steps = numbers(graph, layer, x), layer.site.n_steps
     if layer.takes_lengths:
         steps = graph.constant(np.arange(n_steps)[:, None], np.int64)
         return graph.reshape(graph.add("Greater", graph.reshape(read, n_steps, -1), steps), -1, 1)
     return graph.reshape(graph.add("Not", graph.add("Equal", read, graph.constant(layer.padding, np.int64))), -1, 1)
+
+
+@register(sequence.TimePooling)
+def _time_pooling(graph: OnnxGraph, layer: sequence.TimePooling, x: str, mask: str = "") -> str:
+    width = layer.sources[0].shape[1]
+    steps, axes = graph.reshape(x, layer.n_steps, -1, width), graph.integers([0])
+    if not mask and layer.pool in ("FIRST", "LAST"):
+        return graph.add("Gather", steps, graph.constant(0 if layer.pool == "FIRST" else -1, np.int64), axis=0)
+    if not mask:
+        return graph.add("ReduceMean" if layer.pool == "AVG" else "ReduceMax", steps, axes, keepdims=0)
+    valid = graph.add("Cast", graph.reshape(mask, layer.n_steps, -1, 1), to=graph.onnx.TensorProto.FLOAT)
+    if layer.pool == "MAX":
+        seen = graph.add("Where", graph.reshape(mask, layer.n_steps, -1, 1), steps, graph.constant(attention.HIDDEN))
+        has_steps = graph.add("ReduceMax", valid, axes, keepdims=0)
+        return graph.add("Mul", graph.add("ReduceMax", seen, axes, keepdims=0), has_steps)
+    if layer.pool != "AVG":
+        # the largest of 1 ... T, or of T ... 1, where a step is valid
+        ranks = np.arange(1, layer.n_steps + 1)[:: 1 if layer.pool == "LAST" else -1, None, None]
+        ranked = graph.add("Mul", valid, graph.constant(ranks))
+        is_taken = graph.add("Equal", ranked, graph.add("ReduceMax", ranked, axes, keepdims=1))
+        valid = graph.add("Mul", valid, graph.add("Cast", is_taken, to=graph.onnx.TensorProto.FLOAT))
+    total = graph.add("ReduceSum", graph.add("Mul", steps, valid), axes, keepdims=0)
+    n_valid = graph.add("Max", graph.add("ReduceSum", valid, axes, keepdims=0), graph.constant(1))
+    return graph.add("Div", total, n_valid)
+
+
+@register(sequence.ClassToken)
+def _class_token(graph: OnnxGraph, layer: sequence.ClassToken, x: str) -> str:
+    width, n_steps = layer.token.size, layer.site.n_steps - 1
+    steps = graph.reshape(x, n_steps, -1, width)
+    # as many rows as a time step has
+    first = graph.add("Mul", graph.add("Slice", steps, *map(graph.integers, ([0], [1], [0]))), graph.constant(0))
+    token = graph.add("Add", first, graph.param(layer.token))
+    return graph.reshape(graph.add("Concat", token, steps, axis=0), -1, width)
+
+
+@register(sequence.Reshape)
+def _reshape(graph: OnnxGraph, layer: sequence.Reshape, x: str) -> str:
+    return graph.reshape(x, -1, *layer.features[0].shape[1:])
+
+
+@register(sequence.Transpose)
+def _transpose(graph: OnnxGraph, layer: sequence.Transpose, x: str) -> str:
+    order = list(range(len(layer.sources[0].shape)))
+    one, other = layer.axes
+    order[one], order[other] = other, one
+    return graph.add("Transpose", x, perm=order)
+
+
+@register(sequence.Stack)
+def _stack(graph: OnnxGraph, layer: sequence.Stack, x: str) -> str:
+    _, n_steps, width = layer.features[0].shape
+    return graph.add("Transpose", graph.reshape(x, n_steps, -1, width), perm=[1, 0, 2])
+
+
+@register(sequence.Unstack)
+def _unstack(graph: OnnxGraph, layer: sequence.Unstack, x: str) -> str:
+    return graph.reshape(graph.add("Transpose", x, perm=[1, 0, 2]), -1, layer.features[0].shape[1])
 
 
 @register(attention.MultiHeadAttention)

@@ -23,7 +23,7 @@ from singa_dask.exports.converters import (
     unique_name,
 )
 from singa_dask.exports.weights import encode_safetensors
-from singa_dask.layers import Feature, Layer, Param, attention, connection, conv, neuron, norm, recurrent
+from singa_dask.layers import Feature, Layer, Param, attention, connection, conv, neuron, norm, recurrent, sequence
 from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
 from singa_dask.layers.loss import ArgSort
 from singa_dask.layers.text import CharRNN
@@ -312,6 +312,12 @@ def _layer_norm(module: TorchModule, layer: norm.LayerNorm, x: str) -> str:
     return f"{module.add(f'nn.LayerNorm({layer.scale.shape[0]}, eps={layer.epsilon})', values)}({x})"
 
 
+@register(norm.RMSNorm)
+def _rms_norm(module: TorchModule, layer: norm.RMSNorm, x: str) -> str:
+    added = module.add(f"nn.RMSNorm({layer.scale.shape[0]}, eps={layer.epsilon})", {"weight": layer.scale.data})
+    return f"{added}({x})"
+
+
 @register(connection.Add)
 def _add(module: TorchModule, layer: connection.Add, *xs: str) -> str:
     return " + ".join(xs)
@@ -497,13 +503,55 @@ def _positional_embedding(module: TorchModule, layer: attention.PositionalEmbedd
     return f"({x}.unflatten(0, ({site.n_steps}, -1)) + {rows}).flatten(0, 1)"
 
 
-@register(attention.PaddingMask)
-def _padding_mask(module: TorchModule, layer: attention.PaddingMask, x: str) -> str:
+@register(sequence.PaddingMask)
+def _padding_mask(module: TorchModule, layer: sequence.PaddingMask, x: str) -> str:
     read, n_steps = numbers(module, layer, x), layer.site.n_steps
     if layer.takes_lengths:
         steps = f"torch.arange({n_steps}, device={x}.device).unsqueeze(1)"
         return f"({read}.unflatten(0, ({n_steps}, -1)) > {steps}).flatten().unsqueeze(1)"
     return f"({read} != {layer.padding}).unsqueeze(1)"
+
+
+@register(sequence.TimePooling)
+def _time_pooling(module: TorchModule, layer: sequence.TimePooling, x: str, mask: str = "") -> str:
+    steps = f"{x}.unflatten(0, ({layer.n_steps}, -1))"
+    if not mask:
+        return steps + {"AVG": ".mean(dim=0)", "MAX": ".amax(dim=0)", "FIRST": "[0]", "LAST": "[-1]"}[layer.pool]
+    valid = module.let(f"{mask}.unflatten(0, ({layer.n_steps}, -1))", "valid")
+    if layer.pool == "MAX":
+        return f"{steps}.masked_fill(~{valid}, {attention.HIDDEN}).amax(dim=0) * {valid}.any(dim=0)"
+    if layer.pool == "AVG":
+        return f"({steps} * {valid}).sum(dim=0) / {valid}.sum(dim=0).clamp(min=1)"
+    # the first time step that is valid, or of those in reverse
+    turned = ".flip(0)" if layer.pool == "LAST" else ""
+    is_first = f"({valid}{turned} & ({valid}{turned}.cumsum(dim=0) == 1))"
+    return f"({steps}{turned} * {is_first}).sum(dim=0)"
+
+
+@register(sequence.ClassToken)
+def _class_token(module: TorchModule, layer: sequence.ClassToken, x: str) -> str:
+    n_rows = f"{x}.shape[0] // {layer.site.n_steps - 1}"
+    return f"torch.cat([{module.param(layer.token)}.expand({n_rows}, -1), {x}])"
+
+
+@register(sequence.Reshape)
+def _reshape(module: TorchModule, layer: sequence.Reshape, x: str) -> str:
+    return f"{x}.reshape(-1, {', '.join(map(str, layer.features[0].shape[1:]))})"
+
+
+@register(sequence.Transpose)
+def _transpose(module: TorchModule, layer: sequence.Transpose, x: str) -> str:
+    return f"{x}.transpose{layer.axes}"
+
+
+@register(sequence.Stack)
+def _stack(module: TorchModule, layer: sequence.Stack, x: str) -> str:
+    return f"{x}.unflatten(0, ({layer.features[0].shape[1]}, -1)).transpose(0, 1)"
+
+
+@register(sequence.Unstack)
+def _unstack(module: TorchModule, layer: sequence.Unstack, x: str) -> str:
+    return f"{x}.transpose(0, 1).flatten(0, 1)"
 
 
 @register(attention.MultiHeadAttention)

@@ -176,54 +176,6 @@ class RNNLabel(Numbers):
         pass
 
 
-class PaddingMaskConf(Conf):
-    """``paddingmask_conf``."""
-
-    padding: int = -1
-    """The number that stands for padding."""
-    lengths: bool = False
-    """Whether the source has the length of each sequence, one a row, in place of the numbers of its time steps."""
-
-
-@LAYERS.register()
-class PaddingMask(Numbers):
-    """Which time steps are no padding: (rows, 1) bool, true where the number of the source is not ``padding``.
-
-    With ``lengths`` the source has the length of each sequence, (N, 1), and the time steps before that are true.
-    Layers that read it beside their source leave padding out: MultiHeadAttention, TimePooling, GRU, LSTM and RNN.
-    """
-
-    block = PaddingMaskConf
-    traits = Numbers.traits.replace(needs_split=False)
-
-    def setup(self) -> None:
-        super().setup()
-        block = self.conf.block(PaddingMaskConf)
-        self.padding, self.takes_lengths = block.padding, block.lengths
-        if self.takes_lengths:
-            check_all_steps(self)
-            if self.own_columns or self.sources[0].n_steps > 1:
-                message = f"expected the length of each sequence, one a row, got {self.sources[0].shape}."
-                raise ConfigError(Problem(("srclayers", 0), message))
-        self.add_output((self.n_numbers, 1), requires_grad=False, dtype=bool)
-
-    def prepare(self, phase: Phase) -> None:
-        numbers, n_steps = self.numbers(), self.site.n_steps
-        valid = numbers != self.padding
-        if self.takes_lengths:
-            if numbers.min() < 0 or numbers.max() > n_steps:
-                wrong = numbers[(numbers < 0) | (numbers > n_steps)][0]
-                raise DataError(
-                    f"layer {self.name}: length {wrong} from {self.conf.srclayers[0]!r} is out of range. Expected 0 to "
-                    f"{n_steps}, the time steps."
-                )
-            valid = np.repeat(np.arange(n_steps), len(numbers) // n_steps) < numbers
-        self.features[0].data[...] = valid[:, None]
-
-    def forward(self, phase: Phase) -> None:
-        pass
-
-
 INITIAL_PLACES = InitConf(type="Gaussian", std=0.02)
 
 

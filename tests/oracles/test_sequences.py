@@ -107,3 +107,37 @@ def test_recurrent_layers_of_packed_sequences(kind: str, reverse: bool) -> None:
 
     block = {f"{kind.lower()}_conf": {"dim_hidden": 6, "reverse": reverse}}
     check(wire(kind, [rows(T), mask_of(LENGTHS, T)], n_steps=T, **block), reference)
+
+
+@pytest.mark.parametrize("pool", ["AVG", "MAX", "FIRST", "LAST"])
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_pooling_over_time(pool: str, is_masked: bool) -> None:
+    lengths = LENGTHS if is_masked else [T] * N
+
+    def reference(x: Any, *_: Any) -> Any:
+        sequences = [x.reshape(T, N, D)[:n, k] for k, n in enumerate(lengths)]
+        ends = {"AVG": lambda s: s.mean(dim=0), "MAX": lambda s: s.amax(dim=0), "FIRST": lambda s: s[0]}
+        return torch.stack([ends.get(pool, lambda s: s[-1])(each) for each in sequences])
+
+    sources = [rows(T), *([mask_of(LENGTHS, T)] if is_masked else [])]
+    check(wire("TimePooling", sources, timepooling_conf={"pool": pool}), reference)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1])
+def test_rms_norm(epsilon: float) -> None:
+    layer = wire("RMSNorm", [rows(T)], rmsnorm_conf={"epsilon": epsilon})
+    check(layer, lambda x, scale: functional.rms_norm(x, (D,), scale, epsilon))
+
+
+def test_class_token() -> None:
+    layer = wire("ClassToken", [rows(T)], n_steps=T + 1)
+    check(layer, lambda x, token: torch.cat([token.expand(1, N, -1), x.reshape(T, N, D)]).flatten(0, 1))
+
+
+def test_other_axes() -> None:
+    images, sequences = (2, 3, 4, 5), (2, 3, 4)
+    check(wire("Reshape", [source(images)], reshape_conf={"shape": [5, -1]}), lambda x: x.reshape(2, 5, 12))
+    check(wire("Reshape", [source(sequences)], reshape_conf={"shape": [2, 3, 2]}), lambda x: x.reshape(2, 2, 3, 2))
+    check(wire("Transpose", [source(images)], transpose_conf={"axes": [1, 3]}), lambda x: x.transpose(1, 3))
+    check(wire("Stack", [rows(T)]), lambda x: torch.stack(x.split(N), dim=1))
+    check(wire("Unstack", [source(sequences)], n_steps=3), lambda x: torch.cat(x.unbind(1)))
