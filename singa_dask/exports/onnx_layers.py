@@ -529,13 +529,16 @@ def _transpose(graph: OnnxGraph, layer: sequence.Transpose, x: str) -> str:
 
 @register(sequence.Stack)
 def _stack(graph: OnnxGraph, layer: sequence.Stack, x: str) -> str:
-    _, n_steps, width = layer.features[0].shape
-    return graph.add("Transpose", graph.reshape(x, n_steps, -1, width), perm=[1, 0, 2])
+    steps = graph.reshape(x, layer.n_steps, -1, layer.sources[0].shape[1])
+    if not layer.images:
+        return graph.add("Transpose", steps, perm=[1, 0, 2])
+    return graph.add("Unsqueeze", graph.add("Transpose", steps, perm=[1, 2, 0]), graph.integers([2]))
 
 
 @register(sequence.Unstack)
 def _unstack(graph: OnnxGraph, layer: sequence.Unstack, x: str) -> str:
-    return graph.reshape(graph.add("Transpose", x, perm=[1, 0, 2]), -1, layer.features[0].shape[1])
+    perm = [1, 0, 2] if len(layer.sources[0].shape) == 3 else [3, 0, 2, 1]
+    return graph.reshape(graph.add("Transpose", x, perm=perm), -1, layer.features[0].shape[1])
 
 
 @register(attention.MultiHeadAttention)

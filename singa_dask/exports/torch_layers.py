@@ -546,12 +546,14 @@ def _transpose(module: TorchModule, layer: sequence.Transpose, x: str) -> str:
 
 @register(sequence.Stack)
 def _stack(module: TorchModule, layer: sequence.Stack, x: str) -> str:
-    return f"{x}.unflatten(0, ({layer.features[0].shape[1]}, -1)).transpose(0, 1)"
+    axes = ".permute(1, 2, 0).unsqueeze(2)" if layer.images else ".transpose(0, 1)"
+    return f"{x}.unflatten(0, ({layer.n_steps}, -1)){axes}"
 
 
 @register(sequence.Unstack)
 def _unstack(module: TorchModule, layer: sequence.Unstack, x: str) -> str:
-    return f"{x}.transpose(0, 1).flatten(0, 1)"
+    steps = ".transpose(0, 1)" if len(layer.sources[0].shape) == 3 else ".squeeze(2).permute(2, 0, 1)"
+    return f"{x}{steps}.flatten(0, 1)"
 
 
 @register(attention.MultiHeadAttention)

@@ -211,7 +211,7 @@ class ClassToken(Layer):
             self.ops.copy(gy[self.n_rows :], out=source.grad)
 
 
-# Reshape, Transpose, Stack, Unstack: the same values in other axes.
+# Reshape, Transpose, Stack and Unstack give the same values other axes.
 
 
 class ReshapeConf(Conf):
@@ -250,6 +250,25 @@ class Reshape(Layer):
                 self.ops.copy(gy, out=gx.reshape(gy.shape))
 
 
+class Moved(Layer):
+    """What layers share whose output is a view of their source with other axes, copied."""
+
+    traits = Traits(time_foldable=True, capturable=True, reads_gradients=True)
+
+    def view(self, x: Array) -> Array:
+        """Return values in the shape of the source in the order of the output, a view."""
+        raise NotImplementedError
+
+    def forward(self, phase: Phase) -> None:
+        x = self.view(self.sources[0].data)
+        self.ops.copy(x, out=self.features[0].data.reshape(x.shape))
+
+    def backward(self, phase: Phase) -> None:
+        if self.sources[0].grad is not None:
+            gx = self.view(self.sources[0].grad)
+            self.ops.copy(self.features[0].output_grad.reshape(gx.shape), out=gx)
+
+
 class TransposeConf(Conf):
     """``transpose_conf``."""
 
@@ -258,11 +277,11 @@ class TransposeConf(Conf):
 
 
 @LAYERS.register()
-class Transpose(Layer):
+class Transpose(Moved):
     """y = x with two axes, ``axes``, in each other's place."""
 
     block = TransposeConf
-    traits = Traits(time_foldable=True, capturable=True, reads_gradients=True)
+    traits = Moved.traits
 
     def setup(self) -> None:
         axes, shape = self.conf.block(TransposeConf).axes, self.sources[0].shape
@@ -270,63 +289,57 @@ class Transpose(Layer):
             message = f"expected two axes of {shape}, from 1 on, got {[*axes]}."
             raise ConfigError(Problem(("transpose_conf", "axes"), message))
         self.axes = (axes[0], axes[1])
-        self.add_output(np.empty(shape, bool).swapaxes(*self.axes).shape)
+        self.add_output(self.view(np.empty(shape, bool)).shape)
 
-    def forward(self, phase: Phase) -> None:
-        self.ops.copy(self.sources[0].data.swapaxes(*self.axes), out=self.features[0].data)
+    def view(self, x: Array) -> Array:
+        return x.swapaxes(*self.axes)
 
-    def backward(self, phase: Phase) -> None:
-        if self.sources[0].grad is not None:
-            self.ops.copy(self.features[0].output_grad.swapaxes(*self.axes), out=self.sources[0].grad)
+
+class StackConf(Conf):
+    """``stack_conf``."""
+
+    images: bool = False
+    """Make images of D channels, height 1 and width T, (N, D, 1, T), for a Convolution or Pooling over time: with
+    kernel_y 1."""
 
 
 @LAYERS.register()
-class Stack(Layer):
-    """y (N, T, D) = rows x (T N, D) of T time steps as one record of each sequence.
+class Stack(Moved):
+    """y (N, T, D) = rows x (T N, D) of T time steps as one record of each sequence. The layer has ``unroll_len: 1``."""
 
-    The layer has ``unroll_len: 1``.
+    block = StackConf
+    traits = Moved.traits.replace(all_steps_from=0)
+
+    def setup(self) -> None:
+        self.n_steps, self.images = time_steps(self), self.conf.block(StackConf).images
+        self.add_output(self.view(np.empty(self.sources[0].shape, bool)).shape)
+
+    def view(self, x: Array) -> Array:
+        steps = x.reshape(self.n_steps, -1, x.shape[1])
+        return steps.transpose(1, 2, 0)[:, :, None] if self.images else steps.swapaxes(0, 1)
+
+
+@LAYERS.register()
+class Unstack(Moved):
+    """y (T N, D) = rows of T time steps of records x (N, T, D), each a sequence, or of images (N, D, 1, T).
+
+    The layer has ``unroll_len: T``.
     """
 
-    traits = Traits(time_foldable=True, all_steps_from=0, capturable=True, reads_gradients=True)
+    traits = Moved.traits.replace(all_steps_from=0)
 
     def setup(self) -> None:
-        n_steps, (n_rows, width) = time_steps(self), self.sources[0].shape
-        self.add_output((n_rows // n_steps, n_steps, width))
-
-    def by_step(self, records: Array) -> Array:
-        """Return a view (T, N, D) of records (N, T, D)."""
-        return records.swapaxes(0, 1)
-
-    def forward(self, phase: Phase) -> None:
-        y = self.by_step(self.features[0].data)
-        self.ops.copy(self.sources[0].data.reshape(y.shape), out=y)
-
-    def backward(self, phase: Phase) -> None:
-        if self.sources[0].grad is not None:
-            gy = self.by_step(self.features[0].output_grad)
-            self.ops.copy(gy, out=self.sources[0].grad.reshape(gy.shape))
-
-
-@LAYERS.register()
-class Unstack(Layer):
-    """y (T N, D) = rows of T time steps of records x (N, T, D), each a sequence. The layer has ``unroll_len: T``."""
-
-    traits = Traits(time_foldable=True, all_steps_from=0, capturable=True, reads_gradients=True)
-
-    def setup(self) -> None:
-        check_axes(self, "sequences (time steps, features)", 3)
+        x = self.sources[0]
+        check_axes(self, "sequences (time steps, features)", 3, 4)
         check_all_steps(self)
-        n_rows, n_steps, width = self.sources[0].shape
+        if len(x.shape) == 4 and x.shape[2] != 1:
+            message = f"{self.conf.srclayers[0]!r} gives images of height {x.shape[2]}. Expected 1: the width is time."
+            raise ConfigError(Problem(("srclayers",), message))
+        n_steps, n_rows, width = self.view(np.empty(x.shape, bool)).shape
         if self.site.n_steps != n_steps:
             message = f"expected {n_steps}, the time steps of {self.conf.srclayers[0]!r}, got {self.site.n_steps}."
             raise ConfigError(Problem(("unroll_len",), message))
         self.add_output((n_steps * n_rows, width))
 
-    def forward(self, phase: Phase) -> None:
-        x = self.sources[0].data.swapaxes(0, 1)
-        self.ops.copy(x, out=self.features[0].data.reshape(x.shape))
-
-    def backward(self, phase: Phase) -> None:
-        if self.sources[0].grad is not None:
-            gx = self.sources[0].grad.swapaxes(0, 1)
-            self.ops.copy(self.features[0].output_grad.reshape(gx.shape), out=gx)
+    def view(self, x: Array) -> Array:
+        return x.swapaxes(0, 1) if x.ndim == 3 else x[:, :, 0].transpose(2, 0, 1)

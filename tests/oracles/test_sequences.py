@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.layers import Feature
-from singa_dask.testing.case import source, wire
+from singa_dask.testing.case import forward, source, wire
 from tests.oracles.compare import check
 from tests.oracles.test_recurrent import ORDER
 
@@ -140,4 +140,24 @@ def test_other_axes() -> None:
     check(wire("Reshape", [source(sequences)], reshape_conf={"shape": [2, 3, 2]}), lambda x: x.reshape(2, 2, 3, 2))
     check(wire("Transpose", [source(images)], transpose_conf={"axes": [1, 3]}), lambda x: x.transpose(1, 3))
     check(wire("Stack", [rows(T)]), lambda x: torch.stack(x.split(N), dim=1))
+    images_of_steps = wire("Stack", [rows(T)], stack_conf={"images": True})
+    check(images_of_steps, lambda x: torch.stack(x.split(N), dim=2).unsqueeze(2))
     check(wire("Unstack", [source(sequences)], n_steps=3), lambda x: torch.cat(x.unbind(1)))
+    check(wire("Unstack", [source((2, 3, 1, 4))], n_steps=4), lambda x: torch.cat(x.squeeze(2).unbind(2)))
+
+
+@pytest.mark.parametrize(("groups", "dilation", "stride", "pad"), [(1, 1, 1, 1), (2, 2, 1, 2), (8, 1, 2, 0)])
+def test_a_convolution_over_time(groups: int, dilation: int, stride: int, pad: int) -> None:
+    block = {"num_filters": 8, "kernel_y": 1, "kernel_x": 3, "groups": groups, "pad_x": pad}
+    block |= {"dilation_x": dilation, "stride_x": stride}
+    stack = wire("Stack", [rows(7)], stack_conf={"images": True})
+    forward(stack)
+    convolution = wire("Convolution", stack.features, convolution_conf=block)
+
+    def reference(x: Any, w: Any, b: Any) -> Any:
+        signals = x.squeeze(2)
+        assert (signals == torch.tensor(stack.sources[0].data).reshape(7, N, D).permute(1, 2, 0)).all()
+        y = functional.conv1d(signals, w.reshape(8, -1, 3), b, stride, pad, dilation, groups)
+        return y.unsqueeze(2)
+
+    check(convolution, reference)
