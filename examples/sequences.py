@@ -5,8 +5,8 @@
 writes into the directory ``data/sequences``:
 
 - ``reviews.csv``, a table with the columns ``text`` and ``label``, and ``vocabulary.txt``, its words, a line each;
-- ``reviews-train.npz`` and ``reviews-test.npz``: ``data``, the place of each word in the vocabulary, padded with -1, and
-  ``label``; see ``configs/sequences/reviews.yaml``;
+- ``reviews-train.npz`` and ``reviews-test.npz``: ``data``, the place of each word in the vocabulary, padded with -1,
+  and ``label``; see ``configs/sequences/reviews.yaml``;
 - ``number-train.npy`` and ``number-test.npy``, the digits of numbers, padded with -1, and ``answer-train.npy`` and
   ``answer-test.npy``: 10, which starts an answer, the same digits backwards, and 11 to the end; see
   ``configs/sequences/reverse.yaml``.
@@ -59,6 +59,7 @@ def encode(texts: list[str], vocabulary: list[str]) -> np.ndarray:
 
 
 def write_reviews(folder: Path, draw: random.Random) -> None:
+    """Write a table of texts, its words, and the numbers of these."""
     rows = [review(draw) for _ in range(N_REVIEWS)]
     with (folder / "reviews.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *rows])
@@ -73,6 +74,7 @@ def write_reviews(folder: Path, draw: random.Random) -> None:
 
 
 def write_numbers(folder: Path) -> None:
+    """Write numbers of one to ``DIGITS`` digits, and what a decoder reads and writes."""
     numbers = np.random.default_rng(1)
     source = numbers.integers(0, 10, (N_NUMBERS, DIGITS), dtype=np.int32)
     lengths = numbers.integers(1, DIGITS + 1, N_NUMBERS)
