@@ -18,7 +18,7 @@ from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.attention import MultiHeadAttention, PositionalEmbedding
 from singa_dask.layers.connection import Slice
 from singa_dask.layers.neuron import Activation, LeakyReLU, ReLU, Sigmoid, STanh, Tanh
-from singa_dask.layers.recurrent import LSTM, Recurrent
+from singa_dask.layers.recurrent import LSTM
 
 Converter: TypeAlias = Callable[..., Any]
 C = TypeVar("C", bound=Converter)
@@ -119,8 +119,6 @@ def _refuse(layer: Layer) -> None:
     """
     if isinstance(layer, MultiHeadAttention | PositionalEmbedding) and layer.carries:
         raise ConfigError("its time steps go on from batch to batch. Say carry_state: false.")
-    if isinstance(layer, Recurrent) and layer.mask is not None:
-        raise ConfigError("it keeps its state where a mask says so, which recurrent layers elsewhere do not.")
     if isinstance(layer, Slice) and len(layer.spans) > 1 and not layer.axis:
         # unless each piece is a time step
         if not (layer.steps == 1 and layer.sources[0].n_steps == len(layer.spans)):

@@ -592,33 +592,33 @@ def linear(graph: OnnxGraph, x: str, weight: Param, bias: Param | None, parts: s
 
 
 @register(recurrent.GRU)
-def _gru(graph: OnnxGraph, layer: recurrent.GRU, x: str, state: str = "") -> str:
+def _gru(graph: OnnxGraph, layer: recurrent.GRU, *xs: str) -> str:
     # r is applied after the matrix product
-    return add_recurrent(graph, layer, "GRU", x, state, linear_before_reset=1)
+    return add_recurrent(graph, layer, "GRU", xs, linear_before_reset=1)
 
 
 @register(recurrent.LSTM)
-def _lstm(graph: OnnxGraph, layer: recurrent.LSTM, x: str, state: str = "") -> str:
-    return add_recurrent(graph, layer, "LSTM", x, state)
+def _lstm(graph: OnnxGraph, layer: recurrent.LSTM, *xs: str) -> str:
+    return add_recurrent(graph, layer, "LSTM", xs)
 
 
 @register(recurrent.RNN)
-def _rnn(graph: OnnxGraph, layer: recurrent.RNN, x: str, state: str = "") -> str:
-    return add_recurrent(
-        graph, layer, "RNN", x, state, activations=[FUNCTIONS[layer.conf.block(recurrent.RNNConf).activation]]
-    )
+def _rnn(graph: OnnxGraph, layer: recurrent.RNN, *xs: str) -> str:
+    activation = FUNCTIONS[layer.conf.block(recurrent.RNNConf).activation]
+    return add_recurrent(graph, layer, "RNN", xs, activations=[activation])
 
 
 def add_recurrent(
-    graph: OnnxGraph, layer: recurrent.Recurrent, operator: str, x: str, state: str, **attributes: object
+    graph: OnnxGraph, layer: recurrent.Recurrent, operator: str, xs: Sequence[str], **attributes: object
 ) -> str:
     """Add a recurrent layer, whose params of all gates are one array in ONNX.
 
     With ``carry_state`` the first state is an input of the model, and the last one an output; an LSTM has a cell, too.
     """
-    source, dim = layer.sources[0], layer.dim
+    source, dim, names = layer.sources[0], layer.dim, dict(zip(layer.sources, xs, strict=True))
+    state = "" if layer.first_state is None else names[layer.first_state]
     n_steps = layer.site.n_steps
-    steps = graph.reshape(graph.rows(x, source), n_steps, -1, source.size)
+    steps = graph.reshape(graph.rows(xs[0], source), n_steps, -1, source.size)
 
     def joined(params: list[Param], name: str) -> str:
         values = [params[gate].data for gate in GATES[operator]]
@@ -634,12 +634,42 @@ def add_recurrent(
         firsts = [graph.input(f"{layer.conf_name}.{name}", (BATCH, dim)) for name in carried]
     firsts = [graph.add("Unsqueeze", first, graph.integers([0])) if first else "" for first in firsts]
     weights = joined(layer.weights, "weights"), joined(layer.recurrences, "recurrences")
-    inputs = [steps, *weights, biases, "", *firsts]
-    while not inputs[-1]:
-        inputs.pop()
-    if layer.reverse:
-        attributes["direction"] = "reverse"
-    states, *lasts = graph.add_several(operator, *inputs, outputs=1 + len(carried), hidden_size=dim, **attributes)
+    attributes["hidden_size"] = dim
+    if layer.mask is not None:
+        masked = add_masked(graph, layer, operator, steps, (*weights, biases), names[layer.mask], firsts, attributes)
+        states, lasts = masked[0], masked[1][: len(carried)]
+    else:
+        inputs = [steps, *weights, biases, "", *firsts]
+        while not inputs[-1]:
+            inputs.pop()
+        if layer.reverse:
+            attributes["direction"] = "reverse"
+        states, *lasts = graph.add_several(operator, *inputs, outputs=1 + len(carried), **attributes)
     for name, last in zip(carried, lasts, strict=True):
         graph.next_state(f"{layer.conf_name}.next_{name}", graph.reshape(last, -1, dim), dim)
     return graph.reshape(states, -1, dim)
+
+
+def add_masked(
+    graph: OnnxGraph,
+    layer: recurrent.Recurrent,
+    operator: str,
+    steps: str,
+    params: Sequence[str],
+    mask: str,
+    firsts: Sequence[str],
+    attributes: Mapping[str, object],
+) -> tuple[str, list[str]]:
+    """Add each time step of a recurrent layer by itself, and keep the states where it is padding; return all and last."""
+    n_steps, n_states = layer.site.n_steps, 2 if operator == "LSTM" else 1
+    valid = graph.reshape(mask, n_steps, -1, 1)
+    xs, valids = (graph.add_several("Split", x, outputs=n_steps, axis=0, num_outputs=n_steps) for x in (steps, valid))
+    nothing = graph.add("Mul", graph.add("ReduceSum", xs[0], graph.integers([2]), keepdims=1), graph.constant(0))
+    zeros = graph.add("Add", nothing, graph.constant(np.zeros(layer.dim)))
+    last = [first or zeros for first in (*firsts, "")[:n_states]]
+    states: dict[int, str] = {}
+    for t in sorted(range(n_steps), reverse=layer.reverse):
+        _, *new = graph.add_several(operator, xs[t], *params, "", *last, outputs=1 + n_states, **attributes)
+        last = [graph.add("Where", valids[t], each, old) for each, old in zip(new, last, strict=True)]
+        states[t] = last[0]
+    return graph.add("Concat", *(states[t] for t in range(n_steps)), axis=0), last

@@ -604,31 +604,33 @@ def _attention_by_formula(
 
 
 @register(recurrent.GRU)
-def _gru(module: TorchModule, layer: recurrent.GRU, x: str, state: str = "") -> str:
+def _gru(module: TorchModule, layer: recurrent.GRU, *xs: str) -> str:
     # ours are z, r, c
-    return add_recurrent(module, layer, "nn.GRU", (1, 0, 2), x, state and f"{state}.unsqueeze(0)")
+    return add_recurrent(module, layer, "nn.GRU", (1, 0, 2), xs)
 
 
 @register(recurrent.LSTM)
-def _lstm(module: TorchModule, layer: recurrent.LSTM, x: str, state: str = "") -> str:
-    first = state and f"({state}.unsqueeze(0), torch.zeros_like({state}).unsqueeze(0))"
-    return add_recurrent(module, layer, "nn.LSTM", (0, 1, 2, 3), x, first)
+def _lstm(module: TorchModule, layer: recurrent.LSTM, *xs: str) -> str:
+    return add_recurrent(module, layer, "nn.LSTM", (0, 1, 2, 3), xs)
 
 
 @register(recurrent.RNN)
-def _rnn(module: TorchModule, layer: recurrent.RNN, x: str, state: str = "") -> str:
+def _rnn(module: TorchModule, layer: recurrent.RNN, *xs: str) -> str:
     kind = layer.conf.block(recurrent.RNNConf).activation.lower()
     if kind == "sigmoid":
         raise ConfigError("nn.RNN has tanh and relu only, not activation: SIGMOID.")
-    return add_recurrent(
-        module, layer, "nn.RNN", (0,), x, state and f"{state}.unsqueeze(0)", f', nonlinearity="{kind}"'
-    )
+    return add_recurrent(module, layer, "nn.RNN", (0,), xs, f', nonlinearity="{kind}"')
 
 
 def add_recurrent(
-    module: TorchModule, layer: recurrent.Recurrent, kind: str, gates: Sequence[int], x: str, state: str, more: str = ""
+    module: TorchModule,
+    layer: recurrent.Recurrent,
+    kind: str,
+    gates: Sequence[int],
+    xs: Sequence[str],
+    more: str = "",
 ) -> str:
-    """Add a recurrent layer, whose params of all gates are one array in PyTorch."""
+    """Add a recurrent layer, whose params of all gates are one array in PyTorch; time steps with a mask one by one."""
 
     def joined(params: Sequence[Param]) -> Any:
         return np.concatenate([params[gate].data for gate in gates])
@@ -639,8 +641,28 @@ def add_recurrent(
         values |= {"bias_ih_l0": bias, "bias_hh_l0": np.zeros_like(bias)}
     else:
         more += ", bias=False"
-    source = layer.sources[0]
+    source, names, n_steps = layer.sources[0], dict(zip(layer.sources, xs, strict=True)), layer.site.n_steps
     added = module.add(f"{kind}({source.size}, {layer.dim}{more})", values)
-    steps = f"{module.rows(x, source)}.unflatten(0, ({layer.site.n_steps}, -1))"
-    turned = ".flip(0)" if layer.reverse else ""
-    return f"{added}({steps}{turned}{', ' if state else ''}{state})[0]{turned}.flatten(0, 1)"
+    steps = f"{module.rows(xs[0], source)}.unflatten(0, ({n_steps}, -1))"
+    first = [f"{names[layer.first_state]}.unsqueeze(0)"] if layer.first_state is not None else []
+    if kind == "nn.LSTM":
+        first += [f"torch.zeros_like({state})" for state in first]
+    if layer.mask is None:
+        turned, state = ".flip(0)" if layer.reverse else "", f", {_states(first)}" if first else ""
+        return f"{added}({steps}{turned}{state})[0]{turned}.flatten(0, 1)"
+    valid = module.let(f"{names[layer.mask]}.unflatten(0, ({n_steps}, -1))", "valid")
+    steps, zeros = module.let(steps, "steps"), f"torch.zeros(1, {valid}.shape[1], {layer.dim}, device={valid}.device)"
+    first = [module.let(state, "state") for state in first or [zeros] * (2 if kind == "nn.LSTM" else 1)]
+    states: dict[int, str] = {}
+    for t in sorted(range(n_steps), reverse=layer.reverse):
+        call = f"{added}({steps}[{t}:{t + 1}], {_states(first)})[1]"
+        new = module.let_several(call, 2) if kind == "nn.LSTM" else [module.let(call, "next")]
+        both = zip(new, first, strict=True)
+        first = [module.let(f"torch.where({valid}[{t}], {each}, {old})", "state") for each, old in both]
+        states[t] = first[0]
+    return f"torch.cat([{', '.join(states[t] for t in range(n_steps))}]).flatten(0, 1)"
+
+
+def _states(states: Sequence[str]) -> str:
+    """Return what a recurrent module takes: the state, or state and cell."""
+    return states[0] if len(states) == 1 else f"({', '.join(states)})"

@@ -234,7 +234,9 @@ class RMSNorm(Layer):
     def forward(self, phase: Phase) -> None:
         x, y, widths = self.sources[0].data, self.features[0].data, self.widths.data
         self.row_means(x, x, out=widths)
-        widths[...] = 1 / np.sqrt(widths + self.epsilon)
+        np.add(widths, self.epsilon, out=widths)
+        np.sqrt(widths, out=widths)
+        np.divide(1, widths, out=widths)
         self.ops.scale_rows(x, widths, out=y)
         self.ops.multiply(y, self.scale.data, out=y)
 

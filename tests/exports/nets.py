@@ -98,8 +98,7 @@ def layer_cases(converters: Converters) -> list[Case]:
     """Return cases of all layers that have a converter."""
     classes = {cls.__name__ for cls in converters.classes()}
     names = {"Concate", "Slice", "Split", "CudnnPool", "BM"}
-    cases = [case for case in [*all_cases(), *MORE] if case.kind in classes | names]
-    return [case for case in cases if not (case.masked and case.cls.traits.recurrent)]
+    return [case for case in [*all_cases(), *MORE] if case.kind in classes | names]
 
 
 def wired(case: Case) -> Layer:
@@ -107,7 +106,7 @@ def wired(case: Case) -> Layer:
     context = Context(phase=Phase.TEST, dtype=np.dtype(np.float32))
     sources = [source(shape, k, grad=False, dtype=np.float32) for k, shape in enumerate(case.shapes)]
     for k, each in enumerate(sources):
-        each.n_steps = 1 if k and case.kind in ("GRU", "LSTM", "RNN") else case.n_steps
+        each.n_steps = 1 if k and case.cls.traits.recurrent else case.n_steps
         if case.source_steps:
             each.n_steps = case.source_steps[k]
         if case.kind in ("Embedding", "OneHot", "PaddingMask"):
@@ -194,6 +193,11 @@ MORE = [
         for kind in ("GRU", "LSTM", "RNN")
         for shapes in ([(12, 6)], [(12, 6), (4, 5)])
         for block in ({}, {"bias_term": False}, {"reverse": True})
+    ),
+    *(
+        Case(kind, [(12, 6), (4, 5), (12, 1)], {f"{kind.lower()}_conf": {"dim_hidden": 5, **block}}, 3, masked=True)
+        for kind in ("GRU", "LSTM", "RNN")
+        for block in ({"bias_term": False}, {"reverse": True})
     ),
     *(
         Case("RNN", [(12, 6)], {"rnn_conf": {"dim_hidden": 5, "activation": kind}}, n_steps=3)
