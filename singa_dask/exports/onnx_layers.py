@@ -660,7 +660,7 @@ def add_masked(
     firsts: Sequence[str],
     attributes: Mapping[str, object],
 ) -> tuple[str, list[str]]:
-    """Add each time step of a recurrent layer by itself, and keep the states where it is padding; return all and last."""
+    """Add each time step of a recurrent layer by itself, and keep the states where it is padding; return these."""
     n_steps, n_states = layer.site.n_steps, 2 if operator == "LSTM" else 1
     valid = graph.reshape(mask, n_steps, -1, 1)
     xs, valids = (graph.add_several("Split", x, outputs=n_steps, axis=0, num_outputs=n_steps) for x in (steps, valid))

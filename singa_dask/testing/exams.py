@@ -43,7 +43,8 @@ def check_layer(kind: str | type[Layer], shapes: Sequence[tuple[int, ...]], **mo
     shapes : sequence of tuple of int
         Of its sources, batch first. Small ones: gradients are compared value by value.
     more
-        ``conf``, ``n_steps``, ``labels``, ``fixed``, ``kink``, ``loss_factor``, ``integers``: see `Case`.
+        ``conf``, ``n_steps``, ``labels``, ``fixed``, ``kink``, ``loss_factor``, ``integers``, ``source_steps``,
+        ``masked``: see `Case`.
 
     Returns
     -------
