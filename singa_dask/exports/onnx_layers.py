@@ -18,7 +18,7 @@ from singa_dask.exports.converters import (
     unique_name,
 )
 from singa_dask.exports.weights import metadata_texts
-from singa_dask.layers import Feature, Layer, Param, attention, connection, conv, neuron, norm, recurrent
+from singa_dask.layers import Feature, Layer, Param, attention, connection, conv, neuron, norm, recurrent, sequence
 from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
 from singa_dask.layers.loss import ArgSort
 from singa_dask.layers.text import CharRNN
@@ -144,11 +144,13 @@ class OnnxGraph:
             joined = self.add("Transpose", steps, perm=[1, 0, *range(2, 2 + len(rest))])
         else:
             joined = values[0]
-        self._add_output(name, joined, [BATCH, *((n_steps,) if n_steps > 1 else ()), *rest])
+        shape = [BATCH, *((n_steps,) if n_steps > 1 else ()), *rest]
+        self._add_output(name, joined, shape, np.bool_ if feature.dtype == bool else np.float32)
 
-    def _add_output(self, name: str, x: str, shape: Sequence[int | str]) -> None:
+    def _add_output(self, name: str, x: str, shape: Sequence[int | str], dtype: Any = np.float32) -> None:
         self._nodes.append(self.helper.make_node("Identity", [x], [name], name=f"{name}/Identity"))
-        self._outputs.append(self.helper.make_tensor_value_info(name, self.onnx.TensorProto.FLOAT, shape))
+        kind = self.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        self._outputs.append(self.helper.make_tensor_value_info(name, kind, shape))
 
     def encode(self, name: str, metadata: Mapping[str, Any]) -> bytes:
         """Return the bytes of the model, once ONNX's own checker has passed it.
@@ -253,6 +255,13 @@ def _softmax(graph: OnnxGraph, layer: neuron.Softmax, x: str) -> str:
 def _layer_norm(graph: OnnxGraph, layer: norm.LayerNorm, x: str) -> str:
     params = (graph.param(layer.scale), graph.param(layer.shift))
     return graph.add("LayerNormalization", x, *params, axis=-1, epsilon=layer.epsilon)
+
+
+@register(norm.RMSNorm)
+def _rms_norm(graph: OnnxGraph, layer: norm.RMSNorm, x: str) -> str:
+    squares = graph.add("ReduceMean", graph.add("Mul", x, x), graph.integers([1]), keepdims=1)
+    width = graph.add("Sqrt", graph.add("Add", squares, graph.constant(layer.epsilon)))
+    return graph.add("Mul", graph.add("Div", x, width), graph.param(layer.scale))
 
 
 @register(connection.Add)
@@ -462,58 +471,154 @@ def _positional_embedding(graph: OnnxGraph, layer: attention.PositionalEmbedding
     return graph.reshape(graph.add("Add", graph.reshape(x, site.n_steps, -1, width), rows), -1, width)
 
 
+@register(sequence.PaddingMask)
+def _padding_mask(graph: OnnxGraph, layer: sequence.PaddingMask, x: str) -> str:
+    read, n_steps = numbers(graph, layer, x), layer.site.n_steps
+    if layer.takes_lengths:
+        steps = graph.constant(np.arange(n_steps)[:, None], np.int64)
+        return graph.reshape(graph.add("Greater", graph.reshape(read, n_steps, -1), steps), -1, 1)
+    return graph.reshape(graph.add("Not", graph.add("Equal", read, graph.constant(layer.padding, np.int64))), -1, 1)
+
+
+@register(sequence.TimePooling)
+def _time_pooling(graph: OnnxGraph, layer: sequence.TimePooling, x: str, mask: str = "") -> str:
+    width = layer.sources[0].shape[1]
+    steps, axes = graph.reshape(x, layer.n_steps, -1, width), graph.integers([0])
+    if not mask and layer.pool in ("FIRST", "LAST"):
+        return graph.add("Gather", steps, graph.constant(0 if layer.pool == "FIRST" else -1, np.int64), axis=0)
+    if not mask:
+        return graph.add("ReduceMean" if layer.pool == "AVG" else "ReduceMax", steps, axes, keepdims=0)
+    valid = graph.add("Cast", graph.reshape(mask, layer.n_steps, -1, 1), to=graph.onnx.TensorProto.FLOAT)
+    if layer.pool == "MAX":
+        seen = graph.add("Where", graph.reshape(mask, layer.n_steps, -1, 1), steps, graph.constant(attention.HIDDEN))
+        has_steps = graph.add("ReduceMax", valid, axes, keepdims=0)
+        return graph.add("Mul", graph.add("ReduceMax", seen, axes, keepdims=0), has_steps)
+    if layer.pool != "AVG":
+        # the largest of 1 ... T, or of T ... 1, where a step is valid
+        ranks = np.arange(1, layer.n_steps + 1)[:: 1 if layer.pool == "LAST" else -1, None, None]
+        ranked = graph.add("Mul", valid, graph.constant(ranks))
+        is_taken = graph.add("Equal", ranked, graph.add("ReduceMax", ranked, axes, keepdims=1))
+        valid = graph.add("Mul", valid, graph.add("Cast", is_taken, to=graph.onnx.TensorProto.FLOAT))
+    total = graph.add("ReduceSum", graph.add("Mul", steps, valid), axes, keepdims=0)
+    n_valid = graph.add("Max", graph.add("ReduceSum", valid, axes, keepdims=0), graph.constant(1))
+    return graph.add("Div", total, n_valid)
+
+
+@register(sequence.ClassToken)
+def _class_token(graph: OnnxGraph, layer: sequence.ClassToken, x: str) -> str:
+    width, n_steps = layer.token.size, layer.site.n_steps - 1
+    steps = graph.reshape(x, n_steps, -1, width)
+    # as many rows as a time step has
+    first = graph.add("Mul", graph.add("Slice", steps, *map(graph.integers, ([0], [1], [0]))), graph.constant(0))
+    token = graph.add("Add", first, graph.param(layer.token))
+    return graph.reshape(graph.add("Concat", token, steps, axis=0), -1, width)
+
+
+@register(sequence.Reshape)
+def _reshape(graph: OnnxGraph, layer: sequence.Reshape, x: str) -> str:
+    return graph.reshape(x, -1, *layer.features[0].shape[1:])
+
+
+@register(sequence.Transpose)
+def _transpose(graph: OnnxGraph, layer: sequence.Transpose, x: str) -> str:
+    order = list(range(len(layer.sources[0].shape)))
+    one, other = layer.axes
+    order[one], order[other] = other, one
+    return graph.add("Transpose", x, perm=order)
+
+
+@register(sequence.Stack)
+def _stack(graph: OnnxGraph, layer: sequence.Stack, x: str) -> str:
+    steps = graph.reshape(x, layer.n_steps, -1, layer.sources[0].shape[1])
+    if not layer.images:
+        return graph.add("Transpose", steps, perm=[1, 0, 2])
+    return graph.add("Unsqueeze", graph.add("Transpose", steps, perm=[1, 2, 0]), graph.integers([2]))
+
+
+@register(sequence.Unstack)
+def _unstack(graph: OnnxGraph, layer: sequence.Unstack, x: str) -> str:
+    perm = [1, 0, 2] if len(layer.sources[0].shape) == 3 else [3, 0, 2, 1]
+    return graph.reshape(graph.add("Transpose", x, perm=perm), -1, layer.features[0].shape[1])
+
+
 @register(attention.MultiHeadAttention)
-def _multi_head_attention(graph: OnnxGraph, layer: attention.MultiHeadAttention, x: str) -> str:
-    n_steps, n_heads, width = layer.n_steps, layer.n_heads, layer.features[0].shape[1]
-    qkv = linear(graph, x, layer.qkv_weight, layer.qkv_bias)
-    qkv = graph.reshape(qkv, n_steps, -1, 3, n_heads, width // n_heads)
-    # each (N, H, T, d)
-    parts = graph.add("Transpose", qkv, perm=[2, 1, 3, 0, 4])
-    queries, keys, values = (graph.add("Gather", parts, graph.constant(k, np.int64), axis=0) for k in range(3))
+def _multi_head_attention(graph: OnnxGraph, layer: attention.MultiHeadAttention, *xs: str) -> str:
+    n_heads, width, names = layer.n_heads, layer.features[0].shape[1], dict(zip(layer.sources, xs, strict=True))
+    heads: list[str] = []
+    for source, parts, *_ in layer.projections:
+        n_parts = len(range(3)[parts])
+        rows = linear(graph, names[source], layer.qkv_weight, layer.qkv_bias, parts)
+        n_steps = source.shape[0] // layer.n_sequences
+        by_part = graph.reshape(rows, n_steps, -1, n_parts, n_heads, width // n_heads)
+        # each (N, H, T, d)
+        by_part = graph.add("Transpose", by_part, perm=[2, 1, 3, 0, 4])
+        heads += [graph.add("Gather", by_part, graph.constant(k, np.int64), axis=0) for k in range(n_parts)]
+    queries, keys, values = heads
+    if layer.rotary_base is not None:
+        queries, keys = rotated(graph, layer, queries), rotated(graph, layer, keys)
     scores = graph.add("MatMul", queries, graph.add("Transpose", keys, perm=[0, 1, 3, 2]))
     scores = graph.add("Mul", scores, graph.constant(layer.scale))
+    if layer.mask is not None:
+        valid = graph.add("Transpose", graph.reshape(names[layer.mask], layer.n_keys, -1), perm=[1, 0])
+        valid = graph.add("Unsqueeze", valid, graph.integers([1, 2]))
+        scores = graph.add("Where", valid, scores, graph.constant(attention.HIDDEN))
     if layer.causal:
-        later = np.triu(np.full((n_steps, n_steps), np.finfo(np.float32).min, np.float32), 1)
+        later = np.triu(np.full((layer.n_steps, layer.n_keys), np.finfo(np.float32).min, np.float32), 1)
         scores = graph.add("Add", scores, graph.constant(later))
-    attended = graph.add("MatMul", graph.add("Softmax", scores, axis=-1), values)
+    weights = graph.add("Softmax", scores, axis=-1)
+    if layer.mask is not None:
+        weights = graph.add("Where", valid, weights, graph.constant(0))
+    attended = graph.add("MatMul", weights, values)
     rows = graph.reshape(graph.add("Transpose", attended, perm=[2, 0, 1, 3]), -1, width)
     return linear(graph, rows, layer.output_weight, layer.output_bias)
 
 
-def linear(graph: OnnxGraph, x: str, weight: Param, bias: Param | None) -> str:
-    """Add x W^T + b."""
-    params = [graph.param(param) for param in (weight, bias) if param is not None]
-    return graph.add("Gemm", x, *params, transB=1)
+def rotated(graph: OnnxGraph, layer: attention.MultiHeadAttention, heads: str) -> str:
+    """Add the rotation of queries or keys (N, H, T, d) by their time steps."""
+    one, other = graph.add_several("Split", heads, outputs=2, axis=3, num_outputs=2)
+    cos, sin = (graph.constant(buffer.data) for buffer in (layer.cos, layer.sin))
+    first = graph.add("Sub", graph.add("Mul", one, cos), graph.add("Mul", other, sin))
+    second = graph.add("Add", graph.add("Mul", other, cos), graph.add("Mul", one, sin))
+    return graph.add("Concat", first, second, axis=3)
+
+
+def linear(graph: OnnxGraph, x: str, weight: Param, bias: Param | None, parts: slice = slice(None)) -> str:
+    """Add x W^T + b; of queries, keys and values, whose params are one array each, some ``parts``."""
+    params = [param for param in (weight, bias) if param is not None]
+    if parts == slice(None) or parts == slice(3):
+        return graph.add("Gemm", x, *map(graph.param, params), transB=1)
+    some = [param.data.reshape(3, -1, *param.shape[1:])[parts].reshape(-1, *param.shape[1:]) for param in params]
+    return graph.add("Gemm", x, *map(graph.constant, some), transB=1)
 
 
 @register(recurrent.GRU)
-def _gru(graph: OnnxGraph, layer: recurrent.GRU, x: str, state: str = "") -> str:
+def _gru(graph: OnnxGraph, layer: recurrent.GRU, *xs: str) -> str:
     # r is applied after the matrix product
-    return add_recurrent(graph, layer, "GRU", x, state, linear_before_reset=1)
+    return add_recurrent(graph, layer, "GRU", xs, linear_before_reset=1)
 
 
 @register(recurrent.LSTM)
-def _lstm(graph: OnnxGraph, layer: recurrent.LSTM, x: str, state: str = "") -> str:
-    return add_recurrent(graph, layer, "LSTM", x, state)
+def _lstm(graph: OnnxGraph, layer: recurrent.LSTM, *xs: str) -> str:
+    return add_recurrent(graph, layer, "LSTM", xs)
 
 
 @register(recurrent.RNN)
-def _rnn(graph: OnnxGraph, layer: recurrent.RNN, x: str, state: str = "") -> str:
-    return add_recurrent(
-        graph, layer, "RNN", x, state, activations=[FUNCTIONS[layer.conf.block(recurrent.RNNConf).activation]]
-    )
+def _rnn(graph: OnnxGraph, layer: recurrent.RNN, *xs: str) -> str:
+    activation = FUNCTIONS[layer.conf.block(recurrent.RNNConf).activation]
+    return add_recurrent(graph, layer, "RNN", xs, activations=[activation])
 
 
 def add_recurrent(
-    graph: OnnxGraph, layer: recurrent.Recurrent, operator: str, x: str, state: str, **attributes: object
+    graph: OnnxGraph, layer: recurrent.Recurrent, operator: str, xs: Sequence[str], **attributes: object
 ) -> str:
     """Add a recurrent layer, whose params of all gates are one array in ONNX.
 
     With ``carry_state`` the first state is an input of the model, and the last one an output; an LSTM has a cell, too.
     """
-    source, dim = layer.sources[0], layer.dim
+    source, dim, names = layer.sources[0], layer.dim, dict(zip(layer.sources, xs, strict=True))
+    state = "" if layer.first_state is None else names[layer.first_state]
     n_steps = layer.site.n_steps
-    steps = graph.reshape(graph.rows(x, source), n_steps, -1, source.size)
+    steps = graph.reshape(graph.rows(xs[0], source), n_steps, -1, source.size)
 
     def joined(params: list[Param], name: str) -> str:
         values = [params[gate].data for gate in GATES[operator]]
@@ -529,10 +634,42 @@ def add_recurrent(
         firsts = [graph.input(f"{layer.conf_name}.{name}", (BATCH, dim)) for name in carried]
     firsts = [graph.add("Unsqueeze", first, graph.integers([0])) if first else "" for first in firsts]
     weights = joined(layer.weights, "weights"), joined(layer.recurrences, "recurrences")
-    inputs = [steps, *weights, biases, "", *firsts]
-    while not inputs[-1]:
-        inputs.pop()
-    states, *lasts = graph.add_several(operator, *inputs, outputs=1 + len(carried), hidden_size=dim, **attributes)
+    attributes["hidden_size"] = dim
+    if layer.mask is not None:
+        masked = add_masked(graph, layer, operator, steps, (*weights, biases), names[layer.mask], firsts, attributes)
+        states, lasts = masked[0], masked[1][: len(carried)]
+    else:
+        inputs = [steps, *weights, biases, "", *firsts]
+        while not inputs[-1]:
+            inputs.pop()
+        if layer.reverse:
+            attributes["direction"] = "reverse"
+        states, *lasts = graph.add_several(operator, *inputs, outputs=1 + len(carried), **attributes)
     for name, last in zip(carried, lasts, strict=True):
         graph.next_state(f"{layer.conf_name}.next_{name}", graph.reshape(last, -1, dim), dim)
     return graph.reshape(states, -1, dim)
+
+
+def add_masked(
+    graph: OnnxGraph,
+    layer: recurrent.Recurrent,
+    operator: str,
+    steps: str,
+    params: Sequence[str],
+    mask: str,
+    firsts: Sequence[str],
+    attributes: Mapping[str, object],
+) -> tuple[str, list[str]]:
+    """Add each time step of a recurrent layer by itself, and keep the states where it is padding; return these."""
+    n_steps, n_states = layer.site.n_steps, 2 if operator == "LSTM" else 1
+    valid = graph.reshape(mask, n_steps, -1, 1)
+    xs, valids = (graph.add_several("Split", x, outputs=n_steps, axis=0, num_outputs=n_steps) for x in (steps, valid))
+    nothing = graph.add("Mul", graph.add("ReduceSum", xs[0], graph.integers([2]), keepdims=1), graph.constant(0))
+    zeros = graph.add("Add", nothing, graph.constant(np.zeros(layer.dim)))
+    last = [first or zeros for first in (*firsts, "")[:n_states]]
+    states: dict[int, str] = {}
+    for t in sorted(range(n_steps), reverse=layer.reverse):
+        _, *new = graph.add_several(operator, xs[t], *params, "", *last, outputs=1 + n_states, **attributes)
+        last = [graph.add("Where", valids[t], each, old) for each, old in zip(new, last, strict=True)]
+        states[t] = last[0]
+    return graph.add("Concat", *(states[t] for t in range(n_steps)), axis=0), last

@@ -23,7 +23,7 @@ from singa_dask.exports.converters import (
     unique_name,
 )
 from singa_dask.exports.weights import encode_safetensors
-from singa_dask.layers import Feature, Layer, Param, attention, connection, conv, neuron, norm, recurrent
+from singa_dask.layers import Feature, Layer, Param, attention, connection, conv, neuron, norm, recurrent, sequence
 from singa_dask.layers.input import CSVInput, RecordInput, StoreInput
 from singa_dask.layers.loss import ArgSort
 from singa_dask.layers.text import CharRNN
@@ -312,6 +312,12 @@ def _layer_norm(module: TorchModule, layer: norm.LayerNorm, x: str) -> str:
     return f"{module.add(f'nn.LayerNorm({layer.scale.shape[0]}, eps={layer.epsilon})', values)}({x})"
 
 
+@register(norm.RMSNorm)
+def _rms_norm(module: TorchModule, layer: norm.RMSNorm, x: str) -> str:
+    added = module.add(f"nn.RMSNorm({layer.scale.shape[0]}, eps={layer.epsilon})", {"weight": layer.scale.data})
+    return f"{added}({x})"
+
+
 @register(connection.Add)
 def _add(module: TorchModule, layer: connection.Add, *xs: str) -> str:
     return " + ".join(xs)
@@ -497,44 +503,134 @@ def _positional_embedding(module: TorchModule, layer: attention.PositionalEmbedd
     return f"({x}.unflatten(0, ({site.n_steps}, -1)) + {rows}).flatten(0, 1)"
 
 
+@register(sequence.PaddingMask)
+def _padding_mask(module: TorchModule, layer: sequence.PaddingMask, x: str) -> str:
+    read, n_steps = numbers(module, layer, x), layer.site.n_steps
+    if layer.takes_lengths:
+        steps = f"torch.arange({n_steps}, device={x}.device).unsqueeze(1)"
+        return f"({read}.unflatten(0, ({n_steps}, -1)) > {steps}).flatten().unsqueeze(1)"
+    return f"({read} != {layer.padding}).unsqueeze(1)"
+
+
+@register(sequence.TimePooling)
+def _time_pooling(module: TorchModule, layer: sequence.TimePooling, x: str, mask: str = "") -> str:
+    steps = f"{x}.unflatten(0, ({layer.n_steps}, -1))"
+    if not mask:
+        return steps + {"AVG": ".mean(dim=0)", "MAX": ".amax(dim=0)", "FIRST": "[0]", "LAST": "[-1]"}[layer.pool]
+    valid = module.let(f"{mask}.unflatten(0, ({layer.n_steps}, -1))", "valid")
+    if layer.pool == "MAX":
+        return f"{steps}.masked_fill(~{valid}, {attention.HIDDEN}).amax(dim=0) * {valid}.any(dim=0)"
+    if layer.pool == "AVG":
+        return f"({steps} * {valid}).sum(dim=0) / {valid}.sum(dim=0).clamp(min=1)"
+    # the first time step that is valid, or of those in reverse
+    turned = ".flip(0)" if layer.pool == "LAST" else ""
+    is_first = f"({valid}{turned} & ({valid}{turned}.cumsum(dim=0) == 1))"
+    return f"({steps}{turned} * {is_first}).sum(dim=0)"
+
+
+@register(sequence.ClassToken)
+def _class_token(module: TorchModule, layer: sequence.ClassToken, x: str) -> str:
+    n_rows = f"{x}.shape[0] // {layer.site.n_steps - 1}"
+    return f"torch.cat([{module.param(layer.token)}.expand({n_rows}, -1), {x}])"
+
+
+@register(sequence.Reshape)
+def _reshape(module: TorchModule, layer: sequence.Reshape, x: str) -> str:
+    return f"{x}.reshape(-1, {', '.join(map(str, layer.features[0].shape[1:]))})"
+
+
+@register(sequence.Transpose)
+def _transpose(module: TorchModule, layer: sequence.Transpose, x: str) -> str:
+    return f"{x}.transpose{layer.axes}"
+
+
+@register(sequence.Stack)
+def _stack(module: TorchModule, layer: sequence.Stack, x: str) -> str:
+    axes = ".permute(1, 2, 0).unsqueeze(2)" if layer.images else ".transpose(0, 1)"
+    return f"{x}.unflatten(0, ({layer.n_steps}, -1)){axes}"
+
+
+@register(sequence.Unstack)
+def _unstack(module: TorchModule, layer: sequence.Unstack, x: str) -> str:
+    steps = ".transpose(0, 1)" if len(layer.sources[0].shape) == 3 else ".squeeze(2).permute(2, 0, 1)"
+    return f"{x}{steps}.flatten(0, 1)"
+
+
 @register(attention.MultiHeadAttention)
-def _multi_head_attention(module: TorchModule, layer: attention.MultiHeadAttention, x: str) -> str:
-    n_steps, width = layer.n_steps, layer.features[0].shape[1]
-    names = ("in_proj_weight", "out_proj.weight", "in_proj_bias", "out_proj.bias")
-    values = {name: param.data for name, param in zip(names, layer.params, strict=False)}
+def _multi_head_attention(module: TorchModule, layer: attention.MultiHeadAttention, *xs: str) -> str:
+    n_steps, n_keys, names = layer.n_steps, layer.n_keys, dict(zip(layer.sources, xs, strict=True))
+    x, memory = names[layer.sources[0]], names[layer.projections[-1].source]
+    later = f"torch.ones({n_steps}, {n_keys}, dtype=torch.bool, device={x}.device).triu(1)"
+    if layer.mask is not None or layer.rotary_base is not None:
+        return _attention_by_formula(module, layer, x, memory, "" if layer.mask is None else names[layer.mask], later)
+    keys = ("in_proj_weight", "out_proj.weight", "in_proj_bias", "out_proj.bias")
+    values = {name: param.data for name, param in zip(keys, layer.params, strict=False)}
     more = ", bias=False" if layer.qkv_bias is None else ""
-    added = module.add(f"nn.MultiheadAttention({width}, {layer.n_heads}{more})", values)
+    added = module.add(f"nn.MultiheadAttention({layer.features[0].shape[1]}, {layer.n_heads}{more})", values)
     steps = module.let(f"{x}.unflatten(0, ({n_steps}, -1))", "steps")
-    mask = f"torch.ones({n_steps}, {n_steps}, dtype=torch.bool, device={x}.device).triu(1)" if layer.causal else "None"
-    return f"{added}({steps}, {steps}, {steps}, need_weights=False, attn_mask={mask})[0].flatten(0, 1)"
+    read = steps if memory == x else module.let(f"{memory}.unflatten(0, ({n_keys}, -1))", "keys")
+    mask = later if layer.causal else "None"
+    return f"{added}({steps}, {read}, {read}, need_weights=False, attn_mask={mask})[0].flatten(0, 1)"
 
 
-@register(recurrent.GRU)
-def _gru(module: TorchModule, layer: recurrent.GRU, x: str, state: str = "") -> str:
-    # ours are z, r, c
-    return add_recurrent(module, layer, "nn.GRU", (1, 0, 2), x, state and f"{state}.unsqueeze(0)")
-
-
-@register(recurrent.LSTM)
-def _lstm(module: TorchModule, layer: recurrent.LSTM, x: str, state: str = "") -> str:
-    first = state and f"({state}.unsqueeze(0), torch.zeros_like({state}).unsqueeze(0))"
-    return add_recurrent(module, layer, "nn.LSTM", (0, 1, 2, 3), x, first)
-
-
-@register(recurrent.RNN)
-def _rnn(module: TorchModule, layer: recurrent.RNN, x: str, state: str = "") -> str:
-    kind = layer.conf.block(recurrent.RNNConf).activation.lower()
-    if kind == "sigmoid":
-        raise ConfigError("nn.RNN has tanh and relu only, not activation: SIGMOID.")
-    return add_recurrent(
-        module, layer, "nn.RNN", (0,), x, state and f"{state}.unsqueeze(0)", f', nonlinearity="{kind}"'
+def _attention_by_formula(
+    module: TorchModule, layer: attention.MultiHeadAttention, x: str, memory: str, mask: str, later: str
+) -> str:
+    """Add attention that nn.MultiheadAttention lacks: rotated, or of queries that may have no key to read."""
+    weights = module.let(f"{module.param(layer.qkv_weight)}.chunk(3)", "weights")
+    biases = "" if layer.qkv_bias is None else module.let(f"{module.param(layer.qkv_bias)}.chunk(3)", "biases")
+    heads = []
+    for k, (source, n_steps) in enumerate(((x, layer.n_steps), (memory, layer.n_keys), (memory, layer.n_keys))):
+        rows = f"F.linear({source}, {weights}[{k}]{biases and f', {biases}[{k}]'})"
+        view = f"{rows}.reshape({n_steps}, -1, {layer.n_heads}, {layer.features[0].shape[1] // layer.n_heads})"
+        heads.append(module.let(f"{view}.permute(1, 2, 0, 3)", "qkv"[k]))
+    if layer.rotary_base is not None:
+        cos, sin = (module.constant(getattr(layer, name).data, name) for name in ("cos", "sin"))
+        for k, each in enumerate(heads[:2]):
+            one, other = module.let_several(f"{each}.chunk(2, dim=3)", 2)
+            turned = f"torch.cat([{one} * {cos} - {other} * {sin}, {other} * {cos} + {one} * {sin}], dim=3)"
+            heads[k] = module.let(turned, "qk"[k])
+    scores = f"{heads[0]} @ {heads[1]}.transpose(2, 3) * {layer.scale!r}"
+    valid = mask and module.let(f"{mask}.reshape({layer.n_keys}, -1).T[:, None, None]", "valid")
+    if mask:
+        scores = f"({scores}).masked_fill(~{valid}, {attention.HIDDEN})"
+    if layer.causal:
+        scores = f'({scores}).masked_fill({later}, float("-inf"))'
+    attended = module.let(f"({scores}).softmax(dim=3){mask and f' * {valid}'} @ {heads[2]}", "attended")
+    bias = "" if layer.output_bias is None else f", {module.param(layer.output_bias)}"
+    return (
+        f"F.linear({attended}.permute(2, 0, 1, 3).flatten(2).flatten(0, 1), {module.param(layer.output_weight)}{bias})"
     )
 
 
+@register(recurrent.GRU)
+def _gru(module: TorchModule, layer: recurrent.GRU, *xs: str) -> str:
+    # ours are z, r, c
+    return add_recurrent(module, layer, "nn.GRU", (1, 0, 2), xs)
+
+
+@register(recurrent.LSTM)
+def _lstm(module: TorchModule, layer: recurrent.LSTM, *xs: str) -> str:
+    return add_recurrent(module, layer, "nn.LSTM", (0, 1, 2, 3), xs)
+
+
+@register(recurrent.RNN)
+def _rnn(module: TorchModule, layer: recurrent.RNN, *xs: str) -> str:
+    kind = layer.conf.block(recurrent.RNNConf).activation.lower()
+    if kind == "sigmoid":
+        raise ConfigError("nn.RNN has tanh and relu only, not activation: SIGMOID.")
+    return add_recurrent(module, layer, "nn.RNN", (0,), xs, f', nonlinearity="{kind}"')
+
+
 def add_recurrent(
-    module: TorchModule, layer: recurrent.Recurrent, kind: str, gates: Sequence[int], x: str, state: str, more: str = ""
+    module: TorchModule,
+    layer: recurrent.Recurrent,
+    kind: str,
+    gates: Sequence[int],
+    xs: Sequence[str],
+    more: str = "",
 ) -> str:
-    """Add a recurrent layer, whose params of all gates are one array in PyTorch."""
+    """Add a recurrent layer, whose params of all gates are one array in PyTorch; time steps with a mask one by one."""
 
     def joined(params: Sequence[Param]) -> Any:
         return np.concatenate([params[gate].data for gate in gates])
@@ -545,7 +641,28 @@ def add_recurrent(
         values |= {"bias_ih_l0": bias, "bias_hh_l0": np.zeros_like(bias)}
     else:
         more += ", bias=False"
-    source = layer.sources[0]
+    source, names, n_steps = layer.sources[0], dict(zip(layer.sources, xs, strict=True)), layer.site.n_steps
     added = module.add(f"{kind}({source.size}, {layer.dim}{more})", values)
-    steps = f"{module.rows(x, source)}.unflatten(0, ({layer.site.n_steps}, -1))"
-    return f"{added}({steps}{', ' if state else ''}{state})[0].flatten(0, 1)"
+    steps = f"{module.rows(xs[0], source)}.unflatten(0, ({n_steps}, -1))"
+    first = [f"{names[layer.first_state]}.unsqueeze(0)"] if layer.first_state is not None else []
+    if kind == "nn.LSTM":
+        first += [f"torch.zeros_like({state})" for state in first]
+    if layer.mask is None:
+        turned, state = ".flip(0)" if layer.reverse else "", f", {_states(first)}" if first else ""
+        return f"{added}({steps}{turned}{state})[0]{turned}.flatten(0, 1)"
+    valid = module.let(f"{names[layer.mask]}.unflatten(0, ({n_steps}, -1))", "valid")
+    steps, zeros = module.let(steps, "steps"), f"torch.zeros(1, {valid}.shape[1], {layer.dim}, device={valid}.device)"
+    first = [module.let(state, "state") for state in first or [zeros] * (2 if kind == "nn.LSTM" else 1)]
+    states: dict[int, str] = {}
+    for t in sorted(range(n_steps), reverse=layer.reverse):
+        call = f"{added}({steps}[{t}:{t + 1}], {_states(first)})[1]"
+        new = module.let_several(call, 2) if kind == "nn.LSTM" else [module.let(call, "next")]
+        both = zip(new, first, strict=True)
+        first = [module.let(f"torch.where({valid}[{t}], {each}, {old})", "state") for each, old in both]
+        states[t] = first[0]
+    return f"torch.cat([{', '.join(states[t] for t in range(n_steps))}]).flatten(0, 1)"
+
+
+def _states(states: Sequence[str]) -> str:
+    """Return what a recurrent module takes: the state, or state and cell."""
+    return states[0] if len(states) == 1 else f"({', '.join(states)})"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from singa_dask.conf import InitConf, LayerConf, Phase
-from singa_dask.conf.model import Conf, Count, Size
+from singa_dask.conf.model import Conf, Count, Field, Size
 from singa_dask.errors import ConfigError, DataError, Problem
-from singa_dask.layers.base import LAYERS, Layer, check_axes
-from singa_dask.layers.feature import ZEROS, Connection, Param, RecordIds, Traits, glorot
+from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, split_mask
+from singa_dask.layers.feature import ZEROS, Connection, Feature, Param, RecordIds, Traits, glorot
 from singa_dask.ops.contract import Array
 
 
@@ -258,7 +258,7 @@ class PositionalEmbedding(Layer):
             self.ops.copy(gy, out=source.grad)
 
 
-# MultiHeadAttention: each time step reads the others.
+# MultiHeadAttention: each time step reads the others, or those of another sequence.
 
 
 class MultiHeadAttentionConf(Conf):
@@ -270,9 +270,29 @@ class MultiHeadAttentionConf(Conf):
     """Whether a time step reads itself and earlier ones only."""
     bias_term: bool = True
     """Whether biases are added to queries, keys, values and output."""
+    rotary_base: float | None = Field(default=None, gt=1)
+    """Rotate queries and keys by their time steps (RoPE): pair i of the d features of a head, i and i + d / 2, by t
+    rotary_base^(-2 i / d); usually 10000. When not given nothing is rotated."""
     carry_state: bool = False
     """Also read the time steps of the batches before, as far as they are of the same stream; causal, not in training.
     """
+
+
+class _Projection(NamedTuple):
+    """A matrix product that makes some of queries, keys and values, parts ``parts`` of these three, of a source.
+
+    ``weight`` and ``bias`` are the rows of the params ordered by head, ``rows`` the product.
+    """
+
+    source: Feature
+    parts: slice
+    weight: Buffer
+    bias: Buffer | None
+    rows: Buffer
+
+
+# Added to scores of padding: exp of it is 0 beside that of any score.
+HIDDEN = -1e30
 
 
 @LAYERS.register()
@@ -283,16 +303,21 @@ class MultiHeadAttention(Layer):
     qkv_weight W_i (3 D, D), the rows of queries, keys, values; output_weight W_o (D, D); qkv_bias (3 D,);
     output_bias (D,). With ``causal`` a query reads the keys of its own and earlier time steps.
 
+    A second source (S N, D) gives keys and values of S time steps in place of x: cross-attention. A PaddingMask as last
+    source says which keys are no padding; the others have weight 0. A query that has no key to read gets b_o.
+
     Notes
     -----
-    After Vaswani et al. (2017), "Attention is all you need". With ``carry_state`` keys and values are kept, so that a
-    net that writes computes one time step at a time.
+    After Vaswani et al. (2017), "Attention is all you need"; ``rotary_base`` after Su et al. (2021), "RoFormer". With
+    ``carry_state`` keys and values are kept, so that a net that writes computes one time step at a time.
     """
 
     block = MultiHeadAttentionConf
     traits = Traits(
+        n_sources=(1, 3),
         params=("qkv_weight", "output_weight", "qkv_bias", "output_bias"),
         time_foldable=True,
+        all_steps_from=1,
         capturable=True,
         accumulates=True,
         reads_gradients=True,
@@ -301,23 +326,48 @@ class MultiHeadAttention(Layer):
     def setup(self) -> None:
         block, shape = self.conf.block(MultiHeadAttentionConf), self.sources[0].shape
         self.n_heads, self.causal, self.carries = block.num_heads, block.causal, block.carry_state
+        self.rotary_base, self.n_steps = block.rotary_base, self.site.n_steps
+        (x, *others), self.mask = split_mask(self, 2, masked=-1)
+        self.memory = others[0] if others else None
+        self.n_keys = self.n_steps if self.memory is None else self.memory.n_steps
         self._check(shape)
         n_rows, width = shape
-        self.n_steps, self.scale = self.site.n_steps, 1 / math.sqrt(width // self.n_heads)
+        self.n_sequences, self.scale = n_rows // self.n_steps, 1 / math.sqrt(width // self.n_heads)
         self.add_output(shape, overwritable=True)
         self.qkv_weight = self.add_param((3 * width, width), initial=lambda whole: glorot(width, width))
         self.output_weight = self.add_param((width, width), initial=lambda whole: glorot(*whole))
         self.qkv_bias = self.add_bias(3 * width, block.bias_term, ZEROS)
         self.output_bias = self.add_bias(width, block.bias_term, ZEROS)
-        # heads follow each other at one distance, so that a GPU computes the products of all in one call
-        self.weight_by_head = self.buffer("weight by head", self.qkv_weight.shape, self.context.dtype)
-        self.bias_by_head = self.buffer("bias by head", self.qkv_weight.shape[:1]) if block.bias_term else None
+        if self.memory is None:
+            self.projections = [self._projection("qkv", x, slice(3))]
+        else:
+            queries, pairs = self._projection("q", x, slice(1)), self._projection("kv", self.memory, slice(1, 3))
+            self.projections = [queries, pairs]
         self.is_ordered = False
-        self.qkv = self.buffer("qkv", (n_rows, 3 * width), self.context.dtype)
-        self.attended = self.buffer("attended", shape, self.context.dtype)
+        dtype = self.context.dtype
+        self.attended = self.buffer("attended", shape, dtype)
         self.room: tuple[Array, ...] | None = None
         # in rows, as memory of four axes would be laid out as that of images
-        self.weights = self.buffer("weights", (n_rows * self.n_heads, self.n_steps), self.context.dtype)
+        self.weights = self.buffer("weights", (n_rows * self.n_heads, self.n_keys), dtype)
+        if self.mask is not None:
+            # 1 where a key is no padding, and what is added to scores
+            self.seen, self.offsets = (
+                self.buffer(name, (self.n_sequences, self.n_keys), dtype) for name in ("seen", "offsets")
+            )
+        if self.rotary_base is not None:
+            shape = (self.n_steps, width // self.n_heads // 2)
+            self.cos, self.sin = (self.buffer(name, shape, dtype) for name in ("cos", "sin"))
+
+    def _projection(self, name: str, source: Feature, parts: slice) -> _Projection:
+        """Declare the memory of a projection.
+
+        Heads follow each other at one distance, so that a GPU computes the products of all in one call.
+        """
+        n_rows, width = source.shape
+        size = (parts.stop - (parts.start or 0)) * width
+        weight = self.buffer(f"{name} weight by head", (size, width), self.context.dtype)
+        bias = self.buffer(f"{name} bias by head", (size,)) if self.qkv_bias is not None else None
+        return _Projection(source, parts, weight, bias, self.buffer(name, (n_rows, size), self.context.dtype))
 
     def _check(self, shape: tuple[int, ...]) -> None:
         """Refuse what cannot be computed."""
@@ -331,48 +381,98 @@ class MultiHeadAttention(Layer):
         if self.carries and self.context.phase & Phase.TRAIN:
             message = "time steps are carried from batch to batch only where nothing is trained. Say false."
             raise ConfigError(Problem((key, "carry_state"), message))
-        if site.name.startswith(f"{site.first_step}#"):
-            message = (
-                "the layer needs all time steps at once, but here they are computed one by one. It must not be in a "
-                "cycle, and must read the same time steps of a source that has as many: unroll_conn_type OneToOne, "
-                "no shift."
-            )
-            raise ConfigError(Problem(("srclayers",), message))
-        if site.n_steps == 1 and not self.carries:
+        if self.carries and (self.memory is not None or self.mask is not None):
+            message = "time steps are carried from batch to batch only where x is the one source. Say false."
+            raise ConfigError(Problem((key, "carry_state"), message))
+        if self.rotary_base is not None and (self.memory is not None or shape[1] // self.n_heads % 2):
+            message = "time steps of two sequences have no distance. Leave it out."
+            if self.memory is None:
+                message = f"expected an even number of features a head, got {shape[1] // self.n_heads}."
+            raise ConfigError(Problem((key, "rotary_base"), message))
+        check_all_steps(self)
+        if self.n_keys == 1 and not self.carries:
             message = "there is one time step, which has no other one to read. Say unroll_len."
-            raise ConfigError(Problem(("unroll_len",), message))
+            raise ConfigError(Problem(("unroll_len",) if self.memory is None else ("srclayers", 1), message))
+        wanted = (shape[0] // site.n_steps * self.n_keys, shape[1])
+        if self.memory is not None and self.memory.shape != wanted:
+            message = f"keys and values are made of {self.memory.shape}, expected {wanted}, as wide as queries are."
+            raise ConfigError(Problem(("srclayers", 1), message))
 
-    def heads(self, rows: Array) -> list[Array]:
+    def heads(self, *arrays: Array) -> list[Array]:
         """Return views (N, H, T, d) of rows (T N, H k d), one for each of the k parts of the columns of a head."""
-        n_rows, width = self.features[0].shape
-        shape = (self.n_steps, n_rows // self.n_steps, self.n_heads, -1, width // self.n_heads)
-        return list(rows.reshape(shape).transpose(3, 1, 2, 0, 4))
+        views: list[Array] = []
+        for rows in arrays:
+            width = self.features[0].shape[1] // self.n_heads
+            by_head = rows.reshape(-1, self.n_sequences, self.n_heads, rows.shape[1] // self.n_heads // width, width)
+            views += list(by_head.transpose(3, 1, 2, 0, 4))
+        return views
 
     def order_params(self) -> None:
-        """Order the rows of the params of queries, keys and values by head: (3, H, d) -> (H, 3, d)."""
+        """Order the rows of the params of queries, keys and values by head: (k, H, d) -> (H, k, d)."""
         if self.is_ordered and self.context.frozen:
             return
-        for param, ordered in ((self.qkv_weight, self.weight_by_head), (self.qkv_bias, self.bias_by_head)):
-            if param is not None and ordered is not None:
-                shape, own = (3, self.n_heads, -1, *param.shape[1:]), ordered.data
-                self.ops.copy(param.data.reshape(shape).swapaxes(0, 1), out=own.reshape(self.n_heads, 3, *shape[2:]))
+        for projection in self.projections:
+            for param, ordered in ((self.qkv_weight, projection.weight), (self.qkv_bias, projection.bias)):
+                if param is not None and ordered is not None:
+                    rows = param.data.reshape(3, self.n_heads, -1, *param.shape[1:])[projection.parts]
+                    self.ops.copy(rows.swapaxes(0, 1), out=self.by_head(ordered.data))
         self.is_ordered = True
 
-    def give_grad(self, by_head: Array, param: Param) -> None:
-        """Set the gradient of a param of queries, keys and values, or add to it; its rows are by head."""
-        shape = (3, self.n_heads, -1, *param.shape[1:])
-        grad, out = by_head.reshape(self.n_heads, 3, *shape[2:]).swapaxes(0, 1), param.grad.reshape(shape)
+    def by_head(self, ordered: Array) -> Array:
+        """Return rows in the order of `order_params` as (H, k, d, ...)."""
+        width = self.features[0].shape[1] // self.n_heads
+        return ordered.reshape(self.n_heads, -1, width, *ordered.shape[1:])
+
+    def give_grad(self, by_head: Array, param: Param, parts: slice) -> None:
+        """Set the gradient of some parts of a param of queries, keys and values, or add to it; its rows are by head."""
+        grad = self.by_head(by_head).swapaxes(0, 1)
+        out = param.grad.reshape(3, self.n_heads, -1, *param.shape[1:])[parts]
         if param.accumulates:
             self.ops.add(out, grad, out=out)
         else:
             self.ops.copy(grad, out=out)
 
+    def prepare(self, phase: Phase) -> None:
+        if self.mask is not None:
+            valid = self.mask.data.reshape(self.n_keys, -1).T
+            self.ops.copy(valid.astype(np.float32), out=self.seen.data)
+            self.ops.copy(np.where(valid, 0, np.float32(HIDDEN)), out=self.offsets.data)
+        if self.rotary_base is not None and self.carries:
+            before = None if self.context.stream_start else self.state
+            self.set_angles(self.rotary_base, 0 if before is None else before[0].shape[2])
+
+    def attach(self) -> None:
+        if self.rotary_base is not None:
+            self.set_angles(self.rotary_base, 0)
+
+    def set_angles(self, base: float, first: int) -> None:
+        """Set the angles of the time steps from ``first`` on."""
+        powers = base ** -np.linspace(0, 1, self.cos.shape[1], endpoint=False)
+        angles = np.arange(first, first + self.n_steps)[:, None] * powers
+        self.ops.copy(np.cos(angles), out=self.cos.data)
+        self.ops.copy(np.sin(angles), out=self.sin.data)
+
+    def rotate(self, heads: Array, back: bool = False) -> None:
+        """Rotate queries or keys (N, H, T, d) in place by the angles of their time steps, or ``back`` by these."""
+        ops, width = self.ops, self.cos.shape[1]
+        one, other = heads[..., :width], heads[..., width:]
+        parts = [ops.scratch(f"rotated {k}", (one.size,), one.dtype).reshape(one.shape) for k in range(2)]
+        ops.multiply(one, self.sin.data, out=parts[0])
+        ops.multiply(other, self.sin.data, out=parts[1])
+        plus, minus = (ops.subtract, ops.add) if back else (ops.add, ops.subtract)
+        for half, part, combine in ((other, parts[0], plus), (one, parts[1], minus)):
+            ops.multiply(half, self.cos.data, out=half)
+            combine(half, part, out=half)
+
     def forward(self, phase: Phase) -> None:
         ops, y = self.ops, self.features[0].data
         self.order_params()
-        qkv_bias, output_bias = (None if bias is None else bias.data for bias in (self.bias_by_head, self.output_bias))
-        ops.linear(self.sources[0].data, self.weight_by_head.data, qkv_bias, out=self.qkv.data)
-        queries, keys, values = self.heads(self.qkv.data)
+        for source, _, weight, bias, rows in self.projections:
+            ops.linear(source.data, weight.data, None if bias is None else bias.data, out=rows.data)
+        queries, keys, values = self.heads(*(projection.rows.data for projection in self.projections))
+        if self.rotary_base is not None:
+            self.rotate(queries)
+            self.rotate(keys)
         weights, first = self.weights.data, 0
         if self.carries:
             keys, values = self.remembered(keys, values)
@@ -380,8 +480,14 @@ class MultiHeadAttention(Layer):
             weights = ops.scratch("attention weights", (len(weights), keys.shape[2]), weights.dtype)
         weights = weights.reshape(*queries.shape[:3], -1)
         ops.batch_matmul(queries, keys, out=weights, transpose_b=True, scale=self.scale)
+        if self.mask is not None:
+            ops.add(weights, self.offsets.data[:, None, None], out=weights)
         ops.masked_softmax(weights, out=weights, causal=self.causal, first=first)
+        if self.mask is not None:
+            # where all keys are padding, too
+            ops.multiply(weights, self.seen.data[:, None, None], out=weights)
         ops.batch_matmul(weights, values, out=self.heads(self.attended.data)[0])
+        output_bias = None if self.output_bias is None else self.output_bias.data
         ops.linear(self.attended.data, self.output_weight.data, output_bias, out=y)
 
     def remembered(self, keys: Array, values: Array) -> tuple[Array, Array]:
@@ -401,28 +507,31 @@ class MultiHeadAttention(Layer):
         return all_keys, all_values
 
     def backward(self, phase: Phase) -> None:
-        ops, source, gy, weight = self.ops, self.sources[0], self.features[0].output_grad, self.output_weight
+        ops, gy, weight = self.ops, self.features[0].output_grad, self.output_weight
         ops.linear_grad_weight(self.attended.data, gy, out=weight.grad, accumulate=weight.accumulates)
         if self.output_bias is not None:
             ops.linear_grad_bias(gy, out=self.output_bias.grad, accumulate=self.output_bias.accumulates)
-        g_attended = ops.scratch("attended grad", gy.shape, self.qkv.dtype)
+        g_attended = ops.scratch("attended grad", gy.shape, self.attended.dtype)
         ops.linear_grad_input(gy, weight.data, out=g_attended)
-        g_qkv = ops.scratch("qkv grad", self.qkv.shape, self.qkv.dtype)
-        self.through_heads(self.heads(g_attended)[0], self.heads(g_qkv))
-        g_weight = ops.scratch("qkv weight grad", self.qkv_weight.shape, self.qkv_weight.dtype)
-        ops.linear_grad_weight(source.data, g_qkv, out=g_weight)
-        self.give_grad(g_weight, self.qkv_weight)
-        if self.qkv_bias is not None:
-            g_bias = ops.scratch("qkv bias grad", self.qkv_bias.shape, self.qkv_bias.dtype)
-            ops.linear_grad_bias(g_qkv, out=g_bias)
-            self.give_grad(g_bias, self.qkv_bias)
-        if source.grad is not None:
-            ops.linear_grad_input(g_qkv, self.weight_by_head.data, out=source.grad)
+        grads = [
+            ops.scratch(f"projection grad {k}", rows.shape, rows.dtype) for k, (*_, rows) in enumerate(self.projections)
+        ]
+        self.through_heads(self.heads(g_attended)[0], self.heads(*grads))
+        for (source, parts, ordered, _, _), grad in zip(self.projections, grads, strict=True):
+            g_weight = ops.scratch("projection weight grad", ordered.shape, self.qkv_weight.dtype)
+            ops.linear_grad_weight(source.data, grad, out=g_weight)
+            self.give_grad(g_weight, self.qkv_weight, parts)
+            if self.qkv_bias is not None:
+                g_bias = ops.scratch("projection bias grad", ordered.shape[:1], self.qkv_bias.dtype)
+                ops.linear_grad_bias(grad, out=g_bias)
+                self.give_grad(g_bias, self.qkv_bias, parts)
+            if source.grad is not None:
+                ops.linear_grad_input(grad, ordered.data, out=source.grad)
 
     def through_heads(self, g_attended: Array, out: list[Array]) -> None:
         """Compute the gradients of queries, keys and values from that of what the heads give, all (N, H, T, d)."""
         ops, rows = self.ops, self.weights.data
-        queries, keys, values = self.heads(self.qkv.data)
+        queries, keys, values = self.heads(*(projection.rows.data for projection in self.projections))
         g_rows = ops.scratch("attention weights", rows.shape, rows.dtype)
         weights, g_weights = (matrix.reshape(*queries.shape[:3], -1) for matrix in (rows, g_rows))
         ops.batch_matmul(weights, g_attended, out=out[2], transpose_a=True)
@@ -430,3 +539,6 @@ class MultiHeadAttention(Layer):
         ops.softmax_grad(rows, g_rows, out=g_rows)
         ops.batch_matmul(g_weights, keys, out=out[0], scale=self.scale)
         ops.batch_matmul(g_weights, queries, out=out[1], transpose_a=True, scale=self.scale)
+        if self.rotary_base is not None:
+            self.rotate(out[0], back=True)
+            self.rotate(out[1], back=True)

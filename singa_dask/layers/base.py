@@ -672,6 +672,53 @@ def check_axes(layer: Layer, expected: str, *counts: int) -> None:
         raise ConfigError(Problem(("partition_dim",), "images without channels have no features to share. Say 0."))
 
 
+def check_all_steps(layer: Layer) -> None:
+    """Check that a layer computes all time steps in one call.
+
+    Raises
+    ------
+    ConfigError
+        There is a copy of it for each time step.
+    """
+    if layer.name.startswith(f"{layer.site.first_step}#"):
+        message = (
+            "the layer needs all time steps at once, but here they are computed one by one. It must not be in a cycle "
+            "or be cut by features, and must read the same time steps of a source that has as many: unroll_conn_type "
+            "OneToOne, no shift."
+        )
+        raise ConfigError(Problem(("srclayers",), message))
+
+
+def split_mask(layer: Layer, most: int, masked: int = 0) -> tuple[list[Feature], Feature | None]:
+    """Return the sources of a layer that are no padding mask, and the mask if there is one: bool, (T N, 1).
+
+    Parameters
+    ----------
+    layer : Layer
+    most : int
+        Most sources beside the mask.
+    masked : int
+        Which of these has the rows that the mask is of.
+
+    Raises
+    ------
+    ConfigError
+        There are others, or the mask is not of these rows.
+    """
+    sources = [source for source in layer.sources if source.dtype != bool]
+    masks = [k for k, source in enumerate(layer.sources) if source.dtype == bool]
+    if not 1 <= len(sources) <= most or len(masks) > 1:
+        bound = "one source" if most == 1 else f"1 to {most} sources"
+        message = f"{layer.conf.type} takes {bound}, and at most one PaddingMask beside."
+        raise ConfigError(Problem(("srclayers",), message))
+    for k in masks:
+        n_rows, of_mask = sources[masked].shape[0], layer.sources[k].shape
+        if of_mask != (n_rows, 1):
+            message = f"the mask is {of_mask}, expected {(n_rows, 1)}: a value for each row that it masks."
+            raise ConfigError(Problem(("srclayers", k), message))
+    return sources, layer.sources[masks[0]] if masks else None
+
+
 def memory_of(layer: Layer) -> Iterator[Allocation]:
     """Yield what a layer needs: outputs, buffers, gradients of outputs and params."""
     ops = layer.ops

@@ -239,7 +239,7 @@ class Concate(Layer):
     """
 
     block = ConcateConf
-    traits = Traits(n_sources=(1, None), forwards=FORWARDED)
+    traits = Traits(n_sources=(1, None), time_foldable=True, capturable=True, forwards=FORWARDED)
 
     def setup(self) -> None:
         self.axis = self.conf.block(ConcateConf).concate_dim
@@ -269,13 +269,21 @@ class Concate(Layer):
             yield source, _stretch(values, self.axis, self.steps, start, stop)
             start = stop
 
+    def prepare(self, phase: Phase) -> None:
+        parts, feature = [source.records for source in self.sources], self.features[0]
+        # of joined features those of the first source that has some
+        feature.records = RecordIds.first(parts) if self.axis else RecordIds.join(parts, self._join).stored(self.ops)
+        if feature.on_host:
+            self._copy()
+
     def forward(self, phase: Phase) -> None:
+        if not self.features[0].on_host:
+            self._copy()
+
+    def _copy(self) -> None:
         feature = self.features[0]
         for source, place in self.pieces(feature.data) if feature.data_is_consumed else ():
             self.ops.copy(_by_steps(source.data, self.steps), out=place)
-        parts = [source.records for source in self.sources]
-        # of joined features those of the first source that has some
-        feature.records = RecordIds.first(parts) if self.axis else RecordIds.join(parts, self._join).stored(self.ops)
 
     def _join(self, columns: list[Array]) -> Array:
         steps = [_by_steps(column, self.steps) for column in columns]

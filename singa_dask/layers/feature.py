@@ -61,6 +61,9 @@ class Traits:
         Each time step also reads the previous one of the same layer, as its last source.
     time_from_columns : bool
         Each time step reads its own column of a source that is not unrolled.
+    all_steps_from : int or None
+        Sources from this one on are read with all of their time steps at once, which may be more or fewer than those of
+        the layer: `Feature.n_steps` of the source says how many.
     outputs_key : tuple of str, or None
         Block and key of the job that say how many outputs there are, one for each reader; None if all share one.
     needs_split : bool
@@ -91,6 +94,7 @@ class Traits:
     metrics: tuple[str, ...] = ()
     recurrent: bool = False
     time_from_columns: bool = False
+    all_steps_from: int | None = None
     outputs_key: tuple[str, str] | None = None
     needs_split: bool = True
     forwards: frozenset[Consumed] = frozenset()
@@ -109,6 +113,10 @@ class Traits:
     def replace(self, **changes: Any) -> Traits:
         """Return a copy with some traits changed."""
         return replace(self, **changes)
+
+    def reads_all_steps(self, source: int) -> bool:
+        """Tell whether the layer reads all time steps of a source at once."""
+        return self.all_steps_from is not None and source >= self.all_steps_from
 
     def consumed(self, source: int) -> set[Consumed]:
         """Return what the layer reads of a source."""

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Field, Finding, Size, raw_value
 from singa_dask.errors import ConfigError, Problem
@@ -193,7 +195,64 @@ class GroupNorm(Layer):
         )  # fmt: skip
 
 
-# LayerNorm: normalises each row.
+# LayerNorm and RMSNorm: normalise each row.
+
+
+class RMSNormConf(Conf):
+    """``rmsnorm_conf``."""
+
+    epsilon: float = Field(default=1e-6, gt=0)
+    """Added to the mean of the squares."""
+
+
+@LAYERS.register()
+class RMSNorm(Layer):
+    """y = scale x / sqrt(m + epsilon), with the mean m of the squares of each row of x (N, D).
+
+    Params: scale (D,), at first 1.
+
+    Notes
+    -----
+    After Zhang and Sennrich (2019), "Root mean square layer normalization".
+    """
+
+    block = RMSNormConf
+    traits = Traits(params=("scale",), time_foldable=True, capturable=True, accumulates=True, reads_gradients=True)
+
+    def setup(self) -> None:
+        shape = self.sources[0].shape
+        check_axes(self, "rows. Say GroupNorm for images", 2)
+        self.epsilon = self.conf.block(RMSNormConf).epsilon
+        self.add_output(shape, overwritable=True)
+        self.scale = self.add_param(shape[1:], value=1)
+        self.widths = self.buffer("widths", shape[:1], self.context.dtype)
+
+    def row_means(self, x: Array, y: Array, out: Array) -> None:
+        """``out`` (N,) = means of x y, rows (N, D)."""
+        self.ops.batch_matmul(x[:, None], y[:, :, None], out=out[:, None, None], scale=1 / x.shape[1])
+
+    def forward(self, phase: Phase) -> None:
+        x, y, widths = self.sources[0].data, self.features[0].data, self.widths.data
+        self.row_means(x, x, out=widths)
+        np.add(widths, self.epsilon, out=widths)
+        np.sqrt(widths, out=widths)
+        np.divide(1, widths, out=widths)
+        self.ops.scale_rows(x, widths, out=y)
+        self.ops.multiply(y, self.scale.data, out=y)
+
+    def backward(self, phase: Phase) -> None:
+        ops, x, gx, gy = self.ops, self.sources[0].data, self.sources[0].grad, self.features[0].output_grad
+        normal, product = (ops.scratch(name, x.shape, x.dtype) for name in ("normal rows", "product of rows"))
+        ops.scale_rows(x, self.widths.data, out=normal)
+        ops.multiply(gy, normal, out=product)
+        ops.linear_grad_bias(product, out=self.scale.grad, accumulate=self.scale.accumulates)
+        if gx is not None:
+            means = ops.scratch("means of rows", self.widths.shape, x.dtype)
+            ops.multiply(gy, self.scale.data, out=product)
+            self.row_means(product, normal, out=means)
+            ops.scale_rows(normal, means, out=normal)
+            ops.subtract(product, normal, out=gx)
+            ops.scale_rows(gx, self.widths.data, out=gx)
 
 
 class LayerNormConf(Conf):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, ClassVar, Literal, TypeVar, cast
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar, cast
+
+import numpy as np
 
 from singa_dask.conf import Phase
 from singa_dask.conf.model import Conf, Size, choice
 from singa_dask.errors import ConfigError, Problem
-from singa_dask.layers.base import LAYERS, Buffer, Layer
+from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, split_mask
 from singa_dask.layers.feature import ONES, ORTHOGONAL, ZEROS, Connection, Param, Traits, glorot
 from singa_dask.layers.neuron import kernels_of
 from singa_dask.ops.contract import Array, DType, Ops
@@ -71,6 +73,9 @@ class RecurrentConf(Conf):
     """Units of the hidden state."""
     bias_term: bool = True
     """Whether there are biases; none, as in SINGA, where the layer lists all its weights and nothing else."""
+    reverse: bool = False
+    """Read the time steps from the last one to the first. Two layers, one of them reversed, and a Concate of both along
+    axis 1 are a bidirectional layer."""
     carry_state: bool = False
     """Begin each batch with the state at the end of the batch before, where it goes on with the same stream."""
 
@@ -78,8 +83,19 @@ class RecurrentConf(Conf):
 Own = TypeVar("Own", bound="Recurrent")
 
 
+class _TimeStep(NamedTuple):
+    """Where a time step is: its rows, and those of the states before and after it in memory."""
+
+    rows: slice
+    before: slice
+    after: slice
+
+
 class Recurrent(Layer):
     """What recurrent layers share: sources x (T N, ...) and perhaps the first state (N, D); output (T N, D).
+
+    Where a PaddingMask, a further source, says that a time step is padding, the state stays what it was. So the last
+    output is the state after the last step that is no padding, and a layer with ``reverse`` begins there.
 
     Without a source for it the first state is zeros, or with ``carry_state`` the last one of the batch before, whose
     gradient ends here. Params are a W (D, V), a U (D, D) and a b (D,) for each gate: all W, all U, all b. There are
@@ -101,7 +117,7 @@ class Recurrent(Layer):
     """
 
     traits = Traits(
-        n_sources=(1, 2),
+        n_sources=(1, 3),
         consumes=("one_hot_index",),
         time_foldable=True,
         capturable=True,
@@ -119,8 +135,10 @@ class Recurrent(Layer):
     def setup(self) -> None:
         block = self.conf.block(self.block)
         self.own = self.feature_span(block.dim_hidden)
-        self.dim, self.carries = self.own.size, block.carry_state
+        self.dim, self.carries, self.reverse = self.own.size, block.carry_state, block.reverse
         self.n_rows = self.sources[0].shape[0] // self.site.n_steps
+        (_, *states), self.mask = split_mask(self, 2)
+        self.first_state = states[0] if states else None
         self._check()
         self.add_output((self.sources[0].shape[0], self.dim), span=self.own, own_data=False)
         self._add_params(block)
@@ -160,54 +178,68 @@ class Recurrent(Layer):
         self.kept_memory = self.buffer(
             "kept", (n_rows, self.n_kept * self.dim), dtype, make=partial(padded_matrix, self.ops)
         )
+        if self.mask is not None:
+            # 1 where a row is none of padding, or is one
+            self.valid, self.padding = (self.buffer(name, (n_rows,), dtype) for name in ("valid", "padding"))
 
     def attach(self) -> None:
-        self.states, self.kept = self.state_memory.data, self.kept_memory.data
-        self.features[0].data = self.states[self.n_rows :]
+        self.states, self.kept, n_rows = self.state_memory.data, self.kept_memory.data, self.n_rows
+        early, late = self.states[: len(self.kept)], self.states[n_rows:]
+        places = [(slice(k, k + n_rows), slice(k + n_rows, k + 2 * n_rows)) for k in range(0, len(early), n_rows)]
+        if self.reverse:
+            self.steps = [_TimeStep(rows, later, rows) for rows, later in reversed(places)]
+        else:
+            self.steps = [_TimeStep(rows, rows, later) for rows, later in places]
+        self.features[0].data = early if self.reverse else late
         # whole states before each time step
-        self.before = self.before_memory.data if self.before_memory else self.states[: len(self.kept)]
+        self.before = self.before_memory.data if self.before_memory else late if self.reverse else early
 
     def _check(self) -> None:
         """Refuse what cannot be computed."""
-        conf, sources = self.conf, self.sources
+        conf = self.conf
         if self.context.dtype != self.context.param_dtype:
             message = f"{conf.type} does not compute in bf16. Say precision: float32, or float64."
             raise ConfigError(Problem(("type",), message))
         if self.carries and self.site.feature_shard.count > 1:
             message = f"{conf.type} with carry_state cannot be cut by features. Say 0 or -1, or leave out carry_state."
             raise ConfigError(Problem(("partition_dim",), message))
-        if len(sources) == 1:
+        if self.reverse:
+            check_all_steps(self)
+        if self.reverse and self.carries:
+            message = "the last time step comes first, so that no batch goes on with one before. Say false."
+            raise ConfigError(Problem((self.block.block_key, "carry_state"), message))
+        if self.first_state is None:
             return
-        wanted = (self.n_rows, self.own.total)
-        if sources[1].shape != wanted:
-            message = f"the first state is {sources[1].shape}, expected {wanted}."
-            raise ConfigError(Problem(("srclayers", 1), message))
+        wanted, place = (self.n_rows, self.own.total), self.sources.index(self.first_state)
+        if self.first_state.shape != wanted:
+            message = f"the first state is {self.first_state.shape}, expected {wanted}."
+            raise ConfigError(Problem(("srclayers", place), message))
         if self.carries and not self.site.first_step:
-            message = f"the first state is that of {conf.srclayers[1]!r}. Leave that out, or carry_state."
-            raise ConfigError(Problem(("srclayers", 1), message))
+            message = f"the first state is that of {conf.srclayers[place]!r}. Leave that out, or carry_state."
+            raise ConfigError(Problem(("srclayers", place), message))
 
     # -- what a type of layer says -----------------------------------------------------------------------
 
-    def step(self, xw: Array, hu: Array, rows: slice, after: slice) -> None:
-        """Compute a time step: from ``states[rows]`` to ``states[after]``, what its gradient takes in ``kept[rows]``.
+    def step(self, xw: Array, hu: Array, at: _TimeStep) -> None:
+        """Compute a step: from ``states[at.before]`` to ``states[at.after]``, with ``kept[at.rows]`` for its gradient.
 
         Parameters
         ----------
         xw, hu : (N, gates D)
-            What comes from the input, biases included, and from the state; ``xw`` may be columns of ``kept[rows]``.
-        rows, after : slice
+            What comes from the input, biases included, and from the state; ``xw`` may be columns of ``kept[at.rows]``.
+        at : _TimeStep
         """
         raise TypeError(f"{type(self).__name__} has no step()")
 
-    def step_grad(self, gy: Array, gh: Array, rows: slice, after: slice) -> None:
-        """Put the gradients of a time step in the places of ``kept[rows]``.
+    def step_grad(self, gy: Array, gh: Array, at: _TimeStep) -> None:
+        """Put the gradients of a time step in the places of ``kept[at.rows]``.
 
         Parameters
         ----------
         gy, gh : (N, D)
-            The sum of both is the gradient of ``states[after]``. To ``gh`` is written what gets to the state before
+            The sum of both is the gradient of ``states[at.after]``. To ``gh`` is written what gets to the state before
             without its matrix product; anything where nothing does.
-        rows, after : slice
+        at : _TimeStep
         """
         raise TypeError(f"{type(self).__name__} has no step_grad()")
 
@@ -231,6 +263,10 @@ class Recurrent(Layer):
         if self.site.prototype is None and self.context.stream_start:
             for values in self.state or ():
                 values[...] = 0
+        if self.mask is not None:
+            valid = self.mask.data.reshape(-1).astype(np.float32)
+            self.ops.copy(valid, out=self.valid.data)
+            self.ops.copy(1 - valid, out=self.padding.data)
 
     def forward(self, phase: Phase) -> None:
         if self.site.prototype is None and not self.context.frozen:
@@ -244,10 +280,14 @@ class Recurrent(Layer):
         hu = self.ops.scratch("state products", (n_rows, width), xw.dtype)
         # a GPU multiplies by weights that lie either way
         u = self.weights_of("u" if large else "u transposed")
-        for first in range(0, len(self.kept), n_rows):
-            rows, after = slice(first, first + n_rows), slice(first + n_rows, first + 2 * n_rows)
-            self.ops.linear(self.before[rows], u, None, out=hu, transpose=not large)
-            self.step(xw[rows] if index is None else self.looked_up(index, rows), hu, rows, after)
+        for at in self.steps:
+            self.ops.linear(self.before[at.rows], u, None, out=hu, transpose=not large)
+            self.step(xw[at.rows] if index is None else self.looked_up(index, at.rows), hu, at)
+            for values in self.memories if self.mask is not None else ():
+                held = self.ops.scratch("held", (n_rows, self.dim), values.dtype)
+                self.ops.scale_rows(values[at.before], self.padding.data[at.rows], out=held)
+                self.ops.scale_rows(values[at.after], self.valid.data[at.rows], out=values[at.after])
+                self.ops.add(values[at.after], held, out=values[at.after])
         if self.carries:
             self.state = self.last()
 
@@ -269,23 +309,29 @@ class Recurrent(Layer):
 
     def begin(self) -> None:
         """Set the state before the first time step."""
-        if len(self.sources) > 1:
-            self.ops.copy(self.sources[1].data, out=self.before[: self.n_rows])
+        before = self.before[self.steps[0].rows]
+        if self.first_state is not None:
+            self.ops.copy(self.first_state.data, out=before)
         else:
-            self.take_over(self.before, 0)
+            self.take_over(before, 0)
         if self.site.feature_shard.count > 1:
-            self.ops.copy(self.before[:, self.own.start : self.own.stop], out=self.states[: self.n_rows])
+            self.ops.copy(before[:, self.own.start : self.own.stop], out=self.states[: self.n_rows])
 
     def take_over(self, values: Array, place: int) -> None:
-        """Set the first rows to an array of `state`; zeros if there is none."""
+        """Set rows to an array of `state`; zeros if there is none."""
         if self.state is not None:
-            self.ops.copy(self.state[place], out=values[: self.n_rows])
+            self.ops.copy(self.state[place], out=values)
         else:
-            values[: self.n_rows] = 0
+            values[...] = 0
+
+    @property
+    def memories(self) -> list[Array]:
+        """What goes on from step to step: the states, (T N + N, D) in all."""
+        return [self.states]
 
     def last(self) -> tuple[Array, ...]:
         """Return the state for the next batch."""
-        return (self.states[len(self.kept) :],)
+        return tuple(values[self.steps[-1].after] for values in self.memories)
 
     # -- back ------------------------------------------------------------------------------------------------
 
@@ -304,20 +350,33 @@ class Recurrent(Layer):
     def through_time(self) -> None:
         """Compute the gradients of the gates from the last time step to the first, and that of the first state."""
         ops, gy, n_rows, width = self.ops, self.features[0].output_grad, self.n_rows, len(self.gates) * self.dim
-        wanted = self.sources[1].grad if len(self.sources) > 1 else None
-        gh = ops.scratch("state grad", (n_rows, self.dim), gy.dtype)
-        gh[...] = 0
-        for first in reversed(range(0, len(self.kept), n_rows)):
-            rows, after = slice(first, first + n_rows), slice(first + n_rows, first + 2 * n_rows)
-            self.step_grad(gy[rows], gh, rows, after)
-            grad = self.kept[rows, -width:]
-            if first:
+        wanted = None if self.first_state is None else self.first_state.grad
+        gh, zeros = (ops.scratch(name, (n_rows, self.dim), gy.dtype) for name in ("state grad", "zeros"))
+        gh[...] = zeros[...] = 0
+        for at in reversed(self.steps):
+            g, held = gy[at.rows], None
+            if self.mask is not None:
+                ops.add(gh, g, out=gh)
+                g, held = zeros, self.hold_back(gh, at, "held state")
+            self.step_grad(g, gh, at)
+            grad = self.kept[at.rows, -width:]
+            if at is not self.steps[0]:
                 ops.linear_grad_input(grad, self.weights_of("u"), out=gh, accumulate=self.skips)
+                if held is not None:
+                    ops.add(gh, held, out=gh)
             elif wanted is not None:
                 ops.linear_grad_input(grad, self.weights_of("u"), out=wanted)
-                if self.skips:
-                    own = wanted[:, self.own.start : self.own.stop]
-                    ops.add(own, gh, out=own)
+                own = wanted[:, self.own.start : self.own.stop]
+                for more in (gh if self.skips else None, held):
+                    if more is not None:
+                        ops.add(own, more, out=own)
+
+    def hold_back(self, grad: Array, at: _TimeStep, name: str) -> Array:
+        """Set the gradient after a step to 0 where that is padding; return what it was there, that before the step."""
+        held = self.ops.scratch(name, grad.shape, grad.dtype)
+        self.ops.scale_rows(grad, self.padding.data[at.rows], out=held)
+        self.ops.scale_rows(grad, self.valid.data[at.rows], out=grad)
+        return held
 
     def grad_of_input_params(self, by_input: Array) -> None:
         """Compute the gradients of the weights on the input, and of the biases, which are looked up with them."""
@@ -368,13 +427,13 @@ class RNN(Recurrent):
         super().setup()
         self.forward_kernel, self.backward_kernel = kernels_of(self.ops, self.conf.block(RNNConf).activation)
 
-    def step(self, xw: Array, hu: Array, rows: slice, after: slice) -> None:
+    def step(self, xw: Array, hu: Array, at: _TimeStep) -> None:
         self.ops.add(xw, hu, out=hu)
-        self.forward_kernel(hu, out=self.states[after])
+        self.forward_kernel(hu, out=self.states[at.after])
 
-    def step_grad(self, gy: Array, gh: Array, rows: slice, after: slice) -> None:
+    def step_grad(self, gy: Array, gh: Array, at: _TimeStep) -> None:
         self.ops.add(gh, gy, out=gh)
-        self.backward_kernel(self.states[after], gh, out=self.kept[rows])
+        self.backward_kernel(self.states[at.after], gh, out=self.kept[at.rows])
 
 
 class GRUConf(RecurrentConf):
@@ -400,11 +459,11 @@ class GRU(Recurrent):
     n_kept = 4
     skips = True
 
-    def step(self, xw: Array, hu: Array, rows: slice, after: slice) -> None:
-        self.ops.gru_step(xw, hu, self.states[rows], out=self.states[after], gates=self.kept[rows])
+    def step(self, xw: Array, hu: Array, at: _TimeStep) -> None:
+        self.ops.gru_step(xw, hu, self.states[at.before], out=self.states[at.after], gates=self.kept[at.rows])
 
-    def step_grad(self, gy: Array, gh: Array, rows: slice, after: slice) -> None:
-        self.ops.gru_step_grad(self.kept[rows], self.states[rows], gy, gh)
+    def step_grad(self, gy: Array, gh: Array, at: _TimeStep) -> None:
+        self.ops.gru_step_grad(self.kept[at.rows], self.states[at.before], gy, gh)
 
 
 class LSTMConf(RecurrentConf):
@@ -438,24 +497,31 @@ class LSTM(Recurrent):
 
     def begin(self) -> None:
         super().begin()
+        before = self.cells[self.steps[0].before]
         if self.site.first_step:
-            self.ops.copy(self.first.last_cell, out=self.cells[: self.n_rows])
+            self.ops.copy(self.first.last_cell, out=before)
         else:
-            self.take_over(self.cells, 1)
+            self.take_over(before, 1)
         # copies hand on the state as any layer does, and the cell by the first of them
-        self.first.last_cell = self.cells[len(self.kept) :]
+        self.first.last_cell = self.cells[self.steps[-1].after]
 
-    def last(self) -> tuple[Array, ...]:
-        return (*super().last(), self.cells[len(self.kept) :])
+    @property
+    def memories(self) -> list[Array]:
+        return [self.states, self.cells]
 
-    def step(self, xw: Array, hu: Array, rows: slice, after: slice) -> None:
+    def step(self, xw: Array, hu: Array, at: _TimeStep) -> None:
         cells, states = self.cells, self.states
-        self.ops.lstm_step(xw, hu, cells[rows], out=states[after], out_c=cells[after], gates=self.kept[rows])
+        gates = self.kept[at.rows]
+        self.ops.lstm_step(xw, hu, cells[at.before], out=states[at.after], out_c=cells[at.after], gates=gates)
 
     def through_time(self) -> None:
         if not self.recurrences[0].accumulates:
             self.first.cell_grad[...] = 0
         super().through_time()
 
-    def step_grad(self, gy: Array, gh: Array, rows: slice, after: slice) -> None:
-        self.ops.lstm_step_grad(self.kept[rows], self.cells[rows], self.cells[after], gy, gh, self.first.cell_grad)
+    def step_grad(self, gy: Array, gh: Array, at: _TimeStep) -> None:
+        grad = self.first.cell_grad
+        held = None if self.mask is None else self.hold_back(grad, at, "held cell")
+        self.ops.lstm_step_grad(self.kept[at.rows], self.cells[at.before], self.cells[at.after], gy, gh, grad)
+        if held is not None:
+            self.ops.add(grad, held, out=grad)

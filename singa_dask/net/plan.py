@@ -169,7 +169,7 @@ def _edges(node: Node, lengths: Mapping[str, int]) -> list[_Edge]:
     custom = iter(conf.unroll_steps)
     for k, source in enumerate(output.node for output in node.sources):
         shift = conf.shift[k] if k < len(conf.shift) else 0
-        whole = lengths[source] == 1 and lengths[node.name] > 1 and not shift
+        whole = not shift and (node.traits.reads_all_steps(k) or (lengths[source] == 1 and lengths[node.name] > 1))
         kind = conf.unroll_conn_type[k] if k < len(conf.unroll_conn_type) else "OneToAll" if whole else "OneToOne"
         edges.append(_Edge(source, kind, shift, next(custom, ()) if kind == "Customized" else ()))
     return edges
@@ -258,7 +258,7 @@ class _Merger:
 
     def _can_merge(self, name: str) -> bool:
         kind = self.groups[name][0].traits
-        if self.lengths[name] == 1 or (
+        if (self.lengths[name] == 1 and kind.all_steps_from is None) or (
             name in self.by_features and kind.recurrent and kind.connection is Connection.ONE_TO_ALL
         ):
             return False
@@ -274,7 +274,7 @@ class _Merger:
         if edge.kind == "OneToOne":
             return not edge.shift and n_steps == self.lengths[name]
         if edge.kind == "OneToAll":
-            return n_steps == 1 and kind.time_from_columns
+            return kind.reads_all_steps(k) or (n_steps == 1 and kind.time_from_columns)
         return edge.kind == "FirstToLast" and kind.recurrent and k > 0
 
     def _waits_for_itself(self, name: str) -> bool:

@@ -45,6 +45,10 @@ class Case(NamedTuple):
         Of a loss: its gradients are those of this times its first metric.
     integers : int
         If not 0, sources without a gradient hold integers below it.
+    source_steps : sequence of int
+        Time steps in the rows of each source, where these are not ``n_steps``.
+    masked : bool
+        The last source is a padding mask.
     """
 
     kind: str | type[Layer]
@@ -56,6 +60,8 @@ class Case(NamedTuple):
     kink: float = 0.0
     loss_factor: float = 1.0
     integers: int = 0
+    source_steps: Sequence[int] = ()
+    masked: bool = False
 
     @property
     def cls(self) -> type[Layer]:
@@ -70,8 +76,9 @@ class Case(NamedTuple):
     def sources(self, ops: NumpyOps = CPU, dtype: Any = np.float64, without: Collection[int] = ()) -> list[Feature]:
         """Return made-up sources, some ``without`` gradients; a second one of a recurrent layer is its first state."""
         sources = []
+        n_fixed = max(self.fixed, self.masked)
         for k, shape in enumerate(self.shapes):
-            learns = k not in without and k < len(self.shapes) - self.fixed
+            learns = k not in without and k < len(self.shapes) - n_fixed
             labels = self.labels if "labels" in self.cls.traits.consumed(k) | self.cls.traits.forwards else None
             if "labels" in self.cls.traits.forwards and labels is None:
                 labels = [0] * shape[0]
@@ -81,7 +88,13 @@ class Case(NamedTuple):
             if self.cls.traits.consumed(k).isdisjoint(("data", "one_hot_index", "raw")):
                 feature.own_data, feature.data = False, None
             feature.n_steps = 1 if k and self.cls.traits.recurrent else self.n_steps
+            if self.source_steps:
+                feature.n_steps = self.source_steps[k]
             sources.append(feature)
+        if self.masked:
+            mask = sources[-1] = Feature(self.shapes[-1], bool, requires_grad=False)
+            mask.n_steps = self.source_steps[-1] if self.source_steps else self.n_steps
+            mask.data = np.random.default_rng(7).random(mask.shape) < 0.6
         return sources
 
     def wired(

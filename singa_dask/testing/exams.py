@@ -43,7 +43,8 @@ def check_layer(kind: str | type[Layer], shapes: Sequence[tuple[int, ...]], **mo
     shapes : sequence of tuple of int
         Of its sources, batch first. Small ones: gradients are compared value by value.
     more
-        ``conf``, ``n_steps``, ``labels``, ``fixed``, ``kink``, ``loss_factor``, ``integers``: see `Case`.
+        ``conf``, ``n_steps``, ``labels``, ``fixed``, ``kink``, ``loss_factor``, ``integers``, ``source_steps``,
+        ``masked``: see `Case`.
 
     Returns
     -------
@@ -265,7 +266,8 @@ def check_rows(case: Case) -> None:
         kept = values.reshape(n_steps, -1, *values.shape[1:])[:, rows]
         return np.ascontiguousarray(kept.reshape(-1, *values.shape[1:]))
 
-    sources, half = case.sources(without=case.every), slice((case.shapes[0][0] // case.n_steps + 1) // 2)
+    sources = case.sources(without=case.every)
+    half = slice((case.shapes[0][0] // sources[0].n_steps + 1) // 2)
     whole = _outputs(case, Phase.TEST, sources)
     for rows, where in ((slice(None, None, -1), "in another row"), (half, "in a smaller batch")):
         parts = [_part(source, partial(taken, rows=rows, n_steps=source.n_steps), source.n_steps) for source in sources]

@@ -193,7 +193,8 @@ PAGES = [
     # five minutes of training, for the sample below it
     Page(DOCS / "recurrent.md",
          {f"configs/char-rnn/{name}.yaml --run-dir": f"configs/char-rnn/{name}.yaml --set train_steps={n} --run-dir"
-          for name, n in (("gru", 30), ("transformer", 5))}),
+          for name, n in (("gru", 30), ("transformer", 5))}
+         | {"reverse.yaml --run-dir": "reverse.yaml --set train_steps=20 --run-dir"}),
     Page(DOCS / "rbm.md", not_run={"bash examples/rbm.sh": "tests/examples/test_scripts.py runs it"}),
     Page(DOCS / "partition.md", prepare=write_cifar, check=check_picture),
     Page(

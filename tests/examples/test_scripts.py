@@ -82,6 +82,14 @@ def test_rnnlm(reader: Session) -> None:
     assert perplexities[-1] < 0.8 * perplexities[0]
 
 
+def test_sequences(reader: Session) -> None:
+    reader.shell("python examples/sequences.py data/sequences")
+    for name, steps in (("reviews", 300), ("reverse", 1000)):
+        reader.shell(f"singa-dask run configs/sequences/{name}.yaml --set train_steps={steps} --run-dir runs/{name}")
+        accuracies = shown(reader.directory / "runs" / name, "test", "accuracy")
+        assert accuracies[0] < 0.6 and accuracies[-1] > 0.99, name
+
+
 @pytest.mark.parametrize("job", PARTS, ids=lambda path: path.stem)
 def test_a_part_learns(reader: Session, job: Path) -> None:
     reader.shell(f"singa-dask run {job.relative_to(ROOT)} --run-dir runs/part")

@@ -106,9 +106,13 @@ def wired(case: Case) -> Layer:
     context = Context(phase=Phase.TEST, dtype=np.dtype(np.float32))
     sources = [source(shape, k, grad=False, dtype=np.float32) for k, shape in enumerate(case.shapes)]
     for k, each in enumerate(sources):
-        each.n_steps = 1 if k and case.kind in ("GRU", "LSTM", "RNN") else case.n_steps
-        if case.kind in ("Embedding", "OneHot"):
+        each.n_steps = 1 if k and case.cls.traits.recurrent else case.n_steps
+        if case.source_steps:
+            each.n_steps = case.source_steps[k]
+        if case.kind in ("Embedding", "OneHot", "PaddingMask"):
             each.data[...] = np.abs(each.data * 2) % 5 // 1
+    if case.masked:
+        sources[-1] = case.sources()[-1]
     layer = wire(case.kind, sources, context, case.n_steps, **(case.conf or {}))
     if isinstance(layer, BatchNorm):
         layer.running_variance.data = np.abs(layer.running_variance.data) + 0.1
@@ -188,7 +192,12 @@ MORE = [
         Case(kind, shapes, {f"{kind.lower()}_conf": {"dim_hidden": 5, **block}}, n_steps=3)
         for kind in ("GRU", "LSTM", "RNN")
         for shapes in ([(12, 6)], [(12, 6), (4, 5)])
-        for block in ({}, {"bias_term": False})
+        for block in ({}, {"bias_term": False}, {"reverse": True})
+    ),
+    *(
+        Case(kind, [(12, 6), (4, 5), (12, 1)], {f"{kind.lower()}_conf": {"dim_hidden": 5, **block}}, 3, masked=True)
+        for kind in ("GRU", "LSTM", "RNN")
+        for block in ({"bias_term": False}, {"reverse": True})
     ),
     *(
         Case("RNN", [(12, 6)], {"rnn_conf": {"dim_hidden": 5, "activation": kind}}, n_steps=3)

@@ -55,7 +55,7 @@ def test_a_layer(case: Case) -> None:
     graph = OnnxGraph()
     graph.begin(layer)
     inputs = {f"x{k}": np.array(each.data) for k, each in enumerate(layer.sources)}
-    names = [graph.input(name, x.shape) for name, x in inputs.items()]
+    names = [graph.input(name, x.shape, x.dtype) for name, x in inputs.items()]
     made = ONNX_CONVERTERS.find(layer)(graph, layer, *names)
     features = dict(zip(made if isinstance(made, list) else [made], layer.features, strict=False))
     for k, (value, feature) in enumerate(features.items()):

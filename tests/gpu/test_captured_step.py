@@ -224,7 +224,7 @@ def test_labels_are_looked_at_in_each_step(gpu: NumpyOps, jobs: dict[str, JobCon
         run.train([4])
 
 
-@pytest.mark.parametrize("name", ["characters", "transformer"])
+@pytest.mark.parametrize("name", ["characters", "transformer", "padded"])
 def test_numbers_are_read_and_checked_before_what_is_replayed(
     gpu: NumpyOps, jobs: dict[str, JobConf], name: str
 ) -> None:

@@ -28,7 +28,7 @@ from tests.training.test_cd import rbm
 
 ROOT = Path(__file__).parents[2]
 CPU = get_ops("numpy")
-NAMES = ["mlp", "images", "residual", "characters", "transformer", "rbm"]
+NAMES = ["mlp", "images", "residual", "characters", "transformer", "padded", "rbm"]
 MOMENTUM = {"type": "SGD", "momentum": 0.9, "learning_rate": {"type": "Fixed", "base_lr": 0.02}}
 
 
@@ -76,6 +76,34 @@ def transformer(folder: Path) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def padded(folder: Path) -> list[dict[str, Any]]:
+    """Return a net of padded sequences, read both ways, then by a decoder and by a mean and a maximum."""
+    data = {"path": str(folder / "text"), "vocab_path": str(folder / "vocab"), "batchsize": 3, "unroll_len": 4}
+    init, whole = {"init": UNIFORM}, {"unroll_len": 1}
+    return [
+        layer("data", "CharRNN", char_rnn_conf=data, unroll_len=1),
+        layer("label", "RNNLabel", "data"),
+        layer("first", "RNNLabel", "data", **whole),
+        layer("mask", "PaddingMask", "data", paddingmask_conf={"padding": 0}),
+        layer("in", "Embedding", "data", embedding_conf={"vocab_size": 5, "feature_dim": 6}, param=[init]),
+        layer("forth", "GRU", "in", "mask", gru_conf={"dim_hidden": 3}, param=[init] * 9),
+        layer("back", "LSTM", "in", "mask", lstm_conf={"dim_hidden": 3, "reverse": True}, param=[init] * 12),
+        layer("both", "Concate", "forth", "back", concate_conf={"concate_dim": 1}),
+        layer("norm", "RMSNorm", "in", param=[init]),
+        layer("read", "MultiHeadAttention", "norm", "both", "mask", multiheadattention_conf={"num_heads": 2},
+              param=[init] * 4),
+        layer("turned", "MultiHeadAttention", "read", multiheadattention_conf={"num_heads": 3, "rotary_base": 9.0},
+              param=[init] * 4),
+        dense("out", "turned", 5),
+        layer("loss", "SoftmaxLoss", "out", "label"),
+        layer("mean", "TimePooling", "both", "mask", **whole),
+        layer("most", "TimePooling", "turned", "mask", timepooling_conf={"pool": "MAX"}, **whole),
+        layer("sum", "Add", "mean", "most", **whole),
+        dense("score", "sum", 5, **whole),
+        layer("more", "SoftmaxLoss", "score", "first", **whole),
+    ]  # fmt: skip
+
+
 @pytest.fixture
 def jobs(tmp_path: Path) -> dict[str, JobConf]:
     """Give a job of each kind of net: plain, of images, of characters, and a stack of RBMs on a net that is fixed."""
@@ -89,6 +117,7 @@ def jobs(tmp_path: Path) -> dict[str, JobConf]:
         "images": job(images(4, 8), updater=MOMENTUM),
         "residual": job(residual(), updater=MOMENTUM),
         "transformer": job([], neuralnet={"layer": transformer(tmp_path), "unroll_len": 4}, updater=MOMENTUM),
+        "padded": job([], neuralnet={"layer": padded(tmp_path), "unroll_len": 4}, updater=MOMENTUM),
         "characters": characters.model_copy(update={"updater": job(mlp(), updater=MOMENTUM).updater}),
         "rbm": job([*below, *rbm("act")], updater=MOMENTUM, train_one_batch=contrastive),
     }

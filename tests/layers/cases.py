@@ -76,6 +76,15 @@ MORE = [
     Case("GRU", [(6, 4)], {"gru_conf": {"dim_hidden": 5}}, n_steps=3),
     Case("GRU", [(6, 4), (2, 5)], {"gru_conf": {"dim_hidden": 5}}, n_steps=3),
     Case("LSTM", [(6, 4), (2, 5)], {"lstm_conf": {"dim_hidden": 5}}, n_steps=3),
+    *(
+        Case(kind, [(6, 4), (2, 5), (6, 1)], {f"{kind.lower()}_conf": {"dim_hidden": 5}}, n_steps=3, masked=True)
+        for kind in ("GRU", "LSTM", "RNN")
+    ),
+    *(
+        Case(kind, shapes, {f"{kind.lower()}_conf": {"dim_hidden": 5, "reverse": True}}, 3, masked=len(shapes) > 1)
+        for kind in ("GRU", "LSTM", "RNN")
+        for shapes in ([(6, 4)], [(6, 4), (6, 1)], [(6, 4), (2, 5), (6, 1)])
+    ),
     Case("RNN", [(6, 4)], {"rnn_conf": {"dim_hidden": 5, "activation": "SIGMOID"}}, n_steps=3),
     Case("BatchNorm", [(4, 2, 3)]),
     Case("Embedding", [(4, 3)], {"embedding_conf": {"vocab_size": 5, "feature_dim": 3}}, fixed=1, integers=5),

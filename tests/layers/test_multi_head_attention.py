@@ -10,9 +10,9 @@ import pytest
 
 from singa_dask.conf import Phase
 from singa_dask.errors import ConfigError
-from singa_dask.layers import LAYERS, Context, Layer, LayerSite, base
+from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, base
 from singa_dask.net import make_net
-from singa_dask.testing.case import CPU, Case, forward, source, wire
+from singa_dask.testing.case import CPU, Case, forward, results, source, wire
 from singa_dask.testing.exams import check_gradients
 from tests.net.feed import Feed
 from tests.net.jobs import job
@@ -25,6 +25,19 @@ CASES = [
     Case("MultiHeadAttention", [(T * N, D)], {KEY: {"num_heads": H}}, n_steps=T),
     Case("MultiHeadAttention", [(4 * N, D)], {KEY: {"num_heads": 3, "causal": True}}, n_steps=4),
     Case("MultiHeadAttention", [(T * N, D)], {KEY: {"num_heads": 1, "causal": True, "bias_term": False}}, n_steps=T),
+    Case("MultiHeadAttention", [(T * N, D), (T * N, 1)], {KEY: {"num_heads": H}}, n_steps=T, masked=True),
+    Case("MultiHeadAttention", [(T * N, D), (T * N, 1)], {KEY: {"num_heads": H, "causal": True}}, T, masked=True),
+    Case("MultiHeadAttention", [(T * N, D), (5 * N, D)], {KEY: {"num_heads": H}}, T, source_steps=(T, 5)),
+    Case(
+        "MultiHeadAttention",
+        [(T * N, D), (2 * N, D), (2 * N, 1)],
+        {KEY: {"num_heads": 1, "causal": True, "bias_term": False}},
+        T,
+        source_steps=(T, 2, 2),
+        masked=True,
+    ),
+    Case("MultiHeadAttention", [(N, D), (5 * N, D)], {KEY: {"num_heads": 3}}, source_steps=(1, 5)),
+    Case("MultiHeadAttention", [(T * N, 8)], {KEY: {"num_heads": H, "causal": True, "rotary_base": 10.0}}, T),
 ]
 
 
@@ -82,19 +95,51 @@ def test_a_causal_one_does_not_see_what_comes() -> None:
     assert (layer.features[0].data[2 * N :] != before[2 * N :]).any()
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_query_without_a_key_gets_the_bias(causal: bool) -> None:
+    mask = Feature((T * N, 1), bool, requires_grad=False)
+    mask.data = np.array([[False, True], [False, True], [False, False]]).reshape(-1, 1)
+    x = source((T * N, D))
+    layer = wire("MultiHeadAttention", [x, mask], n_steps=T, **{KEY: {"num_heads": H, "causal": causal}})
+    arrays = results(layer)
+    y, gx = (arrays[name].reshape(T, N, D) for name in ("output 0", "the gradient of source 0"))
+    np.testing.assert_array_equal(y[:, 0], np.broadcast_to(layer.params[3].data, (T, D)))
+    np.testing.assert_array_equal(gx[:, 0], 0)
+    assert np.isfinite(gx).all() and (gx[0, 1] != 0).all()
+    # what is padding has no part in anything
+    x.data.reshape(T, N, D)[2, 1] += 100
+    np.testing.assert_array_equal(results(layer)["output 0"].reshape(T, N, D)[:2], y[:2])
+
+
+def test_time_steps_that_another_sequence_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, kind in (("Feed", Feed), ("Columns", Columns)):
+        monkeypatch.setitem(LAYERS._classes, name, kind)
+    layers = [
+        *(net_layer(f"data{n}", "Feed", user_conf={"shape": [N, n * D], "classes": 3}) for n in (T, 5)),
+        net_layer("x", "Columns", f"data{T}", user_conf={"width": D}, unroll_len=T),
+        net_layer("memory", "Columns", "data5", user_conf={"width": D}, unroll_len=5),
+        net_layer("mask", "PaddingMask", "data5", unroll_len=5),
+        net_layer("read", "MultiHeadAttention", "x", "memory", "mask", unroll_len=T, **{KEY: {"num_heads": H}}),
+    ]
+    read = make_net(job(layers), Context(), CPU).layers[-1]
+    assert [source.n_steps for source in read.sources] == [T, 5, 5] and read.site.n_steps == T
+
+
 def test_records_need_no_gradient() -> None:
     check_gradients(made(source((T * N, D), grad=False), T))
 
 
+@pytest.mark.parametrize("base", [None, 10.0])
 @pytest.mark.parametrize("n_at_once", [1, 2, 7])
-def test_keys_and_values_are_kept_from_batch_to_batch(n_at_once: int) -> None:
+def test_keys_and_values_are_kept_from_batch_to_batch(n_at_once: int, base: float | None) -> None:
     n_steps = 14
+    block = {"causal": True, "rotary_base": base, "num_heads": 3}
     x = source((n_steps * N, D), grad=False)
-    whole = made(x, n_steps, causal=True)
+    whole = made(x, n_steps, **block)
     forward(whole)
     context = Context(phase=Phase.TEST, dtype=np.dtype(np.float64))
     few = source((n_at_once * N, D), grad=False)
-    layer = made(few, n_at_once, context, causal=True, carry_state=True)
+    layer = made(few, n_at_once, context, carry_state=True, **block)
     for own, shared in zip(layer.params, whole.params, strict=True):
         own.share(shared)
     for _ in range(2):
@@ -115,11 +160,29 @@ def test_keys_and_values_are_kept_from_batch_to_batch(n_at_once: int) -> None:
         ((6, 6), T, {"carry_state": True}, f"{KEY}.carry_state: later batches are read by none before."),
         ((6, 6), T, {"carry_state": True, "causal": True}, "only where nothing is trained"),
         ((6, 6), 1, {}, "unroll_len: there is one time step"),
+        ((6, 6), T, {"rotary_base": 10.0}, f"{KEY}.rotary_base: expected an even number of features a head, got 3."),
     ],
 )
 def test_refuses(shape: tuple[int, ...], n_steps: int, block: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         made(source(shape), n_steps, **block)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "block", "words"),
+    [
+        ([(4, D)], {}, "srclayers[1]: there is one time step, which"),
+        ([(5 * N, 4)], {}, f"srclayers[1]: keys and values are made of (10, 4), expected (10, {D}), as wide"),
+        ([(5 * N, D)], {"rotary_base": 9.0}, "rotary_base: time steps of two sequences have no distance."),
+        ([(5 * N, D), (5 * N, D)], {}, "srclayers: MultiHeadAttention takes 1 to 2 sources, and at most one Padding"),
+    ],
+)
+def test_refuses_other_keys(shapes: list[tuple[int, ...]], block: dict[str, Any], words: str) -> None:
+    sources = [source(shape) for shape in shapes]
+    for each in sources:
+        each.n_steps = 5 if each.shape[0] == 5 * N else 1
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        wire("MultiHeadAttention", [source((T * N, D)), *sources], n_steps=T, **{KEY: {"num_heads": H, **block}})
 
 
 def test_refuses_to_be_computed_step_by_step() -> None:

@@ -14,7 +14,7 @@ from singa_dask.errors import ConfigError
 from singa_dask.layers import LAYERS, Context, Feature, Layer
 from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import BFLOAT16, get_ops
-from singa_dask.testing.case import backward, forward, source, wire
+from singa_dask.testing.case import Case, backward, forward, source, wire
 from singa_dask.testing.exams import check_gradients
 from singa_dask.training import BP
 
@@ -27,6 +27,9 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
     *(("RNN", {"activation": name}) for name in ("TANH", "SIGMOID", "RELU")),
 ]
 N, D, H = 3, 4, 5
+CASES = [
+    Case(kind, [(6, 4), (6, 1)], {block: {"dim_hidden": 4}}, n_steps=3, masked=True) for kind, block in BLOCKS.items()
+]
 
 
 def context(phase: Phase = Phase.TRAIN) -> Context:
@@ -188,6 +191,8 @@ def test_what_cannot_be_is_refused() -> None:
         recurrent("LSTM", sources, carry_state=True)
     with pytest.raises(ConfigError, match=r"does not compute in bf16\. Say precision: float32, or float64"):
         recurrent("RNN", [source((4, D))], where=Context(dtype=BFLOAT16))
+    with pytest.raises(ConfigError, match=r"gru_conf\.carry_state: the last time step comes first"):
+        recurrent("GRU", [source((4, D))], 2, carry_state=True, reverse=True)
     with pytest.raises(ConfigError, match="needs this block, with dim_hidden"):
         wire("LSTM", [source((4, D))])
 

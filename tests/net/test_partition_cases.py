@@ -21,13 +21,19 @@ N_ROWS = 12
 def source_layers(case: Case, k: int) -> list[dict[str, Any]]:
     """Return layers that end in one whose output has the shape of a source of a case, a batch of `N_ROWS`."""
     _, *rest = case.shapes[k]
-    data, name = f"data{k}", f"source{k}"
-    if case.n_steps > 1:
+    data, name, n_steps = f"data{k}", f"source{k}", case.source_steps[k] if case.source_steps else case.n_steps
+    if n_steps > 1:
         [width] = rest
-        feed = layer(data, "Feed", unroll_len=1, user_conf={"shape": [N_ROWS, case.n_steps * width], "classes": 3})
-        return [feed, layer(f"in{k}", "Columns", data, user_conf={"width": width}), dense(name, f"in{k}", width)]
-    feed = layer(data, "Feed", user_conf={"shape": [N_ROWS, *rest], "classes": 3})
-    made = dense(name, data, rest[0])
+        feed = layer(data, "Feed", unroll_len=1, user_conf={"shape": [N_ROWS, n_steps * width], "classes": 3})
+        if case.masked and k == len(case.shapes) - 1:
+            return [feed, layer(name, "PaddingMask", data, unroll_len=n_steps, paddingmask_conf={"padding": 0})]
+        columns = layer(f"in{k}", "Columns", data, user_conf={"width": width}, unroll_len=n_steps)
+        return [feed, columns, dense(name, f"in{k}", width, unroll_len=n_steps)]
+    feed = layer(data, "Feed", user_conf={"shape": [N_ROWS, *rest], "classes": 3}, unroll_len=1)
+    made = dense(name, data, rest[0], unroll_len=1)
+    if len(rest) == 2:
+        wide = dense(f"flat{k}", data, rest[0] * rest[1], unroll_len=1)
+        return [feed, wide, layer(name, "Reshape", wide["name"], reshape_conf={"shape": rest}, unroll_len=1)]
     if len(rest) == 3:
         block = {"num_filters": rest[0], "kernel": 1}
         made |= {"type": "Convolution", "innerproduct_conf": None, "convolution_conf": block}
@@ -41,6 +47,11 @@ def net(case: Case, **more: Any) -> list[dict[str, Any]]:
     tested = layer("tested", case.kind, *sources, param=params, **(case.conf or {}), **more)
     labelled = "in0" if case.n_steps > 1 else "data0"
     before = [each for k in range(len(sources)) for each in source_layers(case, k)]
+    if case.source_steps and case.source_steps[0] != case.n_steps > 1:
+        # the labels are those of whole sequences
+        ends = [layer("pooled", "TimePooling", "tested"), dense("out", "pooled", 3)]
+        ends = [{**each, "unroll_len": 1} for each in [*ends, layer("loss", "SoftmaxLoss", "out", "data0")]]
+        return [*before, tested, *ends]
     return [*before, tested, dense("out", "tested", 3), layer("loss", "SoftmaxLoss", "out", labelled)]
 
 

@@ -1,0 +1,345 @@
+"""Layers of sequences: padding, pooling over time, a class token; and layers that change the axes of what they read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+
+from singa_dask.conf import Phase
+from singa_dask.conf.model import Conf, Many, Size, choice
+from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.layers.attention import HIDDEN, INITIAL_PLACES, Numbers
+from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, split_mask
+from singa_dask.layers.conv import PAD, STRIDE
+from singa_dask.layers.feature import Traits
+from singa_dask.ops.contract import Array
+
+
+class PaddingMaskConf(Conf):
+    """``paddingmask_conf``."""
+
+    padding: int = -1
+    """The number that stands for padding."""
+    lengths: bool = False
+    """Whether the source has the length of each sequence, one a row, in place of the numbers of its time steps."""
+
+
+@LAYERS.register()
+class PaddingMask(Numbers):
+    """Which time steps are no padding: (rows, 1) bool, true where the number of the source is not ``padding``.
+
+    With ``lengths`` the source has the length of each sequence, (N, 1), and the time steps before that are true.
+    Layers that read it beside their source leave padding out: MultiHeadAttention, TimePooling, GRU, LSTM and RNN.
+    """
+
+    block = PaddingMaskConf
+    traits = Numbers.traits.replace(needs_split=False)
+
+    def setup(self) -> None:
+        super().setup()
+        block = self.conf.block(PaddingMaskConf)
+        self.padding, self.takes_lengths = block.padding, block.lengths
+        if self.takes_lengths:
+            check_all_steps(self)
+            if self.own_columns or self.sources[0].n_steps > 1:
+                message = f"expected the length of each sequence, one a row, got {self.sources[0].shape}."
+                raise ConfigError(Problem(("srclayers", 0), message))
+        self.add_output((self.n_numbers, 1), requires_grad=False, dtype=bool)
+
+    def prepare(self, phase: Phase) -> None:
+        numbers, n_steps = self.numbers(), self.site.n_steps
+        valid = numbers != self.padding
+        if self.takes_lengths:
+            if numbers.min() < 0 or numbers.max() > n_steps:
+                wrong = numbers[(numbers < 0) | (numbers > n_steps)][0]
+                raise DataError(
+                    f"layer {self.name}: length {wrong} from {self.conf.srclayers[0]!r} is out of range. Expected 0 to "
+                    f"{n_steps}, the time steps."
+                )
+            valid = np.repeat(np.arange(n_steps), len(numbers) // n_steps) < numbers
+        self.features[0].data[...] = valid[:, None]
+
+    def forward(self, phase: Phase) -> None:
+        pass
+
+
+def time_steps(layer: Layer) -> int:
+    """Return how many time steps the source of a layer has that makes one record of a sequence.
+
+    Raises
+    ------
+    ConfigError
+        The layer itself has several, or its source has one.
+    """
+    check_axes(layer, "rows", 2)
+    if layer.site.n_steps > 1:
+        message = f"{layer.conf.type} makes one record of all time steps. Say 1, here and in the layers that read it."
+        raise ConfigError(Problem(("unroll_len",), message))
+    n_steps = layer.sources[0].n_steps
+    if n_steps == 1:
+        message = f"{layer.conf.srclayers[0]!r} has one time step. Expected several, which are read at once."
+        raise ConfigError(Problem(("srclayers", 0), message))
+    return n_steps
+
+
+class TimePoolingConf(Conf):
+    """``timepooling_conf``."""
+
+    pool: Annotated[Literal["AVG", "MAX", "FIRST", "LAST"], choice()] = "AVG"
+    """Take the mean of the time steps, the largest value of each feature, the first or the last time step."""
+
+
+@LAYERS.register()
+class TimePooling(Layer):
+    """y (N, D) = the mean of the time steps of x (T N, D), their largest values, the first or the last one: ``pool``.
+
+    The layer has ``unroll_len: 1``. A PaddingMask as second source leaves padding out; a sequence that is nothing else
+    gives zeros. Of equal largest values the first gets the gradient.
+    """
+
+    block = TimePoolingConf
+    traits = Traits(n_sources=(1, 2), time_foldable=True, all_steps_from=0, capturable=True, reads_gradients=True)
+
+    def setup(self) -> None:
+        self.pool, self.n_steps = self.conf.block(TimePoolingConf).pool, time_steps(self)
+        _, self.mask = split_mask(self, 1)
+        n_rows, width, dtype = self.sources[0].shape[0] // self.n_steps, self.sources[0].shape[1], self.context.dtype
+        self.add_output((n_rows, width))
+        # what each time step counts; of MAX what is added to it
+        self.weights = self.buffer("weights", (n_rows, self.n_steps), dtype)
+        self.where: Buffer | None = None
+        if self.pool == "MAX":
+            self.kernel = (self.n_steps, 1)
+            self.images = self.buffer("images", (n_rows, width, *self.kernel), dtype)
+            self.where = self.buffer("where", (n_rows, width, 1, 1), self.ops.place_dtype(self.kernel), when="backward")
+            self.has_steps = self.buffer("has steps", (n_rows,), dtype)
+
+    def attach(self) -> None:
+        if self.mask is None:
+            self.weigh(np.ones(self.weights.shape, bool))
+
+    def prepare(self, phase: Phase) -> None:
+        if self.mask is not None:
+            self.weigh(self.mask.data.reshape(self.n_steps, -1).T)
+
+    def weigh(self, valid: Array) -> None:
+        """Set the weights of time steps, of which some are valid, (N, T) bool."""
+        if self.pool == "MAX":
+            weights = np.where(valid, 0, np.float64(HIDDEN))
+            self.ops.copy(np.any(valid, axis=1).astype(np.float32), out=self.has_steps.data)
+        elif self.pool == "AVG":
+            weights = valid / np.maximum(np.sum(valid, axis=1, keepdims=True), 1)
+        else:
+            ranks = np.cumsum(valid, axis=1)
+            weights = valid & (ranks == (1 if self.pool == "FIRST" else ranks[:, -1:]))
+        self.ops.copy(weights.astype(np.float64), out=self.weights.data)
+
+    def by_sequence(self, rows: Array) -> Array:
+        """Return a view (N, T, D) of rows (T N, D)."""
+        return rows.reshape(self.n_steps, -1, rows.shape[1]).swapaxes(0, 1)
+
+    def forward(self, phase: Phase) -> None:
+        ops, y = self.ops, self.features[0].data
+        x, weights = self.by_sequence(self.sources[0].data), self.weights.data
+        if self.pool != "MAX":
+            ops.batch_matmul(x.swapaxes(1, 2), weights[:, :, None], out=y[:, :, None])
+            return
+        images = self.images.data
+        ops.copy(x.swapaxes(1, 2)[..., None], out=images)
+        if self.mask is not None:
+            ops.add(images, weights[:, None, :, None], out=images)
+        where = None if self.where is None else self.where.data_if_needed
+        ops.max_pool(images, y[:, :, None, None], where, self.kernel, STRIDE, PAD)
+        if self.mask is not None:
+            ops.scale_rows(y, self.has_steps.data, out=y)
+
+    def backward(self, phase: Phase) -> None:
+        ops, gy, source = self.ops, self.features[0].output_grad, self.sources[0]
+        if source.grad is None:
+            return
+        gx = self.by_sequence(source.grad)
+        if self.where is None:
+            ops.batch_matmul(self.weights.data[:, :, None], gy[:, None], out=gx)
+            return
+        g, images = (ops.scratch(name, shape, gy.dtype) for name, shape in (("g", gy.shape), ("gx", self.images.shape)))
+        ops.scale_rows(gy, self.has_steps.data, out=g)
+        ops.max_pool_grad(g[:, :, None, None], self.where.data, images, self.kernel, STRIDE, PAD)
+        ops.copy(images[..., 0].swapaxes(1, 2), out=gx)
+
+
+@LAYERS.register()
+class ClassToken(Layer):
+    """y ((T + 1) N, D) = rows x (T N, D) of T time steps, with a learnt row before them that all sequences share.
+
+    The layer, and those that read it, have ``unroll_len: T + 1``. Params: token (D,), at first normal with
+    standard deviation 0.02. A TimePooling with ``pool: FIRST`` takes what has become of the token.
+
+    Notes
+    -----
+    After Devlin et al. (2019), "BERT", and Dosovitskiy et al. (2021), "An image is worth 16x16 words".
+    """
+
+    traits = Traits(
+        params=("token",),
+        time_foldable=True,
+        all_steps_from=0,
+        capturable=True,
+        accumulates=True,
+        reads_gradients=True,
+    )
+
+    def setup(self) -> None:
+        check_axes(self, "rows", 2)
+        x, n_steps = self.sources[0], self.site.n_steps
+        if n_steps != x.n_steps + 1:
+            message = f"expected {x.n_steps + 1}, one more than {self.conf.srclayers[0]!r} has, got {n_steps}."
+            raise ConfigError(Problem(("unroll_len",), message))
+        self.n_rows = x.shape[0] // x.n_steps
+        self.add_output((x.shape[0] + self.n_rows, x.shape[1]), overwritable=True)
+        self.token = self.add_param(x.shape[1:], initial=lambda whole: INITIAL_PLACES)
+
+    def forward(self, phase: Phase) -> None:
+        y = self.features[0].data
+        y[: self.n_rows] = self.token.data
+        self.ops.copy(self.sources[0].data, out=y[self.n_rows :])
+
+    def backward(self, phase: Phase) -> None:
+        gy, source = self.features[0].output_grad, self.sources[0]
+        self.ops.linear_grad_bias(gy[: self.n_rows], out=self.token.grad, accumulate=self.token.accumulates)
+        if source.grad is not None:
+            self.ops.copy(gy[self.n_rows :], out=source.grad)
+
+
+# Reshape, Transpose, Stack and Unstack give the same values other axes.
+
+
+class ReshapeConf(Conf):
+    """``reshape_conf``."""
+
+    shape: Many[int]
+    """Lengths of the axes of a record; one of them may be -1, which is then what is left."""
+
+
+@LAYERS.register()
+class Reshape(Layer):
+    """y (N, ``shape``) = the values of x (N, ...) in their order; that of images is C, H, W."""
+
+    block = ReshapeConf
+    traits = Traits(time_foldable=True, capturable=True, reads_gradients=True)
+
+    def setup(self) -> None:
+        shape, source = [*self.conf.block(ReshapeConf).shape], self.sources[0]
+        known = int(np.prod([n for n in shape if n != -1], dtype=np.int64))
+        if any(n < 1 and n != -1 for n in shape) or not 1 <= len(shape) <= 3 or shape.count(-1) > 1:
+            message = f"expected one to three lengths, of which one may be -1, got {shape}."
+            raise ConfigError(Problem(("reshape_conf", "shape"), message))
+        if source.size % known or (known != source.size and -1 not in shape):
+            message = f"expected {source.size} values, as records of {source.shape[1:]} have, got {shape}."
+            raise ConfigError(Problem(("reshape_conf", "shape"), message))
+        self.add_output((source.shape[0], *(source.size // known if n == -1 else n for n in shape)))
+
+    def forward(self, phase: Phase) -> None:
+        y = self.features[0].data
+        self.ops.copy(self.rows().reshape(y.shape), out=y)
+
+    def backward(self, phase: Phase) -> None:
+        if self.sources[0].grad is not None:
+            with self.grad_rows() as gx:
+                gy = self.features[0].output_grad
+                self.ops.copy(gy, out=gx.reshape(gy.shape))
+
+
+class Moved(Layer):
+    """What layers share whose output is a view of their source with other axes, copied."""
+
+    traits = Traits(time_foldable=True, capturable=True, reads_gradients=True)
+
+    def view(self, x: Array) -> Array:
+        """Return values in the shape of the source in the order of the output, a view."""
+        raise NotImplementedError
+
+    def forward(self, phase: Phase) -> None:
+        x = self.view(self.sources[0].data)
+        self.ops.copy(x, out=self.features[0].data.reshape(x.shape))
+
+    def backward(self, phase: Phase) -> None:
+        if self.sources[0].grad is not None:
+            gx = self.view(self.sources[0].grad)
+            self.ops.copy(self.features[0].output_grad.reshape(gx.shape), out=gx)
+
+
+class TransposeConf(Conf):
+    """``transpose_conf``."""
+
+    axes: Many[Size]
+    """The two axes that change places; 0, the batch, is none of them."""
+
+
+@LAYERS.register()
+class Transpose(Moved):
+    """y = x with two axes, ``axes``, in each other's place."""
+
+    block = TransposeConf
+    traits = Moved.traits
+
+    def setup(self) -> None:
+        axes, shape = self.conf.block(TransposeConf).axes, self.sources[0].shape
+        if len(axes) != 2 or max(axes) >= len(shape):
+            message = f"expected two axes of {shape}, from 1 on, got {[*axes]}."
+            raise ConfigError(Problem(("transpose_conf", "axes"), message))
+        self.axes = (axes[0], axes[1])
+        self.add_output(self.view(np.empty(shape, bool)).shape)
+
+    def view(self, x: Array) -> Array:
+        return x.swapaxes(*self.axes)
+
+
+class StackConf(Conf):
+    """``stack_conf``."""
+
+    images: bool = False
+    """Make images of D channels, height 1 and width T, (N, D, 1, T), for a Convolution or Pooling over time: with
+    kernel_y 1."""
+
+
+@LAYERS.register()
+class Stack(Moved):
+    """y (N, T, D) = rows x (T N, D) of T time steps as one record of each sequence. The layer has ``unroll_len: 1``."""
+
+    block = StackConf
+    traits = Moved.traits.replace(all_steps_from=0)
+
+    def setup(self) -> None:
+        self.n_steps, self.images = time_steps(self), self.conf.block(StackConf).images
+        self.add_output(self.view(np.empty(self.sources[0].shape, bool)).shape)
+
+    def view(self, x: Array) -> Array:
+        steps = x.reshape(self.n_steps, -1, x.shape[1])
+        return steps.transpose(1, 2, 0)[:, :, None] if self.images else steps.swapaxes(0, 1)
+
+
+@LAYERS.register()
+class Unstack(Moved):
+    """y (T N, D) = rows of T time steps of records x (N, T, D), each a sequence, or of images (N, D, 1, T).
+
+    The layer has ``unroll_len: T``.
+    """
+
+    traits = Moved.traits.replace(all_steps_from=0)
+
+    def setup(self) -> None:
+        x = self.sources[0]
+        check_axes(self, "sequences (time steps, features)", 3, 4)
+        check_all_steps(self)
+        if len(x.shape) == 4 and x.shape[2] != 1:
+            message = f"{self.conf.srclayers[0]!r} gives images of height {x.shape[2]}. Expected 1: the width is time."
+            raise ConfigError(Problem(("srclayers",), message))
+        n_steps, n_rows, width = self.view(np.empty(x.shape, bool)).shape
+        if self.site.n_steps != n_steps:
+            message = f"expected {n_steps}, the time steps of {self.conf.srclayers[0]!r}, got {self.site.n_steps}."
+            raise ConfigError(Problem(("unroll_len",), message))
+        self.add_output((n_steps * n_rows, width))
+
+    def view(self, x: Array) -> Array:
+        return x.swapaxes(0, 1) if x.ndim == 3 else x[:, :, 0].transpose(2, 0, 1)
