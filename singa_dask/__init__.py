@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from singa_dask.jobs.run import RateCurve, Run, find_rate, open_run, start, train
     from singa_dask.layers import Connection, Feature, InputLayer, Layer, Param, RecordIds, StoreInput, Traits
     from singa_dask.layers.input import CSVInput, RecordInput
+    from singa_dask.layers.neuron import Elementwise
     from singa_dask.layers.records import StoreConf
     from singa_dask.ops.philox import generator
     from singa_dask.training import BP, Algorithm, Initialiser, Schedule, Updater
@@ -42,6 +43,7 @@ __all__ = [
     "ConfigError",
     "Connection",
     "DataError",
+    "Elementwise",
     "Feature",
     "Field",
     "Initialiser",
@@ -101,6 +103,7 @@ __getattr__ = lazy_names(
         "jobs.run": ["RateCurve", "Run", "find_rate", "open_run", "start", "train"],
         "layers": ["Connection", "Feature", "InputLayer", "Layer", "Param", "RecordIds", "StoreInput", "Traits"],
         "layers.input": ["CSVInput", "RecordInput"],
+        "layers.neuron": ["Elementwise"],
         "layers.records": ["StoreConf"],
         "ops.philox": ["generator"],
         "training": ["BP", "Algorithm", "Initialiser", "Schedule", "Updater"],
