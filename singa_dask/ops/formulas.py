@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,10 @@ FUNCTIONS = {
 """Number of arguments of each function."""
 
 
+# of float32
+LARGEST = 3e38
+
+
 class Step(NamedTuple):
     """A function of names and numbers: the names of arguments of the formula, and ``v0``, the result of step 0."""
 
@@ -37,6 +42,7 @@ class Step(NamedTuple):
     args: tuple[str | float, ...]
 
 
+@dataclass(frozen=True)
 class Formula:
     """A function of single values.
 
@@ -45,26 +51,27 @@ class Formula:
     value, derivative : str
         Formulas of f(x) and f'(x). Numbers are those of the dtype of x.
 
-    Attributes
-    ----------
-    forward, backward : tuple of Step
-        Compute f(x) from ``x``, and f'(x) times ``gy`` from ``x`` and ``gy``; the last step has the result.
-
     Raises
     ------
     ConfigError
         One is not a formula.
     """
 
-    def __init__(self, value: str, derivative: str) -> None:
-        self.value, self.derivative = value, derivative
-        self.forward, self.backward = _steps_of(value), _steps_of(derivative, ("gy",))
+    value: str
+    derivative: str
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Formula) and (self.forward, self.backward) == (other.forward, other.backward)
+    def __post_init__(self) -> None:
+        _ = self.forward, self.backward
 
-    def __hash__(self) -> int:
-        return hash((self.forward, self.backward))
+    @property
+    def forward(self) -> tuple[Step, ...]:
+        """Steps that compute f(x) from ``x``; the last one has the result."""
+        return _steps_of(self.value)
+
+    @property
+    def backward(self) -> tuple[Step, ...]:
+        """Steps that compute f'(x) times ``gy`` from ``x`` and ``gy``."""
+        return _steps_of(self.derivative, ("gy",))
 
 
 def evaluate(steps: tuple[Step, ...], values: Mapping[str, Any]) -> Array:
@@ -88,6 +95,8 @@ def _steps_of(text: str, factors: tuple[str, ...] = ()) -> tuple[Step, ...]:
         return ConfigError(f"formula {text!r}: {why}. It may have x, numbers, + - * /, ** 2, {functions}.")
 
     def step(function: str, *args: str | float) -> str | float:
+        if function == "divide" and args[1] == 0:
+            raise refuse("it divides by 0")
         if all(isinstance(each, float) for each in args):
             return float(COMPUTE[function](*args))
         if function == "multiply" and args[0] == args[1]:
@@ -102,9 +111,7 @@ def _steps_of(text: str, factors: tuple[str, ...] = ()) -> tuple[Step, ...]:
 
     def compute(node: ast.expr) -> str | float:
         match node:
-            case ast.Constant(value=bool()):
-                pass
-            case ast.Constant(value=int() | float() as number):
+            case ast.Constant(value=int() | float() as number) if type(number) is not bool and number < LARGEST:
                 return float(number)
             case ast.Name(id=name) if name in known:
                 return known[name]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -535,15 +535,6 @@ class Call:
                 raise failure("primitive_execute", status)
 
 
-class Prepared(Protocol):
-    """What runs on the arrays of a call of a kernel, ``written`` says which of them it writes."""
-
-    written: list[bool]
-
-    def __call__(self, arrays: Sequence[Array | None]) -> None:
-        """Run on arrays like those that it was prepared for."""
-
-
 class Copied:
     """A call for arrays whose strides oneDNN cannot take: copies them to memory without gaps, and back.
 
@@ -555,7 +546,7 @@ class Copied:
         The memory, in the order of a call's arrays; None for those that need no copy.
     """
 
-    def __init__(self, call: Prepared, copies: Sequence[Array | None]) -> None:
+    def __init__(self, call: Any, copies: Sequence[Array | None]) -> None:
         self._call = call
         self._copies = copies
 

@@ -27,7 +27,6 @@ from singa_dask.ops.onednn.library import (
     Copied,
     Engine,
     OneDnnError,
-    Prepared,
     Unsupported,
     find_library,
 )
@@ -149,7 +148,7 @@ class OneDnnOps(UpcastOps):
             for array in arrays:
                 if array is not None and (array.dtype not in FLOATS | PLACES or not array.size):
                     raise Unsupported(f"{array.dtype.name} {array.shape}")
-            call: Prepared = getattr(recipes, kernel)(self._engine, *taken, *parameters)
+            call = getattr(recipes, kernel)(self._engine, *taken, *parameters)
         except Unsupported as reason:
             self._log_once(kernel, reason)
             return None
