@@ -133,8 +133,7 @@ class StoreReader(InputLayer):
         """
         if self._fed is not None:
             batch, self._fed = self._fed, None
-            # each is read once a step
-            return batch, np.full(len(batch.ids), self.context.step, np.int64)
+            return batch, np.zeros(len(batch.ids), np.int64)
         loader = self._loader or self._open()
         with self._waiting():
             batch = loader.next()

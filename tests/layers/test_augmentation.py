@@ -229,20 +229,6 @@ def test_layers_beside_the_features_read_plain_records(stored: dict[str, Any]) -
     assert layer.store_conf.augment is None
 
 
-def test_records_that_are_fed_are_changed_in_another_way_in_each_step(stored: dict[str, Any]) -> None:
-    context = Context()
-    layer = layer_of("RecordInput", context, **stored)
-    layer.read_statistics()
-    x = images(12)
-    made = []
-    for context.step in (0, 1, 0):
-        layer.feed({"pixel": x})
-        layer.forward(Phase.TRAIN | Phase.FORWARD)
-        made.append(layer.features[0].data.copy())
-    assert (made[0] != made[1]).any(axis=(1, 2, 3)).all()
-    np.testing.assert_array_equal(made[0], made[2])
-
-
 @pytest.mark.parametrize(
     ("shape", "augment", "key", "words"),
     [
