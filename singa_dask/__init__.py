@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from singa_dask.exports import export, import_weights
     from singa_dask.inference.model import Model, load_model
     from singa_dask.inference.predicting import extract, predict, test
-    from singa_dask.jobs.job import Job, Net, layer, load
+    from singa_dask.jobs import nn
+    from singa_dask.jobs.job import Job, Net, Sequential, layer, load
     from singa_dask.jobs.run import RateCurve, Run, find_rate, open_run, start, train
     from singa_dask.layers import Connection, Feature, InputLayer, Layer, Param, RecordIds, StoreInput, Traits
     from singa_dask.layers.input import CSVInput, RecordInput
+    from singa_dask.layers.neuron import Elementwise
     from singa_dask.layers.records import StoreConf
     from singa_dask.ops.philox import generator
     from singa_dask.training import BP, Algorithm, Initialiser, Schedule, Updater
@@ -41,6 +43,7 @@ __all__ = [
     "ConfigError",
     "Connection",
     "DataError",
+    "Elementwise",
     "Feature",
     "Field",
     "Initialiser",
@@ -57,6 +60,7 @@ __all__ = [
     "RecordInput",
     "Run",
     "Schedule",
+    "Sequential",
     "Store",
     "StoreConf",
     "StoreInput",
@@ -71,6 +75,7 @@ __all__ = [
     "layer",
     "load",
     "load_model",
+    "nn",
     "open_run",
     "open_store",
     "predict",
@@ -93,10 +98,12 @@ __getattr__ = lazy_names(
         "exports": ["export", "import_weights"],
         "inference.model": ["Model", "load_model"],
         "inference.predicting": ["extract", "predict", "test"],
-        "jobs.job": ["Job", "Net", "layer", "load"],
+        "jobs.job": ["Job", "Net", "Sequential", "layer", "load"],
+        "jobs.nn": ["nn"],
         "jobs.run": ["RateCurve", "Run", "find_rate", "open_run", "start", "train"],
         "layers": ["Connection", "Feature", "InputLayer", "Layer", "Param", "RecordIds", "StoreInput", "Traits"],
         "layers.input": ["CSVInput", "RecordInput"],
+        "layers.neuron": ["Elementwise"],
         "layers.records": ["StoreConf"],
         "ops.philox": ["generator"],
         "training": ["BP", "Algorithm", "Initialiser", "Schedule", "Updater"],

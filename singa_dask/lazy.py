@@ -18,13 +18,15 @@ def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[st
         Its ``__name__``.
     names : mapping of str to sequence of str
         Names by the module in the package that defines them, e.g. ``"job.cluster"``; of one in several the last counts.
+        The last part of the path of a module is the module itself.
     """
     homes = {name: module for module, defined in names.items() for name in defined}
 
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+        module = importlib.import_module(f"{package}.{homes[name]}")
+        return module if homes[name].endswith(f".{name}") else getattr(module, name)
 
     return load
 

@@ -107,7 +107,8 @@ def check(
 
 @click.command()
 @_module_option
-def schema(paths: tuple[str, ...]) -> None:
+@click.option("--stub", "as_stub", is_flag=True, help="Print the types of singa_dask.nn for Python instead.")
+def schema(paths: tuple[str, ...], as_stub: bool) -> None:
     """Print the JSON schema of a job file.
 
     Editors that know YAML complete and check a job file whose first line is
@@ -115,9 +116,10 @@ def schema(paths: tuple[str, ...]) -> None:
     """
     from singa_dask import conf, modules
     from singa_dask.api import REGISTRIES
+    from singa_dask.conf.describe import stub
 
     modules.load(modules.read(paths), REGISTRIES.values())
-    click.echo(json.dumps(conf.schema(REGISTRIES), indent=2))
+    click.echo(stub(REGISTRIES["layer"]) if as_stub else json.dumps(conf.schema(REGISTRIES), indent=2), nl=not as_stub)
 
 
 INDENT = "  "

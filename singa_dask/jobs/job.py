@@ -13,8 +13,9 @@ from typing import Any
 from singa_dask.api import REGISTRIES
 from singa_dask.conf import Conf, JobConf, JobFile, LayerConf, Phase, find_warnings, loads
 from singa_dask.conf import load as load_file
+from singa_dask.conf.blocks import expand
 from singa_dask.conf.model import suggest_part
-from singa_dask.conf.yaml_text import dump
+from singa_dask.conf.yaml_text import TreeMap, dump, parse, plain
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.jobs.datasets.binding import readers
 from singa_dask.jobs.pages import JobNets, job_page
@@ -23,6 +24,8 @@ from singa_dask.net import NeuralNet
 from singa_dask.runtime.job.checks import missing_gpus, net_warnings, prepare, with_steps, worker_warnings
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.training import with_initialisers
+
+HERE = "job"
 
 # Checks of a job that look at its nets and its records; each mistake is told with its place in the file.
 
@@ -132,7 +135,7 @@ def layer(
     if name:
         values["name"] = name
     if srclayers is not None:
-        values["srclayers"] = [srclayers] if isinstance(srclayers, str) else list(srclayers)
+        values["srclayers"] = _listed(srclayers)
     block = cls.block if cls else None
     fields = set(block.model_fields) - set(LayerConf.model_fields) if block else set()
     own = {key: keys.pop(key) for key in list(keys) if key in fields}
@@ -162,36 +165,114 @@ def _name_of(cls: type[Layer]) -> str:
     )
 
 
+class Sequential(dict[str, Any]):
+    """Layers that a net, or another `Sequential`, has as one: the ``blocks`` of a job file, in Python.
+
+    Parameters
+    ----------
+    *layers : mapping
+        Of `layer`, `singa_dask.nn`, or others of this class. Names and sources that they lack are as in a `Net`; the
+        first one reads the first input.
+    name : str
+        Stands, with a point, before the names of the layers; others read the last one by it. By default chosen by
+        `Net`.
+    srclayers : str or sequence of str
+        Names of the layers that feed it, one for each input; by default the one before it.
+    inputs : str or sequence of str
+        Names of the inputs: ``"$in"`` in ``srclayers`` of one of the layers is the layer that feeds input ``in``.
+    output : str
+        The layer that others read, in place of the last.
+    repeat : int, optional
+        So many of them, one after another, called ``name.1``, ``name.2`` ...
+
+    Examples
+    --------
+    >>> def residual(filters, **keys):
+    ...     convolutions = [layer("Convolution", num_filters=filters, kernel=3, pad=1) for _ in range(2)]
+    ...     return Sequential(*convolutions, layer("Add", srclayers=["convolution2", "$in"]), layer("ReLU"), **keys)
+    >>> Net([layer("Dummy", name="x"), residual(16, name="a"), layer("ReLU")])
+    <Net: x, a.convolution, a.convolution2, a.add, a.relu, relu>
+    """
+
+    def __init__(
+        self,
+        *layers: Mapping[str, Any],
+        name: str = "",
+        srclayers: str | Sequence[str] | None = None,
+        inputs: str | Sequence[str] = "in",
+        output: str = "",
+        repeat: int | None = None,
+    ) -> None:
+        use = {"name": name, "srclayers": _listed(srclayers or ()), "repeat": repeat}
+        block = {"inputs": _listed(inputs), "output": output, "layer": list(layers)}
+        super().__init__({key: value for key, value in use.items() if value not in ("", [], None)}, block=block)
+
+
 class Net(dict[str, Any]):
     """The block ``neuralnet`` of a job.
 
     Parameters
     ----------
     layers : sequence of mapping
-        Of `layer`. One without a name gets that of its type, with a number from the second on; one without sources
-        is fed by the layer before it, input layers by none.
+        Of `layer`, `singa_dask.nn`, or `Sequential`. One without a name gets that of its type, with a number from the
+        second on; one without sources is fed by the one before it, input layers by none.
     **keys
         The other keys of ``neuralnet``: ``partition_dim``, ``unroll_len``.
+
+    Raises
+    ------
+    ConfigError
+        A `Sequential` is not used as it is made.
     """
 
     def __init__(self, layers: Sequence[Mapping[str, Any]], **keys: Any) -> None:
-        super().__init__(**keys, layer=list(_wired(layers)))
+        definitions: dict[str, Any] = {}
+        wired = list(_wired(layers, definitions))
+        if definitions:
+            text = dump(_plain({"blocks": definitions, "neuralnet": {"layer": wired}}))
+            root, problems = parse(text, HERE, with_lines=False)
+            assert isinstance(root, TreeMap)
+            if problems := [*problems, *expand(root)]:
+                raise ConfigError(problems)
+            wired = plain(root)["neuralnet"]["layer"]
+        super().__init__(**keys, layer=wired)
 
     def __repr__(self) -> str:
         return f"<Net: {', '.join(each['name'] for each in self['layer'])}>"
 
 
-def _wired(layers: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def _wired(
+    layers: Sequence[Mapping[str, Any]], blocks: dict[str, Any], before: str = "", within: str = ""
+) -> Iterator[dict[str, Any]]:
+    """Yield layers with names and sources; a `Sequential` becomes a use of a block, which is added to ``blocks``.
+
+    Parameters
+    ----------
+    layers : sequence of mapping
+    blocks : dict
+    before : str
+        What the first layer reads.
+    within : str
+        Names of the `Sequential` that have the layers, each with a point.
+    """
     taken = Counter(each["name"] for each in layers if "name" in each)
-    before = ""
     for each in layers:
-        name = each.get("name") or _free_name(str(each["type"]).rpartition(".")[2].lower(), taken)
+        kind = "sequential" if "block" in each else str(each["type"]).rpartition(".")[2].lower()
+        name = each.get("name") or _free_name(kind, taken)
         wired = {"name": name, **each}
-        cls = _class_of(wired["type"])
+        cls = None if "block" in each else _class_of(each["type"])
         if "srclayers" not in wired and not (cls and cls.traits.is_input) and before:
             wired["srclayers"] = [before]
+        if "block" in each:
+            definition, wired["block"] = each["block"], f"{within}{name}"
+            inner = _wired(definition["layer"], blocks, f"${definition['inputs'][0]}", f"{within}{name}.")
+            blocks[wired["block"]] = {**definition, "layer": list(inner)}
         before = name
         yield wired
+
+
+def _listed(names: str | Sequence[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
 
 
 def _free_name(name: str, taken: Counter[str]) -> str:
@@ -201,9 +282,6 @@ def _free_name(name: str, taken: Counter[str]) -> str:
         free_name = f"{name}{number}"
     taken[free_name] += 1
     return free_name
-
-
-HERE = "job"
 
 
 class Job:

@@ -28,6 +28,7 @@ from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, listed
+from singa_dask.layers.augmentation import Augmentation, check_augment
 from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite
 from singa_dask.layers.feature import Raw, RecordIds, Traits
 from singa_dask.layers.records import (
@@ -319,6 +320,7 @@ class StoreInput(StoreReader):
         self._mean: Array | float | None = None
         self._std: Array | float | None = None
         self._scaling: Scaling | None = None
+        self._augmentation: Augmentation | None = None
 
     def adapted(self, conf: StoreConf) -> StoreConf:
         """Return ``store_conf`` as this type of layer takes it."""
@@ -329,6 +331,8 @@ class StoreInput(StoreReader):
         missing = [key for key in ("path", "batchsize", "shape") if not getattr(store, key)]
         if missing:
             raise ConfigError([Problem(("store_conf", key), f"{self.conf.type} needs it.") for key in missing])
+        if store.augment is not None:
+            check_augment(store.augment, store.shape)
         self.batch_size = sum(store.batchsize)
         self.add_output((self._own_rows(), *store.shape), requires_grad=False, own_data="consumed")
 
@@ -351,6 +355,8 @@ class StoreInput(StoreReader):
         batch, epochs = self.next_batch()
         feature = self.features[0]
         values, labels = self._parsed(self._labels.apply(batch.arrays))
+        if self._augmentation is not None:
+            values = self._augmentation(values, batch.ids, epochs)
         if self._scaling is not None and values.dtype != np.uint8:
             raw = Raw(self._scaling.scale(values, self.context.param_dtype))
         else:
@@ -553,10 +559,17 @@ class StoreInput(StoreReader):
             One cannot be read, or has another shape than a record.
         """
         self._scaling = find_scaling(self)
+        statistics = self.statistics()
         self._mean, self._std = (
             self.ops.constant(array.astype(self.context.param_dtype)) if isinstance(array, np.ndarray) else array
-            for array in self.statistics()
+            for array in statistics
         )
+        augment, (seed, name) = self.store_conf.augment, (self.context.seed, self.conf_name)
+        if augment is not None and self.context.phase == Phase.TRAIN:
+            shape = self.features[0].shape[1:]
+            self._augmentation = Augmentation(
+                augment, shape, *statistics, lambda what, *at: self.ops.random_words((seed, name, what), *at)
+            )
 
     def make_loader(self, store: Store) -> Loader:
         conf, context, shard = self.store_conf, self.context, self.site.batch_shard
@@ -618,7 +631,9 @@ class _TableInput(StoreInput):
 
     def adapted(self, conf: StoreConf) -> StoreConf:
         of_features = {"mean_file": "", "std_file": "", "mean_value": None, "std_value": None, "layout": "NCHW"}
-        return conf.model_copy(update={"shape": self.shape_of(conf), **of_features, "standardise": False})
+        return conf.model_copy(
+            update={"shape": self.shape_of(conf), **of_features, "standardise": False, "augment": None}
+        )
 
     def shape_of(self, conf: StoreConf) -> list[int]:
         """Return the shape of the values of a record."""

@@ -14,7 +14,7 @@ from singa_dask.conf.model import Conf, Field, NonNegative, Size, choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Layer
 from singa_dask.layers.feature import ZEROS, Connection, Traits, glorot
-from singa_dask.ops.contract import Array, Ops
+from singa_dask.ops.contract import Array, Formula, Ops
 
 
 class ActivationConf(Conf):
@@ -316,6 +316,25 @@ class OfSource(Layer):
         source = self.sources[0]
         if source.grad is not None:
             self.backward_kernel(source.data, self.features[0].output_grad, out=source.grad)
+
+
+class Elementwise(OfSource):
+    """y = f(x), value by value, by formulas of f and its derivative, of which each device makes a fused kernel.
+
+    Attributes
+    ----------
+    value, derivative : str
+        f(x) and f'(x): Python expressions of ``x``, numbers, ``+ - * /``, ``** 2``, and the functions ``exp``, ``log``,
+        ``sqrt``, ``tanh``, ``sigmoid``, ``abs``, ``max`` and ``min``; after assignments to names of your own, which
+        semicolons end. Numbers are those of the features' dtype, so say 1 - x, not 1e9 + x - 1e9.
+    """
+
+    traits = OfSource.traits
+    value: ClassVar[str]
+    derivative: ClassVar[str]
+
+    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
+        return kernels_of(self.ops, "elementwise", formula=Formula(self.value, self.derivative))
 
 
 @LAYERS.register()

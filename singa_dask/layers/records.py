@@ -38,6 +38,7 @@ from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_part import table_files
 from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.fs.range_reader import DEFAULT_LIMIT_MB
+from singa_dask.layers.augmentation import AugmentConf
 from singa_dask.ops.contract import Array, DType
 
 # keys of store_conf that name columns
@@ -105,6 +106,8 @@ class _SharedConf(Conf):
     kerberos_cache, and Hadoop's settings by their names, as dfs.replication."""
     user_conf: dict[str, Any] = Field(default={})
     """Options of the format: of a user's own store, or of a built-in one, instead of keys beside this one."""
+    augment: AugmentConf | None = None
+    """Change records at random, in training only; layers of the test and validation nets may say it too."""
     cache: CacheConf | None = None
     """Cache blocks of remote file systems on a local disk of each host; no cache if absent."""
     io_threads: Size = 32

@@ -7,6 +7,7 @@ shapes and dtypes, and what may share memory. The other backends extend it, and 
 from __future__ import annotations
 
 from singa_dask.arrays import Array, DType
+from singa_dask.ops.formulas import Formula
 from singa_dask.ops.numpy import NumpyOps as Ops
 from singa_dask.ops.types import (
     UNDILATED,
@@ -30,6 +31,7 @@ __all__ = [
     "CapturedKernels",
     "DType",
     "Event",
+    "Formula",
     "Key",
     "Ops",
     "Pair",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from singa_dask import modules
+from singa_dask.layers import LAYERS
 from singa_dask.testing.case import backward, forward, metric, source, wire
 from tests.oracles.compare import apart, assert_close, check, numbers, tensor
 
@@ -36,6 +39,15 @@ def test_activations(shape: tuple[int, ...], spread: float) -> None:
         x = source(shape)
         x.data *= spread
         check(wire(kind, [x], **conf), reference)
+
+
+@pytest.mark.parametrize("spread", [1.0, 30.0])
+def test_mish_by_formulas(spread: float) -> None:
+    path = Path(__file__).parents[2] / "examples" / "parts" / "mish.py"
+    modules.load(modules.read([str(path)]), [LAYERS])
+    x = source(IMAGES)
+    x.data *= spread
+    check(wire("mish.Mish", [x]), functional.mish)
 
 
 @pytest.mark.parametrize("epsilon", [1e-5, 0.1])

@@ -12,6 +12,7 @@ import numpy as np
 from singa_dask.arrays import DType
 from singa_dask.ops.cupy.arrays import THREADS, CupyMemory, ValueKernel
 from singa_dask.ops.cupy.device import Array, c_name
+from singa_dask.ops.formulas import Formula, Step
 from singa_dask.ops.numpy.elementwise import GELU_CUBE, GELU_X, STANH_X, STANH_Y, NumpyUpdates
 from singa_dask.ops.types import ArrayList, Preparation
 from singa_dask.ops.update_rules import SHIFT, UpdateRule
@@ -48,6 +49,32 @@ def normalizer(mean: str, std: str) -> Any:
             inputs += f", {letter if kind == 'array' else 'float64'} {name}"
             step += apply
     return ValueKernel(f"normalize_{mean}_{std}", inputs, f"{step} z = (Z)v;")
+
+
+# What a step of a `Formula` is in C++, of operands a and b.
+IN_CPP = {
+    "add": "a + b",
+    "subtract": "a - b",
+    "multiply": "a * b",
+    "divide": "a / b",
+    "negative": "-a",
+    "square": "a * a",
+    **{name: f"{name}(a)" for name in ("exp", "log", "sqrt", "tanh")},
+    "abs": "fabs(a)",
+    "max": "a < b ? b : a",
+    "min": "a > b ? b : a",
+    "sigmoid": "(W)1 / ((W)1 + exp(-a))",
+}
+
+
+@functools.cache
+def formula_kernel(steps: tuple[Step, ...], given: str) -> ValueKernel:
+    """Return the kernel of the steps of a formula."""
+    lines = []
+    for i, (function, args) in enumerate(steps):
+        operands = " ".join(f"const W {name} = (W){each};" for name, each in zip("ab", args, strict=False))
+        lines.append(f"W v{i}; {{ {operands} v{i} = {IN_CPP[function]}; }}")
+    return ValueKernel("elementwise", given, f"{' '.join(lines)} z = (Z)v{len(steps) - 1};")
 
 
 class CupyElementwise(CupyMemory):
@@ -117,6 +144,12 @@ class CupyElementwise(CupyMemory):
             LEAKY_RELU_GRAD(y, gy, negative_slope, out)
         else:
             RELU_GRAD(y, gy, out)
+
+    def elementwise(self, x: Array, out: Array, formula: Formula) -> None:
+        formula_kernel(formula.forward, "X x")(x, out)
+
+    def elementwise_grad(self, x: Array, gy: Array, out: Array, formula: Formula) -> None:
+        formula_kernel(formula.backward, "X x, Y gy")(x, gy, out)
 
     def gelu(self, x: Array, out: Array, approximate: bool = False) -> None:
         (GELU_TANH if approximate else GELU)(x, out)

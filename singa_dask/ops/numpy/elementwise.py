@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from singa_dask.arrays import Array
+from singa_dask.ops.formulas import Formula, evaluate
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.numpy.random import normal_cdf, normal_density
 from singa_dask.ops.types import ArrayList, Arrays, Preparation
@@ -191,6 +192,18 @@ class NumpyElementwise(NumpyMemory):
             np.add(slope, 1, out=slope)
             np.multiply(slope, logistic, out=slope)
             np.multiply(slope, g, out=gx)
+
+    # -- formulas ----------------------------------------------------------------------------------------
+
+    def elementwise(self, x: Array, out: Array, formula: Formula) -> None:
+        """``out = f(x)``, as a formula says. Results that are small beside 1 may have an error of the order of eps."""
+        for source, y in self.pieces(x, out, n_values=SMALL_PIECE):
+            y[...] = evaluate(formula.forward, {"x": source})
+
+    def elementwise_grad(self, x: Array, gy: Array, out: Array, formula: Formula) -> None:
+        """``out = gy f'(x)``, as a formula says."""
+        for source, g, gx in self.pieces(x, gy, out, n_values=SMALL_PIECE):
+            gx[...] = evaluate(formula.backward, {"x": source, "gy": g})
 
     def _logistic(self, x: Array) -> Array:
         """Return sigmoid(x), in scratch memory."""

@@ -60,6 +60,8 @@ FUNCTIONS = {
     "post_ops_create": "p",
     "post_ops_append_sum": "pfii",
     "post_ops_append_eltwise": "piff",
+    "post_ops_append_binary": "pip",
+    "binary_primitive_desc_create": "ppipppp",
     "primitive_desc_query": "piip",
     "primitive_create": "pp",
     "primitive_execute": "ppip",
@@ -110,15 +112,28 @@ class Alg(IntEnum):
 
     CONVOLUTION = 0x1
     RELU = 0x20
-    SCALE = 0x26
+    SQUARE = 0x23
+    ABS = 0x24
+    SQRT = 0x25
+    LINEAR = 0x26
+    LOGISTIC = 0x29
+    EXP = 0x2A
     GELU_TANH = 0x2B
     SILU = 0x2C
+    CLIP = 0x2E
+    POWER = 0x30
     GELU_ERF = 0x31
     RELU_FROM_OUTPUT = 0x100
     POOL_MAX = 0x1FF
     POOL_AVG_INCLUDE = 0x2FF
     POOL_AVG_EXCLUDE = 0x3FF
     LRN_ACROSS = 0xAFF
+    ADD = 0x1FFF0
+    MULTIPLY = 0x1FFF1
+    MAX = 0x1FFF2
+    MIN = 0x1FFF3
+    DIVIDE = 0x1FFF4
+    SUBTRACT = 0x1FFF5
     SOFTMAX = 0x30000
 
 
@@ -126,6 +141,7 @@ class Arg(IntEnum):
     """Numbers of the arguments of a primitive."""
 
     SRC = 1
+    SRC_1 = 2
     DST = 17
     WEIGHTS = 33
     BIAS = 41
@@ -141,6 +157,7 @@ class Arg(IntEnum):
     DIFF_BIAS = 169
     DIFF_SCALE = 255
     DIFF_SHIFT = 256
+    POST_OP = 1 << 15
 
 
 class OneDnnError(SingaError):
@@ -306,18 +323,25 @@ class Engine:
 
     # -- primitives ----------------------------------------------------------------------------------
 
-    def attributes(self, add: bool = False, scale: float = 1.0, relu: bool = False) -> int:
-        """Return attributes: scratch memory is ours; multiply by ``scale``; ``add`` to what is there; then ReLU."""
+    def attributes(
+        self, add: bool = False, scale: float = 1.0, relu: bool = False, more: Sequence[tuple[Any, ...]] = ()
+    ) -> int:
+        """Return attributes: scratch memory is ours; multiply by ``scale``; ``add`` to what is there; then ReLU.
+
+        ``more`` are steps after these: (algorithm, alpha, beta), or (algorithm, description of another array).
+        """
         attributes = self.make("primitive_attr", "primitive_attr_create")
         self.call("primitive_attr_set_scratchpad_mode", attributes, USER_SCRATCHPAD)
-        if add or scale != 1 or relu:
+        if add or scale != 1 or relu or more:
             steps = self.make("post_ops", "post_ops_create")
             if scale != 1:
-                self.call("post_ops_append_eltwise", steps, Alg.SCALE, scale, 0.0)
+                self.call("post_ops_append_eltwise", steps, Alg.LINEAR, scale, 0.0)
             if add:
                 self.call("post_ops_append_sum", steps, 1.0, 0, NOT_DEFINED)
             if relu:
                 self.call("post_ops_append_eltwise", steps, Alg.RELU, 0.0, 0.0)
+            for step in more:
+                self.call(f"post_ops_append_{'eltwise' if len(step) == 3 else 'binary'}", steps, *step)
             self.call("primitive_attr_set_post_ops", attributes, steps)
         return attributes
 
@@ -516,13 +540,13 @@ class Copied:
 
     Parameters
     ----------
-    call : Call
-        Made for that memory.
+    call : callable
+        Made for that memory; ``written`` says which arrays it writes.
     copies : sequence of ndarray or None
         The memory, in the order of a call's arrays; None for those that need no copy.
     """
 
-    def __init__(self, call: Call, copies: Sequence[Array | None]) -> None:
+    def __init__(self, call: Any, copies: Sequence[Array | None]) -> None:
         self._call = call
         self._copies = copies
 

@@ -24,7 +24,6 @@ from singa_dask.ops.onednn import recipes
 from singa_dask.ops.onednn.library import (
     BFLOAT16,
     DISTRIBUTION,
-    Call,
     Copied,
     Engine,
     OneDnnError,
@@ -139,7 +138,9 @@ class OneDnnOps(UpcastOps):
         call(arrays)
         return True
 
-    def _prepare(self, kernel: str, arrays: Sequence[Array | None], parameters: Any) -> Call | Copied | None:
+    def _prepare(
+        self, kernel: str, arrays: Sequence[Array | None], parameters: Any
+    ) -> Callable[[Sequence[Array | None]], None] | None:
         """Return the call of a kernel for arrays like these, None if it is numpy's."""
         copies = [None if array is None or takes(array) else np.empty(array.shape, array.dtype) for array in arrays]
         taken = [array if copy is None else copy for array, copy in zip(arrays, copies, strict=True)]
@@ -147,7 +148,7 @@ class OneDnnOps(UpcastOps):
             for array in arrays:
                 if array is not None and (array.dtype not in FLOATS | PLACES or not array.size):
                     raise Unsupported(f"{array.dtype.name} {array.shape}")
-            call: Call = getattr(recipes, kernel)(self._engine, *taken, *parameters)
+            call = getattr(recipes, kernel)(self._engine, *taken, *parameters)
         except Unsupported as reason:
             self._log_once(kernel, reason)
             return None

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from singa_dask.arrays import Array, DType
+from singa_dask.ops.formulas import Formula
+from singa_dask.ops.onednn.chains import FormulaCall
 from singa_dask.ops.onednn.library import (
     Alg,
     Arg,
@@ -37,6 +39,7 @@ KERNELS = (
     *("lrn", "lrn_grad", "layer_norm", "layer_norm_grad"),
     *("linear", "linear_grad_input", "linear_grad_weight", "batch_matmul"),
     *("relu", "relu_grad", "gelu", "gelu_grad", "silu", "silu_grad"),
+    *("elementwise", "elementwise_grad"),
 )
 
 # -- images ----------------------------------------------------------------------------------------------------
@@ -355,6 +358,16 @@ def silu(engine: Engine, x: Array, out: Array) -> Call:
 def silu_grad(engine: Engine, x: Array, gy: Array, out: Array) -> Call:
     """Make the call of `silu_grad`."""
     return activation_grad(engine, Alg.SILU, Arg.SRC, x, gy, out)
+
+
+def elementwise(engine: Engine, x: Array, out: Array, formula: Formula) -> FormulaCall:
+    """Make the call of `elementwise`."""
+    return FormulaCall(engine, formula.forward, ("x",), x, out)
+
+
+def elementwise_grad(engine: Engine, x: Array, gy: Array, out: Array, formula: Formula) -> FormulaCall:
+    """Make the call of `elementwise_grad`."""
+    return FormulaCall(engine, formula.backward, ("x", "gy"), x, gy, out)
 
 
 def activation(engine: Engine, alg: Alg, x: Array, out: Array, slope: float = 1.0) -> Call:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import threading
 import time
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from singa_dask.layers import Layer
 from singa_dask.runtime.planning.nets import Nets
 from singa_dask.runtime.units.server import Server
 
+LOG = logging.getLogger(__name__)
 DIRECTIONS = ("forward", "backward")
 MAX_SPANS = 50_000
 """Spans that a process keeps until it sends them; those after them are counted and dropped."""
@@ -275,9 +277,26 @@ class Profiler:
             for name in dict.fromkeys(name for step in steps for name, _ in step)
         }
         parts = {name: _median(step[name] for step in self._parts) for name in self._parts[0]}
+        self._log_slow(layers, sum(parts.values()))
         if not self._nets[Phase.TRAIN].is_partitioned:
             del parts["workers_ms"]
         return {"layers": layers, "step_parts": parts}
+
+    def _log_slow(self, layers: Mapping[str, Mapping[str, float]], step_ms: float) -> None:
+        """Name the layers of a user's own that take more than half of a step and do not say that they call kernels."""
+        own = {
+            layer.conf_name: type(layer)
+            for layer in self._nets[Phase.TRAIN].layers
+            if not layer.traits.capturable and not type(layer).__module__.startswith("singa_dask.")
+        }
+        for name, cls in own.items():
+            share = sum(layers.get(name, {}).values()) / step_ms
+            if share > 0.5:
+                LOG.warning(
+                    "layer %s: %s takes %.0f %% of a step, with functions of numpy instead of kernels. If it computes "
+                    "value by value, extend singa_dask.Elementwise, else call kernels: self.ops.",
+                    name, f"{cls.__module__}.{cls.__name__}", 100 * share,
+                )  # fmt: skip
 
 
 def _median(values: Iterable[float]) -> float:

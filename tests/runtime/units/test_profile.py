@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import zlib
+from collections import defaultdict
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from singa_dask.cancellation import Cancellation
 from singa_dask.comm.message import Address, Message
+from singa_dask.conf import Phase
+from singa_dask.layers import Layer, Traits
+from singa_dask.layers.neuron import Elementwise, InnerProduct
 from singa_dask.runtime.units import profiler
-from singa_dask.runtime.units.profiler import Trace
+from singa_dask.runtime.units.profiler import Profiler, Trace
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SINGLE, Outcome, mlp
 
 Run = Callable[..., Outcome]
@@ -135,3 +142,40 @@ def test_a_worker_begins_while_messages_come() -> None:
     trace.open(steps)
     trace.covers(4)
     assert trace.covers(4)
+
+
+class Slow(Layer):
+    """A layer of a user's own, on numpy."""
+
+
+class Fused(Elementwise):
+    """One that says what it computes."""
+
+    traits = Elementwise.traits
+
+
+class Kernels(Layer):
+    """One that calls kernels."""
+
+    traits = Traits(capturable=True)
+
+
+@pytest.mark.parametrize(
+    ("cls", "layer_ms", "is_named"),
+    [(Slow, 6.0, True), (Slow, 4.0, False), (Fused, 6.0, False), (Kernels, 6.0, False), (InnerProduct, 6.0, False)],
+)
+def test_layers_on_numpy_that_take_most_of_a_step_are_named(
+    caplog: pytest.LogCaptureFixture, cls: type[Layer], layer_ms: float, is_named: bool
+) -> None:
+    layer = cls.__new__(cls)
+    layer.conf_name = "act"
+    net = SimpleNamespace(layers=[layer], ops=None, is_partitioned=False)
+    nets: Any = {Phase.TRAIN: net}
+    made = Profiler("worker-0-0", nets, Cancellation(), None, range(2), lambda: (0.0, 0.0, 0.0))
+    made._layers = [defaultdict(float, {("act", "forward"): layer_ms / 3, ("act", "backward"): 2 * layer_ms / 3})]
+    made._parts = [{"compute_ms": 8.0, "data_ms": 1.0, "params_ms": 1.0, "workers_ms": 0.0}]
+    with caplog.at_level(logging.WARNING):
+        made.summary()
+    wanted = ["layer act: test_profile.Slow takes 60 % of a step, with functions of numpy"] if is_named else []
+    found = [line.partition(" instead")[0].replace("tests.runtime.units.", "") for line in caplog.messages]
+    assert found == wanted

@@ -1,0 +1,42 @@
+"""A function for each type of layer, ``nn.InnerProduct(10)``, which returns what `layer` returns.
+
+Values without a name are those of the keys that the type requires, in their order. A type that is registered while the
+program runs is here too. Editors and type checkers read ``nn.pyi``, which ``singa-dask schema --stub`` writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from singa_dask.conf.model import required_keys
+from singa_dask.errors import ConfigError
+from singa_dask.jobs.job import layer
+from singa_dask.layers import LAYERS, Layer
+
+
+def __getattr__(name: str) -> Callable[..., dict[str, Any]]:
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return _constructor(name, LAYERS.find(name))
+    except ConfigError as error:
+        raise AttributeError(str(error)) from None
+
+
+def __dir__() -> list[str]:
+    return LAYERS.names()
+
+
+def _constructor(type: str, cls: type[Layer]) -> Callable[..., dict[str, Any]]:
+    required = required_keys(cls.block) if cls.block else []
+
+    def construct(*values: Any, **keys: Any) -> dict[str, Any]:
+        if len(values) > len(required):
+            names = f"{', '.join(required)} alone" if required else "none of its keys"
+            raise TypeError(f"{type}() takes {names} without a name, got {len(values)} values.")
+        return layer(type, **dict(zip(required, values, strict=False)), **keys)
+
+    construct.__name__ = construct.__qualname__ = type
+    construct.__doc__ = cls.__doc__
+    return construct

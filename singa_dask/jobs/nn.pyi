@@ -1,0 +1,1755 @@
+# Written by: singa-dask schema --stub
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from typing_extensions import TypedDict, Unpack
+
+class Common(TypedDict, total=False):
+    name: str
+    r"""Name, unique in the net of a phase."""
+    srclayers: str | Sequence[str]
+    r"""Layers that this one reads, in the order that its type expects."""
+    param: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    r"""Params in the order of the type: weights before bias."""
+    include: Literal["train", "val", "test"] | Sequence[Literal["train", "val", "test"]]
+    r"""Phases whose nets have this layer; all when empty."""
+    exclude: Literal["train", "val", "test"] | Sequence[Literal["train", "val", "test"]]
+    r"""Phases whose nets lack this layer; deprecated, use include."""
+    share_src_blobs: bool
+    r"""Let an activation write over its source's memory."""
+    unroll_len: int | None
+    r"""Time steps; the net's when not given."""
+    unroll_conn_type: Literal["OneToOne", "OneToAll", "FirstToLast", "Customized"] | Sequence[Literal["OneToOne", "OneToAll", "FirstToLast", "Customized"]]
+    r"""How each source's time steps are connected to this layer's; when not given, OneToAll of a source with one
+    step, else OneToOne."""
+    unroll_steps: Sequence[Sequence[Sequence[int]]]
+    r"""For each Customized source, for each time step of this layer: the time steps of the source that it reads."""
+    shift: int | Sequence[int]
+    r"""For OneToOne, by how many time steps each source is behind."""
+    partition_dim: int | None
+    r"""Split over the worker group by batch (0), by feature (1), or not (-1); the net's when not given."""
+    location: int | None
+    r"""Worker of the group that computes the whole layer."""
+    user_conf: Mapping[str, Any]
+    r"""Options of a user's own layer."""
+
+def Accuracy(
+    *,
+    topk: int = ...,
+    argsort_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""ArgSort that also adds the share of rows with their label among the first to the metric "accuracy".  Sources:
+    scores, labels.
+
+    topk: Labels kept for each record, best first."""
+
+def Activation(
+    *,
+    activation_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = f(x), value by value; f is ``activation_conf.type``: RELU, SIGMOID, TANH or STANH.  With
+    ``share_src_blobs`` it computes in the memory of its source if the source does not need its output again. The
+    numbers are the same. (SINGA loses the incoming gradient there.) In training a BatchNorm, a Convolution or an
+    Add computes the ReLU that reads it, in the memory of both."""
+CudnnActivation = Activation
+
+def AdaptivePooling(
+    height: int,
+    width: int,
+    *,
+    pool: Literal["MAX", "AVG"] = ...,
+    adaptivepooling_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y (N, C, OH, OW) = the mean of each of OH OW windows of x (N, C, H, W), or its largest value: ``pool``.
+    Window i reaches down from row floor(i H / OH) to before row ceil((i + 1) H / OH), and to the right likewise,
+    so that images of any size give ``height`` OH and ``width`` OW. Neighbours share a row where OH does not
+    divide H.
+
+    height: Height of the output.
+
+    width: Width of the output.
+
+    pool: Take the mean of the pixels of a window, or the largest value."""
+
+def Add(
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = x1 + x2 + ..., of two or more sources of one shape. The gradient of each source is that of y.  The
+    shortcut connection of He et al. (2016), "Deep residual learning for image recognition"."""
+
+def ArgSort(
+    *,
+    topk: int = ...,
+    argsort_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Columns of the ``argsort_conf.topk`` highest scores of each row, best first: (N, topk), as floats.  Of equal
+    scores the higher column comes first.
+
+    topk: Labels kept for each record, best first."""
+
+def BatchNorm(
+    *,
+    momentum: float = ...,
+    epsilon: float = ...,
+    bm_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = scale (x - m) / sqrt(v + epsilon) + shift for each channel of x (N, C, H, W), or each column of x (N, C).
+    In training m and v are mean and variance of the worker's batch, over all rows and pixels; in tests the
+    running ones: ``mean = momentum mean + (1 - momentum) m``, and the variance likewise. A batch of images (N, H,
+    W) has one channel. Params, each (C,), with initial values: scale (1), shift (0), mean (0), variance (1). The
+    updater does not change mean and variance; several workers average them.
+
+    momentum: Decay rate of the running mean and variance.
+
+    epsilon: Added to the variance."""
+BM = BatchNorm
+CudnnBM = BatchNorm
+
+def CSVInput(
+    *,
+    backend: str = ...,
+    path: str = ...,
+    mean_file: str = ...,
+    std_file: str = ...,
+    mean_value: float | None = ...,
+    std_value: float | None = ...,
+    standardise: bool = ...,
+    batchsize: int | Sequence[int] = ...,
+    shape: int | Sequence[int] = ...,
+    encoded: bool = ...,
+    random_skip: int = ...,
+    prefetching: bool = ...,
+    shuffle: Literal["none", "block", "full"] = ...,
+    window: int = ...,
+    last_batch: Literal["wrap", "drop_last", "pad"] = ...,
+    on_error: Literal["raise", "skip", "replace"] = ...,
+    max_bad: float = ...,
+    labels: int = ...,
+    layout: Literal["NCHW", "NHWC"] = ...,
+    storage_options: Mapping[str, Any] = ...,
+    augment: Mapping[str, Any] | None = ...,
+    cache: Mapping[str, Any] | None = ...,
+    io_threads: int = ...,
+    in_flight_mb: int = ...,
+    memory_mb: int | None = ...,
+    max_decompressed_mb: float = ...,
+    resize: int | Sequence[int] | None = ...,
+    channels: Literal[1, 3] = ...,
+    separator: str = ...,
+    has_label: bool = ...,
+    features: str | Sequence[str] = ...,
+    label: str | Sequence[str] = ...,
+    target: str | Sequence[str] = ...,
+    weight: str = ...,
+    missing: float | str = ...,
+    categories: Mapping[str, Any] = ...,
+    encoding: Literal["one_hot", "index"] = ...,
+    header: bool | None = ...,
+    charset: str = ...,
+    store_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Records of text lines: a label (if ``has_label``), then numbers, any character of ``separator`` between them.
+    A first line with the names of the columns is passed over.
+
+    backend: Format of the store; detected if empty.
+
+    path: URL or path of the records.
+
+    mean_file: Store whose first record is subtracted from each record.
+
+    std_file: Store whose first record divides each record.
+
+    mean_value: Number subtracted from each value, if there is no mean_file.
+
+    std_value: Number that divides each value, if there is no std_file.
+
+    standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
+    mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
+    before training begins, and kept in checkpoints. Layers of the test and validation nets say it too, and use
+    those of the training data.
+
+    batchsize: Records per step of the whole worker group; or one number for each of its workers.
+
+    shape: Shape of one record, without the batch; of an image always (channels, height, width).
+
+    encoded: Unused, in SINGA too.
+
+    random_skip: Start at a random record among the first this many.
+
+    prefetching: Unused: the next batch is always read while the net computes.
+
+    shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
+
+    window: Blocks in a window for shuffle: block.
+
+    last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
+
+    on_error: A record that cannot be read: raise an error, use the next good one, or one drawn at random.
+
+    max_bad: Maximum number of bad records that a worker tolerates: a whole number, or a fraction (below 1) of all
+    records.
+
+    labels: Number of classes: a record with a label outside of 0 to labels - 1 is bad. 0 does not check labels.
+
+    layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as NumPy,
+    Pillow and TensorFlow have them. ``shape`` is (channels, height, width) with both.
+
+    storage_options: Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client
+    (native, pyarrow, webhdfs, hdfs3), and for native: deadline_s, http (of the NameNode), config_dir,
+    kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop's settings by their names, as dfs.replication.
+
+    augment: Change records at random, in training only; layers of the test and validation nets may say it too.
+
+    cache: Cache blocks of remote file systems on a local disk of each host; no cache if absent.
+
+    io_threads: Maximum number of simultaneous reads of a process from a remote file system.
+
+    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote file system, or decodes ahead,
+    and not yet used; at least one. Part of memory_mb.
+
+    memory_mb: Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks
+    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a quarter of the
+    memory of the process, divided by the number of its layers that read stores, is less; large blocks may take
+    all of that quarter.
+
+    max_decompressed_mb: Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format,
+    may decompress to.
+
+    resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
+    parquet, parquet, tfrecord and webdataset.
+
+    channels: Read image files as grey (1) or colour (3), for the same stores.
+
+    separator: Characters that separate the values of a CSV line, each of them; of a table with named columns one.
+    Excel's first line ``sep=;`` counts more.
+
+    has_label: Whether a CSV line starts with its label; of a table with named columns, whether label, target and
+    weight are read.
+
+    features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
+    default all columns of numbers but label, target and weight.
+
+    label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
+    columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
+    label nor target are given, the only one called label, labels, y, class, target or targets.
+
+    target: Columns of a table with numbers to predict, the values of a TargetInput layer.
+
+    weight: Column of a table with the weight of each record in training, the values of a WeightInput layer:
+    numbers from 0 on.
+
+    missing: Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error,
+    skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
+    that replaces those of features.
+
+    categories: Columns of a table whose values are names, and these names in order; if there are none, those of
+    the training data, sorted. A name ``''`` stands for missing values.
+
+    encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+
+    header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
+    columns of a table are called 1, 2, ... by their positions.
+
+    charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
+
+def CSVOutput(
+    *,
+    backend: str = ...,
+    path: str = ...,
+    mean_file: str = ...,
+    std_file: str = ...,
+    mean_value: float | None = ...,
+    std_value: float | None = ...,
+    standardise: bool = ...,
+    batchsize: int | Sequence[int] = ...,
+    shape: int | Sequence[int] = ...,
+    encoded: bool = ...,
+    random_skip: int = ...,
+    prefetching: bool = ...,
+    shuffle: Literal["none", "block", "full"] = ...,
+    window: int = ...,
+    last_batch: Literal["wrap", "drop_last", "pad"] = ...,
+    on_error: Literal["raise", "skip", "replace"] = ...,
+    max_bad: float = ...,
+    labels: int = ...,
+    layout: Literal["NCHW", "NHWC"] = ...,
+    storage_options: Mapping[str, Any] = ...,
+    augment: Mapping[str, Any] | None = ...,
+    cache: Mapping[str, Any] | None = ...,
+    io_threads: int = ...,
+    in_flight_mb: int = ...,
+    memory_mb: int | None = ...,
+    max_decompressed_mb: float = ...,
+    resize: int | Sequence[int] | None = ...,
+    channels: Literal[1, 3] = ...,
+    separator: str = ...,
+    has_label: bool = ...,
+    features: str | Sequence[str] = ...,
+    label: str | Sequence[str] = ...,
+    target: str | Sequence[str] = ...,
+    weight: str = ...,
+    missing: float | str = ...,
+    categories: Mapping[str, Any] = ...,
+    encoding: Literal["one_hot", "index"] = ...,
+    header: bool | None = ...,
+    charset: str = ...,
+    store_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""One line of text for each record: its label, if the source has labels, and the values with six decimals.
+
+    backend: Format of the store; detected if empty.
+
+    path: URL or path of the records.
+
+    mean_file: Store whose first record is subtracted from each record.
+
+    std_file: Store whose first record divides each record.
+
+    mean_value: Number subtracted from each value, if there is no mean_file.
+
+    std_value: Number that divides each value, if there is no std_file.
+
+    standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
+    mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
+    before training begins, and kept in checkpoints. Layers of the test and validation nets say it too, and use
+    those of the training data.
+
+    batchsize: Records per step of the whole worker group; or one number for each of its workers.
+
+    shape: Shape of one record, without the batch; of an image always (channels, height, width).
+
+    encoded: Unused, in SINGA too.
+
+    random_skip: Start at a random record among the first this many.
+
+    prefetching: Unused: the next batch is always read while the net computes.
+
+    shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
+
+    window: Blocks in a window for shuffle: block.
+
+    last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
+
+    on_error: A record that cannot be read: raise an error, use the next good one, or one drawn at random.
+
+    max_bad: Maximum number of bad records that a worker tolerates: a whole number, or a fraction (below 1) of all
+    records.
+
+    labels: Number of classes: a record with a label outside of 0 to labels - 1 is bad. 0 does not check labels.
+
+    layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as NumPy,
+    Pillow and TensorFlow have them. ``shape`` is (channels, height, width) with both.
+
+    storage_options: Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client
+    (native, pyarrow, webhdfs, hdfs3), and for native: deadline_s, http (of the NameNode), config_dir,
+    kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop's settings by their names, as dfs.replication.
+
+    augment: Change records at random, in training only; layers of the test and validation nets may say it too.
+
+    cache: Cache blocks of remote file systems on a local disk of each host; no cache if absent.
+
+    io_threads: Maximum number of simultaneous reads of a process from a remote file system.
+
+    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote file system, or decodes ahead,
+    and not yet used; at least one. Part of memory_mb.
+
+    memory_mb: Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks
+    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a quarter of the
+    memory of the process, divided by the number of its layers that read stores, is less; large blocks may take
+    all of that quarter.
+
+    max_decompressed_mb: Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format,
+    may decompress to.
+
+    resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
+    parquet, parquet, tfrecord and webdataset.
+
+    channels: Read image files as grey (1) or colour (3), for the same stores.
+
+    separator: Characters that separate the values of a CSV line, each of them; of a table with named columns one.
+    Excel's first line ``sep=;`` counts more.
+
+    has_label: Whether a CSV line starts with its label; of a table with named columns, whether label, target and
+    weight are read.
+
+    features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
+    default all columns of numbers but label, target and weight.
+
+    label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
+    columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
+    label nor target are given, the only one called label, labels, y, class, target or targets.
+
+    target: Columns of a table with numbers to predict, the values of a TargetInput layer.
+
+    weight: Column of a table with the weight of each record in training, the values of a WeightInput layer:
+    numbers from 0 on.
+
+    missing: Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error,
+    skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
+    that replaces those of features.
+
+    categories: Columns of a table whose values are names, and these names in order; if there are none, those of
+    the training data, sorted. A name ``''`` stands for missing values.
+
+    encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+
+    header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
+    columns of a table are called 1, 2, ... by their positions.
+
+    charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
+
+def CharRNN(
+    *,
+    path: str = ...,
+    vocab_path: str = ...,
+    batchsize: int = ...,
+    char_rnn_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Windows of a text: (N, unroll_len + 1), column t the character of step t; the last one is only a label.  The
+    text is cut into as many segments of equal length as the groups have rows together, each group has its own,
+    and each row reads one: a window a batch, the next from the last character of the one before, until one has
+    begun in the last ``unroll_len`` characters of the segment. Then all rows start anew. Such a last window ends
+    in the segment that follows, that of the last segment at the start of the text. (SINGA 0.3 reads past the end
+    of the text there.)
+
+    path: URL or path of the text: UTF-8, gzipped or not.
+
+    vocab_path: File that holds each character once; its place there is its number. When empty, the characters of
+    the text in the order of their codes.
+
+    batchsize: Places in the text that are read at the same time, for the whole worker group."""
+
+def CharRNNOutput(
+    *,
+    path: str = ...,
+    vocab_path: str = ...,
+    batchsize: int = ...,
+    char_rnn_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""The character of each row of numbers, (N, 1), written as text; ``char_rnn_conf`` gives the vocabulary.
+
+    path: URL or path of the text: UTF-8, gzipped or not.
+
+    vocab_path: File that holds each character once; its place there is its number. When empty, the characters of
+    the text in the order of their codes.
+
+    batchsize: Places in the text that are read at the same time, for the whole worker group."""
+
+def ClassToken(
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y ((T + 1) N, D) = rows x (T N, D) of T time steps, with a learnt row before them that all sequences share.
+    The layer, and those that read it, have ``unroll_len: T + 1``. Params: token (D,), at first normal with
+    standard deviation 0.02. A TimePooling with ``pool: FIRST`` takes what has become of the token."""
+
+def Concate(
+    *,
+    concate_dim: int = ...,
+    num_concates: int = ...,
+    concate_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Joins its sources along axis ``concate_dim``, 0 being the batch; labels too, where that is the batch.  In an
+    unrolled net the batches of each time step are joined.
+
+    concate_dim: Axis along which the sources are joined; 0 is the batch.
+
+    num_concates: Number of outputs."""
+
+def ConvTranspose(
+    num_filters: int,
+    *,
+    kernel: int | None = ...,
+    pad: int | None = ...,
+    stride: int | None = ...,
+    kernel_x: int = ...,
+    kernel_y: int = ...,
+    pad_x: int = ...,
+    pad_y: int = ...,
+    stride_x: int = ...,
+    stride_y: int = ...,
+    dilation: int | None = ...,
+    dilation_x: int = ...,
+    dilation_y: int = ...,
+    groups: int = ...,
+    bias_term: bool = ...,
+    output_pad: int = ...,
+    convtranspose_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y[n, f, i s + k d - pad, j s + l d - pad] += W[c, f, k, l] x[n, c, i, j], from y = b: a convolution turned
+    round.  Here s is ``stride``, d ``dilation``. x (N, C, H, W); y (N, F, OH, OW) with OH = (H - 1) s + d (kernel
+    - 1) + 1 - 2 pad + output_pad, and the width likewise; W (C, F kernel_y kernel_x) with columns in the order f,
+    k, l; b (F,). It computes the gradient of a `Convolution` of y with respect to its input. With ``groups`` G,
+    channels and filters are cut into G parts, and W has F / G filters.
+
+    kernel: Height and width of the window.
+
+    pad: Rows and columns of padding on each side.
+
+    stride: Step of the window on both axes.
+
+    kernel_x: Width of the window.
+
+    kernel_y: Height of the window.
+
+    pad_x: Columns of padding on the left and on the right.
+
+    pad_y: Rows of padding above and below.
+
+    stride_x: Step of the window to the right.
+
+    stride_y: Step of the window down.
+
+    num_filters: Channels of the output.
+
+    dilation: Distance of neighbouring pixels of the window, on both axes.
+
+    dilation_x: Distance of neighbouring pixels of the window to the right.
+
+    dilation_y: Distance of neighbouring pixels of the window down.
+
+    groups: Cut channels and filters into so many parts; each part of the filters sees its part of the channels
+    alone. As many as channels make the convolution depthwise.
+
+    bias_term: Whether each filter has a bias.
+
+    output_pad: Rows and columns more of the output, below and to the right; less than the stride or the dilation."""
+Deconvolution = ConvTranspose
+
+def Convolution(
+    num_filters: int,
+    *,
+    kernel: int | None = ...,
+    pad: int | None = ...,
+    stride: int | None = ...,
+    kernel_x: int = ...,
+    kernel_y: int = ...,
+    pad_x: int = ...,
+    pad_y: int = ...,
+    stride_x: int = ...,
+    stride_y: int = ...,
+    dilation: int | None = ...,
+    dilation_x: int = ...,
+    dilation_y: int = ...,
+    groups: int = ...,
+    bias_term: bool = ...,
+    workspace_byte_limit: int = ...,
+    convolution_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y[n, f, i, j] = b[f] + sum_{c, k, l} W[f, c, k, l] x[n, c, i s + k d - pad, j s + l d - pad].  Here s is
+    ``stride``, d ``dilation``. x (N, C, H, W) is 0 outside; y (N, F, OH, OW); W (F, C kernel_y kernel_x) with
+    columns in the order c, k, l; b (F,). The kernel is not flipped. ``bias_term: false`` leaves b out. With
+    ``groups`` G, filters and channels are cut into G parts, each part of the filters sees its part of the
+    channels, and W has C / G channels; with G = C the convolution is depthwise.
+
+    kernel: Height and width of the window.
+
+    pad: Rows and columns of padding on each side.
+
+    stride: Step of the window on both axes.
+
+    kernel_x: Width of the window.
+
+    kernel_y: Height of the window.
+
+    pad_x: Columns of padding on the left and on the right.
+
+    pad_y: Rows of padding above and below.
+
+    stride_x: Step of the window to the right.
+
+    stride_y: Step of the window down.
+
+    num_filters: Channels of the output.
+
+    dilation: Distance of neighbouring pixels of the window, on both axes.
+
+    dilation_x: Distance of neighbouring pixels of the window to the right.
+
+    dilation_y: Distance of neighbouring pixels of the window down.
+
+    groups: Cut channels and filters into so many parts; each part of the filters sees its part of the channels
+    alone. As many as channels make the convolution depthwise.
+
+    bias_term: Whether each filter has a bias.
+
+    workspace_byte_limit: Most memory for cuDNN, in MB."""
+CConvolution = Convolution
+CudnnConv = Convolution
+
+def Dropout(
+    *,
+    dropout_ratio: float = ...,
+    dropout_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""In training y = x mask, mask = [u < 1 - p] / (1 - p), u uniform in [0, 1); otherwise y = x.  The mask is a
+    function of seed, layer, step, time step and the row in the group's batch.
+
+    dropout_ratio: Probability that a value is dropped in training."""
+
+def Dummy(
+    *,
+    input: bool = ...,
+    output: bool = ...,
+    shape: int | Sequence[int] = ...,
+    dummy_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Stands for any layer in tests: ``input`` draws data, ``output`` gradients from U[0, 1); else both are copied.
+    ``dummy_conf.shape`` is that of the whole group's batch.
+
+    input: Make random data of the shape.
+
+    output: Make random gradients.
+
+    shape: Shape of the data, batch first."""
+
+def Embedding(
+    *,
+    vocab_size: int = ...,
+    feature_dim: int = ...,
+    embedding_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Rows of a table (vocab_size, feature_dim), selected by the source: (rows, feature_dim).  -1 is padding, a row
+    of zeros, as SINGA documents it. The gradient of a row of the table is the sum over all rows of the output
+    that were taken from it. (SINGA's loses some.)
+
+    vocab_size: Rows of the table.
+
+    feature_dim: Values of a row."""
+
+def EuclideanLoss(
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Loss = sum (x - t)^2 / N; as in SINGA the gradient is (x - t) / N, that of half the loss.  Its output is x -
+    t, (N, D). A target that requires a gradient gets the opposite one.  A third source, a WeightInput, has a
+    weight for each record: loss = sum w (x - t)^2 / N, gradient w (x - t) / N."""
+
+def GELU(
+    *,
+    approximate: Literal["none", "tanh"] = ...,
+    gelu_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = x (1 + erf(x / sqrt(2))) / 2, or with ``approximate: tanh`` its approximation, value by value.  The
+    approximation is x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2. After Hendrycks and Gimpel (2016).
+
+    approximate: Compute the error function exactly, or by a tanh."""
+
+def GRU(
+    dim_hidden: int,
+    *,
+    bias_term: bool = ...,
+    reverse: bool = ...,
+    carry_state: bool = ...,
+    gru_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Gated recurrent units: h' = z h + (1 - z) c.  z = sigmoid(x W_z^T + h U_z^T + b_z), r = sigmoid(x W_r^T + h
+    U_r^T + b_r), c = tanh(x W_c^T + r (h U_c^T) + b_c).
+
+    dim_hidden: Units of the hidden state.
+
+    bias_term: Whether there are biases; none, as in SINGA, where the layer lists all its weights and nothing
+    else.
+
+    reverse: Read the time steps from the last one to the first. Two layers, one of them reversed, and a Concate
+    of both along axis 1 are a bidirectional layer.
+
+    carry_state: Begin each batch with the state at the end of the batch before, where it goes on with the same
+    stream."""
+
+def GlobalPooling(
+    *,
+    pool: Literal["MAX", "AVG"] = ...,
+    globalpooling_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y (N, C) = the mean of each channel of x (N, C, H, W) over its pixels, or its largest value: ``pool`` AVG or
+    MAX.  Of equal largest values the first, by rows, gets the gradient. The mean is that of Lin et al. (2014).
+
+    pool: Take the mean of all pixels, or the largest value."""
+
+def GroupNorm(
+    *,
+    num_groups: int = ...,
+    epsilon: float = ...,
+    groupnorm_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = scale (x - m) / sqrt(v + epsilon) + shift, with mean m and variance v of each group of channels of an
+    image.  x and y (N, C, H, W). Params, each (C,): scale (at first 1), shift (0).
+
+    num_groups: Groups of neighbouring channels; divides the number of channels.
+
+    epsilon: Added to the variance."""
+
+def ImagePreprocess(
+    *,
+    scale: float = ...,
+    cropsize: int = ...,
+    mirror: bool = ...,
+    pad: int = ...,
+    meanfile: str = ...,
+    rgbimage_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = ``scale`` x, of images (N, C, H, W) cut to ``cropsize``: (N, C, cropsize, cropsize), or whole if that is
+    0.  In training each image is cropped at a random place, and with ``mirror`` one of two is mirrored left to
+    right; otherwise the centre is cropped. Place and mirroring are a function of seed, layer, epoch and record:
+    the same for any number of workers and after a resume. Labels are passed on.  With ``pad`` images get so many
+    zeros on each side before they are cut: with a ``cropsize`` of their own size they are moved by up to ``pad``
+    pixels in training, and not at all otherwise.
+
+    scale: Multiplies each pixel.
+
+    cropsize: Height and width to cut out, anywhere in training, else from the centre; 0 keeps the whole image.
+
+    mirror: Mirror half of the training images.
+
+    pad: Rows and columns of zeros on each side of an image, from which it is then cut. They are not normalised.
+
+    meanfile: Store whose first record is subtracted; read by the deprecated RGBImage layer only."""
+
+def InnerProduct(
+    num_output: int,
+    *,
+    bias_term: bool = ...,
+    transpose: bool = ...,
+    innerproduct_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = x W^T + b: x (N, ...) taken as (N, D), images in the order C, H, W; W (H, D), b (H,), y (N, H).
+    ``transpose`` makes it y = x W + b with W (D, H). ``bias_term: false`` leaves b out, which SINGA ignores.
+
+    num_output: Number of output features.
+
+    bias_term: Whether a bias is added.
+
+    transpose: Keep the weights as (inputs, outputs) instead of (outputs, inputs)."""
+
+def LRN(
+    *,
+    local_size: int = ...,
+    alpha: float = ...,
+    beta: float = ...,
+    knorm: float = ...,
+    lrn_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = x / S^beta, with S[c] = knorm + alpha / local_size times the sum of x^2 over local_size channels around c.
+    x and y (N, C, H, W). At the first and last channels fewer are summed; the divisor of alpha stays the same.
+
+    local_size: Channels of the window, an odd number.
+
+    alpha: Weight of the squares; divided by local_size.
+
+    beta: Exponent.
+
+    knorm: Added to the sum."""
+CudnnLRN = LRN
+
+def LSTM(
+    dim_hidden: int,
+    *,
+    bias_term: bool = ...,
+    reverse: bool = ...,
+    carry_state: bool = ...,
+    lstm_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Long short-term memory: c' = f c + i g, h' = o tanh(c').  i = sigmoid(x W_i^T + h U_i^T + b_i), likewise f and
+    o; g = tanh(x W_g^T + h U_g^T + b_g). The cell c begins as the state h does, but at zeros where h comes from
+    another layer.
+
+    dim_hidden: Units of the hidden state.
+
+    bias_term: Whether there are biases; none, as in SINGA, where the layer lists all its weights and nothing
+    else.
+
+    reverse: Read the time steps from the last one to the first. Two layers, one of them reversed, and a Concate
+    of both along axis 1 are a bidirectional layer.
+
+    carry_state: Begin each batch with the state at the end of the batch before, where it goes on with the same
+    stream."""
+
+def LabelInput(
+    column: str,
+    *,
+    label_conf: Mapping[str, Any] = ...,
+    store_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""One label of records that have several: (batchsize / n_workers, 1), with classes of its own.  The columns are
+    ``label: [species, island]`` in the ``store_conf`` of the layer that reads the features; give this layer the
+    same one, so that both have the same records in each step. It is the second source of a SoftmaxLoss. Its
+    values are the labels too, as floats.
+
+    column: Name of the column: one of ``label`` in ``store_conf``."""
+
+def LayerNorm(
+    *,
+    epsilon: float = ...,
+    layernorm_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = scale (x - m) / sqrt(v + epsilon) + shift, with mean m and variance v of each row of x (N, D).  Params,
+    each (D,): scale (at first 1), shift (0).
+
+    epsilon: Added to the variance."""
+
+def LeakyReLU(
+    *,
+    negative_slope: float = ...,
+    leakyrelu_conf: Mapping[str, Any] = ...,
+    activation_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = x where positive, else ``negative_slope`` x, value by value. After Maas et al. (2013).
+
+    negative_slope: Slope below zero."""
+
+def MultiHeadAttention(
+    num_heads: int,
+    *,
+    causal: bool = ...,
+    bias_term: bool = ...,
+    rotary_base: float | None = ...,
+    carry_state: bool = ...,
+    multiheadattention_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = concat_h(softmax(Q_h K_h^T / sqrt(d)) V_h) W_o^T + b_o, with [Q K V] = x W_i^T + b_i and d = D /
+    num_heads.  x and y (T N, D) are rows of T time steps, those of the first step first; a sequence reads itself.
+    Params: qkv_weight W_i (3 D, D), the rows of queries, keys, values; output_weight W_o (D, D); qkv_bias (3 D,);
+    output_bias (D,). With ``causal`` a query reads the keys of its own and earlier time steps.  A second source
+    (S N, D) gives keys and values of S time steps in place of x: cross-attention. A PaddingMask as last source
+    says which keys are no padding; the others have weight 0. A query that has no key to read gets b_o.
+
+    num_heads: Heads, each with its part of the features; divides their number.
+
+    causal: Whether a time step reads itself and earlier ones only.
+
+    bias_term: Whether biases are added to queries, keys, values and output.
+
+    rotary_base: Rotate queries and keys by their time steps (RoPE): pair i of the d features of a head, i and i +
+    d / 2, by t rotary_base^(-2 i / d); usually 10000. When not given nothing is rotated.
+
+    carry_state: Also read the time steps of the batches before, as far as they are of the same stream; causal,
+    not in training."""
+
+def Multiply(
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = x1 x2 ..., value by value, of two or more sources of one shape.  The gradient of a source is that of y
+    times the product of the other sources."""
+
+def OneHot(
+    *,
+    vocab_size: int = ...,
+    onehot_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""One-hot rows: zeros with a one in the column that the source gives, (rows, vocab_size).  If no layer reads the
+    rows, only the columns are passed on.
+
+    vocab_size: Length of a one-hot row."""
+
+def PaddingMask(
+    *,
+    padding: int = ...,
+    lengths: bool = ...,
+    paddingmask_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Which time steps are no padding: (rows, 1) bool, true where the number of the source is not ``padding``.  With
+    ``lengths`` the source has the length of each sequence, (N, 1), and the time steps before that are true.
+    Layers that read it beside their source leave padding out: MultiHeadAttention, TimePooling, GRU, LSTM and RNN.
+
+    padding: The number that stands for padding.
+
+    lengths: Whether the source has the length of each sequence, one a row, in place of the numbers of its time
+    steps."""
+
+def PixelSoftmaxLoss(
+    *,
+    topk: int = ...,
+    scale: float = ...,
+    label_smoothing: float = ...,
+    ignore_index: int | None = ...,
+    class_weights: float | Sequence[float] = ...,
+    focal_gamma: float = ...,
+    pixelsoftmaxloss_conf: Mapping[str, Any] = ...,
+    softmaxloss_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""SoftmaxLoss of each pixel of scores (N, C, H, W), as for segmentation: the mean over all pixels that count.
+    The second source has the labels of the pixels as values, H W for each record in the order of rows, e.g. a
+    TargetInput with ``target_conf: {size: H W}``, which reads the field ``target`` of the records.  Its output is
+    p (N, H W, C). ``ignore_index`` and all other keys are those of SoftmaxLoss, for pixels.
+
+    topk: A record counts as right when its label is among the best this many.
+
+    scale: Multiplies loss, accuracy and gradient.
+
+    label_smoothing: Part of the target that is spread evenly over all classes, in tests too.
+
+    ignore_index: Rows with this label count neither in the loss and its mean, nor in the accuracy and the
+    gradient.
+
+    class_weights: A weight for each class: the loss is the weighted sum of the losses, divided by the sum of the
+    weights.
+
+    focal_gamma: Focal loss: multiplies the loss of a row by (1 - p)^focal_gamma, where p is the probability of
+    its label."""
+
+def Pooling(
+    *,
+    kernel: int | None = ...,
+    pad: int | None = ...,
+    stride: int | None = ...,
+    kernel_x: int = ...,
+    kernel_y: int = ...,
+    pad_x: int = ...,
+    pad_y: int = ...,
+    stride_x: int = ...,
+    stride_y: int = ...,
+    pool: Literal["MAX", "AVG"] = ...,
+    ties: Literal["first", "all"] = ...,
+    count_include_pad: bool | None = ...,
+    pooling_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y (N, C, OH, OW) = the largest value of each window of x (N, C, H, W), or their mean: ``pool`` MAX or AVG.
+    Padding never is the largest; of equal values the first, by rows, gets the gradient, or all do (``ties``). A
+    mean is the sum of the window's pixels over kernel_y kernel_x, or over the number of its pixels that are in
+    the image where ``count_include_pad`` is false, as it is for CudnnPool by itself.
+
+    kernel: Height and width of the window.
+
+    pad: Rows and columns of padding on each side.
+
+    stride: Step of the window on both axes.
+
+    kernel_x: Width of the window.
+
+    kernel_y: Height of the window.
+
+    pad_x: Columns of padding on the left and on the right.
+
+    pad_y: Rows of padding above and below.
+
+    stride_x: Step of the window to the right.
+
+    stride_y: Step of the window down.
+
+    pool: Take the largest value of a window, or the mean.
+
+    ties: Which of equal largest values of a window get its gradient: the first, by rows, or each, as SINGA's
+    kPooling.
+
+    count_include_pad: Whether padding counts in a mean; when not given it does, but for CudnnPool."""
+CPooling = Pooling
+CudnnPool = Pooling
+
+def PositionalEmbedding(
+    max_length: int,
+    *,
+    carry_state: bool = ...,
+    positionalembedding_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = x + table[t], where x (T N, D) are rows of T time steps, and t is the time step of a row.  The table is a
+    param (max_length, D), at first normal with standard deviation 0.02.
+
+    max_length: Positions that have a row: the most time steps of a sequence.
+
+    carry_state: Go on counting where the batch before has stopped, if it is of the same stream; not in training."""
+
+def RBMHid(
+    hdim: int,
+    *,
+    bias_term: bool = ...,
+    gaussian: bool = ...,
+    rbm_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""The hidden units: probabilities sigmoid(v W^T + c) of the visible ones v (N, D), or means v W^T + c.  The
+    source is the RBMVis. Params: W (H, D), shared from the RBMVis or shared by it, and c (H,). The gradient of W
+    is all at the RBMVis; this layer's own stays 0, but as a param that shares it counts: unless one of the two
+    says ``share_gradient: sum``, W learns from half of it, as in SINGA.
+
+    hdim: Hidden units; both layers say it.
+
+    bias_term: Whether there is a bias.
+
+    gaussian: Whether the layer's own units are Gaussian: linear, with unit variance, instead of Bernoulli."""
+
+def RBMVis(
+    hdim: int,
+    *,
+    bias_term: bool = ...,
+    gaussian: bool = ...,
+    rbm_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""The visible units v: records x (N, ...) taken as (N, D), images in the order C, H, W; and their
+    reconstruction.  ``srclayers`` are the layer of the records and the RBMHid. Params: W (H, D), H being
+    ``rbm_conf.hdim``, and b (D,). A reconstruction is sigmoid(h W + b), of Gaussian units h W + b, where h is a
+    sample of the hidden units: 1 with their probability, or Gaussian with their mean and variance 1. It is not
+    sampled itself. The gradient of W is (h-^T v- - h+^T v+) / N: what the model makes (-), less what the records
+    make (+).  The figure "squared_error" is the mean over records of sum (x - v)^2, v being the first
+    reconstruction of x.
+
+    hdim: Hidden units; both layers say it.
+
+    bias_term: Whether there is a bias.
+
+    gaussian: Whether the layer's own units are Gaussian: linear, with unit variance, instead of Bernoulli."""
+
+def RMSNorm(
+    *,
+    epsilon: float = ...,
+    rmsnorm_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = scale x / sqrt(m + epsilon), with the mean m of the squares of each row of x (N, D).  Params: scale (D,),
+    at first 1.
+
+    epsilon: Added to the mean of the squares."""
+
+def RNN(
+    dim_hidden: int,
+    *,
+    bias_term: bool = ...,
+    reverse: bool = ...,
+    carry_state: bool = ...,
+    activation: Literal["TANH", "RELU", "SIGMOID"] = ...,
+    rnn_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""h' = f(x W^T + h U^T + b); f is ``rnn_conf.activation``: TANH, RELU or SIGMOID.
+
+    dim_hidden: Units of the hidden state.
+
+    bias_term: Whether there are biases; none, as in SINGA, where the layer lists all its weights and nothing
+    else.
+
+    reverse: Read the time steps from the last one to the first. Two layers, one of them reversed, and a Concate
+    of both along axis 1 are a bidirectional layer.
+
+    carry_state: Begin each batch with the state at the end of the batch before, where it goes on with the same
+    stream.
+
+    activation: The function of the sum."""
+
+def RNNDummy(
+    *,
+    dynamic_srclayer: str = ...,
+    shape: int | Sequence[int] = ...,
+    integer: bool = ...,
+    low: float = ...,
+    high: float = ...,
+    rnn_dummy_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Data without a source: uniform in [``low``, ``high``), rounded down if ``integer``.  In a test, from its
+    second batch on, what the layer ``dynamic_srclayer`` computed in the batch before.
+
+    dynamic_srclayer: Layer whose output of the batch before is this layer's data, in a test.
+
+    shape: Shape of the data, batch first.
+
+    integer: Round the random start down.
+
+    low: Least random start.
+
+    high: Bound of the random start, itself not drawn."""
+
+def RNNLabel(
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Labels of the time steps: the number that the source has for the next step."""
+
+def ReLU(
+    *,
+    negative_slope: float = ...,
+    relu_conf: Mapping[str, Any] = ...,
+    activation_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = x where positive, else ``relu_conf.negative_slope`` x (SINGA ignores the slope).
+
+    negative_slope: Slope below zero."""
+
+def RecordInput(
+    *,
+    backend: str = ...,
+    path: str = ...,
+    mean_file: str = ...,
+    std_file: str = ...,
+    mean_value: float | None = ...,
+    std_value: float | None = ...,
+    standardise: bool = ...,
+    batchsize: int | Sequence[int] = ...,
+    shape: int | Sequence[int] = ...,
+    encoded: bool = ...,
+    random_skip: int = ...,
+    prefetching: bool = ...,
+    shuffle: Literal["none", "block", "full"] = ...,
+    window: int = ...,
+    last_batch: Literal["wrap", "drop_last", "pad"] = ...,
+    on_error: Literal["raise", "skip", "replace"] = ...,
+    max_bad: float = ...,
+    labels: int = ...,
+    layout: Literal["NCHW", "NHWC"] = ...,
+    storage_options: Mapping[str, Any] = ...,
+    augment: Mapping[str, Any] | None = ...,
+    cache: Mapping[str, Any] | None = ...,
+    io_threads: int = ...,
+    in_flight_mb: int = ...,
+    memory_mb: int | None = ...,
+    max_decompressed_mb: float = ...,
+    resize: int | Sequence[int] | None = ...,
+    channels: Literal[1, 3] = ...,
+    separator: str = ...,
+    has_label: bool = ...,
+    features: str | Sequence[str] = ...,
+    label: str | Sequence[str] = ...,
+    target: str | Sequence[str] = ...,
+    weight: str = ...,
+    missing: float | str = ...,
+    categories: Mapping[str, Any] = ...,
+    encoding: Literal["one_hot", "index"] = ...,
+    header: bool | None = ...,
+    charset: str = ...,
+    store_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Records of any store: pixels become floats as they are normalised, ``data`` is taken where a record has it.
+
+    backend: Format of the store; detected if empty.
+
+    path: URL or path of the records.
+
+    mean_file: Store whose first record is subtracted from each record.
+
+    std_file: Store whose first record divides each record.
+
+    mean_value: Number subtracted from each value, if there is no mean_file.
+
+    std_value: Number that divides each value, if there is no std_file.
+
+    standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
+    mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
+    before training begins, and kept in checkpoints. Layers of the test and validation nets say it too, and use
+    those of the training data.
+
+    batchsize: Records per step of the whole worker group; or one number for each of its workers.
+
+    shape: Shape of one record, without the batch; of an image always (channels, height, width).
+
+    encoded: Unused, in SINGA too.
+
+    random_skip: Start at a random record among the first this many.
+
+    prefetching: Unused: the next batch is always read while the net computes.
+
+    shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
+
+    window: Blocks in a window for shuffle: block.
+
+    last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
+
+    on_error: A record that cannot be read: raise an error, use the next good one, or one drawn at random.
+
+    max_bad: Maximum number of bad records that a worker tolerates: a whole number, or a fraction (below 1) of all
+    records.
+
+    labels: Number of classes: a record with a label outside of 0 to labels - 1 is bad. 0 does not check labels.
+
+    layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as NumPy,
+    Pillow and TensorFlow have them. ``shape`` is (channels, height, width) with both.
+
+    storage_options: Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client
+    (native, pyarrow, webhdfs, hdfs3), and for native: deadline_s, http (of the NameNode), config_dir,
+    kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop's settings by their names, as dfs.replication.
+
+    augment: Change records at random, in training only; layers of the test and validation nets may say it too.
+
+    cache: Cache blocks of remote file systems on a local disk of each host; no cache if absent.
+
+    io_threads: Maximum number of simultaneous reads of a process from a remote file system.
+
+    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote file system, or decodes ahead,
+    and not yet used; at least one. Part of memory_mb.
+
+    memory_mb: Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks
+    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a quarter of the
+    memory of the process, divided by the number of its layers that read stores, is less; large blocks may take
+    all of that quarter.
+
+    max_decompressed_mb: Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format,
+    may decompress to.
+
+    resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
+    parquet, parquet, tfrecord and webdataset.
+
+    channels: Read image files as grey (1) or colour (3), for the same stores.
+
+    separator: Characters that separate the values of a CSV line, each of them; of a table with named columns one.
+    Excel's first line ``sep=;`` counts more.
+
+    has_label: Whether a CSV line starts with its label; of a table with named columns, whether label, target and
+    weight are read.
+
+    features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
+    default all columns of numbers but label, target and weight.
+
+    label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
+    columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
+    label nor target are given, the only one called label, labels, y, class, target or targets.
+
+    target: Columns of a table with numbers to predict, the values of a TargetInput layer.
+
+    weight: Column of a table with the weight of each record in training, the values of a WeightInput layer:
+    numbers from 0 on.
+
+    missing: Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error,
+    skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
+    that replaces those of features.
+
+    categories: Columns of a table whose values are names, and these names in order; if there are none, those of
+    the training data, sorted. A name ``''`` stands for missing values.
+
+    encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+
+    header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
+    columns of a table are called 1, 2, ... by their positions.
+
+    charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
+
+def RecordOutput(
+    *,
+    backend: str = ...,
+    path: str = ...,
+    mean_file: str = ...,
+    std_file: str = ...,
+    mean_value: float | None = ...,
+    std_value: float | None = ...,
+    standardise: bool = ...,
+    batchsize: int | Sequence[int] = ...,
+    shape: int | Sequence[int] = ...,
+    encoded: bool = ...,
+    random_skip: int = ...,
+    prefetching: bool = ...,
+    shuffle: Literal["none", "block", "full"] = ...,
+    window: int = ...,
+    last_batch: Literal["wrap", "drop_last", "pad"] = ...,
+    on_error: Literal["raise", "skip", "replace"] = ...,
+    max_bad: float = ...,
+    labels: int = ...,
+    layout: Literal["NCHW", "NHWC"] = ...,
+    storage_options: Mapping[str, Any] = ...,
+    augment: Mapping[str, Any] | None = ...,
+    cache: Mapping[str, Any] | None = ...,
+    io_threads: int = ...,
+    in_flight_mb: int = ...,
+    memory_mb: int | None = ...,
+    max_decompressed_mb: float = ...,
+    resize: int | Sequence[int] | None = ...,
+    channels: Literal[1, 3] = ...,
+    separator: str = ...,
+    has_label: bool = ...,
+    features: str | Sequence[str] = ...,
+    label: str | Sequence[str] = ...,
+    target: str | Sequence[str] = ...,
+    weight: str = ...,
+    missing: float | str = ...,
+    categories: Mapping[str, Any] = ...,
+    encoding: Literal["one_hot", "index"] = ...,
+    header: bool | None = ...,
+    charset: str = ...,
+    store_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Records of ``data``, and of ``label`` where the second source (or else the first) has labels, in any store.
+    ``store_conf.backend`` names the format, kvfile by default. The file is written when the net is closed.
+
+    backend: Format of the store; detected if empty.
+
+    path: URL or path of the records.
+
+    mean_file: Store whose first record is subtracted from each record.
+
+    std_file: Store whose first record divides each record.
+
+    mean_value: Number subtracted from each value, if there is no mean_file.
+
+    std_value: Number that divides each value, if there is no std_file.
+
+    standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
+    mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
+    before training begins, and kept in checkpoints. Layers of the test and validation nets say it too, and use
+    those of the training data.
+
+    batchsize: Records per step of the whole worker group; or one number for each of its workers.
+
+    shape: Shape of one record, without the batch; of an image always (channels, height, width).
+
+    encoded: Unused, in SINGA too.
+
+    random_skip: Start at a random record among the first this many.
+
+    prefetching: Unused: the next batch is always read while the net computes.
+
+    shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
+
+    window: Blocks in a window for shuffle: block.
+
+    last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
+
+    on_error: A record that cannot be read: raise an error, use the next good one, or one drawn at random.
+
+    max_bad: Maximum number of bad records that a worker tolerates: a whole number, or a fraction (below 1) of all
+    records.
+
+    labels: Number of classes: a record with a label outside of 0 to labels - 1 is bad. 0 does not check labels.
+
+    layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as NumPy,
+    Pillow and TensorFlow have them. ``shape`` is (channels, height, width) with both.
+
+    storage_options: Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client
+    (native, pyarrow, webhdfs, hdfs3), and for native: deadline_s, http (of the NameNode), config_dir,
+    kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop's settings by their names, as dfs.replication.
+
+    augment: Change records at random, in training only; layers of the test and validation nets may say it too.
+
+    cache: Cache blocks of remote file systems on a local disk of each host; no cache if absent.
+
+    io_threads: Maximum number of simultaneous reads of a process from a remote file system.
+
+    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote file system, or decodes ahead,
+    and not yet used; at least one. Part of memory_mb.
+
+    memory_mb: Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks
+    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a quarter of the
+    memory of the process, divided by the number of its layers that read stores, is less; large blocks may take
+    all of that quarter.
+
+    max_decompressed_mb: Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format,
+    may decompress to.
+
+    resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
+    parquet, parquet, tfrecord and webdataset.
+
+    channels: Read image files as grey (1) or colour (3), for the same stores.
+
+    separator: Characters that separate the values of a CSV line, each of them; of a table with named columns one.
+    Excel's first line ``sep=;`` counts more.
+
+    has_label: Whether a CSV line starts with its label; of a table with named columns, whether label, target and
+    weight are read.
+
+    features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
+    default all columns of numbers but label, target and weight.
+
+    label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
+    columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
+    label nor target are given, the only one called label, labels, y, class, target or targets.
+
+    target: Columns of a table with numbers to predict, the values of a TargetInput layer.
+
+    weight: Column of a table with the weight of each record in training, the values of a WeightInput layer:
+    numbers from 0 on.
+
+    missing: Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error,
+    skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
+    that replaces those of features.
+
+    categories: Columns of a table whose values are names, and these names in order; if there are none, those of
+    the training data, sorted. A name ``''`` stands for missing values.
+
+    encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+
+    header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
+    columns of a table are called 1, 2, ... by their positions.
+
+    charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""
+
+def Reshape(
+    shape: int | Sequence[int],
+    *,
+    reshape_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y (N, ``shape``) = the values of x (N, ...) in their order; that of images is C, H, W.
+
+    shape: Lengths of the axes of a record; one of them may be -1, which is then what is left."""
+
+def STanh(
+    *,
+    activation_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = 1.7159047 tanh(0.66666667 x)."""
+
+def Sampling(
+    *,
+    temperature: float = ...,
+    probabilities: bool = ...,
+    sampling_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""A column drawn for each row, (N, 1), with probabilities ``softmax(x / temperature)``.  Where ``probabilities``
+    says that the source has been through a Softmax, x is its logarithm. At temperature 0 it is the column of the
+    highest value, as of `ArgSort`.
+
+    temperature: Divides what the probabilities are made of: likely columns become likelier below 1; at 0 the best
+    is taken.
+
+    probabilities: Whether the source gives probabilities, as Softmax does, and not what they are made of."""
+
+def SiLU(
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = x sigmoid(x), value by value; Hendrycks and Gimpel (2016), also known as swish."""
+
+def Sigmoid(
+    *,
+    activation_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = 1 / (1 + exp(-x))."""
+
+def SigmoidCrossEntropyLoss(
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Sigmoids and binary cross entropy: loss = mean of -t log p - (1 - t) log(1 - p), p = sigmoid(x), of (N, D).
+    For multi-label classification: source one has a score for each label, source two a target for each, in [0,
+    1], where 1 means that the record has the label, e.g. from a TargetInput. The loss is computed from the
+    scores, in a form that does not overflow. The mean is over records and labels.  Its output is p (N, D). The
+    metric "binary_accuracy" is the share of all labels with (p > 0.5) == (t > 0.5). The gradient is (p - t) / (N
+    D). A target that requires a gradient gets -x / (N D).  A third source, a WeightInput, has a weight for each
+    record, which multiplies its loss and gradient. The metric "binary_accuracy" is that of all records alike."""
+
+def Slice(
+    *,
+    slice_dim: int = ...,
+    num_slices: int = ...,
+    slice_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Cuts its source in ``num_slices`` pieces along axis ``slice_dim``, one for each consumer; 0 is the batch.
+    Pieces are as equal as possible. Pieces of the batch are views: nothing is copied. In an unrolled net the
+    batch of each time step is cut.
+
+    slice_dim: Axis along which the source is cut; 0 is the batch.
+
+    num_slices: Number of pieces."""
+
+def Softmax(
+    *,
+    num_softmax_per_instance: int = ...,
+    softmax_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = exp(x) / sum exp(x), of each record x (N, ...) taken as a row: y (N, D).  ``num_softmax_per_instance`` n
+    cuts each row in n equal parts, each with a softmax of its own. Of images (N, C, H, W) n is 1, or H W: then
+    the softmax is over the channels at each pixel, and y is (N, C, H, W).
+
+    num_softmax_per_instance: Softmaxes over equal parts of a row; of images 1, or as many as they have pixels:
+    over the channels of each."""
+CudnnSoftmax = Softmax
+
+def SoftmaxLoss(
+    *,
+    topk: int = ...,
+    scale: float = ...,
+    label_smoothing: float = ...,
+    ignore_index: int | None = ...,
+    class_weights: float | Sequence[float] = ...,
+    focal_gamma: float = ...,
+    softmaxloss_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Softmax and cross entropy: loss = scale / N sum -log p[label], of x (N, ...) taken as (N, D).  Also called
+    CudnnSoftmaxLoss, which in SINGA reports only the loss, as a sum.  Its output is p (N, D). The metric
+    "accuracy" is scale / N times the rows with their label among the ``topk`` highest; of equal ones the higher
+    class comes first. The gradient is scale / N (p - onehot).  With ``label_smoothing`` e, after Szegedy et al.
+    (2016), the target is (1 - e) onehot + e / D in place of onehot.  A third source, a WeightInput, has a weight
+    for each record: loss = scale / N sum -w log p[label], and the gradient of a record is multiplied by its
+    weight. The accuracy is that of all records alike.  With ``class_weights`` c, and c = 0 where the label is
+    ``ignore_index``, the loss is scale / Z sum -c[label] log p[label] with Z = sum c[label], as that of PyTorch's
+    cross_entropy. Z is the sum over the batch of a worker group, whose workers send each other their sums in each
+    step of training. The metrics are means over all rows that count; classes have no weights in the accuracy. A
+    batch of ignored rows has gradients of 0. Label smoothing takes the weight of the label for all classes, where
+    PyTorch takes that of each class. Z is that of all time steps of an unrolled net, or of each of them where
+    they are computed one by one.  With ``focal_gamma`` g the loss of a row is -(1 - p[label])^g log p[label],
+    after Lin et al. (2017).
+
+    topk: A record counts as right when its label is among the best this many.
+
+    scale: Multiplies loss, accuracy and gradient.
+
+    label_smoothing: Part of the target that is spread evenly over all classes, in tests too.
+
+    ignore_index: Rows with this label count neither in the loss and its mean, nor in the accuracy and the
+    gradient.
+
+    class_weights: A weight for each class: the loss is the weighted sum of the losses, divided by the sum of the
+    weights.
+
+    focal_gamma: Focal loss: multiplies the loss of a row by (1 - p)^focal_gamma, where p is the probability of
+    its label."""
+CudnnSoftmaxLoss = SoftmaxLoss
+
+def Split(
+    *,
+    num_splits: int = ...,
+    split_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Gives each of ``num_splits`` consumers the same data, and its source the sum of their gradients.  Behind a
+    ReLU that the layer before it computes, the sum is 0 where the ReLU is: one pass less over the gradient.
+
+    num_splits: Number of readers."""
+
+def Stack(
+    *,
+    images: bool = ...,
+    stack_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y (N, T, D) = rows x (T N, D) of T time steps as one record of each sequence. The layer has ``unroll_len: 1``.
+
+    images: Make images of D channels, height 1 and width T, (N, D, 1, T), for a Convolution or Pooling over time:
+    with kernel_y 1."""
+
+def Tanh(
+    *,
+    activation_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = tanh(x)."""
+
+def TargetInput(
+    *,
+    size: int = ...,
+    target_conf: Mapping[str, Any] = ...,
+    store_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""The columns ``target`` of a table with named columns, for regression: (batchsize / n_workers, targets).  Of
+    other records, such as arrays (X, y) given from Python, the field ``target``: ``target_conf.size`` of them.
+    Give it the ``store_conf`` of the layer that reads the features, so that both have the same records in each
+    step; shape, mean and std in it are of the features. It is the second source of a EuclideanLoss.
+
+    size: How many targets a record has."""
+
+def TimePooling(
+    *,
+    pool: Literal["AVG", "MAX", "FIRST", "LAST"] = ...,
+    timepooling_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y (N, D) = the mean of the time steps of x (T N, D), their largest values, the first or the last one:
+    ``pool``.  The layer has ``unroll_len: 1``. A PaddingMask as second source leaves padding out; a sequence that
+    is nothing else gives zeros. Of equal largest values the first gets the gradient.
+
+    pool: Take the mean of the time steps, the largest value of each feature, the first or the last time step."""
+
+def Transpose(
+    axes: int | Sequence[int],
+    *,
+    transpose_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y = x with two axes, ``axes``, in each other's place.
+
+    axes: The two axes that change places; 0, the batch, is none of them."""
+
+def Unstack(
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y (T N, D) = rows of T time steps of records x (N, T, D), each a sequence, or of images (N, D, 1, T).  The
+    layer has ``unroll_len: T``."""
+
+def Upsample(
+    *,
+    factor: int = ...,
+    mode: Literal["NEAREST", "BILINEAR"] = ...,
+    upsample_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""y (N, C, factor H, factor W) = images x (N, C, H, W), ``factor`` times as high and wide: ``mode``.  NEAREST
+    repeats each pixel. BILINEAR takes for pixel i of y the place (i + 1/2) / factor - 1/2 of x, and its value by
+    a line between the two nearest pixels, down and to the right.
+
+    factor: How many times as high and as wide images become.
+
+    mode: Repeat each pixel, or draw lines between the centres of pixels; before the first and after the last one
+    values stay the same."""
+
+def WeightInput(
+    *,
+    backend: str = ...,
+    path: str = ...,
+    mean_file: str = ...,
+    std_file: str = ...,
+    mean_value: float | None = ...,
+    std_value: float | None = ...,
+    standardise: bool = ...,
+    batchsize: int | Sequence[int] = ...,
+    shape: int | Sequence[int] = ...,
+    encoded: bool = ...,
+    random_skip: int = ...,
+    prefetching: bool = ...,
+    shuffle: Literal["none", "block", "full"] = ...,
+    window: int = ...,
+    last_batch: Literal["wrap", "drop_last", "pad"] = ...,
+    on_error: Literal["raise", "skip", "replace"] = ...,
+    max_bad: float = ...,
+    labels: int = ...,
+    layout: Literal["NCHW", "NHWC"] = ...,
+    storage_options: Mapping[str, Any] = ...,
+    augment: Mapping[str, Any] | None = ...,
+    cache: Mapping[str, Any] | None = ...,
+    io_threads: int = ...,
+    in_flight_mb: int = ...,
+    memory_mb: int | None = ...,
+    max_decompressed_mb: float = ...,
+    resize: int | Sequence[int] | None = ...,
+    channels: Literal[1, 3] = ...,
+    separator: str = ...,
+    has_label: bool = ...,
+    features: str | Sequence[str] = ...,
+    label: str | Sequence[str] = ...,
+    target: str | Sequence[str] = ...,
+    weight: str = ...,
+    missing: float | str = ...,
+    categories: Mapping[str, Any] = ...,
+    encoding: Literal["one_hot", "index"] = ...,
+    header: bool | None = ...,
+    charset: str = ...,
+    store_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""A weight for each record, for the third source of a loss layer: (batchsize / n_workers, 1).  It is the column
+    ``weight`` of a table with named columns, or the field ``weight`` of other records, such as arrays (X, y,
+    weights) given from Python: numbers from 0 on. A record of weight 0 adds nothing to loss and gradient.  Give
+    it the ``store_conf`` of the layer that reads the features, so that both have the same records in each step.
+
+    backend: Format of the store; detected if empty.
+
+    path: URL or path of the records.
+
+    mean_file: Store whose first record is subtracted from each record.
+
+    std_file: Store whose first record divides each record.
+
+    mean_value: Number subtracted from each value, if there is no mean_file.
+
+    std_value: Number that divides each value, if there is no std_file.
+
+    standardise: Subtract from each value of a record, or each channel of an image (channels, height, width), its
+    mean over all training records, and divide by its standard deviation. Both are computed once, in 64 bits,
+    before training begins, and kept in checkpoints. Layers of the test and validation nets say it too, and use
+    those of the training data.
+
+    batchsize: Records per step of the whole worker group; or one number for each of its workers.
+
+    shape: Shape of one record, without the batch; of an image always (channels, height, width).
+
+    encoded: Unused, in SINGA too.
+
+    random_skip: Start at a random record among the first this many.
+
+    prefetching: Unused: the next batch is always read while the net computes.
+
+    shuffle: Order of records: as stored, shuffled within windows of blocks, or fully shuffled in each epoch.
+
+    window: Blocks in a window for shuffle: block.
+
+    last_batch: An incomplete batch at the end of an epoch: fill it from the next epoch, drop it, or pad it.
+
+    on_error: A record that cannot be read: raise an error, use the next good one, or one drawn at random.
+
+    max_bad: Maximum number of bad records that a worker tolerates: a whole number, or a fraction (below 1) of all
+    records.
+
+    labels: Number of classes: a record with a label outside of 0 to labels - 1 is bad. 0 does not check labels.
+
+    layout: Order of the axes of images in the store: NHWC for records of (height, width, channels), as NumPy,
+    Pillow and TensorFlow have them. ``shape`` is (channels, height, width) with both.
+
+    storage_options: Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client
+    (native, pyarrow, webhdfs, hdfs3), and for native: deadline_s, http (of the NameNode), config_dir,
+    kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop's settings by their names, as dfs.replication.
+
+    augment: Change records at random, in training only; layers of the test and validation nets may say it too.
+
+    cache: Cache blocks of remote file systems on a local disk of each host; no cache if absent.
+
+    io_threads: Maximum number of simultaneous reads of a process from a remote file system.
+
+    in_flight_mb: Maximum MiB of blocks that a worker has requested from a remote file system, or decodes ahead,
+    and not yet used; at least one. Part of memory_mb.
+
+    memory_mb: Maximum MiB of memory that a worker takes to read this layer's records: batches read ahead, blocks
+    that are read, in flight, shuffled or kept for the next epoch. Default: 1280, or less where a quarter of the
+    memory of the process, divided by the number of its layers that read stores, is less; large blocks may take
+    all of that quarter.
+
+    max_decompressed_mb: Maximum size in 10**6 bytes that a gzipped file, or a block of another compressed format,
+    may decompress to.
+
+    resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
+    parquet, parquet, tfrecord and webdataset.
+
+    channels: Read image files as grey (1) or colour (3), for the same stores.
+
+    separator: Characters that separate the values of a CSV line, each of them; of a table with named columns one.
+    Excel's first line ``sep=;`` counts more.
+
+    has_label: Whether a CSV line starts with its label; of a table with named columns, whether label, target and
+    weight are read.
+
+    features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
+    default all columns of numbers but label, target and weight.
+
+    label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
+    columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
+    label nor target are given, the only one called label, labels, y, class, target or targets.
+
+    target: Columns of a table with numbers to predict, the values of a TargetInput layer.
+
+    weight: Column of a table with the weight of each record in training, the values of a WeightInput layer:
+    numbers from 0 on.
+
+    missing: Missing values of a table, nulls, NaN, and in CSV empty fields and pandas' names for them: error,
+    skip (leave the record out), mean (replace those of features by their mean in the training data), or a number
+    that replaces those of features.
+
+    categories: Columns of a table whose values are names, and these names in order; if there are none, those of
+    the training data, sorted. A name ``''`` stands for missing values.
+
+    encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+
+    header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
+    columns of a table are called 1, 2, ... by their positions.
+
+    charset: Encoding of a CSV table, by Python's name, such as latin-1; one that extends ASCII."""

@@ -1,0 +1,200 @@
+"""Augmentation: random changes of the records of a training batch, before an input layer normalises them.
+
+What is drawn for a record is a function of seed, layer, record and epoch, so any number of workers, and a run that is
+resumed, have the same bits. Crops and mirror images are `ImagePreprocess`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from singa_dask.conf.model import Conf, Count, Field, NonNegative
+from singa_dask.errors import ConfigError, Problem
+from singa_dask.ops.contract import Array
+
+# keys that are for images alone
+IMAGE_KEYS = ("flip", "rotate", "brightness", "contrast", "saturation", "cutout")
+# shares of red, green and blue in the luma of a pixel, after ITU-R BT.601
+LUMA = np.array([0.299, 0.587, 0.114])
+# values that are changed at a time
+PIECE_VALUES = 1 << 17
+
+
+class AugmentConf(Conf):
+    """``augment``: random changes of records, in training only. They are made in the order of these keys."""
+
+    brightness: NonNegative = 0.0
+    """Multiply an image by a factor from [max(0, 1 - brightness), 1 + brightness]. Pixels stay from 0 to 255."""
+    contrast: NonNegative = 0.0
+    """Multiply the differences of an image from its mean grey by a factor from [max(0, 1 - contrast), 1 + contrast]."""
+    saturation: NonNegative = 0.0
+    """Multiply the differences of colours from their grey by a factor from [max(0, 1 - saturation), 1 + saturation]."""
+    flip: bool = False
+    """Turn half of the images upside down. ImagePreprocess mirrors images left to right."""
+    rotate: float = Field(default=0.0, ge=0, le=180)
+    """Rotate an image about its centre by up to so many degrees, either way, with bilinear interpolation. Outside of
+    the image is the mean of the records, which is 0 once they are normalised."""
+    cutout: Count = 0
+    """Side of a square of each image that becomes the mean, in pixels. Its centre is any pixel; 0 cuts nothing out."""
+    drop: float = Field(default=0.0, ge=0, lt=1)
+    """Probability of each value, such as a column of a table, to become the mean."""
+    noise: NonNegative = 0.0
+    """Standard deviation of Gaussian noise that is added to each value, once records are normalised."""
+
+
+class Augmentation:
+    """Random changes of records.
+
+    Parameters
+    ----------
+    conf : AugmentConf
+    shape : sequence of int
+        Of a record: images are (channels, height, width).
+    mean, std : ndarray of a record's shape, a number, or None
+        What the records are normalised by afterwards.
+    draw : callable
+        Draws four words in [0, 2^32) for each address: of a name, and of int64 arrays (N,) it makes (4, N) int64.
+
+    """
+
+    def __init__(
+        self,
+        conf: AugmentConf,
+        shape: Sequence[int],
+        mean: Array | float | None,
+        std: Array | float | None,
+        draw: Callable[[str, Array, Array], Array],
+    ) -> None:
+        self.conf, self.shape, self.draw = conf, tuple(shape), draw
+        self.mean = 0.0 if mean is None else mean
+        # a constant column is divided by infinity, and stays 0
+        self.std = 1.0 if std is None else np.where(np.isfinite(std), std, 0.0)
+
+    def __call__(self, values: Array, ids: Array, epochs: Array) -> Array:
+        """Return changed copies of records.
+
+        Parameters
+        ----------
+        values : (N, *shape) uint8 or float
+        ids, epochs : (N,) int64
+            Number of each record, and the epoch in which it is read.
+
+        Returns
+        -------
+        (N, *shape) float
+            float64 for float64, else float32.
+        """
+        is_wide, n_rows = values.dtype == np.float64, max(1, PIECE_VALUES // int(np.prod(self.shape)))
+        changed = np.array(values, np.float64 if is_wide else np.float32, order="C")
+        highest = 255.0 if values.dtype == np.uint8 else None
+        for first in range(0, len(values), n_rows):
+            part = slice(first, first + n_rows)
+            if len(self.shape) == 3:
+                self._change_images(changed[part], ids[part], epochs[part], highest)
+            self._change_values(changed[part], ids[part], epochs[part])
+        return changed
+
+    def _change_images(self, x: Array, ids: Array, epochs: Array, highest: float | None) -> None:
+        conf, (height, width) = self.conf, self.shape[1:]
+        factors = self.draw("colour", ids, epochs)[:3] / 2**32
+        for name, factor in zip(("brightness", "contrast", "saturation"), factors, strict=True):
+            if strength := getattr(conf, name):
+                low = max(0.0, 1 - strength)
+                factor = (low + (1 + strength - low) * factor).astype(x.dtype)[:, None, None, None]
+                towards: Array | float = 0.0
+                if name != "brightness":
+                    towards = _grey(x)
+                if name == "contrast":
+                    # in one order for any number of images
+                    grey = np.ascontiguousarray(towards).reshape(len(x), -1)
+                    towards = np.array([each.mean(dtype=np.float64) for each in grey], x.dtype)[:, None, None, None]
+                np.clip(towards + factor * (x - towards), 0 if highest else None, highest, out=x)
+        turn, *centre, upside = self.draw("place", ids, epochs)
+        if conf.flip:
+            flipped = upside >> 31 == 1
+            x[flipped] = x[flipped, :, ::-1]
+        if conf.rotate:
+            x[...] = rotated(x, conf.rotate * (turn / 2**31 - 1), self.mean)
+        if conf.cutout:
+            inside = [
+                (np.arange(size) - (at * size >> 32)[:, None] + conf.cutout // 2) // conf.cutout == 0
+                for at, size in zip(centre, (height, width), strict=True)
+            ]
+            np.copyto(x, self.mean, where=inside[0][:, None, :, None] & inside[1][:, None, None, :], casting="unsafe")
+
+    def _change_values(self, x: Array, ids: Array, epochs: Array) -> None:
+        if self.conf.drop:
+            dropped = self._words("drop", ids, epochs) < self.conf.drop * 2**32
+            np.copyto(x, self.mean, where=dropped.reshape(x.shape), casting="unsafe")
+        if self.conf.noise:
+            # Box and Muller's transform of neighbours; a radius is that of a number from (0, 1]
+            words = self._words("noise", ids, epochs, n_values=x[0].size + x[0].size % 2).reshape(len(x), -1, 2) / 2**32
+            radius, angle = np.sqrt(-2 * np.log(words[..., 0] + 2.0**-32)), 2 * np.pi * words[..., 1]
+            normal = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=-1).reshape(len(x), -1)
+            x += (self.conf.noise * self.std * normal[:, : x[0].size].reshape(x.shape)).astype(x.dtype)
+
+    def _words(self, name: str, ids: Array, epochs: Array, n_values: int = 0) -> Array:
+        """Draw a word for each value of the records, (N, n_values); by default for as many as a record has."""
+        n_values = n_values or int(np.prod(self.shape))
+        n = -(-n_values // 4)
+        low = (ids[:, None] * n + np.arange(n)).reshape(-1)
+        words = self.draw(name, low, np.repeat(epochs, n)).reshape(4, len(ids), n)
+        return words.transpose(1, 2, 0).reshape(len(ids), -1)[:, :n_values]
+
+
+def check_augment(conf: AugmentConf, shape: Sequence[int]) -> None:
+    """Raise a ConfigError, with paths relative to the layer, where records of a shape are not what a key is for."""
+    wrong = {}
+    if len(shape) != 3:
+        message = f"it is for images, expected a shape [channels, height, width], got {list(shape)}."
+        wrong = {key: message for key in IMAGE_KEYS if getattr(conf, key)}
+    elif conf.saturation and shape[0] != 3:
+        wrong["saturation"] = f"it is for images of three colours, and these have {shape[0]} channels."
+    elif conf.cutout > max(shape[1:]):
+        wrong["cutout"] = (
+            f"expected at most {max(shape[1:])}, as images are {shape[1]} x {shape[2]}, got {conf.cutout}."
+        )
+    if wrong:
+        raise ConfigError([Problem(("store_conf", "augment", key), message) for key, message in wrong.items()])
+
+
+def _grey(x: Array) -> Array:
+    """Return the luma of images of three colours, else the mean of the channels: (N, 1, H, W)."""
+    shares = LUMA if x.shape[1] == 3 else np.full(x.shape[1], 1 / x.shape[1])
+    grey: Array = np.multiply(x[:, :1], shares[0], dtype=x.dtype)
+    for channel in range(1, len(shares)):
+        grey += np.multiply(x[:, channel : channel + 1], shares[channel], dtype=x.dtype)
+    return grey
+
+
+def rotated(x: Array, degrees: Array, mean: Array | float) -> Array:
+    """Return images (N, C, H, W) rotated counter-clockwise about their centres, with bilinear interpolation.
+
+    Parameters
+    ----------
+    x : (N, C, H, W) float
+    degrees : (N,) float
+    mean : (C, H, W), or a number
+        What is outside of an image.
+    """
+    n, _, height, width = x.shape
+    angle, middle = np.deg2rad(degrees)[:, None, None], ((height - 1) / 2, (width - 1) / 2)
+    down, right = np.arange(height)[:, None] - middle[0], np.arange(width) - middle[1]
+    row = np.cos(angle) * down + np.sin(angle) * right + middle[0]
+    column = np.cos(angle) * right - np.sin(angle) * down + middle[1]
+    top, left = np.floor(row), np.floor(column)
+    pixels, out = x.reshape(n, -1, height * width), np.zeros_like(x)
+    inside: Any = 0.0
+    for i, j in np.ndindex(2, 2):
+        at = (top + i, left + j)
+        share = (1 - abs(row - at[0])) * (1 - abs(column - at[1]))
+        share *= (at[0] >= 0) & (at[0] < height) & (at[1] >= 0) & (at[1] < width)
+        index = np.clip(at[0], 0, height - 1) * width + np.clip(at[1], 0, width - 1)
+        found = np.take_along_axis(pixels, index.astype(np.int64).reshape(n, 1, -1), axis=2).reshape(x.shape)
+        out += share.astype(x.dtype)[:, None] * found
+        inside = inside + share
+    out += ((1 - inside)[:, None] * mean).astype(x.dtype)
+    return out
