@@ -248,11 +248,13 @@ class Stub:
     memory : callable
         (number of values, dtype) -> array of zeros for values. If values and gradients are GPU arrays, no message
         goes to another process, and operations on them run in the order in which they are enqueued.
+    applies_at_once : bool
+        Whether a server applies the gradient of a slice without waiting for those of others.
 
     Attributes
     ----------
     backlog : Backlog
-        Of the gradients that servers of this process apply as soon as they come to them.
+        Of the gradients that servers of this process apply as soon as they come to them, if they do.
     """
 
     def __init__(
@@ -267,6 +269,7 @@ class Stub:
         dtype: Any = np.float32,
         memory: Callable[[int, Any], Any] = np.zeros,
         tree: ProcessTree | None = None,
+        applies_at_once: bool = True,
     ) -> None:
         self.address = Address.stub(process)
         self.process = process
@@ -276,6 +279,7 @@ class Stub:
         self.share_memory = share_memory
         self.dtype = np.dtype(dtype)
         self.backlog = Backlog()
+        self._applies_at_once = applies_at_once
         self._slices: list[list[ParamSlice]] = [[] for _ in n_sharers]
         for piece in slices:
             self._slices[piece.param].append(piece)
@@ -341,9 +345,9 @@ class Stub:
         """Return the buffer that the array of a message from another process is read into.
 
         New values are read straight into their memory. A gradient of a whole worker group has new memory until the
-        server has applied it, so that the memory for many groups is bounded by the backlog. Parts of gradients, which
-        wait for other parts, and changes have one buffer for each sender and node of the tree of sums: it sends the
-        next one only after this one was answered.
+        server has applied it, so that the memory for many groups is bounded by the backlog. Gradients that wait for
+        others, and changes, have one buffer for each sender and node of the tree of sums: it sends the next one only
+        after this one was answered.
         """
         if message.slice < 0 or message.kind == "put" or not self._is_here(message.dst):
             return None
@@ -351,7 +355,7 @@ class Stub:
         if message.kind in ("r-get", "r-update", "gather"):
             values: np.ndarray = self._slice_values(message.slice, message.info["group"])
             return values
-        if message.kind == "update" and message.info["n"] == message.info["total"]:
+        if message.kind == "update" and self._applies_at_once and message.info["n"] == message.info["total"]:
             return self.backlog.empty(piece.size, self.dtype)
         group, node = (message.info.get(name, -1) for name in ("group", "node"))
         key = (message.kind, message.src, message.slice, group, node)

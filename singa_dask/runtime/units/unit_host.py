@@ -193,6 +193,7 @@ class UnitHost:
             dtype=self.plan.dtype,
             memory=self.devices.memory,
             tree=self.plan.tree,
+            applies_at_once=not job.updater.clip_norm,
         )
         coordinator = Coordinator(layout.process_of, rejoin)
         self.trace = Trace(process, emit) if job.profile else None
