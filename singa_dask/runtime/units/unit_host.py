@@ -674,6 +674,7 @@ def _serve(host: UnitHost, server: Server, handle: Callable[[Message], list[Mess
                 answers = handle(message)
             for answer in answers:
                 host.router.post(answer)
+        del message  # its memory is for the next one
     cancellation.check()
 
 
