@@ -318,6 +318,7 @@ class MultiHeadAttention(Layer):
         params=("qkv_weight", "output_weight", "qkv_bias", "output_bias"),
         time_foldable=True,
         all_steps_from=1,
+        takes_mask=True,
         capturable=True,
         accumulates=True,
         reads_gradients=True,

@@ -629,6 +629,9 @@ def wire(layer: Layer, sources: Sequence[Feature], ops: Ops) -> None:
     if len(layer.conf.param) > len(traits.params):
         message = f"{kind} has no such param. Its params: {', '.join(traits.params) or 'none'}."
         raise ConfigError(Problem(("param", len(traits.params)), message))
+    masks = [k for k, source in enumerate(sources) if source.dtype == bool]
+    if masks and not (traits.takes_mask or traits.forwards):
+        raise ConfigError(Problem(("srclayers", masks[0]), f"{kind} takes no PaddingMask. Leave it out."))
     layer.sources, layer.ops, layer.metrics = list(sources), ops, Metrics(ops)
     layer.setup()
     if message := _mistake(layer):

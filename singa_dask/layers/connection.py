@@ -255,6 +255,9 @@ class Concate(Layer):
             listed = ", ".join(map(str, shapes))
             message = f"the sources have shapes {listed}: they may differ in axis {self.axis} only."
             raise ConfigError(Problem(("srclayers",), message))
+        if len({source.dtype if source.on_host else None for source in self.sources}) > 1:
+            listed = ", ".join(str(source.dtype) for source in self.sources)
+            raise ConfigError(Problem(("srclayers",), f"the sources have values of {listed}. Expected one type."))
         size = sum(shape[self.axis] for shape in shapes)
         output = self.add_output(
             (*shapes[0][: self.axis], size, *shapes[0][self.axis + 1 :]), dtype=self.sources[0].dtype

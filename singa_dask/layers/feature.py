@@ -57,6 +57,8 @@ class Traits:
         ``data`` is there instead.
     metrics : tuple of str
         Metrics that the layer adds, so that all workers of a group name them alike.
+    takes_mask : bool
+        A source beside the others may be a PaddingMask: bool, (T N, 1), true where a row is no padding.
     recurrent : bool
         Each time step also reads the previous one of the same layer, as its last source.
     time_from_columns : bool
@@ -92,6 +94,7 @@ class Traits:
     reads_gradients: bool = False
     consumes: tuple[Consumed | tuple[Consumed, ...], ...] = ()
     metrics: tuple[str, ...] = ()
+    takes_mask: bool = False
     recurrent: bool = False
     time_from_columns: bool = False
     all_steps_from: int | None = None

@@ -121,6 +121,7 @@ class Recurrent(Layer):
         consumes=("one_hot_index",),
         time_foldable=True,
         capturable=True,
+        takes_mask=True,
         recurrent=True,
         accumulates=True,
         feature_parallel=Connection.ONE_TO_ALL,

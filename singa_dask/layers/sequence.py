@@ -99,7 +99,14 @@ class TimePooling(Layer):
     """
 
     block = TimePoolingConf
-    traits = Traits(n_sources=(1, 2), time_foldable=True, all_steps_from=0, capturable=True, reads_gradients=True)
+    traits = Traits(
+        n_sources=(1, 2),
+        time_foldable=True,
+        all_steps_from=0,
+        takes_mask=True,
+        capturable=True,
+        reads_gradients=True,
+    )
 
     def setup(self) -> None:
         self.pool, self.n_steps = self.conf.block(TimePoolingConf).pool, time_steps(self)

@@ -65,3 +65,14 @@ def test_lengths_are_one_a_row() -> None:
 def test_a_mask_of_other_rows(kind: str, shape: tuple[int, ...], words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         wire(kind, [source((6, 4)), Feature(shape, bool, False)], n_steps=3, multiheadattention_conf={"num_heads": 2})
+
+
+@pytest.mark.parametrize("kind", ["Multiply", "Add", "SoftmaxLoss"])
+def test_layers_that_know_no_padding_take_no_mask(kind: str) -> None:
+    with pytest.raises(ConfigError, match=rf"srclayers\[1\]: {kind} takes no PaddingMask\. Leave it out"):
+        wire(kind, [source((6, 1)), Feature((6, 1), bool, False)])
+
+
+def test_a_mask_is_not_joined_with_features() -> None:
+    with pytest.raises(ConfigError, match="srclayers: the sources have values of float64, bool"):
+        wire("Concate", [source((6, 4)), Feature((6, 1), bool, False)], concate_conf={"concate_dim": 1})

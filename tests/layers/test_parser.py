@@ -15,7 +15,7 @@ from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.record_files import KVFileWriter
 from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import ConfigError, DataError
-from singa_dask.layers import Context, Layer, StoreInput, base
+from singa_dask.layers import Context, Feature, Layer, StoreInput, base
 from singa_dask.ops import get_ops
 from tests.cli.conftest import ROOT
 
@@ -169,7 +169,7 @@ def test_a_store_of_ours_is_told_it_too() -> None:
 
 def test_a_layer_that_says_nothing_is_told_so() -> None:
     with pytest.raises(TypeError, match="Layer does not say its shapes"):
-        base.wire(Layer(LayerConf(name="own", type="Own"), Context()), [Any], None)  # type: ignore[list-item]
+        base.wire(Layer(LayerConf(name="own", type="Own"), Context()), [Feature((1, 1))], get_ops("numpy"))
 
 
 def test_a_batch_that_changes_its_shape_is_an_error() -> None:
