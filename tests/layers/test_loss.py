@@ -38,6 +38,10 @@ CASES = [
         fixed=2,
         loss_factor=1 / 3,
     ),
+    Case("HuberLoss", [(4, 2, 3, 2), (4, 12)], {"huberloss_conf": {"delta": 0.7}}),
+    Case("HuberLoss", [(4, 5), (4, 5), (4, 1)], fixed=1),
+    Case("ContrastiveLoss", [(4, 5), (4, 5), (4, 1)], {"contrastiveloss_conf": {"margin": 4.0}}, fixed=1, integers=2),
+    Case("TripletLoss", [(4, 5), (4, 5), (4, 5)]),
     Case(
         "PixelSoftmaxLoss",
         [(3, 4, 2, 3), (3, 6)],
