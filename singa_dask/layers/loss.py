@@ -250,6 +250,10 @@ def _ratio(sums: Array) -> float:
     return float(n_rows / weight) if weight else 0.0
 
 
+MAX_BF16 = 256
+"""Up to this number bfloat16 has all integers."""
+
+
 class PixelSoftmaxLossConf(SoftmaxLossConf):
     """``pixelsoftmaxloss_conf``."""
 
@@ -274,6 +278,9 @@ class PixelSoftmaxLoss(SoftmaxLoss):
             message = f"{self.conf.srclayers[1]!r} gives {self.sources[1].shape}, expected a label for each pixel, "
             raise ConfigError(Problem(("srclayers", 1), f"{message}{(n, height * width)}."))
         self.set_classes(n_classes, height * width)
+        if self.sources[1].dtype.itemsize < 4 and max(n_classes, abs(self.ignored or 0)) > MAX_BF16:
+            message = f"labels in bf16 are whole numbers up to {MAX_BF16}: for {n_classes} classes use float32."
+            raise ConfigError(Problem(("srclayers", 1), message))
         self.add_output((n, height * width, n_classes), dtype=self.context.param_dtype)
 
     def given_labels(self) -> Array:
