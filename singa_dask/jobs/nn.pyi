@@ -465,6 +465,18 @@ def Concate(
 
     num_concates: Number of outputs."""
 
+def ContrastiveLoss(
+    *,
+    margin: float = ...,
+    contrastiveloss_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Loss = sum s d^2 + (1 - s) max(0, margin - d)^2 / (2 N), d = ||x1 - x2||: of Hadsell et al. (2006), as in
+    Caffe.  Sources: x1 and x2, (N, ...) taken as (N, D), and s (N, 1), e.g. a TargetInput: 1 if both are alike, 0
+    if not.
+
+    margin: Distance from which records that differ cost nothing."""
+
 def ConvTranspose(
     num_filters: int,
     *,
@@ -696,6 +708,18 @@ def GroupNorm(
     num_groups: Groups of neighbouring channels; divides the number of channels.
 
     epsilon: Added to the variance."""
+
+def HuberLoss(
+    *,
+    delta: float = ...,
+    huberloss_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Loss = mean of h(x - t), h(d) = d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2): PyTorch's HuberLoss.
+    The mean is over records and values. With ``delta`` 1 it is the smooth L1 loss. Sources, output and weights
+    are as in EuclideanLoss.
+
+    delta: Difference from which the loss is linear."""
 
 def ImagePreprocess(
     *,
@@ -1581,6 +1605,17 @@ def Transpose(
     r"""y = x with two axes, ``axes``, in each other's place.
 
     axes: The two axes that change places; 0, the batch, is none of them."""
+
+def TripletLoss(
+    *,
+    margin: float = ...,
+    tripletloss_conf: Mapping[str, Any] = ...,
+    **common: Unpack[Common],
+) -> dict[str, Any]:
+    r"""Loss = mean of max(0, d(a, p) - d(a, n) + margin), d(x, y) = ||x - y + 1e-6||: PyTorch's TripletMarginLoss.
+    Sources: anchors a, positive records p, like them, and negative ones n, unlike them: (N, ...) taken as (N, D).
+
+    margin: By how much the negative record is to be farther away than the positive one."""
 
 def Unstack(
     **common: Unpack[Common],

@@ -17,7 +17,7 @@ import numpy as np
 
 from singa_dask import fs
 from singa_dask.conf import Phase
-from singa_dask.conf.model import Conf, Field, Finding, Many, NonNegative, Size, raw_value
+from singa_dask.conf.model import Conf, Field, Finding, Many, NonNegative, Positive, Size, raw_value
 from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes
@@ -250,6 +250,10 @@ def _ratio(sums: Array) -> float:
     return float(n_rows / weight) if weight else 0.0
 
 
+MAX_BF16 = 256
+"""Up to this number bfloat16 has all integers."""
+
+
 class PixelSoftmaxLossConf(SoftmaxLossConf):
     """``pixelsoftmaxloss_conf``."""
 
@@ -274,6 +278,9 @@ class PixelSoftmaxLoss(SoftmaxLoss):
             message = f"{self.conf.srclayers[1]!r} gives {self.sources[1].shape}, expected a label for each pixel, "
             raise ConfigError(Problem(("srclayers", 1), f"{message}{(n, height * width)}."))
         self.set_classes(n_classes, height * width)
+        if self.sources[1].dtype.itemsize < 4 and max(n_classes, abs(self.ignored or 0)) > MAX_BF16:
+            message = f"labels in bf16 are whole numbers up to {MAX_BF16}: for {n_classes} classes use float32."
+            raise ConfigError(Problem(("srclayers", 1), message))
         self.add_output((n, height * width, n_classes), dtype=self.context.param_dtype)
 
     def given_labels(self) -> Array:
@@ -318,12 +325,52 @@ class EuclideanLoss(Loss):
         self.add_metric("loss", self.ops.sum_squares(difference, self.weights), n=len(difference))
 
     def backward(self, phase: Phase) -> None:
-        difference = self.features[0].data
+        self.write_grads(self.features[0].data)
+
+    def write_grads(self, slopes: Array, n_values: int = 1) -> None:
+        """Write the gradients of a mean over rows, and over ``n_values`` of each, by its slopes (N, D)."""
         for i, sign in enumerate((1, -1)):
             if self.sources[i].grad is not None:
                 with self.grad_rows(i) as gx:
-                    self.ops.multiply(difference, sign * self.site.n_steps / len(difference), out=gx)
+                    self.ops.multiply(slopes, sign * self.site.n_steps / (len(slopes) * n_values), out=gx)
                     self.weigh(gx)
+
+
+class HuberLossConf(Conf):
+    """``huberloss_conf``."""
+
+    delta: Positive = 1.0
+    """Difference from which the loss is linear."""
+
+
+@LAYERS.register()
+class HuberLoss(EuclideanLoss):
+    """Loss = mean of h(x - t), h(d) = d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2): PyTorch's HuberLoss.
+
+    The mean is over records and values. With ``delta`` 1 it is the smooth L1 loss. Sources, output and weights are as
+    in EuclideanLoss.
+    """
+
+    block = HuberLossConf
+    traits = EuclideanLoss.traits.replace(capturable=False)
+
+    def setup(self) -> None:
+        super().setup()
+        self.delta = self.conf.block(HuberLossConf).delta
+        self.clipped, self.root = (self.buffer(name, self.features[0].shape) for name in ("clipped", "root"))
+
+    def forward(self, phase: Phase) -> None:
+        difference, clipped, root = self.features[0].data, self.clipped.data, self.root.data
+        self.ops.subtract(self.rows(0), self.rows(1), out=difference)
+        np.clip(difference, -self.delta, self.delta, out=clipped)
+        np.multiply(clipped, -0.5, out=root)
+        np.add(difference, root, out=root)
+        np.multiply(root, clipped, out=root)
+        np.sqrt(root, out=root)
+        self.add_metric("loss", self.ops.sum_squares(root, self.weights), n=root.size)
+
+    def backward(self, phase: Phase) -> None:
+        self.write_grads(self.clipped.data, self.features[0].size)
 
 
 @LAYERS.register()

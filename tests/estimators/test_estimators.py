@@ -278,3 +278,12 @@ def test_searches_in_processes(iris: tuple[Array, Array]) -> None:
     grid = {"singaclassifier__hidden_layer_sizes": [(4,), (16,)]}
     search = GridSearchCV(pipeline, grid, n_jobs=2, cv=2, error_score="raise").fit(*iris)
     assert search.best_score_ > 0.9
+
+
+def test_what_servers_do_is_refused_where_there_are_none() -> None:
+    x = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    updater = {"type": "SGD", "clip_norm": 1.0}
+    with pytest.raises(
+        sd.ConfigError, match=r"updater.clip_norm: servers apply it, and this thread trains. Give a client"
+    ):
+        sd.SingaClassifier(updater=updater, max_iter=2).fit(x, x[:, 0] > 0)

@@ -80,6 +80,9 @@ def test_every_layer_with_a_formula_has_a_converter() -> None:
         *(
             "SoftmaxLoss",
             "PixelSoftmaxLoss",
+            "HuberLoss",
+            "ContrastiveLoss",
+            "TripletLoss",
             "EuclideanLoss",
             "Accuracy",
             "Dummy",

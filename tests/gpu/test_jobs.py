@@ -78,6 +78,26 @@ def test_a_job_trains_as_on_a_cpu(run_job: Run, name: str) -> None:
         assert on_gpus.losses(phase) == pytest.approx(on_cpu.losses(phase), rel=1e-4)
 
 
+@pytest.mark.parametrize("name", ["one", "two workers on one", "two processes", "memory apart"])
+def test_updates_and_rows_that_count_are_as_on_a_cpu(run_job: Run, name: str) -> None:
+    cluster, gpus, _ = LIES[name]
+    rate = {"type": "Fixed", "base_lr": 0.05}
+    more = {"clip_norm": 0.5, "accumulate": 2, "ema_decay": 0.75, "sgd_conf": {"velocity": "gradients"}}
+    given = mlp(cluster=cluster, train_steps=9).model_dump(mode="json", exclude_unset=True)
+    given["updater"] = {"type": "SGD", "momentum": 0.5, "learning_rate": rate, **more}
+    block = {"ignore_index": 3, "class_weights": [1, 2, 0.5, 9, 1, 1, 3, 0, 1, 1], "focal_gamma": 1.5}
+    given["neuralnet"]["layer"][-1]["softmaxloss_conf"] = block
+    on_gpus, on_cpu = (run_job(JobConf.model_validate({**given, **how})) for how in ({"gpu": gpus}, {"ops": "numpy"}))
+    assert len(worker_reports(on_gpus)) == len(worker_reports(on_cpu))
+    for averaged in (False, True):
+        wanted, got = (lookup.load_values(each.url, averaged) for each in (on_cpu, on_gpus))
+        for param, stored in wanted.items():
+            within = 1e-5 * np.abs(stored.values).max()
+            np.testing.assert_allclose(got[param].values, stored.values, rtol=0, atol=within)
+    for metric in ("loss", "accuracy"):
+        assert on_gpus.metric(metric) == pytest.approx(on_cpu.metric(metric), rel=1e-4)
+
+
 def test_what_is_noted_of_a_training_is_that_of_a_cpu(run_job: Run) -> None:
     tests = {"test_freq": 60, "test_steps": 2, "validate_freq": 0}
     given = mlp(cluster=SINGLE, train_steps=60, **tests).model_dump(exclude_unset=True)

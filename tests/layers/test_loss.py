@@ -38,6 +38,10 @@ CASES = [
         fixed=2,
         loss_factor=1 / 3,
     ),
+    Case("HuberLoss", [(4, 2, 3, 2), (4, 12)], {"huberloss_conf": {"delta": 0.7}}),
+    Case("HuberLoss", [(4, 5), (4, 5), (4, 1)], fixed=1),
+    Case("ContrastiveLoss", [(4, 5), (4, 5), (4, 1)], {"contrastiveloss_conf": {"margin": 4.0}}, fixed=1, integers=2),
+    Case("TripletLoss", [(4, 5), (4, 5), (4, 5)]),
     Case(
         "PixelSoftmaxLoss",
         [(3, 4, 2, 3), (3, 6)],
@@ -188,3 +192,42 @@ def test_weights_are_one_for_each_row_and_given(kind: str) -> None:
         wire(kind, [*sources, source((4, 1))])
     with pytest.raises(ConfigError, match=r"Sigmoid takes 1 source layer, not 2"):
         wire("Sigmoid", [sources[0], weights_of(WEIGHTS)])
+
+
+def pixels(n_classes: int = 3, size: int = 6, dtype: Any = np.float64, **block: Any) -> Layer:
+    sources = [source((2, n_classes, 2, 3)), source((2, size), grad=False, dtype=dtype)]
+    sources[1].data[...] = 0
+    return wire("PixelSoftmaxLoss", sources, pixelsoftmaxloss_conf=block)
+
+
+def test_labels_of_pixels_that_make_no_sense() -> None:
+    with pytest.raises(ConfigError, match=r"expected a label for each pixel, \(2, 6\)"):
+        pixels(size=5)
+    with pytest.raises(ConfigError, match="labels in bf16 are whole numbers up to 256: for 257 classes use float32"):
+        pixels(257, dtype=np.float16)
+    layer = pixels()
+    for wrong, message in ((0.5, "label 0.5 from 'src1'. Expected integers"), (3, "label 3 is out of range")):
+        layer.sources[1].data[1, 2] = wrong
+        with pytest.raises(DataError, match=message):
+            forward(layer)
+
+
+def test_rows_that_are_all_ignored_change_nothing() -> None:
+    x, labels = source((3, 4)), source((3,), labels=[-1, -1, -1], grad=False)
+    layer = wire("SoftmaxLoss", [x, labels], softmaxloss_conf={"ignore_index": -1})
+    forward(layer)
+    backward(layer)
+    assert not np.any(x.grad)
+    assert layer.metrics.take() == {"loss": (0, 0), "accuracy": (0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ({"class_weights": [1.0, 2.0]}, "class_weights: expected a number for each of 3 classes, got 2"),
+        ({"focal_gamma": 2, "label_smoothing": 0.1}, "label_smoothing is set, too"),
+    ],
+)
+def test_blocks_that_make_no_sense(block: dict[str, Any], message: str) -> None:
+    with pytest.raises((ConfigError, ValueError), match=message):
+        wire("SoftmaxLoss", [source((2, 3)), source((2,), labels=[0, 1], grad=False)], softmaxloss_conf=block)

@@ -196,3 +196,35 @@ def test_focal_loss(gamma: float) -> None:
     backward(layer)
     wanted.backward()
     assert_close(layer.sources[0].grad, numbers(scores.grad))
+
+
+@pytest.mark.parametrize("delta", [0.5, 1.0])
+def test_huber_loss(delta: float) -> None:
+    x, target = source((5, 7)), source((5, 7), seed=1, grad=False)
+    values = tensor(x.data)
+    wanted = torch.nn.HuberLoss(delta=delta)(values, tensor(target.data, learns=False))
+    check_loss(wire("HuberLoss", [x, target], huberloss_conf={"delta": delta}), "loss", wanted, values)
+
+
+def test_contrastive_loss() -> None:
+    x, other, alike = source((6, 3)), source((6, 3), seed=1), source((6, 1), grad=False)
+    alike.data[:, 0] = [1, 0, 0, 1, 0, 0]
+    other.data[5] = x.data[5] + 0.1  # nearer than the margin
+    layer = wire("ContrastiveLoss", [x, other, alike], contrastiveloss_conf={"margin": 2.0})
+    one, two = tensor(x.data), tensor(other.data)
+    d, s = (one - two).norm(dim=1), tensor(alike.data[:, 0], learns=False)
+    wanted = (s * d**2 + (1 - s) * torch.clamp(2 - d, min=0) ** 2).sum() / 12
+    assert 0 < int((d < 2).sum()) < 6
+    check_loss(layer, "loss", wanted, one)
+    assert_close(other.grad, numbers(two.grad))
+
+
+@pytest.mark.parametrize("margin", [0.3, 2.0])
+def test_triplet_loss(margin: float) -> None:
+    sources = [source((8, 3), seed=seed) for seed in range(3)]
+    layer = wire("TripletLoss", sources, tripletloss_conf={"margin": margin})
+    tensors = [tensor(each.data) for each in sources]
+    wanted = torch.nn.TripletMarginLoss(margin=margin)(*tensors)
+    check_loss(layer, "loss", wanted, tensors[0])
+    for mine, theirs in zip(sources[1:], tensors[1:], strict=True):
+        assert_close(mine.grad, numbers(theirs.grad))

@@ -24,7 +24,7 @@ import numpy as np
 from singa_dask.comm.message import Address, Message, pack
 from singa_dask.comm.stub import ParamSlice, tree_sum
 from singa_dask.conf import ClusterConf, UpdaterConf
-from singa_dask.ops.contract import ArrayList, Ops
+from singa_dask.ops.contract import ArrayList, Ops, Preparation
 from singa_dask.ops.update_rules import UpdateRule
 from singa_dask.runtime.checkpoints.checkpoint import AVERAGE, SavedTensor
 from singa_dask.training import UPDATERS, Updater
@@ -117,7 +117,7 @@ class _Norm:
 
 ACCUMULATED = "accumulated"
 """State of a slice: the sum of the gradients since its last update."""
-MOVING_AVERAGE = UpdateRule("moving_average", "decay rest", "a", "a = decay * a + rest * w")
+MOVING_AVERAGE = UpdateRule("moving_average", "beta rest", "a", "a = beta * a + rest * w")
 
 
 class Server:
@@ -401,7 +401,7 @@ class Server:
             self.updater.update(step, version // self._n_batches, values, grads, state, **more)
             if AVERAGE in state:
                 decay = self.updater.conf.ema_decay
-                self.ops.update(MOVING_AVERAGE, None, (decay, 1 - decay), grads, values, state[AVERAGE])
+                self.ops.update(MOVING_AVERAGE, Preparation(), (decay, 1 - decay), grads, values, state[AVERAGE])
             for _, total in pairs if self._n_batches > 1 else ():
                 total[...] = 0
 

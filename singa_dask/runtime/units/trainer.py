@@ -126,7 +126,9 @@ def _described(loss: Layer, counted: Any) -> dict[str, Any]:
     with contextlib.suppress(DataError):
         names = list(loss.context.class_names.find(loss.conf.srclayers[1]))
     # weights of records, and smoothed labels, change what a loss is compared with
-    has_loss = len(loss.sources) == 2 and not getattr(loss, "smoothing", 0) and not getattr(loss, "factors", None)
+    has_loss = len(loss.sources) == 2 and not any(
+        getattr(loss, name, None) for name in ("smoothing", "factors", "delta")
+    )
     facts = {"scale": getattr(loss, "scale", 1.0), "topk": getattr(loss, "topk", 1), "has_loss": has_loss}
     plain = [np.asarray(each).tolist() for each in counted]
     return {"kind": loss.traits.predicts, "names": names, "counted": plain, **facts}

@@ -100,8 +100,9 @@ extern "C" __global__ void focal_factors(
         const W lowest = (W)least, given = (W)p[r * p_row + labels[r] * p_column];
         const W q = given < lowest ? lowest : given, rest = 1 - q < lowest ? lowest : 1 - q;
         const W factor = pow(rest, (W)gamma);
-        factors[r] *= factor;
-        factors[n_rows + r] *= factor - (W)gamma * q * pow(rest, (W)gamma - 1) * log(q);
+        const W of_gradient = factor - (W)gamma * q * pow(rest, (W)gamma - 1) * log(q);
+        factors[r] = (W)factors[r] * factor;
+        factors[n_rows + r] = (W)factors[n_rows + r] * of_gradient;
     }
 }
 

@@ -1,0 +1,127 @@
+"""Losses of distances between records, for nets that learn where to place them, by params that they share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from singa_dask.conf import Phase
+from singa_dask.conf.model import Conf, Positive
+from singa_dask.errors import ConfigError, DataError, Problem
+from singa_dask.layers.base import LAYERS
+from singa_dask.layers.loss import Loss
+from singa_dask.ops.contract import Array
+
+
+class DistanceLoss(Loss):
+    """What losses of distances share: differences of sources, and the loss of each row as the output, (N, 1)."""
+
+    traits = Loss.traits.replace(n_sources=(3, 3), capturable=False)
+
+    def check_places(self, n: int) -> None:
+        """Check that the first ``n`` sources have the same number of values for each row; ConfigError if not."""
+        first = self.sources[0]
+        for k, source in enumerate(self.sources[1:n], 1):
+            if (source.shape[0], source.size) != (first.shape[0], first.size):
+                names = self.conf.srclayers
+                message = f"{names[0]!r} gives {first.shape} and {names[k]!r} {source.shape}. Expected the same size."
+                raise ConfigError(Problem(("srclayers", k), message))
+
+    def add_losses(self, losses: Array) -> None:
+        """Write the losses of rows, (N,), and add their mean to the metric; none is below 0."""
+        self.features[0].data[...] = losses[:, None]
+        self.add_metric("loss", self.ops.sum_squares(np.sqrt(losses)), n=len(losses))
+
+    def write_grad(self, source: int, difference: Array, sign: float) -> None:
+        """Write a gradient of the mean over the rows: ``sign`` times what is in a difference."""
+        if self.sources[source].grad is not None:
+            with self.grad_rows(source) as gx:
+                self.ops.multiply(difference, sign * self.site.n_steps / len(difference), out=gx)
+
+
+def _norms(difference: Array) -> Array:
+    """Return the Euclidean norm of each row, no smaller than the least normal number: (N,)."""
+    norms: Array = np.maximum(np.sqrt(np.sum(difference * difference, axis=1)), np.finfo(difference.dtype).tiny)
+    return norms
+
+
+class ContrastiveLossConf(Conf):
+    """``contrastiveloss_conf``."""
+
+    margin: Positive = 1.0
+    """Distance from which records that differ cost nothing."""
+
+
+@LAYERS.register()
+class ContrastiveLoss(DistanceLoss):
+    """Loss = sum s d^2 + (1 - s) max(0, margin - d)^2 / (2 N), d = ||x1 - x2||: of Hadsell et al. (2006), as in Caffe.
+
+    Sources: x1 and x2, (N, ...) taken as (N, D), and s (N, 1), e.g. a TargetInput: 1 if both are alike, 0 if not.
+    """
+
+    block = ContrastiveLossConf
+
+    def setup(self) -> None:
+        self.check_places(2)
+        self.check_weights()
+        self.difference = self.buffer("difference", (self.sources[0].shape[0], self.sources[0].size))
+        self.add_output((self.sources[0].shape[0], 1), dtype=self.context.param_dtype)
+
+    def prepare(self, phase: Phase) -> None:
+        alike = self.sources[2].data
+        if isinstance(alike, np.ndarray) and not ((alike == 0) | (alike == 1)).all():
+            source = self.conf.srclayers[2]
+            raise DataError(
+                f"layer {self.name}: {source!r} has values beside 0 and 1. Expected 1 where both are alike."
+            )
+
+    def forward(self, phase: Phase) -> None:
+        difference = self.difference.data
+        self.ops.subtract(self.rows(0), self.rows(1), out=difference)
+        alike, d = self.rows(2)[:, 0].astype(difference.dtype), _norms(difference)
+        missing = np.maximum(self.conf.block(ContrastiveLossConf).margin - d, 0)
+        self.add_losses((alike * d * d + (1 - alike) * missing * missing) * 0.5)
+        np.multiply(difference, (alike - (1 - alike) * missing / d)[:, None], out=difference)
+
+    def backward(self, phase: Phase) -> None:
+        for source, sign in enumerate((1.0, -1.0)):
+            self.write_grad(source, self.difference.data, sign)
+
+
+class TripletLossConf(Conf):
+    """``tripletloss_conf``."""
+
+    margin: Positive = 1.0
+    """By how much the negative record is to be farther away than the positive one."""
+
+
+@LAYERS.register()
+class TripletLoss(DistanceLoss):
+    """Loss = mean of max(0, d(a, p) - d(a, n) + margin), d(x, y) = ||x - y + 1e-6||: PyTorch's TripletMarginLoss.
+
+    Sources: anchors a, positive records p, like them, and negative ones n, unlike them: (N, ...) taken as (N, D).
+    """
+
+    block = TripletLossConf
+
+    def setup(self) -> None:
+        self.check_places(3)
+        shape = (self.sources[0].shape[0], self.sources[0].size)
+        self.differences = [self.buffer(name, shape) for name in ("positive", "negative", "anchor")]
+        self.add_output((shape[0], 1), dtype=self.context.param_dtype)
+
+    def forward(self, phase: Phase) -> None:
+        positive, negative, anchor = (each.data for each in self.differences)
+        for source, difference in enumerate((positive, negative), 1):
+            self.ops.subtract(self.rows(0), self.rows(source), out=difference)
+            np.add(difference, 1e-6, out=difference)
+        near, far = _norms(positive), _norms(negative)
+        losses = np.maximum(near - far + self.conf.block(TripletLossConf).margin, 0)
+        self.add_losses(losses)
+        for difference, d in ((positive, near), (negative, far)):
+            np.multiply(difference, (np.sign(losses) / d)[:, None], out=difference)
+        np.subtract(positive, negative, out=anchor)
+
+    def backward(self, phase: Phase) -> None:
+        positive, negative, anchor = (each.data for each in self.differences)
+        for source, (difference, sign) in enumerate(((anchor, 1.0), (positive, -1.0), (negative, 1.0))):
+            self.write_grad(source, difference, sign)
