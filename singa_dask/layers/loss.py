@@ -489,6 +489,8 @@ class Writer(Layer):
         self.store = self.conf.block(StoreConf)
         if not self.store.path:
             raise ConfigError(Problem(("store_conf", "path"), f"{self.conf.type} needs to know where to write."))
+        if self.store.augment is not None:
+            raise ConfigError(Problem(("store_conf", "augment"), f"{self.conf.type} does not change records."))
         # nobody reads a writer
         self.add_output(self.sources[0].shape, requires_grad=False, own_data=False)
 

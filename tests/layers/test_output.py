@@ -98,3 +98,8 @@ def test_no_batch_no_file(tmp_path: Path) -> None:
 def test_a_writer_needs_a_path() -> None:
     with pytest.raises(ConfigError, match=r"store_conf.path: CSVOutput needs to know where to write"):
         wire("CSVOutput", [source((2, 3))], TEST)
+
+
+def test_a_writer_does_not_change_records_at_random(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"store_conf.augment: CSVOutput does not change records"):
+        wire("CSVOutput", [source((2, 3))], TEST, store_conf={"path": str(tmp_path / "out"), "augment": {"noise": 1}})

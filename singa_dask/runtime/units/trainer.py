@@ -48,12 +48,13 @@ class LearningFacts:
     Parameters
     ----------
     nets : mapping of Phase to NeuralNet
-    step, n_steps : int
-        First step of the run, and its number of steps.
+    job : JobConf
+    step : int
+        First step of the run.
     """
 
-    def __init__(self, nets: Mapping[Phase, NeuralNet], step: int, n_steps: int) -> None:
-        self._net = nets[Phase.TRAIN]
+    def __init__(self, nets: Mapping[Phase, NeuralNet], job: JobConf, step: int) -> None:
+        self._net, self._updater, n_steps = nets[Phase.TRAIN], job.updater, job.train_steps
         # in the second half, when the net has changed
         self._looks = {step + (n_steps - step) * i // 8 - 1 for i in range(5, 9)}
         self._until = float("inf") if len(nets) == 1 else 0.0
@@ -63,7 +64,7 @@ class LearningFacts:
 
     def begin(self) -> None:
         """Note the values of params before the first step."""
-        self._before = _samples(self._net)
+        self._before = self._samples()
 
     def begin_test(self, phase: Phase) -> None:
         """Forget what earlier tests have counted."""
@@ -108,7 +109,7 @@ class LearningFacts:
             phase: {name: _described(loss, counted) for name, (loss, counted) in losses.items()}
             for phase, losses in self._answers.items()
         }
-        after, norm = _samples(self._net), np.linalg.norm
+        after, norm = self._samples(), np.linalg.norm
         changes = {name: float(norm(after[name] - x) / norm(x)) for name, x in self._before.items() if x.any()}
         layers = [layer for layer in self._net.layers if layer.site.prototype is None]
         seen = {name: np.mean(alive) for name, (n, alive) in self._alive.items() if n >= MIN_RECORDS}
@@ -118,6 +119,15 @@ class LearningFacts:
             "dead": [name for name, share in seen.items() if share <= 1 - DEAD],
         }
         return {"answers": answers, "broken": broken, "changes": changes}
+
+    def _samples(self) -> dict[str, Array]:
+        """Return some values of each param that has columns and is trained."""
+        values = {}
+        for owner in self._net.owners:
+            lr_scale, _ = self._updater.scales_of(owner.name, owner.conf.lr_scale, owner.conf.wd_scale)
+            if len(owner.shape) > 1 and lr_scale and owner.has_data:
+                values[owner.name] = self._net.ops.to_host(owner.values).reshape(-1)
+        return {name: x[:: len(x) // SAMPLE + 1].astype(np.float64) for name, x in values.items()}
 
 
 def _described(loss: Layer, counted: Any) -> dict[str, Any]:
@@ -141,13 +151,6 @@ def _has_equal_units(layer: Layer) -> bool:
     weight = layer.ops.to_host(layer.weight.data)
     units = weight.T if getattr(layer, "transpose", False) else weight
     return len(units) > 1 and bool((units == units[:1]).all())
-
-
-def _samples(net: NeuralNet) -> dict[str, Array]:
-    """Return some values of each param that has columns and is trained."""
-    wanted = [each for each in net.owners if len(each.shape) > 1 and each.conf.lr_scale and each.has_data]
-    values = {owner.name: net.ops.to_host(owner.values).reshape(-1) for owner in wanted}
-    return {name: x[:: len(x) // SAMPLE + 1].astype(np.float64) for name, x in values.items()}
 
 
 def facts_of_workers(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -312,7 +315,7 @@ class Trainer:
         self._params = params
         self._timer = StepTimer(self.net.ops)
         self.metrics = WorkerMetrics(channel, job, nets, params, self._timer, step, window)
-        self._learning = LearningFacts(nets, step, job.train_steps)
+        self._learning = LearningFacts(nets, job, step)
         conf = job.train_one_batch
         algorithm = ALGORITHMS.find(conf.alg)
         self._algorithms = {net: algorithm(net, params.collect, params.update, conf) for net in nets.each()}
