@@ -259,23 +259,32 @@ class Locality:
 
     # -- where processes go ------------------------------------------------------------------------
 
-    def gain(self, process: int, chosen: Mapping[int, str]) -> dict[str, float]:
-        """Return the bytes per epoch that a process would read from its own host, for each Dask worker on such a host.
+    def gain(self, processes: Sequence[int], workers: Sequence[str], chosen: Mapping[int, str]) -> np.ndarray:
+        """Return the bytes per epoch that processes would read from their own hosts on Dask workers.
 
         Parameters
         ----------
-        process : int
+        processes : sequence of int
+        workers : sequence of str
         chosen : mapping of int to str
             Dask workers of other processes.
+
+        Returns
+        -------
+        (processes, workers) float64
+            0 for a Dask worker on a host that stores no records.
         """
         there = np.zeros(self._n_hosts)
         for other, address in chosen.items():
             if self._host_of.get(address, -1) != -1:
                 there[self._host_of[address]] += self._n_workers[other]
         # prefer hosts without other processes; among them copies count too
-        free, copies = (self._held - there * self._share).clip(0.0, self._n_workers[process] * self._share)
-        worth = (self._wanted[process] + free + copies / 1024).tolist()
-        return {address: worth[host] for address, host in self._host_of.items() if host != -1}
+        most = self._share * np.array([self._n_workers[process] for process in processes])[:, None]
+        free, copies = (np.clip(held - there * self._share, 0.0, most) for held in self._held)
+        # the last column is that of hosts without records, whose number is -1
+        worth = np.pad(self._wanted[processes] + free + copies / 1024, ((0, 0), (0, 1)))
+        rated: np.ndarray = worth[:, [self._host_of[address] for address in workers]]
+        return rated
 
     def _count_wanted(self) -> Any:
         """Return the bytes that each process reads of each host, (n_processes, n_hosts), for known orders."""

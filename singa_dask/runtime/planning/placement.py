@@ -37,7 +37,7 @@ from singa_dask.ops import OPS, NumpyOps, get_ops
 from singa_dask.ops.contract import Ops
 from singa_dask.runtime.planning.nets import build_net, find_ops
 
-Gain = Callable[[int, Mapping[int, str]], Mapping[str, float]]
+Gain = Callable[[Sequence[int], Sequence[str], Mapping[int, str]], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,8 @@ def place(
     workers : mapping of str to WorkerFacts
         The Dask workers that can be used.
     gain : callable, optional
-        (process, Dask workers chosen so far) -> gain of placing the process on each Dask worker; 0 for those not
-        named. It decides among the workers with enough threads.
+        (processes, Dask workers, those chosen so far by process) -> gain of placing each of the processes on each of
+        the Dask workers, (processes, workers). It decides among the workers with enough threads.
     kept : collection of str
         Dask workers to prefer where there is no ``gain``.
 
@@ -231,10 +231,9 @@ def _prefer(
         size = len(layout.processes[waiting[0]])
         alike = [process for process in waiting if len(layout.processes[process]) == size]
         fitting = [address for address in left if free[address] >= size]
-        worth = {process: gain(process, chosen) for process in alike}
-        pairs = [(process, address) for process in alike for address in fitting]
-        # max returns the first of equal pairs, so without any gain the result is that without preferences
-        process, address = max(pairs, key=lambda pair: worth[pair[0]].get(pair[1], 0.0))
+        # of equal pairs it is the first, so without any gain the result is that without preferences
+        i, k = divmod(int(np.argmax(gain(alike, fitting, chosen))), len(fitting))
+        process, address = alike[i], fitting[k]
         chosen[process] = address
         waiting.remove(process)
         left.remove(address)

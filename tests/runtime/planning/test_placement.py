@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -208,9 +209,11 @@ def test_preferences_never_make_a_job_too_large(
 ) -> None:
     found, there = layout(nworkers_per_group=n_workers, nworkers_per_procs=per_process), workers(*threads)
 
-    def gain(process: int, chosen: Mapping[int, str]) -> dict[str, float]:
-        assert process not in chosen
-        return {worker: worth.get((process, i), 0.0) for i, worker in enumerate(there)}
+    def gain(processes: Sequence[int], left: Sequence[str], chosen: Mapping[int, str]) -> np.ndarray:
+        assert not chosen.keys() & {*processes}
+        assert not {*chosen.values()} & {*left}
+        index = {worker: i for i, worker in enumerate(there)}
+        return np.array([[worth.get((process, index[worker]), 0.0) for worker in left] for process in processes])
 
     try:
         plain = place(found, there)
@@ -222,11 +225,15 @@ def test_preferences_never_make_a_job_too_large(
     assert len(set(chosen)) == len(found.processes)
     assert all(there[worker].nthreads >= len(units) for worker, units in zip(chosen, found.processes, strict=True))
     assert chosen == place(found, there, gain)
-    assert place(found, there, lambda *_: {}) == plain
+    assert place(found, there, lambda processes, left, _: np.zeros((len(processes), len(left)))) == plain
 
 
 def test_the_worker_that_is_worth_most_is_taken() -> None:
     found = layout(nworkers_per_group=2)
     worth = [{"tcp://host:9002": 5.0, "tcp://host:9001": 1.0}, {"tcp://host:9002": 9.0}]
-    chosen = place(found, workers(2, 2, 1), lambda process, _: worth[process])
+
+    def gain(processes: Sequence[int], left: Sequence[str], _: Mapping[int, str]) -> np.ndarray:
+        return np.array([[worth[process].get(worker, 0.0) for worker in left] for process in processes])
+
+    chosen = place(found, workers(2, 2, 1), gain)
     assert chosen == ["tcp://host:9001", "tcp://host:9002"]
