@@ -146,13 +146,8 @@ class SoftmaxLoss(Loss):
             It does not fit their number.
         """
         block = self.conf.block(self.block)
-        self.n_classes, self.topk, self.scale, self.smoothing = (
-            n_classes,
-            block.topk,
-            block.scale,
-            block.label_smoothing,
-        )
-        self.ignored, self.gamma = block.ignore_index, block.focal_gamma
+        self.n_classes, self.topk, self.scale = n_classes, block.topk, block.scale
+        self.smoothing, self.ignored, self.gamma = block.label_smoothing, block.ignore_index, block.focal_gamma
         key = block.block_key
         if self.topk > n_classes:
             message = f"expected at most {n_classes}, the number of classes, got {self.topk}."
@@ -160,7 +155,7 @@ class SoftmaxLoss(Loss):
         if block.class_weights and len(block.class_weights) != n_classes:
             message = f"expected a number for each of {n_classes} classes, got {len(block.class_weights)}."
             raise ConfigError(Problem((key, "class_weights"), message))
-        self.class_weights = np.array(block.class_weights or [1.0] * n_classes)
+        self.class_weights = np.array(block.class_weights) if block.class_weights else None
         if self.ignored is not None or block.class_weights or self.gamma or n_pixels:
             self.factors = self.buffer("factors", (2, self.sources[0].shape[0] * max(n_pixels, 1)))
             if self.site.batch_shard.count > 1:  # a step waits for the sums of the other workers
@@ -185,7 +180,7 @@ class SoftmaxLoss(Loss):
         # what kernels may look up, and what is the label of no row
         self._known = self.ops.labels(known.astype(np.int32), self._known)
         self._labels = self.ops.labels(np.where(counts, labels, -1).astype(np.int32), self._labels)
-        weights = self.class_weights[known] * counts
+        weights = counts * (1.0 if self.class_weights is None else self.class_weights[known])
         self._sums = np.array([len(labels), weights.sum()])
         self.metrics.count({"loss": float(self._sums[1]), "accuracy": float(np.count_nonzero(counts))})
         shard = self.site.batch_shard
