@@ -18,7 +18,7 @@ from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.units.unit_host import UnitHost
 from singa_dask.runtime.units.worker_params import HostMirror
-from tests.backends import need_gpus
+from tests.backends import backend, need_gpus
 from tests.cli.conftest import ROOT, Call, call, job
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SANDBLASTER_1, SINGLE, Outcome, dense, mlp, run_job
 
@@ -197,6 +197,7 @@ def test_runs_repeat_and_resume_to_the_bit(run_job: Run, name: str) -> None:
 
 @pytest.mark.parametrize(("precision", "rtol"), [("tf32", 1e-3), ("float64", 1e-4), ("bf16", 0.02)])
 def test_every_precision_trains_alike(run_job: Run, precision: str, rtol: float) -> None:
+    backend("onednn", precision if precision == "bf16" else "float32")  # of the worker without a GPU
     exact, other = (
         run_job(mlp(gpu=[0], precision=each, cluster={**PAIR, "nservers_per_group": 2, "nservers_per_procs": 2}))
         for each in ("float32", precision)
