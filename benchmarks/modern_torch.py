@@ -123,9 +123,7 @@ class Reviews(nn.Module):
 
     def loss(self, data: Tensor, label: Tensor) -> Tensor:
         lengths = (data >= 0).sum(1)
-        words = pack_padded_sequence(
-            self.embedding(data.clamp(min=0)), lengths, batch_first=True, enforce_sorted=False
-        )
+        words = pack_padded_sequence(self.embedding(data.clamp(min=0)), lengths, batch_first=True, enforce_sorted=False)
         y, lengths = pad_packed_sequence(self.gru(words)[0], batch_first=True, padding_value=-torch.inf)
         return functional.cross_entropy(self.scores(y.amax(1)), label)
 
@@ -143,9 +141,7 @@ class Reverse(nn.Module):
 
     def loss(self, number: Tensor, answer: Tensor) -> Tensor:
         lengths = (number >= 0).sum(1)
-        digits = pack_padded_sequence(
-            self.digits(number.clamp(min=0)), lengths, batch_first=True, enforce_sorted=False
-        )
+        digits = pack_padded_sequence(self.digits(number.clamp(min=0)), lengths, batch_first=True, enforce_sorted=False)
         y, _ = self.decoder(self.written(answer[:, :-1]), self.encoder(digits)[1])
         return functional.cross_entropy(self.scores(y).flatten(0, 1), answer[:, 1:].flatten().long())
 
@@ -160,7 +156,7 @@ MODELS: dict[str, type[nn.Module]] = {
 
 
 def copy_values(model: nn.Module, values: list[Any]) -> None:
-    """Give a model the values of our params, in the order of the job file; those of a GRU are one matrix for each gate."""
+    """Give a model the values of our params, in the order of the job file; a GRU of ours has a matrix for each gate."""
     left = iter(values)
     with torch.no_grad():
         for module in model.modules():

@@ -1,6 +1,8 @@
-"""Make histories of users, and items that they like or not: ``python examples/histories.py data/histories``.
+"""Make histories of users, and items that they like or not.
 
-It writes into the directory ``data/histories``, for ``configs/towers/items.yaml``:
+    python examples/histories.py data/histories
+
+writes into the directory ``data/histories``, for ``configs/towers/items.yaml``:
 
 - ``history-train.npy`` and ``history-test.npy``, up to 12 items of 300 that a user has liked, padded with -1;
 - ``item-train.npy`` and ``item-test.npy``, another item for each user;

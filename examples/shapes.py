@@ -1,6 +1,8 @@
-"""Make images of discs, squares and triangles on noise, with the class of each pixel: ``python examples/shapes.py data/shapes``.
+"""Make images of discs, squares and triangles on noise, with the class of each pixel.
 
-It writes into the directory ``data/shapes``, for ``configs/shapes/unet.yaml``:
+    python examples/shapes.py data/shapes
+
+writes into the directory ``data/shapes``, for ``configs/shapes/unet.yaml``:
 
 - ``image-train.npy`` and ``image-test.npy``, images (N, 1, 32, 32) float32;
 - ``class-train.npy`` and ``class-test.npy``, the class of each of their pixels, (N, 1024) uint8: 0 background, 1 disc,

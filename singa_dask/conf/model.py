@@ -600,7 +600,8 @@ class PartConf(Conf):
         if needed:
             message = f"{getattr(self, self.type_key)} needs this block, with {', '.join(needed)}."
             raise ConfigError(Problem((kind.block_key,), message))
-        return _of_defaults(kind)
+        defaults: B = _of_defaults(kind)
+        return defaults
 
 
 @functools.cache
