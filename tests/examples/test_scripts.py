@@ -90,6 +90,24 @@ def test_sequences(reader: Session) -> None:
         assert accuracies[0] < 0.6 and accuracies[-1] > 0.99, name
 
 
+@pytest.mark.parametrize(
+    ("script", "job", "metric", "start", "end"),
+    [("shapes", "shapes/unet", "accuracy", 0.6, 0.95), ("histories", "towers/items", "roc_auc", 0.6, 0.7)],
+)
+def test_nets_of_several_inputs(reader: Session, script: str, job: str, metric: str, start: float, end: float) -> None:
+    reader.shell(f"python examples/{script}.py data/{script}")
+    more = "--set train_steps=100 --set test_freq=100" if script == "shapes" else ""
+    reader.shell(f"singa-dask run configs/{job}.yaml {more} --run-dir runs/{script}")
+    values = shown(reader.directory / "runs" / script, "test", metric)
+    assert values[0] < start and values[-1] > end
+
+
+def test_mobilenet(reader: Session) -> None:
+    reader.shell("singa-dask run configs/digits/mobilenet.yaml --set train_steps=160 --run-dir runs/mobilenet")
+    accuracies = shown(reader.directory / "runs/mobilenet", "test", "accuracy")
+    assert accuracies[0] < 0.3 and accuracies[-1] > 0.85
+
+
 @pytest.mark.parametrize("job", PARTS, ids=lambda path: path.stem)
 def test_a_part_learns(reader: Session, job: Path) -> None:
     reader.shell(f"singa-dask run {job.relative_to(ROOT)} --run-dir runs/part")

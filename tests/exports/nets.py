@@ -66,10 +66,13 @@ def compute(made: ExportedNet) -> tuple[Values, Values]:
     net, random = made.net, np.random.default_rng(1)
     net.allocate()
     inputs = {}
+    numbers = {name for layer in net.layers if layer.conf.type == "Embedding" for name in layer.conf.srclayers}
     for layer in net.inputs:
         feature = layer.features[0]
         if isinstance(layer, StoreInput):
-            x = random.uniform(0, 1, feature.shape).astype(np.float32)
+            # rows of a table of ten or more, once they are normalised
+            high = 20 if layer.conf_name in numbers else 1
+            x = random.uniform(0, high, feature.shape).astype(np.float32)
             mean, std = layer.statistics()
             feature.raw = Raw(x, mean, std)
             if feature.has_data:

@@ -139,11 +139,12 @@ class NumpyRecurrent(NumpyMemory):
         if not accumulate:
             out[...] = 0
         order = np.argsort(index, kind="stable")
-        cuts = np.flatnonzero(np.diff(index[order])) + 1
-        for rows in np.split(order, cuts) if len(order) else ():
-            place = index[rows[0]]
-            if place >= 0:
-                np.add(out[place], np.add.reduce(gy[rows], axis=0), out=out[place])
+        places = index[order]
+        present = np.searchsorted(places, 0)
+        order, places = order[present:], places[present:]
+        if len(order):
+            starts = np.flatnonzero(np.diff(places, prepend=-1))
+            out[places[starts]] += np.add.reduceat(gy[order], starts, axis=0)
 
     def one_hot(self, index: Array, out: Array) -> None:
         """``out`` (N, V) = 1 at ``index[n]`` of row n, else 0; a row with a negative index is all 0."""
