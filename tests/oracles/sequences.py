@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tests.oracles.nets import N, VOCAB, RandomNet
+from tests.oracles.nets import VOCAB, N, RandomNet
 
 __all__ = ["grow"]
 

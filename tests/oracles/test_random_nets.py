@@ -116,7 +116,7 @@ class ByFormula(optim.Optimizer):
 
     def step(self, closure: Any = None) -> None:
         for group in self.param_groups:
-            for value in group["params"]:
+            for value in (each for each in group["params"] if each.grad is not None):
                 g = value.grad + group["weight_decay"] * value.detach()
                 mean = self.rho * self.state[value].get("mean", 0) + (1 - self.rho) * g**2
                 self.state[value]["mean"] = mean
@@ -195,10 +195,10 @@ def check_updates(seed: int, name: str, url: str) -> None:
             np.testing.assert_allclose(found[key], wanted, TOLERANCE, TOLERANCE, err_msg=f"{key} of {seed} by {name}")
 
 
-N_NETS, N_PARTS = 200, 20
+N_NETS, N_PARTS = 200, 100
 
 
-@pytest.mark.parametrize("part", mostly_long(range(N_PARTS), N_PARTS))
+@pytest.mark.parametrize("part", mostly_long(range(N_PARTS), 50))
 def test_random_nets(part: int, tmp_path: Path) -> None:
     for seed in range(part, N_NETS, N_PARTS):
         check(seed)
