@@ -12,6 +12,7 @@ from tests.contracts.arrays import Array, close, draw, get, put, slopes
 
 # (leading axes, M, K, N)
 PRODUCTS = [((3,), 4, 5, 6), ((2, 3), 7, 1, 2), ((1, 1), 1, 1, 1), ((5, 2), 16, 8, 16), ((2, 5), 33, 20, 17)]
+ROWS = [(batch, m, k, n) for batch in ((1,), (3,), (3, 1), (2, 3)) for m, k, n in ((1, 5, 6), (1, 1, 2), (5, 6, 1))]
 
 
 def product(a: Array, b: Array, transpose_a: bool, transpose_b: bool) -> Array:
@@ -22,7 +23,7 @@ def product(a: Array, b: Array, transpose_a: bool, transpose_b: bool) -> Array:
 
 @pytest.mark.parametrize("transpose_b", [False, True])
 @pytest.mark.parametrize("transpose_a", [False, True])
-@pytest.mark.parametrize(("batch", "m", "k", "n"), PRODUCTS)
+@pytest.mark.parametrize(("batch", "m", "k", "n"), [*PRODUCTS, *ROWS])
 def test_batch_matmul(
     ops: NumpyOps, dtype: Any, random: Any, batch: Any, m: int, k: int, n: int, transpose_a: bool, transpose_b: bool
 ) -> None:
@@ -34,6 +35,19 @@ def test_batch_matmul(
     close(get(ops, out), wanted)
     ops.batch_matmul(a, b, out, transpose_a, transpose_b, scale=0.3)
     close(get(ops, out), 0.3 * wanted)
+
+
+@pytest.mark.parametrize(("batch", "m", "k", "n"), ROWS)
+def test_products_of_parts_of_larger_arrays(
+    ops: NumpyOps, dtype: Any, random: Any, batch: Any, m: int, k: int, n: int
+) -> None:
+    shapes = [(*batch, m, k), (*batch, k, n), (*batch, m, n)]
+    larger = [np.full([2 * size for size in shape], np.nan, dtype) for shape in shapes]
+    a, b, y = (array[tuple(map(slice, shape))] for array, shape in zip(larger, shapes, strict=True))
+    a[...], b[...] = draw(random, a.shape, dtype), draw(random, b.shape, dtype)
+    out = put(ops, y)
+    ops.batch_matmul(put(ops, a), put(ops, b), out)
+    close(get(ops, out), product(a, b, False, False))
 
 
 def heads(rows: Any, n_heads: int, part: int = 0, n_parts: int = 1) -> Any:

@@ -196,4 +196,6 @@ def merged(figures: Iterable[dict[str, tuple[float, float]]]) -> dict[str, float
     for each in figures:
         for name, pair in each.items():
             pairs[name].append(pair)
-    return {name: sum(total for total, _ in found) / sum(n for _, n in found) for name, found in pairs.items()}
+    sums = {name: np.sum(found, axis=0) for name, found in pairs.items()}
+    # no row may count, where the labels of all are ignored
+    return {name: float(total / n) if n else 0.0 for name, (total, n) in sums.items()}

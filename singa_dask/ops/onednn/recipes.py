@@ -435,8 +435,12 @@ def batch_matmul(
 ) -> Call:
     """Make the call of `batch_matmul`."""
     left, right = a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b
+    if is_row := left.shape[-2] == 1:
+        # oneDNN makes primitives for batches of a single row, and then refuses to run some of them
+        left, right, out = (x.swapaxes(-1, -2) for x in (right, left, out))
     source, target = (engine.md(x.shape, x.dtype, layout(x)) for x in (left, out))
     # copied to the layout that the primitive prefers: twice as fast if b is transposed
     factor = engine.md(right.shape, left.dtype)
     description = fast(engine, "matmul", source, factor, None, target, engine.attributes(scale=scale))
-    return Call(engine, description, read(Arg.SRC, left), read(Arg.WEIGHTS, right), write(Arg.DST, out))
+    reads = (read(Arg.SRC, left), read(Arg.WEIGHTS, right))
+    return Call(engine, description, *(reads[::-1] if is_row else reads), write(Arg.DST, out))

@@ -193,10 +193,12 @@ class Watch:
             where, name = split_metric(metric)
             if where != phase:
                 continue
-            total, count = known.get(name, (0.0, 0.0))
-            if not count:
+            if name not in known:
                 message = f"the {phase} net has no metric {name!r}. Known: {', '.join(sorted(known)) or 'none'}."
                 raise ConfigError(Problem((key, "metric"), message))
+            total, count = known[name]
+            if not count:
+                continue  # no row counts: the labels of all are ignored
             value = total / count
             if math.isfinite(value):
                 self._latest[metric] = {"value": value, "step": step}

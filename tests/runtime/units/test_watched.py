@@ -94,6 +94,15 @@ def test_a_job_whose_metric_becomes_better_goes_on(run_job: Run) -> None:
     assert stored["metrics"]["validation.loss"]["value"] > 0
 
 
+def test_a_pass_in_which_no_row_counts_tells_nothing() -> None:
+    watch = Watch(mlp(**early(1)), {})
+    for step, measured in enumerate([(6.0, 2.0), (0.0, 0.0), (0.0, 0.0)]):
+        watch.add("validation", step, [{"loss": measured}])
+    assert not watch.reason
+    watch.add("validation", 3, [{"loss": (6.0, 2.0)}])
+    assert "Best: 3 at step 0" in watch.reason
+
+
 def test_a_metric_that_the_net_does_not_have_is_named(run_job: Run) -> None:
     keys = {**early(2), "early_stopping": {"metric": "validation.top5_accuracy"}}
     outcome = run_job(mlp(train_steps=MANY, **keys))
