@@ -6,7 +6,6 @@ together, which look at the raw values and therefore work even beside a mistake.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -600,14 +599,7 @@ class PartConf(Conf):
         if needed:
             message = f"{getattr(self, self.type_key)} needs this block, with {', '.join(needed)}."
             raise ConfigError(Problem((kind.block_key,), message))
-        defaults: B = _of_defaults(kind)
-        return defaults
-
-
-@functools.cache
-def _of_defaults(kind: type[Conf]) -> Any:
-    # update rules and schedules ask for their block in each step
-    return kind()
+        return kind()
 
 
 def _validated(kind: type[B] | None, value: Any, context: Mapping[str, Any]) -> Any:
