@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 
 from singa_dask import fs
 from singa_dask.errors import DataError
-from singa_dask.fs.mapped_file import RangeFile
 from singa_dask.fs.range_reader import Bytes, BytesInMemory, RangeReader, check_decompressed, limit_of
 
 ARROW_MAGIC = b"ARROW1"
@@ -54,7 +53,8 @@ def open_columns(url: str, storage_options: fs.Options = None) -> Bytes:
 
 def _as_parquet(source: Bytes, head: bytes, limit: int) -> bytes:
     batches: Iterable[pa.RecordBatch]
-    file = RangeFile(source.read, source.size)
+    # pyarrow asks a damaged file for more bytes than it has, for which a file object of Python allocates memory
+    file = pa.BufferReader(bytes(source.read(0, source.size)))
     if head.startswith(ORC_MAGIC):
         from pyarrow import orc
 
