@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import feather, orc
 
 from singa_dask.data.stores import write_manifest
 from singa_dask.data.stores.range_store import manifest_url
@@ -159,6 +160,26 @@ def table_parquet(folder: Path) -> str:
     return str(folder / "table.parquet")
 
 
+def in_columns(name: str) -> Callable[[Path], str]:
+    """Return a function that writes lists of numbers as a file of columns that is held in memory."""
+
+    def write(folder: Path) -> str:
+        table, path = (
+            pa.table({"x": [[i, i / 7, -1e3] for i in range(N)], "y": [i % 3 for i in range(N)]}),
+            folder / name,
+        )
+        if name.endswith(".orc"):
+            orc.write_table(table, path)
+        elif name.endswith(".feather"):
+            feather.write_feather(table, str(path), chunksize=20)
+        else:
+            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+                writer.write_table(table, 20)
+        return str(path)
+
+    return write
+
+
 def pictures_in_parquet(folder: Path) -> str:
     records = records_of()
     images = [{"bytes": png(pixel), "path": None} for pixel in records["pixel"]]
@@ -223,6 +244,9 @@ SUBJECTS: Mapping[str, Subject] = {
     "npz": Subject("npz", ours("npz"), True),
     "npz manifest": Subject("npz", with_manifest(ours("npz")), True, True),
     "npz compressed": Subject("npz", compressed_npz),
+    "feather": Subject("parquet", in_columns("x.feather")),
+    "orc": Subject("parquet", in_columns("x.orc")),
+    "stream": Subject("parquet", in_columns("x.arrow")),
     "parquet": Subject("parquet", ours("parquet", block_bytes=2000), True),
     "parquet manifest": Subject("parquet", with_manifest(ours("parquet", block_bytes=2000)), True, True),
     "image-parquet manifest": Subject(

@@ -26,6 +26,7 @@ from singa_dask import fs
 from singa_dask.data.codecs.record import as_labels, as_values, describe_fields, fields_of, salvage_rows
 from singa_dask.data.codecs.table import check_label_type
 from singa_dask.data.stores.class_names import hugging_face_names, parse_names
+from singa_dask.data.stores.columnar import ARROW_MAGIC, STREAM, is_columnar, open_columns
 from singa_dask.data.stores.image import ImageOptions, decode_image
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import BLOCK_BYTES, STORES, LabelOptions, Rechunker, rows_per_block
@@ -34,8 +35,6 @@ from singa_dask.errors import DataError
 from singa_dask.fs.mapped_file import RangeFile
 from singa_dask.fs.range_reader import Bytes, Range, check_decompressed, limit_of
 
-STREAM = b"\xff" * 4
-ARROW_MAGIC = b"ARROW1"
 METADATA = b"singa_dask"
 # errors raised for a damaged schema, footer or batch
 DAMAGE = (
@@ -67,6 +66,10 @@ class ArrowStore(RangeStore):
     suffixes = (".arrow", ".feather")
     damage = DAMAGE
     write_options = ("block_bytes", "compression", "class_names", "table_facts")
+
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        return super().matches(url, head) and not is_columnar(url, head)
 
     def index(self) -> None:
         source = self.open_source()
@@ -209,7 +212,8 @@ def _fields(url: str, schema: pa.Schema) -> dict[str, Field]:
             fields[column.name] = Field(np.dtype(np.int32))
     check_described(url, schema, fields)
     if not any(field.shape for field in fields.values()):
-        raise DataError(f"{url}: no column of fixed-size binary. Columns: {', '.join(schema.names)}.")
+        how = "backend: parquet reads lists of numbers, backend: table columns by their names."
+        raise DataError(f"{url}: no column of fixed-size binary. {how} Columns: {', '.join(schema.names)}.")
     return fields
 
 
@@ -244,8 +248,7 @@ def _read_footer(reader: Bytes) -> tuple[pa.Schema, list[tuple[int, int, int]]]:
     """Return the schema, and (offset, bytes of metadata, bytes of body) of each record batch."""
     tail = bytes(reader.read(max(0, reader.size - 10), min(10, reader.size)))
     if bytes(reader.read(0, min(4, reader.size))) == STREAM:
-        how = "Write a file: pyarrow.ipc.new_file, or ds.to_parquet of a data set that save_to_disk has written."
-        raise DataError(f"{reader.url}: a stream of Arrow, which has no index. {how}")
+        raise DataError(f"{reader.url}: a stream of Arrow, which has no index. backend: parquet or table reads it.")
     if len(tail) < 10 or not tail.endswith(ARROW_MAGIC):
         raise DataError(f"{reader.url}: not an Arrow IPC file, or truncated: it does not end with {ARROW_MAGIC!r}.")
     (length,) = struct.unpack("<i", tail[:4])
@@ -479,6 +482,8 @@ class ParquetStore(RangeStore):
     A column of fixed-size binary holds arrays described in the metadata, as our converters write it, or flat uint8. A
     column of lists of uint8 is ``pixel``, one of lists of other numbers ``data``. If there are no arrays, a column of
     Hugging Face's images is decoded.
+
+    Feather, other files and streams of Arrow, and ORC are read as Parquet that is held in memory.
     """
 
     block = ParquetOptions
@@ -490,10 +495,15 @@ class ParquetStore(RangeStore):
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
     damage = (pa.ArrowException, KeyError, OSError, TypeError, ValueError)
 
+    @classmethod
+    def matches(cls, url: str, head: bytes) -> bool:
+        return super().matches(url, head) or bool(cls.magic and is_columnar(url, head))
+
     def index(self) -> None:
         self._images = ""
-        # a clearer error for a missing file than that of pyarrow
-        if not self.open_source().size:
+        self.sources.append(open_columns(self.url, self.storage_options))
+        # a clearer error for an empty file than that of pyarrow
+        if not self.sources[0].size:
             raise DataError(f"{self.url}: not a Parquet file: it is empty.")
         self._groups = RowGroups(self.sources[0])
         schema, metadata = self._groups.schema, self._groups.metadata

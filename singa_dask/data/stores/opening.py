@@ -31,6 +31,10 @@ from singa_dask.fs.range_reader import Range
 MAX_LOOKED_AT = 16
 # what `Store.matches` sees of a file
 HEAD_BYTES = 64
+# backends of which a directory of files is one store
+DIRECTORIES = ("parquet", "image-parquet", "jsonl")
+# what Hugging Face's save_to_disk writes
+SPLITS, STATE = "dataset_dict.json", "state.json"
 NUMBERS = re.compile(r"(.*)-(\d{5})-of-(\d{5})(.*)")
 SPLIT = re.compile(r"(?<![a-z])(train(?:ing)?|test(?:ing)?|t10k|val(?:id|idation)?|dev|eval)(?![a-z])")
 
@@ -48,6 +52,8 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
     is_dir, n_bytes = found_here
     head = b"" if is_dir else fs.read_bytes(url, 0, min(HEAD_BYTES, n_bytes), storage_options)
     names = fs.ls(url, storage_options) if is_dir else []
+    if is_dir and saved_files(url, storage_options):
+        return "parquet"
     for name in STORES.names():
         try:
             found = STORES.find(name)
@@ -57,6 +63,44 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
         if not set(names).isdisjoint(found.directory_files) if is_dir else found.matches(url, head):
             return name
     return "image-folder" if is_dir and _has_images(url, storage_options) else None
+
+
+def saved_files(url: str, storage_options: fs.Options = None) -> list[str]:
+    """Return the files of a directory that Hugging Face's ``Dataset.save_to_disk`` wrote; none for other directories.
+
+    Raises
+    ------
+    DataError
+        It holds several splits, each in a directory of its own, or its files cannot be told.
+    """
+    names = fs.ls(url, storage_options)
+    try:
+        if SPLITS in names:
+            found = json.loads(fs.read_bytes(fs.join(url, SPLITS), storage_options=storage_options))["splits"]
+            raise DataError(f"{url}: splits {listed(found)}, which are not read as one. Name one: {url}/{found[0]}.")
+        if not {STATE, "dataset_info.json"} <= set(names):
+            return []
+        files = json.loads(fs.read_bytes(fs.join(url, STATE), storage_options=storage_options))["_data_files"]
+        found = [str(each["filename"]) for each in files]
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{url}: {SPLITS if SPLITS in names else STATE} is damaged: {error!r}.") from None
+    missing = [name for name in found if name not in names]
+    if missing or not found:
+        raise DataError(f"{url}: {STATE} names {listed(missing) or 'no file'}, which is not there.")
+    return [fs.join(url, name) for name in found]
+
+
+def _files_of(store: type[Store], url: str, storage_options: fs.Options) -> list[str]:
+    """Return the files of one format in a directory."""
+    names = [name for name in fs.ls(url, storage_options) if name[0] not in "._"]
+    found = [name for name in sorted(names) if name.lower().endswith(store.suffixes)] if store.suffixes else names
+    if not found:
+        raise DataError(f"{url}: a directory without files {' or '.join(store.suffixes)}.")
+    others = [name for name in names if fs.is_dir(fs.join(url, name), storage_options)]
+    if others:
+        raise DataError(f"{url}: has directories {listed(others)}. Name one, or files by a pattern.")
+    check_splits(url, found)
+    return [fs.join(url, name) for name in found]
 
 
 def _unknown(url: str, storage_options: fs.Options) -> DataError:
@@ -106,6 +150,9 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     if not backend:
         raise _unknown(url, storage_options)
     found = STORES.find(backend)
+    if backend in DIRECTORIES and fs.is_dir(url, storage_options):
+        files = saved_files(url, storage_options) or _files_of(found, url, storage_options)
+        return STORES.find("shards")(url, storage_options, backend=backend, files=files, **options)
     if "truncated" not in found.option_names():
         options.pop("truncated", None)
     try:

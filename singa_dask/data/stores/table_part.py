@@ -30,11 +30,12 @@ from singa_dask import fs
 from singa_dask.data.codecs.table import column_kind, is_number, refuse_twice
 from singa_dask.data.stores.arrow import PARQUET_MAGIC, GroupReader, RowGroups, extent_of
 from singa_dask.data.stores.class_names import hugging_face_names
-from singa_dask.data.stores.opening import check_splits, is_pattern, shard_urls
+from singa_dask.data.stores.columnar import ARROW_MAGIC, is_columnar, open_columns
+from singa_dask.data.stores.opening import check_splits, is_pattern, saved_files, shard_urls
 from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
-from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range, RangeReader, open_bytes
+from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range, open_bytes
 from singa_dask.lazy import require
 
 WHOLE_SUFFIXES = (".json", ".json.gz", ".xlsx")
@@ -133,7 +134,8 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
         raise DataError(f"{url}: no such file or directory.")
     if not fs.is_dir(url, storage_options):
         return [TableFile(url)]
-    found = _inside(url.rstrip("/"), (), storage_options)
+    saved = saved_files(url, storage_options)
+    found = [TableFile(each) for each in saved] or _inside(url.rstrip("/"), (), storage_options)
     if not found:
         raise DataError(f"{url}: no files of a table in this directory.")
     check_splits(url, [each.url for each in found])
@@ -192,10 +194,12 @@ def _format(url: str, storage_options: fs.Options = None) -> str:
         return "parquet"
     if name.endswith(CSV_SUFFIXES):
         return "csv"
-    head = fs.read_bytes(url, 0, min(len(PARQUET_MAGIC), fs.size(url, storage_options)), storage_options)
-    if head == PARQUET_MAGIC:
+    head = fs.read_bytes(url, 0, min(len(ARROW_MAGIC), fs.size(url, storage_options)), storage_options)
+    if head.startswith((PARQUET_MAGIC, ARROW_MAGIC)) or is_columnar(url, head):
         return "parquet"
-    raise DataError(f"{url}: neither CSV nor Parquet. Columns have names in these; give backend if it is one of them.")
+    raise DataError(
+        f"{url}: neither CSV, Parquet, Arrow nor ORC. Columns have names in these; give backend if it is one of them."
+    )
 
 
 def kind_of_key(files: Sequence[TableFile], i: int) -> str:
@@ -377,7 +381,7 @@ class ParquetPart(TablePart):
         self.url = url
         self._stream, self._stream_lock = NO_STREAM, threading.Lock()
         self._shared = _SharedReads()
-        self.source = source or RangeReader(url, storage_options)
+        self.source = source or open_columns(url, storage_options)
         if not self.source.size:
             raise DataError(f"{url}: not a Parquet file: it is empty.")
         try:

@@ -1,0 +1,84 @@
+"""Files of columns that are read as Parquet in memory: Feather, other Arrow files, streams of Arrow, and ORC."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from singa_dask import fs
+from singa_dask.errors import DataError
+from singa_dask.fs.range_reader import Bytes, BytesInMemory, RangeReader, check_decompressed, limit_of
+
+ARROW_MAGIC = b"ARROW1"
+STREAM = b"\xff" * 4
+ORC_MAGIC = b"ORC"
+FEATHER_1 = b"FEA1"
+SUFFIXES = (".feather", ".orc")
+ROWS = 1 << 14
+
+
+def is_columnar(url: str, head: bytes) -> bool:
+    """Return whether a file that begins with ``head`` is Feather, a stream of Arrow, or ORC."""
+    return head.startswith((STREAM, ORC_MAGIC)) or url.lower().endswith(SUFFIXES)
+
+
+def open_columns(url: str, storage_options: fs.Options = None) -> Bytes:
+    """Open a Parquet file; return what an Arrow or ORC file holds as a Parquet file in memory.
+
+    Raises
+    ------
+    DataError
+        The file is missing, empty, damaged, of Feather's version 1, has columns of a type that Parquet lacks, or is
+        larger than the limit.
+    """
+    source = RangeReader(url, storage_options)
+    head = bytes(source.read(0, min(len(ARROW_MAGIC), source.size)))
+    if head.startswith(FEATHER_1):
+        source.close()
+        how = "Write version 2, as pandas.DataFrame.to_feather does."
+        raise DataError(f"{url}: Feather of version 1, which has no types of categories and lists. {how}")
+    if not (head == ARROW_MAGIC or head.startswith((STREAM, ORC_MAGIC))):
+        return source
+    try:
+        return BytesInMemory(url, _as_parquet(source, head, limit_of(storage_options)))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        kind = "an ORC file" if head.startswith(ORC_MAGIC) else "Arrow"
+        raise DataError(f"{url}: not {kind}, a damaged one, or of types that Parquet lacks: {error}") from error
+    finally:
+        source.close()
+
+
+def _as_parquet(source: Bytes, head: bytes, limit: int) -> bytes:
+    batches: Iterable[pa.RecordBatch]
+    # pyarrow asks a damaged file for more bytes than it has, for which a file object of Python allocates memory
+    file = pa.BufferReader(bytes(source.read(0, source.size)))
+    if head.startswith(ORC_MAGIC):
+        from pyarrow import orc
+
+        opened = orc.ORCFile(file)
+        schema, batches = opened.schema, (opened.read_stripe(i) for i in range(opened.nstripes))
+    elif head == ARROW_MAGIC:
+        reader = pa.ipc.open_file(file)
+        schema, batches = reader.schema, (reader.get_batch(i) for i in range(reader.num_record_batches))
+    else:
+        stream = pa.ipc.open_stream(file)
+        schema, batches = stream.schema, _streamed(source, stream)
+    written, n_bytes = io.BytesIO(), 0
+    with pq.ParquetWriter(written, schema, write_statistics=False) as writer:
+        for batch in batches:
+            # values are used as they are later: offsets of lists and indices of categories must be valid
+            batch.validate(full=True)
+            n_bytes += batch.nbytes
+            check_decompressed(source.url, n_bytes, limit)
+            writer.write_table(pa.Table.from_batches([batch], schema), row_group_size=ROWS)
+    return written.getvalue()
+
+
+def _streamed(source: Bytes, stream: pa.RecordBatchStreamReader) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a stream; a stream that ends without its mark may have lost some."""
+    yield from stream
+    if bytes(source.read(source.size - 8, 8)) != STREAM + bytes(4):
+        raise DataError(f"{source.url}: a stream of Arrow without its end: it is truncated, or still written.")

@@ -1,0 +1,201 @@
+"""Feather, streams of Arrow, ORC and directories of save_to_disk hold what the program that wrote them reads back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.feather
+import pytest
+from click.testing import CliRunner
+from pyarrow import orc
+
+from singa_dask.cli import main
+from singa_dask.data.stores import detect, open_store
+from singa_dask.data.stores.store import Store
+from singa_dask.errors import DataError
+
+N = 50
+RANDOM = np.random.default_rng(3)
+FRAME = pd.DataFrame(
+    {
+        "a": RANDOM.normal(size=N).astype(np.float32),
+        "b": RANDOM.integers(-9, 9, N),
+        "kind": [f"kind {i % 3}" for i in range(N)],
+    }
+)
+LISTS = pa.table(
+    {
+        "x": pa.array(RANDOM.normal(size=(N, 6)).astype(np.float32).tolist(), pa.list_(pa.float32())),
+        "y": pa.array(RANDOM.integers(0, 3, N)),
+    }
+)
+
+
+def stream(table: pa.Table, path: Path, **options: Any) -> str:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema, **options) as writer:
+        writer.write_table(table, 20)
+    return str(path)
+
+
+def feather(table: pa.Table, path: Path) -> str:
+    pa.feather.write_feather(table, str(path), chunksize=20)
+    return str(path)
+
+
+def arrow_file(table: pa.Table, path: Path) -> str:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table, 20)
+    return str(path)
+
+
+def in_orc(table: pa.Table, path: Path) -> str:
+    orc.write_table(table, str(path), stripe_size=1000)
+    return str(path)
+
+
+def saved(table: pa.Table, path: Path) -> str:
+    """Write the files of ``Dataset.save_to_disk``, not in the order of their names."""
+    path.mkdir()
+    names = ["data-00001-of-00002.arrow", "data-00000-of-00002.arrow"]
+    for name, part in zip(names, (table.slice(0, 30), table.slice(30)), strict=True):
+        stream(part, path / name)
+    (path / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
+    (path / "dataset_info.json").write_text("{}")
+    return str(path)
+
+
+WRITERS: dict[str, Callable[[pa.Table, Path], str]] = {
+    "x.feather": feather,
+    "x.arrow": stream,
+    "x.orc": in_orc,
+    "saved": saved,
+}
+
+
+def values(store: Store, name: str) -> np.ndarray[Any, Any]:
+    return np.concatenate([store.read_block(block.id)[name] for block in store.blocks])
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_lists_of_numbers_are_records(name: str, tmp_path: Path) -> None:
+    url = WRITERS[name](LISTS, tmp_path / name)
+    assert detect(url) == "parquet"
+    with open_store(url) as store:
+        np.testing.assert_array_equal(values(store, "data"), np.array(LISTS["x"].to_pylist(), np.float32))
+        assert values(store, "label").tolist() == LISTS["y"].to_pylist()
+
+
+@pytest.mark.parametrize("name", [*WRITERS, "y.arrow"])
+def test_named_columns_are_a_table(name: str, tmp_path: Path) -> None:
+    url = {**WRITERS, "y.arrow": arrow_file}[name](pa.Table.from_pandas(FRAME), tmp_path / name)
+    with open_store(url, "table", label="kind") as store:
+        np.testing.assert_array_equal(values(store, "data"), FRAME[["a", "b"]].to_numpy(np.float32))
+        names = [store.class_names[label] for label in values(store, "label")]
+    assert names == FRAME.kind.tolist()
+
+
+def test_categories_and_class_names_of_hugging_face_are_kept(tmp_path: Path) -> None:
+    names = {"info": {"features": {"y": {"names": ["cat", "dog", "eel"], "_type": "ClassLabel"}}}}
+    table = LISTS.replace_schema_metadata({"huggingface": json.dumps(names)})
+    with open_store(saved(table, tmp_path / "named")) as store:
+        assert store.class_names == ("cat", "dog", "eel")
+    frame = FRAME.astype({"kind": "category"})
+    frame.to_feather(tmp_path / "x.feather")
+    with open_store(str(tmp_path / "x.feather"), "table", label="kind") as store:
+        assert [store.class_names[label] for label in values(store, "label")] == FRAME.kind.tolist()
+
+
+def call(*args: object) -> str:
+    result = CliRunner().invoke(main, [str(arg) for arg in args])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_commands_read_it(name: str, tmp_path: Path) -> None:
+    url = WRITERS[name](pa.Table.from_pandas(FRAME), tmp_path / name)
+    assert "50" in call("data", "inspect", url, "--label", "kind")
+    target = str(tmp_path / "converted.arrow")
+    call("convert", "table", url, target, "--label", "kind", "--verify")
+    with open_store(target) as store:
+        np.testing.assert_array_equal(values(store, "data"), FRAME[["a", "b"]].to_numpy(np.float32))
+    job = tmp_path / "job.yaml"
+    call("init", url, "--label", "kind", "--out", job)
+    call("validate", job)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_a_directory_of_files_is_a_store_by_its_backend(suffix: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"features": LISTS["x"].to_pylist(), "label": LISTS["y"].to_pylist()})
+    for i in range(2):
+        part, path = frame[25 * i : 25 * i + 25], tmp_path / f"part-{i}.{suffix}"
+        part.to_parquet(path) if suffix == "parquet" else part.to_json(path, orient="records", lines=True)
+    (tmp_path / "README.md").write_text("read me\n")
+    with open_store(str(tmp_path), suffix) as store:
+        assert values(store, "label").tolist() == LISTS["y"].to_pylist()
+    (tmp_path / f"part-1.{suffix}").rename(tmp_path / f"test-1.{suffix}")
+    (tmp_path / f"part-0.{suffix}").rename(tmp_path / f"train-0.{suffix}")
+    with pytest.raises(DataError, match="files of test and train would be read as one"):
+        open_store(str(tmp_path), suffix)
+
+
+def test_splits_are_never_one_store(tmp_path: Path) -> None:
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    for split in ("train", "test"):
+        saved(LISTS, tmp_path / split)
+    for backend in (None, "parquet", "table"):
+        with pytest.raises(DataError, match=rf"splits train, test, .* Name one: {tmp_path}/train\."):
+            open_store(str(tmp_path), backend)
+    assert open_store(f"{tmp_path}/train").count == N
+
+
+def cut_stream(folder: Path) -> str:
+    path = folder / "x.arrow"
+    stream(LISTS, path)
+    path.write_bytes(path.read_bytes()[:-8])
+    return str(path)
+
+
+def feather_1(folder: Path) -> str:
+    (folder / "x.feather").write_bytes(b"FEA1" + bytes(100) + b"FEA1")
+    return str(folder / "x.feather")
+
+
+def union(folder: Path) -> str:
+    column = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])])
+    return stream(pa.table({"x": column}), folder / "x.arrow")
+
+
+def without_a_file(folder: Path) -> str:
+    url = saved(LISTS, folder / "saved")
+    Path(url, "data-00001-of-00002.arrow").unlink()
+    return url
+
+
+def not_orc(folder: Path) -> str:
+    (folder / "x.orc").write_bytes(b"ORC" + bytes(100))
+    return str(folder / "x.orc")
+
+
+REFUSED: dict[str, tuple[Callable[[Path], str], dict[str, Any], str]] = {
+    "cut stream": (cut_stream, {}, "without its end: it is truncated"),
+    "feather 1": (feather_1, {}, "Feather of version 1, .* Write version 2"),
+    "union": (union, {}, "of types that Parquet lacks: Unhandled type"),
+    "a file is missing": (without_a_file, {}, "state.json names data-00001-of-00002.arrow, which is not there"),
+    "orc": (not_orc, {}, "not an ORC file, a damaged one"),
+}
+
+
+@pytest.mark.parametrize("form", REFUSED)
+def test_a_file_that_is_refused(form: str, tmp_path: Path) -> None:
+    write, options, message = REFUSED[form]
+    url = write(tmp_path)
+    with pytest.raises(DataError, match=f"{re.escape(str(tmp_path))}.*{message}"):
+        open_store(url, **options)
