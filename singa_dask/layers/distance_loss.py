@@ -39,8 +39,9 @@ class DistanceLoss(Loss):
 
 
 def _norms(difference: Array) -> Array:
-    """Return the Euclidean norm of each row, no smaller than the least normal number: (N,)."""
-    norms: Array = np.maximum(np.sqrt(np.sum(difference * difference, axis=1)), np.finfo(difference.dtype).tiny)
+    """Return the Euclidean norm of each row, (N,); it is never so small that a margin divided by it is infinite."""
+    least = np.sqrt(np.finfo(difference.dtype).tiny)
+    norms: Array = np.maximum(np.sqrt(np.sum(difference * difference, axis=1)), least)
     return norms
 
 

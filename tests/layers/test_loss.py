@@ -231,3 +231,13 @@ def test_rows_that_are_all_ignored_change_nothing() -> None:
 def test_blocks_that_make_no_sense(block: dict[str, Any], message: str) -> None:
     with pytest.raises((ConfigError, ValueError), match=message):
         wire("SoftmaxLoss", [source((2, 3)), source((2,), labels=[0, 1], grad=False)], softmaxloss_conf=block)
+
+
+def test_records_at_one_place_that_differ_have_no_direction() -> None:
+    x, other, alike = source((2, 3)), source((2, 3)), source((2, 1), grad=False)
+    other.data[...], alike.data[...] = x.data, 0
+    layer = wire("ContrastiveLoss", [x, other, alike], contrastiveloss_conf={"margin": 5.0})
+    forward(layer)
+    backward(layer)
+    assert layer.metrics.take()["loss"] == (pytest.approx(12.5), 1)
+    assert x.grad is not None and not x.grad.any()
