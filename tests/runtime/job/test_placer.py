@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -348,7 +350,10 @@ def test_dask_workers_are_kept_as_if_each_were_worth_something(
         except ClusterError:
             return None
 
-    assert tried(kept=kept) == tried(gain=lambda process, chosen: dict.fromkeys(kept, 1.0))
+    def gain(processes: Sequence[int], left: Sequence[str], chosen: Mapping[int, str]) -> np.ndarray:
+        return np.tile([float(worker in kept) for worker in left], (len(processes), 1))
+
+    assert tried(kept=kept) == tried(gain=gain)
 
 
 def test_a_thousand_processes_are_placed_again_at_once() -> None:
