@@ -269,7 +269,7 @@ def test_inspect_shows_a_label_that_is_no_class_as_a_number(call: Call) -> None:
 
 
 def test_what_is_no_text_is_of_no_known_format(call: Call) -> None:
-    Path("x.dat").write_bytes(b"DAT\xc8\xff" * 20)
-    result = call("init", "x.dat")
+    Path("x.xyz").write_bytes(b"XYZ\xc8\xff" * 20)
+    result = call("init", "x.xyz")
     assert result.exit_code == 1
     assert "not UTF-8 text: byte 3 is 0xc8. Nor is it of a format that is known." in result.stderr
