@@ -96,7 +96,7 @@ def test_sequences(reader: Session) -> None:
 )
 def test_nets_of_several_inputs(reader: Session, script: str, job: str, metric: str, start: float, end: float) -> None:
     reader.shell(f"python examples/{script}.py data/{script}")
-    more = "--set train_steps=100 --set test_freq=100" if script == "shapes" else ""
+    more = "--set train_steps=150 --set test_freq=150" if script == "shapes" else ""
     reader.shell(f"singa-dask run configs/{job}.yaml {more} --run-dir runs/{script}")
     values = shown(reader.directory / "runs" / script, "test", metric)
     assert values[0] < start and values[-1] > end
