@@ -17,6 +17,7 @@ STREAM = b"\xff" * 4
 ORC_MAGIC = b"ORC"
 FEATHER_1 = b"FEA1"
 SUFFIXES = (".feather", ".orc")
+PARQUET_SUFFIXES = (".parquet", ".pq", ".parq")
 ROWS = 1 << 14
 
 
@@ -35,6 +36,8 @@ def open_columns(url: str, storage_options: fs.Options = None) -> Bytes:
         larger than the limit.
     """
     source = RangeReader(url, storage_options)
+    if url.lower().endswith(PARQUET_SUFFIXES):  # no need to ask a remote file
+        return source
     head = bytes(source.read(0, min(len(ARROW_MAGIC), source.size)))
     if head.startswith(FEATHER_1):
         source.close()

@@ -7,7 +7,7 @@ import dataclasses
 import fnmatch
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -52,7 +52,7 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
     is_dir, n_bytes = found_here
     head = b"" if is_dir else fs.read_bytes(url, 0, min(HEAD_BYTES, n_bytes), storage_options)
     names = fs.ls(url, storage_options) if is_dir else []
-    if is_dir and saved_files(url, storage_options):
+    if is_dir and saved_files(url, names, storage_options):
         return "parquet"
     for name in STORES.names():
         try:
@@ -65,15 +65,21 @@ def detect(url: str, storage_options: fs.Options = None) -> str | None:
     return "image-folder" if is_dir and _has_images(url, storage_options) else None
 
 
-def saved_files(url: str, storage_options: fs.Options = None) -> list[str]:
+def saved_files(url: str, names: Collection[str], storage_options: fs.Options = None) -> list[str]:
     """Return the files of a directory that Hugging Face's ``Dataset.save_to_disk`` wrote; none for other directories.
+
+    Parameters
+    ----------
+    url : str
+    names : collection of str
+        What is in the directory.
+    storage_options : mapping, optional
 
     Raises
     ------
     DataError
         It holds several splits, each in a directory of its own, or its files cannot be told.
     """
-    names = fs.ls(url, storage_options)
     try:
         if SPLITS in names:
             found = json.loads(fs.read_bytes(fs.join(url, SPLITS), storage_options=storage_options))["splits"]
@@ -90,13 +96,13 @@ def saved_files(url: str, storage_options: fs.Options = None) -> list[str]:
     return [fs.join(url, name) for name in found]
 
 
-def _files_of(store: type[Store], url: str, storage_options: fs.Options) -> list[str]:
-    """Return the files of one format in a directory."""
-    names = [name for name in fs.ls(url, storage_options) if name[0] not in "._"]
+def _files_of(store: type[Store], url: str, is_folder: Mapping[str, bool]) -> list[str]:
+    """Return the files of one format in a directory; ``is_folder`` says of each name in it whether it is one, too."""
+    names = [name for name in is_folder if name[0] not in "._"]
     found = [name for name in sorted(names) if name.lower().endswith(store.suffixes)] if store.suffixes else names
     if not found:
         raise DataError(f"{url}: a directory without files {' or '.join(store.suffixes)}.")
-    others = [name for name in names if fs.is_dir(fs.join(url, name), storage_options)]
+    others = sorted(name for name in names if is_folder[name])
     if others:
         raise DataError(f"{url}: has directories {listed(others)}. Name one, or files by a pattern.")
     check_splits(url, found)
@@ -151,7 +157,8 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
         raise _unknown(url, storage_options)
     found = STORES.find(backend)
     if backend in DIRECTORIES and fs.is_dir(url, storage_options):
-        files = saved_files(url, storage_options) or _files_of(found, url, storage_options)
+        is_folder = {name: is_one for name, is_one, _ in fs.entries(url, storage_options)}
+        files = saved_files(url, is_folder, storage_options) or _files_of(found, url, is_folder)
         return STORES.find("shards")(url, storage_options, backend=backend, files=files, **options)
     if "truncated" not in found.option_names():
         options.pop("truncated", None)

@@ -30,7 +30,7 @@ from singa_dask import fs
 from singa_dask.data.codecs.table import column_kind, is_number, refuse_twice
 from singa_dask.data.stores.arrow import PARQUET_MAGIC, GroupReader, RowGroups, extent_of
 from singa_dask.data.stores.class_names import hugging_face_names
-from singa_dask.data.stores.columnar import ARROW_MAGIC, is_columnar, open_columns
+from singa_dask.data.stores.columnar import ARROW_MAGIC, PARQUET_SUFFIXES, is_columnar, open_columns
 from singa_dask.data.stores.opening import check_splits, is_pattern, saved_files, shard_urls
 from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.types import RecordRun
@@ -101,7 +101,6 @@ def _sheet(url: str, data: bytes) -> tuple[list[str], list[list[Any]]]:
 MAX_LOCAL = 8
 MAX_REMOTE = 256
 CSV_SUFFIXES = (".csv", ".tsv", ".txt", ".data")
-PARQUET_SUFFIXES = (".parquet", ".pq", ".parq")
 PACKED = ".gz"
 # directory of Spark's unfinished tasks
 UNFINISHED = "_temporary"
@@ -134,7 +133,7 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
         raise DataError(f"{url}: no such file or directory.")
     if not fs.is_dir(url, storage_options):
         return [TableFile(url)]
-    saved = saved_files(url, storage_options)
+    saved = saved_files(url, fs.ls(url, storage_options), storage_options)
     found = [TableFile(each) for each in saved] or _inside(url.rstrip("/"), (), storage_options)
     if not found:
         raise DataError(f"{url}: no files of a table in this directory.")

@@ -490,11 +490,11 @@ class Server:
     def _on_replaced(self, message: Message) -> list[Message]:
         """Forget what workers had sent that start again in fresh processes, and what they were to be answered."""
         groups = {unit.group for unit in (Address(*each) for each in message.info["units"])}
+        for key in [key for key in self._norms if key[0] in groups]:
+            del self._norms[key]
         for held in self._held.values():
             for group in groups:
                 held.sent.pop(group, None)
-                for key in [key for key in self._norms if key[0] == group]:
-                    del self._norms[key]
             held.waiting = [each for each in held.waiting if each.info["group"] not in groups]
         return []
 
