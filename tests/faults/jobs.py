@@ -23,7 +23,11 @@ SNAPSHOT_FREQ = 10
 
 
 def job(topology: str, steps: int = STEPS, cluster: dict[str, Any] | None = None, **changes: Any) -> JobConf:
-    """Return a job that shows each step; its layers are shared by features if it is ``partitioned``."""
+    """Return a job that shows each step; its layers are shared by features if it is ``partitioned``.
+
+    One thread computes for each unit, wherever it runs: on some processors sums depend on the number of threads.
+    """
+    changes = {"threads": 1, **changes}
     chosen = {**SYNCHRONOUS, **ASYNCHRONOUS, "eight": EIGHT}[topology]
     keys = {"snapshot_freq": SNAPSHOT_FREQ, **chosen, **(cluster or {})}
     made = mlp(train_steps=steps, cluster=keys, **changes)
