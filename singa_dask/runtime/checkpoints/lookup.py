@@ -139,10 +139,10 @@ def find_steps(url: str) -> dict[int, str]:
     return steps
 
 
-def load_values(url: str, averaged: bool = False) -> dict[str, Stored]:
+def load_values(url: str, averaged: bool | None = None) -> dict[str, Stored]:
     """Return the values of all params at ``url``, by name; see `find_values`. A damaged one is replaced as by `find`.
 
-    ``averaged``: their moving averages, as ``updater.ema_decay`` says.
+    ``averaged``: their moving averages, as ``updater.ema_decay`` says; None takes the params without a word.
 
     Raises
     ------
@@ -166,10 +166,13 @@ def _is_file(url: str) -> bool:
     return fs.exists(url) and not fs.is_dir(url)
 
 
-def _values(stored: Checkpoint, averaged: bool) -> dict[str, Stored]:
+def _values(stored: Checkpoint, averaged: bool | None) -> dict[str, Stored]:
     if averaged and not stored.has_averages:
         raise _without_averages(stored.url)
-    return {name: Stored(stored.values(name, averaged), stored.version(name)) for name in stored.params()}
+    if averaged is False and stored.has_averages:
+        message = "%s: the params are used, not their moving averages, as updater.ema_decay of the job is 0"
+        logger.warning(message, stored.url)
+    return {name: Stored(stored.values(name, bool(averaged)), stored.version(name)) for name in stored.params()}
 
 
 def load_manifest(url: str) -> dict[str, Any]:
@@ -369,7 +372,7 @@ class InitialValues:
     """
 
     def __init__(self, job: JobConf, init_from: Sequence[str] = (), averaged: bool = False) -> None:
-        self._averaged = averaged and job.updater.ema_decay > 0
+        self._averaged = job.updater.ema_decay > 0 if averaged else None
         self._sources = [_Source(url, (), Mark("--init-from")) for url in init_from] or [
             _Source(url, ("checkpoint_path", i)) for i, url in enumerate(job.checkpoint_path)
         ]
@@ -383,7 +386,7 @@ class InitialValues:
         """Return values that are in memory, by the names of their params, and what is known of the training data."""
         initial = cls.__new__(cls)
         initial._sources, initial.urls, initial._loaded, initial._learned = [], [], None, learned
-        initial._averaged = False
+        initial._averaged = None
         initial._in_memory = {name: (stored, _Source("values in memory", ())) for name, stored in values.items()}
         return initial
 

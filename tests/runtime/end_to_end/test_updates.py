@@ -164,7 +164,7 @@ def test_moving_averages_go_on_from_a_checkpoint(run_job: Run) -> None:
         np.testing.assert_array_equal(got[name].values, stored.values)
 
 
-def test_inference_takes_the_averages(run_job: Run, tmp_path: Path) -> None:
+def test_inference_takes_the_averages(run_job: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     conf = exact(updater=updater(ema_decay=0.75), train_steps=3)
     url = run_job(conf).url
     averages, values = lookup.load_values(url, averaged=True), lookup.load_values(url)
@@ -185,6 +185,7 @@ def test_inference_takes_the_averages(run_job: Run, tmp_path: Path) -> None:
         np.testing.assert_array_equal(initial.get(name, stored.values.shape)[0], stored.values)
     plain = lookup.InitialValues(exact(updater=updater()), [url], averaged=True)
     np.testing.assert_array_equal(plain.get("fc1.w", values["fc1.w"].values.shape)[0], values["fc1.w"].values)
+    assert [each for each in caplog.messages if each.startswith(url) and "not their moving averages" in each]
     other = run_job(exact(updater=updater(), train_steps=1)).url
     with pytest.raises(CheckpointError, match="no moving averages of params"):
         lookup.load_values(other, averaged=True)
