@@ -16,8 +16,6 @@ from tests.snippets import ROOT
 TIMEOUT_S = 580
 ROOMS = [
     "conf",
-    "layers",
-    "net",
     "training",
     "cli/test_user_parts.py",
     "test_errors.py",

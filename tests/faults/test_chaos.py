@@ -24,7 +24,7 @@ from tests.runtime.processes import residue
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
-RUNS = int(os.environ.get("FAULT_RUNS", "3"))
+RUNS = int(os.environ.get("FAULT_RUNS", "2"))
 SECONDS = float(os.environ.get("FAULT_SECONDS", "15"))
 SEEDS = range(int(os.environ.get("FAULT_SEEDS", "1")))
 # one whose groups are synchronous, one whose groups are not

@@ -50,7 +50,7 @@ def test_from_eight_processes_to_three_and_back(eight: Machines, tmp_path: Path,
 
 def test_a_cluster_that_adapts(tmp_path: Path, calm: Any) -> None:
     """Dask takes no worker away that has units."""
-    made = job("allreduce", 4000, {"elastic": {"min_processes": 1, "max_processes": 2}})
+    made = job("allreduce", 1500, {"elastic": {"min_processes": 1, "max_processes": 2}})
     with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address="127.0.0.1:0") as cluster:
         cluster.adapt(minimum=1, maximum=3, interval="500ms", wait_count=2)
         with Client(cluster, set_as_default=False) as client:
