@@ -43,6 +43,8 @@ CHUNK_BYTES = 4 << 20
 ONE_BLOCK_FROM, MAX_BLOCK_BYTES = 2, 1 << 30
 # block sizes are multiples of the bytes that a checksum is of
 BLOCK_MULTIPLE = 1 << 20
+# of Hadoop's only XOR policy
+XOR_CELL_BYTES = 1 << 20
 # Delays before a read is repeated.
 BACK_OFF_S = (0.1, 0.4, 1.6)
 SCHEMES = ("hdfs://", "viewfs://")
@@ -362,6 +364,43 @@ class _Output(io.RawIOBase):
                 self._connection.guarded(self._path, self._at, self._writer.close)
             finally:
                 self.abandon()
+            _refuse_xor(self._connection, self._path)
+
+
+def _refuse_xor(cluster: HdfsConnection, path: str) -> None:
+    """Delete a file that was written with an XOR erasure code, and raise: hdfs-native 0.14.7 writes wrong parity.
+
+    The NameNode says neither policy nor parity, but how much space a file takes. Reed-Solomon codes with as much parity
+    for a long file have more for a short one.
+    """
+    if not _looks_xor(cluster, path):
+        return
+    probe = f"{path}.probe"
+    try:
+        with cluster.ask(probe, lambda client: client.create(probe, hdfs_native.WriteOptions(overwrite=True))) as short:
+            short.write(b"x")
+        if not _looks_xor(cluster, probe):
+            return
+    finally:
+        cluster.ask(probe, lambda client: client.delete(probe, False))
+    cluster.ask(path, lambda client: client.delete(path, False))
+    raise with_errno(
+        OSError,
+        errno.ENOTSUP,
+        f"{cluster.root}{path}: the directory has an XOR erasure coding policy. hdfs-native writes wrong parity for it, "
+        "from which Hadoop would restore other bytes if a DataNode is lost. Write to a directory of replicated files or "
+        "with a Reed-Solomon policy, or with client: webhdfs.",
+    )
+
+
+def _looks_xor(cluster: HdfsConnection, path: str) -> bool:
+    """Return whether a file takes as much space as Hadoop's policy XOR-2-1-1024k makes of it, and is not replicated."""
+    summary = cluster.ask(path, lambda client: client.get_content_summary(path))
+    whole, rest = divmod(summary.length, 2 * XOR_CELL_BYTES)
+    parity = whole * XOR_CELL_BYTES + min(rest, XOR_CELL_BYTES)
+    if not parity or summary.space_consumed - summary.length != parity:
+        return False
+    return (cluster.ask(path, lambda client: client.get_file_info(path)).replication or 0) <= 1
 
 
 def _entry(status: Any) -> dict[str, Any]:

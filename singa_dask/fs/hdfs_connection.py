@@ -67,6 +67,13 @@ KINDS = (
     ("FileNotFoundException", FileNotFoundError, errno.ENOENT),
     ("InvalidArgument", OSError, errno.EINVAL),
 )
+# what the client says of a file with erasure coding
+CODES = ("ErasureCodingError", "UnsupportedErasureCodingPolicy")
+NOT_RESTORED = (
+    '"): DataNodes of this file do not answer, and what they hold is not restored from its erasure coding. hdfs-native '
+    "restores Reed-Solomon codes while enough DataNodes answer, and no XOR. Start them, or, if Hadoop wrote the file, "
+    "read it with client: webhdfs."
+)
 GSSAPI = re.compile(
     r'GSSAPIError\(.*?, "(?:[^"]*\.? ?Minor code may provide more information|[^":]*): ([^"]*)', re.DOTALL
 )
@@ -104,6 +111,8 @@ def os_error(error: BaseException, where: str) -> OSError:
             return with_errno(OSError, errno.EIO, text)
         hint = "Get a ticket with kinit (klist lists yours), or set kerberos_principal and kerberos_keytab in"
         return with_errno(PermissionError, errno.EACCES, f"{text} {hint} storage_options.")
+    if any(name in text for name in CODES):
+        return with_errno(OSError, errno.EIO, f"{where}: {said}{NOT_RESTORED}")
     for name, kind, number in KINDS:
         if name in text:
             return with_errno(kind, number, f"{where}: {said}")

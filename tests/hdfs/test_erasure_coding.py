@@ -1,0 +1,93 @@
+"""Directories with erasure coding, on Hadoop 3: what is on DataNodes that are gone is restored, or refused."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from singa_dask import fs
+from singa_dask.data.loading import Loader
+from singa_dask.data.order import Sampler
+from singa_dask.data.stores import open_store
+from singa_dask.data.stores.arrow import ArrowStore
+from singa_dask.errors import DataError
+from tests.contracts.records import pixels
+from tests.hdfs.cluster import HOSTS, VERSION, MiniHdfs
+from tests.hdfs.conftest import start_or_skip
+from tests.hdfs.jars import HADOOP_3
+from tests.runtime.ahead import read_little_ahead
+from tests.runtime.processes import wait_until
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(VERSION != HADOOP_3, reason="erasure coding is Hadoop 3's"),
+]
+
+ADMIN = "org.apache.hadoop.hdfs.tools.ECAdmin"
+POLICIES = {"rs": "RS-3-2-1024k", "xor": "XOR-2-1-1024k"}
+
+
+@pytest.fixture
+def five(tmp_path: Path) -> Iterator[MiniHdfs]:
+    """Start five DataNodes, and make a directory for each policy."""
+    with start_or_skip(lambda: MiniHdfs(tmp_path / "five", hosts=(*HOSTS, "node-d", "node-e"))) as made:
+        for name, policy in POLICIES.items():
+            fs.makedirs(f"{made.url}/{name}")
+            for command in (["-enablePolicy"], ["-setPolicy", "-path", f"/{name}"]):
+                subprocess.run([*made.tool(ADMIN), *command, "-policy", policy], check=True, capture_output=True)
+        yield made
+
+
+def test_a_lost_datanode(five: MiniHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What we wrote by Reed and Solomon's code is restored, by us in mid-epoch and by Hadoop."""
+    read_little_ahead(monkeypatch.setattr)
+    contents = {str(n): np.random.default_rng(n).bytes(n) for n in (1, 100_000, 6 << 20, 7_500_001)}
+    for name, data in contents.items():
+        fs.write_atomic(f"{five.url}/rs/{name}", data)
+    records, seen = pixels(6000, (1000,)), []
+    ArrowStore.write(f"{five.url}/rs/epoch.arrow", records)
+    with open_store(f"{five.url}/rs/epoch.arrow") as store:
+        order = Sampler([block.n for block in store.blocks], 100, "none", seed=1)
+        with Loader(store, order, bytes_bound=10 << 20, in_flight_bytes=0) as loader:
+            for step in range(60):
+                if step == 20:
+                    five.kill("node-a")
+                batch = loader.next()
+                np.testing.assert_array_equal(batch.arrays["pixel"], records["pixel"][batch.ids])
+                seen += batch.ids.tolist()
+    assert seen == list(range(6000))
+    got = subprocess.run([*five.tool(), "-get", "/rs", str(tmp_path)], capture_output=True, text=True)
+    assert got.returncode == 0, got.stderr
+    for name, data in contents.items():
+        assert (tmp_path / "rs" / name).read_bytes() == data
+        assert fs.read_bytes(f"{five.url}/rs/{name}") == data
+
+
+def test_xor(five: MiniHdfs, tmp_path: Path) -> None:
+    """hdfs-native writes wrong parity and restores nothing: neither is done silently."""
+    for n in (100_000, 6 << 20):
+        (tmp_path / str(n)).write_bytes(bytes(n))
+        with pytest.raises(DataError, match=rf"{five.url}/xor/.*XOR.*Reed-Solomon.*client: webhdfs"):
+            fs.write_atomic(f"{five.url}/xor/{n}", bytes(n))
+        assert fs.ls(f"{five.url}/xor") == []
+    data = np.random.default_rng(0).bytes(7_500_001)
+    (tmp_path / "theirs").write_bytes(data)
+    subprocess.run([*five.tool(), "-put", str(tmp_path / "theirs"), "/xor"], check=True, capture_output=True)
+    url = f"{five.url}/xor/theirs"
+    assert fs.read_bytes(url) == data
+    five.kill(next(host for host in five.hosts if any((five.directory / host).rglob("blk_*"))))
+    with pytest.raises(DataError, match=f"(?s){url}.*DataNodes of this file do not answer.*client: webhdfs"):
+        fs.read_bytes(url)
+    web = {"client": "webhdfs", "http": five.http, "data_proxy": dict.fromkeys(five.hosts, "127.0.0.1")}
+
+    def restored() -> bytes:
+        try:
+            return fs.read_bytes(url, storage_options=web)
+        except DataError:
+            return b""
+
+    wait_until(lambda: restored() == data, "the NameNode knows of the loss, and a DataNode restores the rest", 60)
