@@ -377,8 +377,9 @@ def _refuse_xor(cluster: HdfsConnection, path: str) -> None:
         return
     probe = f"{path}.probe"
     try:
-        with cluster.ask(probe, lambda client: client.create(probe, hdfs_native.WriteOptions(overwrite=True))) as short:
-            short.write(b"x")
+        short = cluster.ask(probe, lambda client: client.create(probe, hdfs_native.WriteOptions(overwrite=True)))
+        cluster.guarded(probe, 0, lambda: short.write(b"x"))
+        cluster.guarded(probe, 0, short.close)
         if not _looks_xor(cluster, probe):
             return
     finally:
@@ -387,9 +388,9 @@ def _refuse_xor(cluster: HdfsConnection, path: str) -> None:
     raise with_errno(
         OSError,
         errno.ENOTSUP,
-        f"{cluster.root}{path}: the directory has an XOR erasure coding policy. hdfs-native writes wrong parity for it, "
-        "from which Hadoop would restore other bytes if a DataNode is lost. Write to a directory of replicated files or "
-        "with a Reed-Solomon policy, or with client: webhdfs.",
+        f"{cluster.root}{path}: the directory has an XOR erasure coding policy. hdfs-native writes wrong parity for "
+        "it, from which Hadoop would restore other bytes if a DataNode is lost. Write to a directory of replicated "
+        "files or with a Reed-Solomon policy, or with client: webhdfs.",
     )
 
 
