@@ -83,7 +83,8 @@ def _argsort(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     keys |= np.arange(len(numbers), dtype=np.uint64)
     keys.sort()
     high = keys >> np.uint64(bits)
-    order = np.bitwise_and(keys, mask, out=keys).view(np.int64)
+    keys &= mask
+    order = keys.view(np.int64)
     tied = np.flatnonzero(high[1:] == high[:-1])
     if len(tied):
         tied = np.union1d(tied, tied + 1)
