@@ -30,7 +30,7 @@ DEFAULT_BYTES = 1280 << 20
 # batches that are read together
 BUFFER_BYTES = 4 << 20
 # more batches than these do not help: they would leave the caches of the CPU before they are used
-BATCHES_BYTES = 16 << 20
+BATCHES_BYTES = 8 << 20
 BATCHES_STEPS = 2 * MAX_STEPS
 # of a local file that are decoded ahead, beside one: more would leave the caches of the CPU before they are used
 LOCAL_BLOCKS = 5
