@@ -294,7 +294,13 @@ def read_bytes(url: str, offset: int = 0, length: int | None = None, storage_opt
     filesystem, path = resolve(url, storage_options)
     end = None if length is None else offset + length
     with errors_name(url):
-        data = bytes(filesystem.cat_file(path, start=offset, end=end)) if length != 0 else b""
+        if isinstance(filesystem, LocalFileSystem):
+            # several times as fast as fsspec, which counts for small files
+            with Path(path).open("rb") as file:
+                file.seek(offset)
+                data = file.read(length)
+        else:
+            data = bytes(filesystem.cat_file(path, start=offset, end=end)) if length != 0 else b""
     if length is not None and len(data) != length:
         raise DataError(f"{url}: {len(data)} bytes at offset {offset}, expected {length}: the file is truncated.")
     return data

@@ -29,8 +29,9 @@ from singa_dask.fs.io_threads import IoThreads
 DEFAULT_BYTES = 1280 << 20
 # batches that are read together
 BUFFER_BYTES = 4 << 20
-# more batches than these do not help
-BATCHES_BYTES = 64 << 20
+# more batches than these do not help: they would leave the caches of the CPU before they are used
+BATCHES_BYTES = 8 << 20
+BATCHES_STEPS = 2 * MAX_STEPS
 # of a local file that are decoded ahead, beside one: more would leave the caches of the CPU before they are used
 LOCAL_BLOCKS = 5
 MIB = 1 << 20
@@ -116,7 +117,8 @@ class MemoryBudget:
         rest = self.bytes_bound - self._needed()
         self.pool_blocks, pool_bytes = self._pool(rest - min(rest // 8, BATCHES_BYTES + in_flight))
         rest -= pool_bytes
-        more = max(0, min(BATCHES_BYTES * times - 2 * self.buffer_bytes, rest // 2))
+        most = min(BATCHES_BYTES * times, BATCHES_STEPS // self.buffer_steps * self.buffer_bytes)
+        more = max(0, min(most - 2 * self.buffer_bytes, rest // 2))
         self.batches = 2 * self.buffer_bytes + more
         rest -= more
         ahead = max(0, min(in_flight - self._one_in_flight, self._ahead(rest)))

@@ -13,6 +13,8 @@ from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +32,8 @@ from singa_dask.fs.io_threads import decode_threads, io_threads
 from singa_dask.fs.mapped_file import FAULT_BYTES, note_read
 
 LOG = logging.getLogger(__name__)
+# of the records that a thread gathers for itself, at least
+PART_BYTES = 1 << 20
 Ids = npt.NDArray[np.int64]
 
 
@@ -462,8 +466,8 @@ class BatchReader:
             batches = self._consecutive(ids, arrays)
         else:
             self._gather(ids.reshape(-1), arrays)
-            n = ids.shape[1]
-            batches = [{name: array[i : i + n] for name, array in arrays.items()} for i in range(0, ids.size, n)]
+            fields = [list(array.reshape(*ids.shape, *array.shape[1:])) for array in arrays.values()]
+            batches = [dict(zip(arrays, rows, strict=True)) for rows in zip(*fields, strict=True)]
         if self._store.mapped:
             # kept blocks are views, which change with the file
             self._store.check_unchanged()
@@ -574,7 +578,7 @@ class BlockPool:
         self.n_blocks = n_blocks
         self._holds_all = n_blocks == len(store.blocks)
         self._arrays = empty_arrays(store, store.count if self._holds_all else n_blocks * self._rows)
-        self._starts = store.starts
+        self._starts, self._threads = store.starts, decode_threads()
         # row of a record minus its index in the store, by block
         self._shift = np.zeros(len(store.blocks), np.int64)
         self._slot_of: OrderedDict[int, int] = OrderedDict()
@@ -610,7 +614,20 @@ class BlockPool:
         return ids if self._holds_all else ids + self._shift[blocks]
 
     def take(self, rows: Ids, out: Arrays) -> None:
-        """Copy rows, (n,) int64, to ``out``: (n, *shape) per field."""
+        """Copy rows, (n,) int64, to ``out``: (n, *shape) per field. Threads that decode blocks share the work."""
+        n_parts = min(self._threads.n, sum(array.nbytes for array in out.values()) // PART_BYTES) or 1
+        ends = [i * len(rows) // n_parts for i in range(n_parts + 1)]
+        parts = [slice(*each) for each in pairwise(ends)]
+        futures = [self._threads.future(partial(self._take, rows, out, part)) for part in parts[1:]]
+        self._take(rows, out, parts[0])
+        for future, part in zip(futures, parts[1:], strict=True):
+            # threads that are busy are not waited for
+            if future.cancel():
+                self._take(rows, out, part)
+            else:
+                future.result()
+
+    def _take(self, rows: Ids, out: Arrays, part: slice) -> None:
         for name, array in self._arrays.items():
             # any other mode would need a temporary buffer
-            array.take(rows, axis=0, out=out[name], mode="clip")
+            array.take(rows[part], axis=0, out=out[name][part], mode="clip")

@@ -23,6 +23,7 @@ from singa_dask.data.stores.range_store import find_manifest, name_of, plain
 from singa_dask.data.stores.store import ADVICE, BLOCK_BYTES, MANIFEST_DIR, STORES, Store, StoreOptions
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import DataError, MissingPackageError, listed
+from singa_dask.fs.io_threads import decode_threads, map_ahead
 from singa_dask.fs.mapped_file import checksum_of
 
 # Decodes images to (channels, height, width) with Pillow (the extra ``singa-dask[images]``).
@@ -49,6 +50,8 @@ GREY_MODES = ("1", "L", "LA", "I;16", "I;16B", *WIDE_MODES)
 ORIENTATION = 0x0112
 """Key of EXIF; from `TURNED` on, width and height are exchanged."""
 TURNED = 5
+MARGIN = 2
+"""A JPEG that is to be scaled is decoded at this many times the new size at least, so that it hardly differs."""
 
 
 class ImageOptions(Conf):
@@ -56,7 +59,8 @@ class ImageOptions(Conf):
 
     resize: Many[Size] | None = None
     """Height and width to which image files are scaled and cropped, for image-folder, image-list, image-parquet,
-    parquet, tfrecord and webdataset."""
+    parquet, tfrecord and webdataset. A JPEG of at least four times the size is decoded at a half, a quarter or an
+    eighth of its own, and scaled from there: values differ by about 0.4 of 255 on average."""
     channels: Literal[1, 3] = 3
     """Read image files as grey (1) or colour (3), for the same stores."""
 
@@ -119,7 +123,8 @@ def decode_image(
     where : str
         URL and record, for errors.
     resize : (height, width), optional
-        Scale to cover this size, then crop at the centre.
+        Scale to cover this size, then crop at the centre. A JPEG is decoded at a half, a quarter or an eighth of its
+        size if that is at least `MARGIN` times this one, and scaled from there.
     channels : {3, 1}
         Convert to RGB or grey.
 
@@ -133,6 +138,10 @@ def decode_image(
         The image is damaged, has values of 32 bits, or Pillow is not installed.
     """
     with _named_errors(where), Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        if resize:
+            # other formats than JPEG are decoded in full
+            height, width = resize if _orientation(image) < TURNED else resize[::-1]
+            image.draft(None, (MARGIN * width, MARGIN * height))
         return _pixels(image, where, resize, channels)
 
 
@@ -164,6 +173,8 @@ def _pixels(image: Image.Image, where: str, resize: Sequence[int] | None, channe
 
 LOG = logging.getLogger(__name__)
 INT32 = np.iinfo(np.int32)
+DECODED_TOGETHER = 8
+"""Number of image files that a thread decodes before it takes others."""
 OF_SYSTEMS = "__MACOSX", "Thumbs.db", "desktop.ini"
 """What operating systems leave beside images, apart from hidden files."""
 
@@ -232,15 +243,22 @@ class _ImageStore(Store):
 
     def read_rows(self, block_id: int, rows: npt.NDArray[np.int64]) -> Arrays:
         pixels = np.empty((len(rows), *self.schema["pixel"].shape), np.uint8)
-        for row, number in enumerate((self.starts[block_id] + rows).tolist()):
-            url = self._files[number]
-            image = self._decode(url)
-            if image.shape != pixels.shape[1:]:
-                raise DataError(
-                    f"{url}: an image of {image.shape}, expected {pixels.shape[1:]} like the first. "
-                    "Convert with --resize."
-                )
-            pixels[row] = image
+        numbers = (self.starts[block_id] + rows).tolist()
+
+        def decode(first: int) -> None:
+            for row in range(first, min(first + DECODED_TOGETHER, len(numbers))):
+                url = self._files[numbers[row]]
+                image = self._decode(url)
+                if image.shape != pixels.shape[1:]:
+                    raise DataError(
+                        f"{url}: an image of {image.shape}, expected {pixels.shape[1:]} like the first. "
+                        "Convert with --resize."
+                    )
+                pixels[row] = image
+
+        threads = decode_threads()
+        for _ in map_ahead(decode, range(0, len(numbers), DECODED_TOGETHER), threads, 2 * threads.n):
+            pass
         if not self._labels:
             return {"pixel": pixels}
         return {"pixel": pixels, "label": self.read_labels(block_id)[rows]}

@@ -207,6 +207,7 @@ class TarStore(RangeStore):
     title = "a tar"
     gzipped = True
     holds = "images"
+    decodes_ahead = True
     suffixes = (".tar", ".tar.gz", ".tgz")
 
     def index(self) -> None:

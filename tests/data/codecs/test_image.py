@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from singa_dask.data.stores import open_store
 from singa_dask.data.stores.image import FORMATS, IMAGE_SUFFIXES, decode_image, image_size, is_image
@@ -81,6 +81,38 @@ def test_exif_turns_pictures(orientation: int) -> None:
     data = encoded(stored, exif=exif)
     np.testing.assert_array_equal(decode_image(data, "x", channels=1)[0], GREY)
     assert image_size(data, "x") == (1, *GREY.shape)
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize(("size", "is_reduced"), [((32, 24), True), ((100, 75), False)])
+def test_a_jpeg_that_is_shrunk_much_is_decoded_at_a_smaller_size(
+    size: tuple[int, int], is_reduced: bool, orientation: int
+) -> None:
+    random = np.random.default_rng(0)
+    colours = Image.fromarray(random.integers(0, 256, (16, 12, 3), np.uint8)).resize((180, 240))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored = np.asarray(colours) if orientation == 1 else np.rot90(np.asarray(colours))
+    data = encoded(stored, "JPEG", quality=90, exif=exif)
+    with Image.open(io.BytesIO(data)) as image:
+        whole = ImageOps.exif_transpose(image).convert("RGB")
+    expected = np.asarray(whole.resize(size[::-1], Image.Resampling.BILINEAR)).transpose(2, 0, 1).astype(int)
+    difference = np.abs(decode_image(data, "x", resize=size) - expected)
+    assert (difference.max() > 0) == is_reduced
+    assert difference.mean() < 0.6
+    np.testing.assert_array_equal(decode_image(data, "x"), np.asarray(whole).transpose(2, 0, 1))
+
+
+def test_the_first_of_several_damaged_files_is_named(tmp_path: Path) -> None:
+    for number in range(40):
+        data = encoded(np.full((4, 4), number, np.uint8))
+        (tmp_path / f"{number:02d}.png").write_bytes(data[: 50 if number in (13, 14, 30) else None])
+    with open_store(str(tmp_path), "image-folder", channels=1) as store:
+        with pytest.raises(DataError, match=r"13\.png: not an image, or a damaged one"):
+            store.read_block(0)
+        assert sorted(store.salvage(0)[1]) == [13, 14, 30]
+        rows = np.array([0, 12, 39, 15])
+        np.testing.assert_array_equal(store.read_rows(0, rows)["pixel"][:, 0, 0, 0], rows)
 
 
 def test_what_is_no_image_is_named_without_an_object() -> None:

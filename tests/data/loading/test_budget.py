@@ -87,6 +87,8 @@ def test_the_parts_together_are_within_the_bound(
         kept = sum(sizes) * record
     assert made.batches + made.in_flight + pool + kept + reading <= bound
     assert made.batches >= 2 * made.buffer_bytes
+    n_buffers = made.batches // made.buffer_bytes
+    assert n_buffers == 2 or n_buffers * made.buffer_steps <= 128
     assert made.in_flight <= max(in_flight, largest if store.remote else 0)
 
 

@@ -21,8 +21,8 @@ def test_permutations_never_change(n: int, crc: int) -> None:
 
 
 @given(
-    high=st.lists(st.integers(0, 3), max_size=60),
-    low=st.lists(st.integers(0, 100), min_size=60, max_size=60),
+    high=st.lists(st.integers(0, 3), max_size=2 * order.MIN_PACKED),
+    low=st.lists(st.integers(0, 100), min_size=2 * order.MIN_PACKED, max_size=2 * order.MIN_PACKED),
 )
 def test_numbers_that_differ_in_few_bits(high: list[int], low: list[int]) -> None:
     numbers = np.array([(a << 62) + b for a, b in zip(high, low, strict=False)], np.uint64)
