@@ -31,7 +31,7 @@ from singa_dask.data.codecs.table import column_kind, is_number, refuse_twice
 from singa_dask.data.stores.arrow import PARQUET_MAGIC, GroupReader, RowGroups, extent_of
 from singa_dask.data.stores.class_names import hugging_face_names
 from singa_dask.data.stores.columnar import ARROW_MAGIC, PARQUET_SUFFIXES, is_columnar, open_columns
-from singa_dask.data.stores.opening import check_splits, is_pattern, saved_files, shard_urls
+from singa_dask.data.stores.opening import README, check_splits, is_pattern, name_sets, saved_files, shard_urls
 from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
@@ -119,8 +119,8 @@ class TableFile(NamedTuple):
 def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]:
     """Return the files of a table, in order: names are sorted, numbers in them by their value.
 
-    In a directory, names that begin with ``_`` or ``.`` and empty files are left out; directories ``key=value`` give
-    columns.
+    In a directory, names that begin with ``_`` or ``.``, README.md and empty files are left out; directories
+    ``key=value`` give columns.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
     found = [TableFile(each) for each in saved] or _inside(url.rstrip("/"), (), storage_options)
     if not found:
         raise DataError(f"{url}: no files of a table in this directory.")
-    check_splits(url, [each.url for each in found])
+    check_splits(url, [each.url for each in found], is_dir=True)
     keys = [name for name, _ in found[0].keys]
     for each in found:
         if [name for name, _ in each.keys] != keys:
@@ -157,10 +157,11 @@ def _inside(url: str, keys: tuple[tuple[str, str | None], ...], storage_options:
         if is_folder:
             key, equals, value = name.partition("=")
             if not equals or len(keys) == MAX_DEPTH:
-                raise DataError(f"{place}: a directory in a table. Expected files, or directories named key=value.")
+                how = name_sets(url, storage_options) or "Expected files, or directories named key=value."
+                raise DataError(f"{place}: a directory in a table. {how}")
             text = None if value == HIVE_NULL else unquote(value)
             found += _inside(place, (*keys, (unquote(key), text)), storage_options)
-        elif n_bytes:
+        elif n_bytes and name != README:
             found.append(TableFile(place, keys))
     return found
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.feather
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from pyarrow import orc
@@ -60,6 +61,11 @@ def in_orc(table: pa.Table, path: Path) -> str:
     return str(path)
 
 
+def in_parquet(table: pa.Table, path: Path) -> str:
+    pq.write_table(table, path, row_group_size=20)
+    return str(path)
+
+
 def saved(table: pa.Table, path: Path) -> str:
     """Write the files of ``Dataset.save_to_disk``, not in the order of their names."""
     path.mkdir()
@@ -89,6 +95,32 @@ def test_lists_of_numbers_are_records(name: str, tmp_path: Path) -> None:
     assert detect(url) == "parquet"
     with open_store(url) as store:
         np.testing.assert_array_equal(values(store, "data"), np.array(LISTS["x"].to_pylist(), np.float32))
+        assert values(store, "label").tolist() == LISTS["y"].to_pylist()
+
+
+CUBES = RANDOM.integers(0, 255, (N, 2, 3, 4)).astype(np.int16)
+TENSORS = pa.ExtensionArray.from_storage(
+    pa.fixed_shape_tensor(pa.int16(), (2, 3, 4), permutation=[2, 1, 0]),
+    pa.FixedSizeListArray.from_arrays(CUBES.ravel(), 24),
+)
+NESTED = {
+    "lists": pa.array(CUBES.tolist(), pa.list_(pa.large_list(pa.list_(pa.int16())))),
+    "fixed lists": pa.array(CUBES.tolist(), pa.list_(pa.list_(pa.list_(pa.int16(), 4), 3), 2)),
+    "permuted tensors": TENSORS,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    # ORC has neither lists of a fixed length nor tensors
+    [(name, kind) for name in (*WRITERS, "x.parquet") for kind in NESTED if name != "x.orc" or kind == "lists"],
+)
+def test_nested_lists_of_numbers_are_records_of_their_shape(name: str, kind: str, tmp_path: Path) -> None:
+    table = pa.table({"x": NESTED[kind], "y": LISTS["y"]})
+    url = {**WRITERS, "x.parquet": in_parquet}[name](table, tmp_path / name)
+    with open_store(url) as store:
+        expected = TENSORS.to_numpy_ndarray() if kind == "permuted tensors" else CUBES
+        np.testing.assert_array_equal(values(store, "data"), expected)
         assert values(store, "label").tolist() == LISTS["y"].to_pylist()
 
 
@@ -156,6 +188,25 @@ def test_splits_are_never_one_store(tmp_path: Path) -> None:
     assert open_store(f"{tmp_path}/train").count == N
 
 
+@pytest.mark.parametrize(("first", "second"), [("train", "test"), ("labelled", "other")])
+def test_sets_of_files_as_on_the_hub_are_never_one_store(first: str, second: str, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (tmp_path / "README.md").write_text("---\nconfigs: []\n---\n")
+    for name in (first, second):
+        for i in range(2):
+            in_parquet(LISTS.slice(25 * i, 25), data / f"{name}-{i:05d}-of-00002.parquet")
+    sets = " or ".join(f"{data}/{name}-*.parquet" for name in sorted([first, second]))
+    for backend in (None, "parquet", "table"):
+        with pytest.raises(DataError, match=re.escape(f"It has sets of files: name one, {sets}.")):
+            open_store(str(tmp_path), backend)
+    for backend in ("parquet", "table"):
+        with pytest.raises(DataError, match=f"files of {' and '.join(sorted([first, second]))} would be read as one"):
+            open_store(str(data), backend)
+    with open_store(f"{data}/{first}-*.parquet") as store:
+        np.testing.assert_array_equal(values(store, "data"), np.array(LISTS["x"].to_pylist(), np.float32))
+
+
 def cut_stream(folder: Path) -> str:
     path = folder / "x.arrow"
     stream(LISTS, path)
@@ -173,6 +224,11 @@ def union(folder: Path) -> str:
     return stream(pa.table({"x": column}), folder / "x.arrow")
 
 
+def permuted(folder: Path) -> str:
+    kind = pa.fixed_shape_tensor(pa.int16(), (2, 3, 4), permutation=[2, 0, 1])
+    return stream(pa.table({"x": pa.ExtensionArray.from_storage(kind, TENSORS.storage)}), folder / "x.arrow")
+
+
 def without_a_file(folder: Path) -> str:
     url = saved(LISTS, folder / "saved")
     Path(url, "data-00001-of-00002.arrow").unlink()
@@ -188,6 +244,7 @@ REFUSED: dict[str, tuple[Callable[[Path], str], dict[str, Any], str]] = {
     "cut stream": (cut_stream, {}, "without its end: it is truncated"),
     "feather 1": (feather_1, {}, "Feather of version 1, .* Write version 2"),
     "union": (union, {}, "of types that Parquet lacks: Unhandled type"),
+    "permuted in two ways": (permuted, {}, r"\(4, 2, 3\) by the specification of Arrow, \(3, 4, 2\) as pyarrow"),
     "a file is missing": (without_a_file, {}, "state.json names data-00001-of-00002.arrow, which is not there"),
     "orc": (not_orc, {}, "not an ORC file, a damaged one"),
 }

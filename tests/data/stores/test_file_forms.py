@@ -137,6 +137,7 @@ EXACT: dict[str, tuple[Write, dict[str, Any], Any]] = {
         {"features": "data"},
         LABELS,
     ),
+    "parquet, permuted": (parquet({"x": PERMUTED, "y": LABELS}), {}, LABELS),
     "parquet without a label": (parquet({"id": IDS, "x": LISTS}), {}, None),
     "feather": (feather({"id": IDS, "data": FIXED, "class": LABELS}), {}, LABELS),
     "feather, named": (feather({"data": FIXED, "y": IDS, "kind": LABELS}), {"label": "kind"}, LABELS),
@@ -216,8 +217,18 @@ REFUSED: dict[str, tuple[Write, dict[str, Any], str]] = {
     "parquet, text": (parquet({"id": IDS, "x": LISTS, "label": TEXTS}), {}, "the label 'label' is of type string"),
     "parquet, lists": (parquet({"x": LISTS, "y": LISTS}), {"features": "x"}, "the label 'y' is of type list"),
     "parquet, too large": (parquet({"x": HUGE, "y": LABELS}), {}, "block 0, x, record 3: the value 1e+39 is too large"),
-    "parquet, permuted": (parquet({"x": PERMUTED, "y": LABELS}), {}, "column 'x' has permuted axes, [1, 0]."),
-    "parquet, numbers of numbers": (parquet({"x": [[[1.0]]] * N, "y": LABELS}), {}, "no column of fixed-size binary"),
+    "parquet, texts": (parquet({"x": [["a"]] * N, "y": LABELS}), {}, "no column of fixed-size binary"),
+    "parquet, ragged": (
+        parquet({"x": [[[1.0], [2.0]]] * (N - 1) + [[[1.0], [2.0, 3.0]]], "y": LABELS}),
+        {},
+        f"block 0, x, record {N - 1}: 2 values, expected 1.",
+    ),
+    "parquet, first empty": (parquet({"x": [[[]], *[[[1.0]]] * (N - 1)]}), {}, "x, record 0: no values, so the shape"),
+    "parquet, a null in a list": (
+        parquet({"x": pa.array([[[1.0]], [None]] * 3, pa.list_(pa.list_(pa.float64())))}),
+        {},
+        "block 0, x: 3 lists are null.",
+    ),
     "parquet, two columns of images": (
         parquet({"image": images(0), "img": images(9), "y": LABELS}),
         {},
