@@ -233,7 +233,8 @@ def CSVInput(
     weight are read.
 
     features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight.
+    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
+    length, is as many values; by default vectors are features of a table that has no columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
     columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
@@ -380,7 +381,8 @@ def CSVOutput(
     weight are read.
 
     features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight.
+    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
+    length, is as many values; by default vectors are features of a table that has no columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
     columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
@@ -1241,7 +1243,8 @@ def RecordInput(
     weight are read.
 
     features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight.
+    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
+    length, is as many values; by default vectors are features of a table that has no columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
     columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
@@ -1389,7 +1392,8 @@ def RecordOutput(
     weight are read.
 
     features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight.
+    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
+    length, is as many values; by default vectors are features of a table that has no columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
     columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
@@ -1764,7 +1768,8 @@ def WeightInput(
     weight are read.
 
     features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight.
+    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
+    length, is as many values; by default vectors are features of a table that has no columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
     columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,

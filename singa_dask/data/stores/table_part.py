@@ -251,6 +251,10 @@ class TablePart(ABC):
         """Return the class names that a file has for a column of integers, which is then read as strings, if wanted."""
         return ()
 
+    def width(self, column: str) -> int:
+        """Return the length of the first vector of a column; 0 if it has none."""
+        return 0
+
     @abstractmethod
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
         """Yield runs of records: of about ``block_bytes``, or at most so many bytes of records of ``row_bytes``."""
@@ -365,6 +369,8 @@ class OpenParts:
         return lambda first, stop: with_keys(rows(first, stop), self.files[file], wanted)
 
 
+# rows that are read at a time to find a vector
+WIDTH_ROWS = 64
 # rows of a row group that are decoded at a time
 BATCH_ROWS = 1 << 14
 # row group, next row of the file, columns, and the batches from there on
@@ -409,6 +415,15 @@ class ParquetPart(TablePart):
     def class_names(self, column: str) -> tuple[str, ...]:
         is_number = self._kinds.get(column) == "number"
         return hugging_face_names(self._groups.schema.metadata, column) if is_number else ()
+
+    def width(self, column: str) -> int:
+        try:
+            for batch in self._groups.reader().batches([column], WIDTH_ROWS):
+                if lengths := pc.list_value_length(batch.column(0)).drop_null():
+                    return int(lengths[0].as_py())
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DataError(f"{self.url}, column {column!r}: damaged: {error}") from error
+        return 0
 
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
         rows = max(1, block_bytes // max(row_bytes, 1))

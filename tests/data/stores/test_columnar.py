@@ -150,6 +150,54 @@ def call(*args: object) -> str:
     return result.output
 
 
+VECTORS = pa.table(
+    {
+        "embedding": LISTS["x"],
+        "pair": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(2 * N, dtype=np.int32)), 2),
+        "age": pa.array(np.arange(N)),
+        "kind": FRAME.kind,
+    }
+)
+
+
+@pytest.mark.parametrize("name", [*WRITERS, "x.parquet"])
+def test_vectors_and_numbers_are_features_beside_labels_of_text(name: str, tmp_path: Path) -> None:
+    url = {**WRITERS, "x.parquet": in_parquet}[name](VECTORS, tmp_path / name)
+    expected = {
+        each: np.array(VECTORS[each].to_pylist(), np.float32).reshape(N, -1) for each in VECTORS.schema.names[:3]
+    }
+    for features in (["embedding"], ["age", "embedding", "pair"]):
+        with open_store(url, "table", features=features, label="kind") as store:
+            np.testing.assert_array_equal(values(store, "data"), np.hstack([expected[each] for each in features]))
+            assert [store.class_names[label] for label in values(store, "label")] == FRAME.kind.tolist()
+    with pytest.raises(
+        DataError, match=r"'embedding' has an array in each record\. Set features, with it or not; or read"
+    ):
+        open_store(url, "table", label="kind")
+
+
+def test_wrong_vectors(tmp_path: Path) -> None:
+    rows: list[Any] = [[1.0, 2.0], None, [1.0, None], [3.0, float("nan")], [4.0, 5.0]]
+    table = pa.table({"x": pa.array(rows, pa.list_(pa.float64())), "y": range(5)})
+    url = in_parquet(table, tmp_path / "x.parquet")
+    with open_store(url, "table", label="y", missing="skip") as store:
+        assert values(store, "data").tolist() == [[1, 2], [4, 5]]
+        assert values(store, "label").tolist() == [0, 4]
+    with open_store(url, "table", label="y", missing=-1) as store:
+        assert values(store, "data").tolist() == [[1, 2], [-1, -1], [1, -1], [3, -1], [4, 5]]
+    with open_store(url, "table", label="y") as store, pytest.raises(DataError, match="record 1, column 'x': no value"):
+        store.read_block(0)
+    with pytest.raises(DataError, match=r"'x' has vectors, for which missing: mean is not\. Set missing: skip"):
+        open_store(url, "table", label="y", missing="mean")
+    url = in_parquet(pa.table({"x": [[1.0, 2.0], [1.0, 2.0], [1.0]], "y": range(3)}), tmp_path / "x.parquet")
+    with open_store(url, "table", label="y") as store:
+        with pytest.raises(DataError, match="row group 0, record 2, column 'x': 1 values, expected 2"):
+            store.read_block(0)
+        good, bad = store.salvage(0)
+        assert good["data"].tolist() == [[1, 2], [1, 2], [0, 0]]
+        assert list(bad) == [2]
+
+
 @pytest.mark.parametrize("name", WRITERS)
 def test_commands_read_it(name: str, tmp_path: Path) -> None:
     url = WRITERS[name](pa.Table.from_pandas(FRAME), tmp_path / name)
@@ -160,6 +208,19 @@ def test_commands_read_it(name: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(values(store, "data"), FRAME[["a", "b"]].to_numpy(np.float32))
     job = tmp_path / "job.yaml"
     call("init", url, "--label", "kind", "--out", job)
+    call("validate", job)
+
+
+def test_commands_read_vectors(tmp_path: Path) -> None:
+    url, target, job = in_parquet(VECTORS, tmp_path / "x.parquet"), str(tmp_path / "y.arrow"), tmp_path / "job.yaml"
+    call("convert", "table", url, target, "--label", "kind", "--features", "embedding,age", "--verify")
+    with open_store(target) as store:
+        assert store.table_facts is not None
+        assert store.table_facts.widths == {"embedding": 6}
+        np.testing.assert_array_equal(values(store, "data")[:, 6], np.arange(N))
+    assert "vector" in call("data", "inspect", url, "--label", "kind", "--features", "embedding")
+    call("init", url, "--label", "kind", "--out", job)
+    assert "shape: [8]" in job.read_text(), "age numbers the records"
     call("validate", job)
 
 

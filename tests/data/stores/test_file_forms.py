@@ -273,7 +273,7 @@ REFUSED: dict[str, tuple[Write, dict[str, Any], str]] = {
     "table, lists": (
         parquet({"id": IDS, "x": LISTS, "kind": LABELS}),
         {**TABLE, "label": "kind"},
-        "column 'x' has an array in each record, which tables do not read",
+        "column 'x' has an array in each record. Set features, with it or not; or read it",
     ),
     "csv, n.a.": (
         csv("a,b,c,kind", *COLUMNS[:2], [1.5, 2.5, "n.a.", 3.5, 4.5, 5.5], TEXTS),
