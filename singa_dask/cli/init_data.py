@@ -30,6 +30,7 @@ from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.class_names import check_label, has_several_labels
 from singa_dask.data.stores.image import IMAGE_SUFFIXES, image_size
 from singa_dask.data.stores.opening import is_pattern, shard_urls
+from singa_dask.data.stores.record_files import example_features
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.table import open_part
 from singa_dask.data.stores.table_part import table_files
@@ -228,6 +229,11 @@ def _reading_of(place: str, backend: str, label: str) -> tuple[str, dict[str, An
         return backend, _pictures_of_tar(place, label)
     if backend == "jsonl":
         return backend, _keys_of_lines(place, shard_urls(place)[0] if is_pattern(place) else place, label)
+    if backend == "tfrecord" and "in user_conf: {features: [...]}" in _fault(place, backend, label=label):
+        found = example_features(shard_urls(place)[0] if is_pattern(place) else place)
+        chosen = _choose_label(place, list(found), label)
+        numbers = [name for name, has_numbers in found.items() if has_numbers and name != chosen]
+        return backend, {"user_conf": {"features": numbers, "label": chosen}}
     return backend, _named(backend, label)
 
 

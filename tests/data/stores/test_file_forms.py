@@ -163,6 +163,11 @@ EXACT: dict[str, tuple[Write, dict[str, Any], Any]] = {
         {"features": "x"},
         LABELS,
     ),
+    "tfrecord, several": (
+        tfrecord(id=IDS.tolist(), a=VALUES[:, 1:].tolist(), first=VALUES[:, :1].tolist(), y=LABELS.tolist()),
+        {"features": ["first", "a"]},
+        LABELS,
+    ),
     "jsonl, one of two": (jsonl(x=VALUES, data=VALUES[:, :2], y=LABELS), {"features": "x"}, LABELS),
     "csv, label first": (csv("", LABELS, *COLUMNS), {}, LABELS),
     "csv, label first, by name": (csv("y,a,b,c", LABELS, *COLUMNS), {}, LABELS),
@@ -260,6 +265,21 @@ REFUSED: dict[str, tuple[Write, dict[str, Any], str]] = {
         tfrecord(x=VALUES.tolist(), data=VALUES.tolist(), y=LABELS.tolist()),
         {},
         "data and x could each be the image. Set user_conf: {features: NAME}",
+    ),
+    "tfrecord, numbers": (
+        tfrecord(x=VALUES.tolist(), z=VALUES.tolist(), label=LABELS.tolist()),
+        {},
+        "x, z are numbers. Name those of a record in user_conf: {features: [...]}",
+    ),
+    "tfrecord, bytes": (
+        tfrecord(x=VALUES.tolist(), z=[b"z"] * N, label=LABELS.tolist()),
+        {"features": ["x", "z"]},
+        "z is bytes, expected numbers. Features: label, x, z",
+    ),
+    "tfrecord, both": (
+        tfrecord(x=VALUES.tolist(), label=LABELS.tolist()),
+        {"features": ["x", "label"], "label": "label"},
+        "label is both a feature and the label",
     ),
     "csv, two": (csv("a,b,y,class", *COLUMNS[:2], LABELS, LABELS), TABLE, f"y and class {BOTH}. Set label: NAME"),
     "csv, a point": (csv("x,y,kind", *COLUMNS[:2], LABELS), TABLE, "y could be the label, or a coordinate"),
