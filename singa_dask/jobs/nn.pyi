@@ -222,7 +222,7 @@ def CSVInput(
     may decompress to.
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
-    parquet, parquet, tfrecord and webdataset.
+    parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb.
 
     channels: Read image files as grey (1) or colour (3), for the same stores.
 
@@ -370,7 +370,7 @@ def CSVOutput(
     may decompress to.
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
-    parquet, parquet, tfrecord and webdataset.
+    parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb.
 
     channels: Read image files as grey (1) or colour (3), for the same stores.
 
@@ -1232,7 +1232,7 @@ def RecordInput(
     may decompress to.
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
-    parquet, parquet, tfrecord and webdataset.
+    parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb.
 
     channels: Read image files as grey (1) or colour (3), for the same stores.
 
@@ -1381,7 +1381,7 @@ def RecordOutput(
     may decompress to.
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
-    parquet, parquet, tfrecord and webdataset.
+    parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb.
 
     channels: Read image files as grey (1) or colour (3), for the same stores.
 
@@ -1757,7 +1757,7 @@ def WeightInput(
     may decompress to.
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
-    parquet, parquet, tfrecord and webdataset.
+    parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb.
 
     channels: Read image files as grey (1) or colour (3), for the same stores.
 

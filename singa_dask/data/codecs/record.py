@@ -307,19 +307,22 @@ def _decode_words(rows: Rows) -> npt.NDArray[np.float32]:
     return words
 
 
-def decode_datums(rows: Rows) -> Arrays | None:
+def decode_datums(rows: Rows, picture: Callable[[bytes], npt.NDArray[np.uint8]]) -> Arrays | None:
     """Decode Caffe Datum messages of the same layout; see `decode_records`.
+
+    ``picture`` decodes an encoded image to (channels, height, width).
 
     Raises
     ------
     ValueError
-        A row is no such record, or holds an encoded image.
+        A row is no such record, or has an image that cannot be decoded.
     """
     found = protobuf.columns(rows)
     if found is None:
         return None
-    if any(column.number == 7 and column.values.any() for column in found):
-        raise ValueError("encoded images are not supported")
+    if holds_pictures(rows):
+        images = [picture(row.tobytes()) for column in found if column.number == 4 for row in column.values]
+        return _with_label({"pixel": np.stack(images)}, found, 5)
     shape: list[int] = []
     for number in (1, 2, 3):
         extent = protobuf.integers(found, number)
@@ -328,6 +331,12 @@ def decode_datums(rows: Rows) -> Arrays | None:
         shape += extent
     arrays = _floats(found, 6, shape) or _pixels(found, 4, shape)
     return _with_label(arrays, found, 5)
+
+
+def holds_pictures(rows: Rows) -> bool:
+    """Return whether Datum messages of the same layout hold encoded images."""
+    flags = [column.values.astype(bool) for column in protobuf.columns(rows) or () if column.number == 7]
+    return bool(flags) and bool(flags[0].all())
 
 
 def decode_values(values: Sequence[bytes | memoryview], decode: Decoder) -> Arrays:

@@ -56,7 +56,7 @@ class ImageOptions(Conf):
 
     resize: Many[Size] | None = None
     """Height and width to which image files are scaled and cropped, for image-folder, image-list, image-parquet,
-    parquet, tfrecord and webdataset."""
+    parquet, tfrecord, webdataset and Caffe's encoded images in lmdb."""
     channels: Literal[1, 3] = 3
     """Read image files as grey (1) or colour (3), for the same stores."""
 
