@@ -17,13 +17,26 @@ STREAM = b"\xff" * 4
 ORC_MAGIC = b"ORC"
 FEATHER_1 = b"FEA1"
 SUFFIXES = (".feather", ".orc")
+# where the message with the schema of an Arrow file begins
+SCHEMA_AT = 8
 PARQUET_SUFFIXES = (".parquet", ".pq", ".parq")
 ROWS = 1 << 14
 
 
 def is_columnar(url: str, head: bytes) -> bool:
-    """Return whether a file that begins with ``head`` is Feather, a stream of Arrow, or ORC."""
-    return head.startswith((STREAM, ORC_MAGIC)) or url.lower().endswith(SUFFIXES)
+    """Return whether a file that begins with ``head`` is of columns: a stream of Arrow, ORC, or Feather.
+
+    Of other Arrow files the schema decides: if a column is of fixed-size binary, they are those of `ArrowStore`, which
+    maps them.
+    """
+    if not head.startswith(ARROW_MAGIC):
+        return head.startswith((STREAM, ORC_MAGIC)) or url.lower().endswith(SUFFIXES)
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(head[SCHEMA_AT:]))
+    except (pa.ArrowException, OSError, ValueError):
+        # longer than the head, or damaged: `ArrowStore` names a backend for columns
+        return False
+    return not any(pa.types.is_fixed_size_binary(kind) for kind in schema.types)
 
 
 def open_columns(url: str, storage_options: fs.Options = None) -> Bytes:

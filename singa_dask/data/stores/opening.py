@@ -30,7 +30,7 @@ from singa_dask.fs.range_reader import Range
 # maximum number of entries of a directory that are tried as folders of images
 MAX_LOOKED_AT = 16
 # what `Store.matches` sees of a file
-HEAD_BYTES = 64
+HEAD_BYTES = 1 << 16
 # backends of which a directory of files is one store
 DIRECTORIES = ("parquet", "image-parquet", "jsonl")
 # what Hugging Face's save_to_disk writes, and its hub has

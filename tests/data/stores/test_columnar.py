@@ -80,6 +80,7 @@ def saved(table: pa.Table, path: Path) -> str:
 WRITERS: dict[str, Callable[[pa.Table, Path], str]] = {
     "x.feather": feather,
     "x.arrow": stream,
+    "y.arrow": arrow_file,
     "x.orc": in_orc,
     "saved": saved,
 }
@@ -124,9 +125,25 @@ def test_nested_lists_of_numbers_are_records_of_their_shape(name: str, kind: str
         assert values(store, "label").tolist() == LISTS["y"].to_pylist()
 
 
-@pytest.mark.parametrize("name", [*WRITERS, "y.arrow"])
+@pytest.mark.parametrize("suffix", ["arrow", "feather"])
+def test_the_schema_of_an_arrow_file_says_whether_it_is_mapped(suffix: str, tmp_path: Path) -> None:
+    lists, converted = arrow_file(LISTS, tmp_path / f"x.{suffix}"), str(tmp_path / f"y.{suffix}")
+    call("convert", "parquet", lists, converted)
+    for url, backend in ((lists, "parquet"), (converted, "arrow")):
+        assert detect(url) == backend
+        with open_store(url) as store:
+            assert store.mapped == (backend == "arrow")
+            np.testing.assert_array_equal(values(store, "data"), np.array(LISTS["x"].to_pylist(), np.float32))
+    many = pa.table({f"a column with a long name {i}": [i] for i in range(1000)})
+    with pytest.raises(
+        DataError, match="backend: parquet reads lists of numbers, backend: table columns by their names"
+    ):
+        open_store(arrow_file(many, tmp_path / f"z.{suffix}"))
+
+
+@pytest.mark.parametrize("name", WRITERS)
 def test_named_columns_are_a_table(name: str, tmp_path: Path) -> None:
-    url = {**WRITERS, "y.arrow": arrow_file}[name](pa.Table.from_pandas(FRAME), tmp_path / name)
+    url = WRITERS[name](pa.Table.from_pandas(FRAME), tmp_path / name)
     with open_store(url, "table", label="kind") as store:
         np.testing.assert_array_equal(values(store, "data"), FRAME[["a", "b"]].to_numpy(np.float32))
         names = [store.class_names[label] for label in values(store, "label")]
