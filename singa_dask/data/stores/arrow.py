@@ -14,6 +14,8 @@ import struct
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -352,6 +354,25 @@ class RowGroups:
         # making one takes longer than decoding a small row group
         self._free = deque([first])
 
+    @cached_property
+    def starts(self) -> list[int]:
+        """Index of the first row of each group, and the number of rows."""
+        groups = map(self.metadata.row_group, range(self.metadata.num_row_groups))
+        return [0, *accumulate(group.num_rows for group in groups)]
+
+    def extent(self, group: int) -> tuple[int, int]:
+        """Return where the pages of a row group begin, about, and their compressed bytes.
+
+        Where the row groups were made of another file, it is a share of that, so that it is always the same.
+        """
+        if self.source.origin:
+            start, stop = (self.source.origin[0] * row // self.starts[-1] for row in self.starts[group : group + 2])
+            return start, stop - start
+        parts = self.metadata.row_group(group)
+        columns = [parts.column(i) for i in range(parts.num_columns)]
+        offset = min((int(column.data_page_offset) for column in columns), default=0)
+        return offset, sum(int(column.total_compressed_size) for column in columns)
+
     def ranges(self, group: int, columns: Sequence[str]) -> tuple[Range, ...]:
         """Return the ranges of the file that hold some columns of a row group, merged where they are close."""
         parts = self.metadata.row_group(group)
@@ -518,7 +539,9 @@ class ParquetStore(RangeStore):
         self._groups = RowGroups(self.sources[0])
         schema, metadata = self._groups.schema, self._groups.metadata
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        self.blocks = tuple(Block(i, group.num_rows, self.url, *extent_of(group)) for i, group in enumerate(groups))
+        self.blocks = tuple(
+            Block(i, group.num_rows, self.url, *self._groups.extent(i)) for i, group in enumerate(groups)
+        )
         if not self.count:
             return
         described = metadata_of(schema)
@@ -732,13 +755,6 @@ class ImageParquetStore(ParquetStore):
         super().index()
         if self.count and not self._images:
             raise DataError(f"{self.url}: no column of encoded images, structs of bytes and path. Leave backend out.")
-
-
-def extent_of(group: Any) -> tuple[int, int]:
-    """Return where the pages of a row group begin, about, and their compressed bytes."""
-    columns = [group.column(i) for i in range(group.num_columns)]
-    offset = min((int(column.data_page_offset) for column in columns), default=0)
-    return offset, sum(int(column.total_compressed_size) for column in columns)
 
 
 def _is_image(kind: pa.DataType) -> bool:

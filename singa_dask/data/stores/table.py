@@ -24,7 +24,16 @@ from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Finding, Many, Size, raw_value
 from singa_dask.data.codecs.record import bisect_rows
 from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec, TableStatistics, show_columns
-from singa_dask.data.stores.range_store import VERSION, Manifest, RangeStore, find_manifest, name_of, rest_of
+from singa_dask.data.stores.range_store import (
+    VERSION,
+    Manifest,
+    RangeStore,
+    file_bytes,
+    find_manifest,
+    name_of,
+    rest_of,
+    summed_bytes,
+)
 from singa_dask.data.stores.store import BLOCK_BYTES, MANIFEST_DIR, STORES, StoreOptions
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_part import (
@@ -445,7 +454,7 @@ class TableStore(RangeStore):
         file, run, _ = self._pieces[block_id]
         data = self._parts(file).fetch(run, self._parts.in_file(file, self._columns), again)
         self._check_file(file, self.blocks[block_id].crc is not None)
-        self.verify_crc(block_id, *data)
+        self.verify_crc(block_id, *summed_bytes(self.ranges(block_id), data))
         return data
 
     def is_cached(self, block_id: int) -> bool:
@@ -489,7 +498,7 @@ class TableStore(RangeStore):
 
     def manifest_info(self) -> dict[str, Any]:
         # of several files, the length of each is compared
-        n_bytes = self._parts(0).source.size if len(self._files) == 1 else 0
+        n_bytes = file_bytes(self._parts(0).source) if len(self._files) == 1 else 0
         return {"bytes": n_bytes, **self.chosen_block_options()}
 
     def files(self) -> list[str]:
@@ -502,7 +511,7 @@ class TableStore(RangeStore):
         source = self._parts(file).source
         inside = [range for i, piece in enumerate(self._pieces) if piece.file == file for range in self.ranges(i)]
         rest = rest_of(source, [(offset, offset + length) for _, offset, length in inside])
-        return FileSum(name_of(source.url, self.url), source.size, rest)
+        return FileSum(name_of(source.url, self.url), file_bytes(source), rest)
 
     def check_rest(self, manifest: Manifest) -> None:
         """Do nothing: there may be many files, and each is compared with the first block that is read from it."""

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache, cached_property
-from itertools import accumulate, chain
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -28,13 +28,14 @@ import pyarrow.parquet as pq
 
 from singa_dask import fs
 from singa_dask.data.codecs.table import column_kind, is_number, refuse_twice
-from singa_dask.data.stores.arrow import PARQUET_MAGIC, GroupReader, RowGroups, extent_of
+from singa_dask.data.stores.arrow import PARQUET_MAGIC, GroupReader, RowGroups
 from singa_dask.data.stores.class_names import hugging_face_names
 from singa_dask.data.stores.columnar import ARROW_MAGIC, PARQUET_SUFFIXES, is_columnar, open_columns
 from singa_dask.data.stores.opening import README, check_splits, is_pattern, name_sets, saved_files, shard_urls
 from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
+from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range, open_bytes
 from singa_dask.lazy import require
 
@@ -60,7 +61,7 @@ def read_whole(url: str, storage_options: fs.Options = None) -> BytesInMemory:
     table = pa.table([_column(url, name, values) for name, values in zip(names, columns, strict=True)], names)
     written = io.BytesIO()
     pq.write_table(table, written, row_group_size=ROWS)
-    return BytesInMemory(url, written.getvalue())
+    return BytesInMemory(url, written.getvalue(), (len(data), checksum_of(data)))
 
 
 def _column(url: str, name: str, values: Sequence[Any]) -> pa.Array:
@@ -394,13 +395,12 @@ class ParquetPart(TablePart):
             self._groups = RowGroups(self.source)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise DataError(f"{url}: not a Parquet file, or a damaged one: {error}") from error
-        schema, metadata = self._groups.schema, self._groups.metadata
+        schema = self._groups.schema
         refuse_twice(schema.names, url)
         self._kinds = {column.name: column_kind(column.type) for column in schema}
         self.names = tuple(self._kinds)
         self.index = _index_columns(schema)
-        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        self._starts = [0, *accumulate(group.num_rows for group in groups)]
+        self._starts = self._groups.starts
         self._ranges = cache(self._groups.ranges)
 
     @cached_property
@@ -428,7 +428,7 @@ class ParquetPart(TablePart):
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
         rows = max(1, block_bytes // max(row_bytes, 1))
         for i, (start, stop) in enumerate(zip(self._starts, self._starts[1:], strict=False)):
-            offset, length = extent_of(self._groups.metadata.row_group(i))
+            offset, length = self._groups.extent(i)
             for first in range(start, stop, rows):
                 n = min(rows, stop - first)
                 share = length * n // (stop - start)

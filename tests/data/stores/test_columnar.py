@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable
@@ -18,7 +19,8 @@ from click.testing import CliRunner
 from pyarrow import orc
 
 from singa_dask.cli import main
-from singa_dask.data.stores import detect, open_store
+from singa_dask.data.stores import detect, open_store, write_manifest
+from singa_dask.data.stores.opening import check_manifests
 from singa_dask.data.stores.store import Store
 from singa_dask.errors import DataError
 
@@ -283,6 +285,35 @@ def test_sets_of_files_as_on_the_hub_are_never_one_store(first: str, second: str
             open_store(str(data), backend)
     with open_store(f"{data}/{first}-*.parquet") as store:
         np.testing.assert_array_equal(values(store, "data"), np.array(LISTS["x"].to_pylist(), np.float32))
+
+
+@pytest.mark.parametrize("name", ["x.feather", "x.orc", "x.json"])
+def test_a_manifest_is_of_the_file_not_of_its_form_in_memory(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, options = tmp_path / name, {"label": "kind"}
+    if name == "x.json":
+        FRAME.to_json(path, orient="records")
+    else:
+        WRITERS[name](pa.Table.from_pandas(FRAME), path)
+    write_manifest(str(path), "table", **options)
+    with open_store(str(path), "table", **options) as store:
+        fingerprint = store.fingerprint
+    # as another version of pyarrow may
+    write = functools.partial(pq.ParquetWriter, compression="gzip", use_dictionary=False)
+    monkeypatch.setattr(pq, "ParquetWriter", write)
+    with open_store(str(path), "table", **options) as store:
+        check_manifests(store)
+        assert all(block.crc is not None for block in store.blocks)
+        assert len(values(store, "data")) == N
+        assert store.fingerprint == fingerprint
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"kind 1", b"kind 2"))
+    with (
+        pytest.raises(DataError, match="damaged, or newer than its manifest"),
+        open_store(str(path), "table", **options) as store,
+    ):
+        store.read_block(0)
 
 
 def cut_stream(folder: Path) -> str:
