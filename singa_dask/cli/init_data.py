@@ -30,7 +30,10 @@ from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.class_names import check_label, has_several_labels
 from singa_dask.data.stores.image import IMAGE_SUFFIXES, image_size
 from singa_dask.data.stores.opening import is_pattern, shard_urls
+from singa_dask.data.stores.record_files import example_features
 from singa_dask.data.stores.store import backends_holding
+from singa_dask.data.stores.table import open_part
+from singa_dask.data.stores.table_part import table_files
 from singa_dask.data.stores.text import decode_text, vocabulary_of
 from singa_dask.errors import DataError, listed
 
@@ -189,9 +192,13 @@ def _choose_label(place: str, names: Sequence[str], label: str) -> str:
     return candidates[0]
 
 
-def is_table(place: str) -> bool:
-    """Return whether a Parquet file has a table, not records of arrays or pictures."""
-    return "no column of fixed-size binary" in _fault(place, "parquet") and bool(_fault(place, "image-parquet"))
+def is_table(place: str, label: str = "") -> bool:
+    """Return whether a Parquet file has a table, not pictures or arrays: vectors, or such that have labels of text."""
+    fault = _fault(place, "parquet", label=label)
+    if "no column of fixed-size binary" in fault:
+        return bool(_fault(place, "image-parquet"))
+    is_unread = " is of type" in fault or " are arrays" in fault
+    return is_unread and "vector" in open_part(table_files(place)[0].url, "parquet").kinds.values()
 
 
 def _fault(place: str, backend: str, n_blocks: int = 0, **options: Any) -> str:
@@ -222,6 +229,11 @@ def _reading_of(place: str, backend: str, label: str) -> tuple[str, dict[str, An
         return backend, _pictures_of_tar(place, label)
     if backend == "jsonl":
         return backend, _keys_of_lines(place, shard_urls(place)[0] if is_pattern(place) else place, label)
+    if backend == "tfrecord" and "in user_conf: {features: [...]}" in _fault(place, backend, label=label):
+        found = example_features(shard_urls(place)[0] if is_pattern(place) else place)
+        chosen = _choose_label(place, list(found), label)
+        numbers = [name for name, has_numbers in found.items() if has_numbers and name != chosen]
+        return backend, {"user_conf": {"features": numbers, "label": chosen}}
     return backend, _named(backend, label)
 
 
@@ -311,7 +323,7 @@ def survey(url: str, options: InitOptions, folder: str) -> TextSurvey | RecordSu
         url, beside, kind = find_sets(url.rstrip("/") or "/")
         test_url, backend = options.test or beside, options.backend or kind or _format_of(url)
         holds_text = backend == "table" or backend in backends_holding("text")
-        if holds_text or (backend == "parquet" and is_table(url)):
+        if holds_text or (backend == "parquet" and is_table(url, ",".join(options.label))):
             return survey_table(url, test_url, backend, options, folder)
         if backend:
             return survey_arrays(url, test_url, backend, options, folder)

@@ -201,7 +201,7 @@ def _decoded(parts: OpenParts, file: int, run: RecordRun, kinds: Mapping[str, st
 
 
 def _looked_at(place: str, form: str, text: Mapping[str, Any], parts: OpenParts, kinds: dict[str, str]) -> TableSurvey:
-    read = ("number", "boolean", "string", "empty")
+    read = ("number", "boolean", "string", "vector", "empty")
     if form == "csv":
         wanted = {name: kind if kind in read else "string" for name, kind in kinds.items() if name}
     else:
@@ -311,7 +311,8 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         table = _with_lags(table, options)
     outputs, features, left_out = _choose(table, options)
     reading = _reading(table, options, features, outputs)
-    width = sum(len(reading.get("categories", {}).get(each.name, "1")) for each in features)
+    widths = {each.name: table.parts(0).width(each.name) for each in features if each.kind == "vector"}
+    width = sum(widths.get(each.name, len(reading.get("categories", {}).get(each.name, "1"))) for each in features)
     said = "another whole number in each record. Give --drop if it is an id"
     trouble = [f"{each.name}: {said}" for each in features if _is_like_id(each)]
     rows = np.flatnonzero(~np.logical_or.reduce([missing_of(table.named[each.name].values) for each in outputs]))
@@ -476,8 +477,10 @@ def _unfit(column: ColumnSurvey, n: int, is_wide: bool) -> str:
         return "index"
     if column.is_date and len(column.present):
         return "dates: write them as numbers, such as days and weekday, to use them"
+    if column.kind == "vector" and len(column.present):
+        return ""
     if column.kind not in ("number", "boolean", "string"):
-        return "no values" if column.kind == "empty" else column.kind
+        return "no values" if column.kind in ("empty", "vector") else column.kind
     known = len(column.distinct)
     if known < 2:
         return "no values" if not known else "" if is_wide and column.kind == "number" else "constant"
@@ -501,7 +504,12 @@ def _is_like_id(column: ColumnSurvey) -> bool:
 def _tells(column: ColumnSurvey, label: ColumnSurvey) -> str:
     """Return that a column has one value for each class, if it has."""
     is_code = column.kind != "number" or column.is_whole
-    if not is_code or len(column.distinct) != len(label.distinct) or len(label.values) < MIN_NUMBERED:
+    if (
+        not is_code
+        or column.kind == "vector"
+        or len(column.distinct) != len(label.distinct)
+        or len(label.values) < MIN_NUMBERED
+    ):
         return ""
     pairs = set(zip(column.values.to_pylist(), label.values.to_pylist(), strict=True))
     return f"is {label.name} in other words" if len(pairs) == len(label.distinct) else ""
@@ -529,7 +537,8 @@ def _reading(
         categories[outputs[0].name] = list(options.classes)
     if categories:
         reading["categories"] = categories
-    missing = options.missing or ("mean" if any(each.kind != "string" for each in gaps) else "")
+    usual = "skip" if any(each.kind == "vector" for each in features) else "mean"
+    missing = options.missing or (usual if any(each.kind != "string" for each in gaps) else "")
     if is_number(missing):
         reading["missing"] = float(missing)
     elif missing in ("error", "skip", "mean"):

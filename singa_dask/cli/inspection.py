@@ -605,7 +605,8 @@ class _Sample:
     def column(self, column: TableColumn) -> dict[str, Any]:
         """Return a column, with mean and standard deviation if it has a value of its own, and they are known."""
         known = self._statistics.get(column.field)
-        if known is None or not known.by_feature or column.categories or not known.counts[column.index]:
+        has_several = bool(column.categories) or column.kind == "vector"
+        if known is None or not known.by_feature or has_several or not known.counts[column.index]:
             return asdict(column)
         mean, variance = known.mean[column.index], known.variance[column.index]
         return {**asdict(column), "mean": float(mean), "std": float(np.sqrt(variance))}

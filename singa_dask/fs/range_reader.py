@@ -208,6 +208,8 @@ class RangeReader:
         Changes if the file is overwritten, see `version`.
     """
 
+    origin: tuple[int, int] | None = None
+
     def __init__(self, url: str, storage_options: fs.Options = None) -> None:
         self.url = url
         self.cache: Cache | None = None
@@ -397,11 +399,14 @@ class Bytes(Protocol):
         Bytes.
     is_local : bool
         Whether reading takes no request: the bytes are mapped, or in memory.
+    origin : (int, int) or None
+        Length and CRC32C of the file that the bytes were made of, where other versions of a library make others of it.
     """
 
     url: str
     size: int
     is_local: bool
+    origin: tuple[int, int] | None
 
     def read(self, offset: int, length: int) -> memoryview:
         """Return ``length`` bytes from ``offset`` on, or raise a `DataError`."""
@@ -435,8 +440,8 @@ class BytesInMemory:
 
     is_local = True
 
-    def __init__(self, url: str, data: bytes | bytearray | memoryview) -> None:
-        self.url = url
+    def __init__(self, url: str, data: bytes | bytearray | memoryview, origin: tuple[int, int] | None = None) -> None:
+        self.url, self.origin = url, origin
         self.size = len(data)
         self._data = memoryview(data).toreadonly()
 

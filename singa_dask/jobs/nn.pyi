@@ -222,8 +222,9 @@ def CSVInput(
     may decompress to.
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
-    parquet, parquet, tfrecord and webdataset. A JPEG of at least four times the size is decoded at a half, a
-    quarter or an eighth of its own, and scaled from there: values differ by about 0.4 of 255 on average.
+    parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
+    size is decoded at a half, a quarter or an eighth of its own, and scaled from there: values differ by about
+    0.4 of 255 on average.
 
     channels: Read image files as grey (1) or colour (3), for the same stores.
 
@@ -234,7 +235,8 @@ def CSVInput(
     weight are read.
 
     features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight.
+    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
+    length, is as many values; by default vectors are features of a table that has no columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
     columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
@@ -370,8 +372,9 @@ def CSVOutput(
     may decompress to.
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
-    parquet, parquet, tfrecord and webdataset. A JPEG of at least four times the size is decoded at a half, a
-    quarter or an eighth of its own, and scaled from there: values differ by about 0.4 of 255 on average.
+    parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
+    size is decoded at a half, a quarter or an eighth of its own, and scaled from there: values differ by about
+    0.4 of 255 on average.
 
     channels: Read image files as grey (1) or colour (3), for the same stores.
 
@@ -382,7 +385,8 @@ def CSVOutput(
     weight are read.
 
     features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight.
+    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
+    length, is as many values; by default vectors are features of a table that has no columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
     columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
@@ -1232,8 +1236,9 @@ def RecordInput(
     may decompress to.
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
-    parquet, parquet, tfrecord and webdataset. A JPEG of at least four times the size is decoded at a half, a
-    quarter or an eighth of its own, and scaled from there: values differ by about 0.4 of 255 on average.
+    parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
+    size is decoded at a half, a quarter or an eighth of its own, and scaled from there: values differ by about
+    0.4 of 255 on average.
 
     channels: Read image files as grey (1) or colour (3), for the same stores.
 
@@ -1244,7 +1249,8 @@ def RecordInput(
     weight are read.
 
     features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight.
+    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
+    length, is as many values; by default vectors are features of a table that has no columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
     columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
@@ -1381,8 +1387,9 @@ def RecordOutput(
     may decompress to.
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
-    parquet, parquet, tfrecord and webdataset. A JPEG of at least four times the size is decoded at a half, a
-    quarter or an eighth of its own, and scaled from there: values differ by about 0.4 of 255 on average.
+    parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
+    size is decoded at a half, a quarter or an eighth of its own, and scaled from there: values differ by about
+    0.4 of 255 on average.
 
     channels: Read image files as grey (1) or colour (3), for the same stores.
 
@@ -1393,7 +1400,8 @@ def RecordOutput(
     weight are read.
 
     features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight.
+    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
+    length, is as many values; by default vectors are features of a table that has no columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
     columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,
@@ -1757,8 +1765,9 @@ def WeightInput(
     may decompress to.
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
-    parquet, parquet, tfrecord and webdataset. A JPEG of at least four times the size is decoded at a half, a
-    quarter or an eighth of its own, and scaled from there: values differ by about 0.4 of 255 on average.
+    parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
+    size is decoded at a half, a quarter or an eighth of its own, and scaled from there: values differ by about
+    0.4 of 255 on average.
 
     channels: Read image files as grey (1) or colour (3), for the same stores.
 
@@ -1769,7 +1778,8 @@ def WeightInput(
     weight are read.
 
     features: Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By
-    default all columns of numbers but label, target and weight.
+    default all columns of numbers but label, target and weight. A column of vectors, lists of numbers of one
+    length, is as many values; by default vectors are features of a table that has no columns of numbers.
 
     label: Column of a table with the label: integers, or strings, which become the names of the classes. Several
     columns are several labels of a record, each with its own classes, for LabelInput layers. If neither features,

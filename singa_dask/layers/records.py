@@ -30,7 +30,6 @@ from singa_dask.conf.model import (
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.image import ImageOptions
-from singa_dask.data.stores.jsonl import JsonLinesStore
 from singa_dask.data.stores.opening import is_pattern
 from singa_dask.data.stores.store import backends_holding
 from singa_dask.data.stores.table import NamedColumns, TableStore
@@ -397,8 +396,9 @@ def _open_by_name(conf: StoreConf, backend: str | None, facts: TableFacts, plain
     options = options_of(conf)
     with contextlib.suppress(DataError):
         backend = backend or detect(conf.path, options)
-    if backend == "jsonl" and "features" not in conf.user_conf and (plain is None or plain.table_facts is not None):
-        return JsonLinesStore(conf.path, options, features=facts.features, **conf.user_conf)
+    by_key = backend in ("jsonl", "tfrecord") and "features" not in conf.user_conf
+    if backend and by_key and (plain is None or plain.table_facts is not None):
+        return STORES.find(backend)(conf.path, options, features=facts.features, **conf.user_conf)
     kind = STORES.find(backend).table_format if backend and backend in STORES.names() else ""
     header: list[str] = []
     if kind == "csv" and conf.header is not False:

@@ -49,6 +49,7 @@ def test_every_file_is_listed() -> None:
         ("tensorflow_png.tfrecord", {}),
         ("webdataset.tar.gz", {}),
         ("caffe_color.lmdb", {}),
+        ("caffe_png.lmdb", {}),
     ],
 )
 def test_images(name: str, options: dict[str, list[int]]) -> None:
@@ -73,9 +74,11 @@ def test_grey_images_of_caffe() -> None:
     np.testing.assert_allclose(records["pixel"][:, 0], luma, atol=1)
 
 
-def test_encoded_images_of_caffe_are_refused() -> None:
-    with pytest.raises(DataError, match=r"caffe_png\.lmdb: neither .* encoded images are not supported"):
-        open_store(str(HERE / "caffe_png.lmdb"))
+def test_options_of_encoded_images_of_caffe() -> None:
+    with open_store(str(HERE / "caffe_png.lmdb"), resize=[3, 2], channels=1) as store:
+        assert read_all(store)["pixel"].shape == (12, 1, 3, 2)
+    with pytest.raises(DataError, match=r"caffe_color\.lmdb: resize and channels are for encoded images"):
+        open_store(str(HERE / "caffe_color.lmdb"), resize=[3, 2])
 
 
 @pytest.mark.parametrize("name", ["tensorflow_floats.tfrecord", "polars_array.parquet", "polars_list.parquet"])

@@ -245,6 +245,7 @@ SUBJECTS: Mapping[str, Subject] = {
     "npz manifest": Subject("npz", with_manifest(ours("npz")), True, True),
     "npz compressed": Subject("npz", compressed_npz),
     "feather": Subject("parquet", in_columns("x.feather")),
+    "feather manifest": Subject("parquet", with_manifest(in_columns("x.feather")), True, True),
     "orc": Subject("parquet", in_columns("x.orc")),
     "stream": Subject("parquet", in_columns("x.arrow")),
     "parquet": Subject("parquet", ours("parquet", block_bytes=2000), True),

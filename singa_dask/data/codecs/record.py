@@ -158,6 +158,54 @@ def find_wrong_weight(weights: npt.NDArray[Any]) -> tuple[int, str] | None:
     return row, f"the weight {weights.reshape(-1)[row]:g}, expected a number from 0 on that fits in a float of 32 bits"
 
 
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether values of a type of Arrow are lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def holds_numbers(kind: pa.DataType) -> bool:
+    """Return whether values of a type of Arrow are fixed-size binary, or lists of numbers, nested or not."""
+    leaf = kind
+    while is_list(leaf):
+        leaf = leaf.value_type
+    is_number = pa.types.is_integer(leaf) or pa.types.is_floating(leaf) or pa.types.is_boolean(leaf)
+    return bool(pa.types.is_fixed_size_binary(kind) or (is_number and leaf is not kind))
+
+
+def flat_lists(column: pa.Array, shape: Sequence[int], where: str, first: int = 0) -> pa.Array:
+    """Return the values of a column of lists, nested or not, one after another.
+
+    Parameters
+    ----------
+    column : pyarrow.Array
+        (n,) lists.
+    shape : sequence of int
+        Expected length of the lists of each level.
+    where : str
+        URL and column, for errors.
+    first : int
+        Index of the first record, for errors.
+
+    Raises
+    ------
+    DataError
+        A list is of another length, or a list or a value is null.
+    """
+    flat, n_lists = column, 1
+    for size in shape:
+        if flat.null_count:
+            raise DataError(f"{where}: {flat.null_count} {'records' if flat is column else 'lists'} are null.")
+        if not pa.types.is_fixed_size_list(flat.type):
+            lengths = np.diff(np.from_dlpack(flat.offsets))
+            if wrong := np.flatnonzero(lengths != size).tolist():
+                record = first + wrong[0] // n_lists
+                raise DataError(f"{where}, record {record}: {lengths[wrong[0]]} values, expected {size}.")
+        flat, n_lists = flat.flatten(), n_lists * size
+    if flat.null_count:
+        raise DataError(f"{where}: {flat.null_count} values are null.")
+    return flat
+
+
 # fields of SINGA's WordRecord: word, word_index, class_index, class_start, class_end
 WORD_FIELDS = [(1, BYTES), (2, VARINT), (3, VARINT), (4, VARINT), (5, VARINT)]
 
@@ -259,19 +307,22 @@ def _decode_words(rows: Rows) -> npt.NDArray[np.float32]:
     return words
 
 
-def decode_datums(rows: Rows) -> Arrays | None:
+def decode_datums(rows: Rows, picture: Callable[[bytes], npt.NDArray[np.uint8]]) -> Arrays | None:
     """Decode Caffe Datum messages of the same layout; see `decode_records`.
+
+    ``picture`` decodes an encoded image to (channels, height, width).
 
     Raises
     ------
     ValueError
-        A row is no such record, or holds an encoded image.
+        A row is no such record, or has an image that cannot be decoded.
     """
     found = protobuf.columns(rows)
     if found is None:
         return None
-    if any(column.number == 7 and column.values.any() for column in found):
-        raise ValueError("encoded images are not supported")
+    if holds_pictures(rows):
+        images = [picture(row.tobytes()) for column in found if column.number == 4 for row in column.values]
+        return _with_label({"pixel": np.stack(images)}, found, 5)
     shape: list[int] = []
     for number in (1, 2, 3):
         extent = protobuf.integers(found, number)
@@ -280,6 +331,12 @@ def decode_datums(rows: Rows) -> Arrays | None:
         shape += extent
     arrays = _floats(found, 6, shape) or _pixels(found, 4, shape)
     return _with_label(arrays, found, 5)
+
+
+def holds_pictures(rows: Rows) -> bool:
+    """Return whether Datum messages of the same layout hold encoded images."""
+    flags = [column.values.astype(bool) for column in protobuf.columns(rows) or () if column.number == 7]
+    return bool(flags) and bool(flags[0].all())
 
 
 def decode_values(values: Sequence[bytes | memoryview], decode: Decoder) -> Arrays:

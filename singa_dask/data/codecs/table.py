@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from singa_dask.data.codecs.record import (
     find_wrong_label,
     find_wrong_weight,
+    is_list,
     is_point,
     labels_among,
 )
@@ -25,7 +26,7 @@ from singa_dask.registry import suggest
 
 
 def column_kind(kind: pa.DataType) -> str:
-    """Return ``number``, ``boolean``, ``string``, ``empty`` or, for a type that is not supported, its name."""
+    """Return ``number``, ``boolean``, ``string``, ``vector``, ``empty`` or, for another type, its name in Arrow."""
     types = pa.types
     if types.is_dictionary(kind):
         return column_kind(kind.value_type)
@@ -35,6 +36,8 @@ def column_kind(kind: pa.DataType) -> str:
         return "number"
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return "string"
+    if is_list(kind) and column_kind(kind.value_type) in ("number", "boolean"):
+        return "vector"
     if types.is_null(kind):
         return "empty"
     names = {"date": types.is_date, "timestamp": types.is_timestamp, "time": types.is_time}
@@ -65,8 +68,13 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def missing_of(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return which values are missing: null, NaN, or the empty string."""
+    """Return which values are missing: null, NaN, the empty string, or a vector with a missing value."""
     kind = column.type
+    if is_list(kind):
+        rows = np.repeat(np.arange(len(column)), pc.fill_null(pc.list_value_length(column), 0).to_numpy())
+        missing = np.asarray(column.is_null().to_numpy(zero_copy_only=False), np.bool_)
+        missing[rows[missing_of(column.flatten())]] = True
+        return missing
     if pa.types.is_floating(kind):
         found = pc.is_null(column, nan_is_null=True)
     elif column_kind(kind) == "string":
@@ -124,6 +132,8 @@ class TableFacts:
         By column of labels, in the order of the labels of a record: the names of its classes; none if they are
         integers.
     encoding : {"one_hot", "index"}
+    widths : mapping of str to int
+        Number of values of each feature that is a vector.
     """
 
     features: tuple[str, ...]
@@ -131,9 +141,12 @@ class TableFacts:
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     encoding: str = "one_hot"
+    widths: Mapping[str, int] = field(default_factory=dict)
 
     def values_of(self, name: str) -> list[str]:
-        """Return the names of the values that a feature has in a record: itself, or ``name=category``."""
+        """Return the names of the values that a feature has in a record: itself, ``name=category`` or ``name[0]``."""
+        if name in self.widths:
+            return [f"{name}[{i}]" for i in range(self.widths[name])]
         if name in self.categories and self.encoding == "one_hot":
             return [f"{name}={category}" for category in self.categories[name]]
         return [name]
@@ -176,6 +189,7 @@ class TableFacts:
             # in the order of the labels of a record, which JSON with sorted keys would lose
             "labels": [[name, list(names)] for name, names in self.labels.items()],
             "encoding": self.encoding,
+            **({"widths": dict(self.widths)} if self.widths else {}),
         }
 
     @classmethod
@@ -188,6 +202,7 @@ class TableFacts:
             {name: tuple(names) for name, names in found["categories"].items()},
             {name: tuple(names) for name, names in labels},
             str(found["encoding"]),
+            {name: int(width) for name, width in found.get("widths", {}).items()},
         )
 
 
@@ -283,12 +298,19 @@ class TableSpec:
             numeric = ("number", "boolean")
             found = [name for name, kind in kinds.items() if kind in numeric or name in self.categories]
             chosen = [name for name in found if name and name not in (*others, *index)]
+            vectors = [name for name, kind in kinds.items() if kind == "vector" and name not in others]
             arrays = [name for name, kind in kinds.items() if kind.startswith(ARRAYS) and name not in others]
-            if arrays:
-                raise DataError(
-                    f"{url}: column {arrays[0]!r} has an array in each record, which tables do not read. Set features "
-                    "without it; or read it, and no column of numbers, by user_conf: {features: ..., label: ...}."
+            if arrays or (vectors and chosen):
+                how = (
+                    ", which tables do not read. Set features without it"
+                    if arrays
+                    else ". Set features, with it or not"
                 )
+                raise DataError(
+                    f"{url}: column {[*arrays, *vectors][0]!r} has an array in each record{how}; or read it, and no "
+                    "column of numbers, by user_conf: {features: ..., label: ...}."
+                )
+            chosen = chosen or vectors
         else:
             chosen = [name for pattern in self.features for name in _matching(url, pattern, kinds, others)]
         if not chosen:
@@ -346,7 +368,7 @@ def _hint(name: str, kinds: Mapping[str, str]) -> str:
 
 
 def _check_kind(where: str, kind: str, is_named: bool, is_feature: bool) -> None:
-    if kind in ("number", "boolean") or (kind == "string" and is_named):
+    if kind in ("number", "boolean") or (kind == "string" and is_named) or (kind == "vector" and is_feature):
         return
     if kind == "empty":
         raise DataError(f"{where} has no values. Leave it out of features.")
@@ -396,6 +418,8 @@ class TableStatistics:
         What was learned from the training data, if these are other data.
     classes : mapping of str to tuple of str
         Names of the classes of labels that the file has.
+    widths : mapping of str to int
+        Number of values of each feature that is a vector.
 
     Attributes
     ----------
@@ -411,9 +435,10 @@ class TableStatistics:
         kinds: Mapping[str, str],
         known: TableFacts | None = None,
         classes: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+        widths: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._url, self._spec, self._features, self._known = url, spec, features, known
-        self._classes = classes
+        self._classes, self._widths = classes, widths
         self._n = 0
         self._sums: dict[str, tuple[float, int]] = {}
         self._found: dict[str, set[str]] = {}
@@ -432,6 +457,11 @@ class TableStatistics:
             elif not names and (kinds[name] == "string" or name in spec.categories):
                 learned.append(name)
         self._found = {name: set() for name in learned}
+        if self._widths and spec.missing == "mean":
+            raise DataError(
+                f"{self._url}: column {next(iter(self._widths))!r} has vectors, for which missing: mean is not. "
+                "Set missing: skip, or a number."
+            )
         is_number = [name for name in features if name not in self._categories and spec.missing == "mean"]
         self._sums = {name: (0.0, 0) for name in is_number}
 
@@ -489,6 +519,7 @@ class TableStatistics:
             {name: names or learned[name] for name, names in self._categories.items()},
             {name: names or learned.get(name, ()) for name, names in self._labels.items()},
             self._spec.encoding,
+            self._widths,
         )
 
     def _checked(self, known: TableFacts) -> TableFacts:
@@ -583,7 +614,11 @@ class TableEncoder:
         return arrays
 
     def _feature(self, column: pa.Array, where: Where, name: str) -> Values:
-        """Return the values of a feature, (n,) or one-hot."""
+        """Return the values of a feature, (n,), one-hot, or vectors."""
+        width = self._facts.widths.get(name, 0)
+        if is_list(column.type) != (width > 0):
+            expected = f"vectors of {width}" if width else "one number in each record"
+            raise DataError(f"{where(0)}, column {name!r}: values of type {column.type}, expected {expected}.")
         if name in self._facts.categories:
             categories = self._facts.categories[name]
             index = _index_of(column, categories, where, name)
@@ -591,7 +626,8 @@ class TableEncoder:
         fill = self._spec.missing
         if fill == "mean":
             return _numbers(column, where, name, self._facts.means[name])
-        return _numbers(column, where, name, float(fill) if not isinstance(fill, str) else None)
+        number = float(fill) if not isinstance(fill, str) else None
+        return _vectors(column, width, where, name, number) if width else _numbers(column, where, name, number)
 
     def _labels(self, column: pa.Array, where: Where, name: str) -> npt.NDArray[np.int32]:
         classes = self._facts.classes_of(name)
@@ -611,7 +647,7 @@ def _places(facts: TableFacts) -> list[tuple[str, int | slice]]:
     for name in facts.features:
         width = len(facts.values_of(name))
         is_one_hot = name in facts.categories and facts.encoding == "one_hot"
-        found.append((name, slice(at, at + width) if is_one_hot else at))
+        found.append((name, slice(at, at + width) if is_one_hot or name in facts.widths else at))
         at += width
     return found
 
@@ -642,6 +678,25 @@ def _numbers(column: pa.Array, where: Where, name: str, fill: float | None) -> n
         row = int(wrong.argmax())
         raise DataError(f"{where(row)}, column {name!r}: {values[row]:g} does not fit in a float of 32 bits.")
     return values
+
+
+def _vectors(column: pa.Array, width: int, where: Where, name: str, fill: float | None) -> Values:
+    """Return the values of vectors, (n, width)."""
+    present = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+    if fill is None:
+        _refuse_missing(column, ~present, where, name)
+    rows = np.flatnonzero(present)
+    lengths = pc.list_value_length(column).drop_null().to_numpy()
+    wrong = lengths != width
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise DataError(f"{where(int(rows[at]))}, column {name!r}: {lengths[at]} values, expected {width}.")
+    values = _numbers(column.flatten(), lambda at: where(int(rows[at // width])), name, fill).reshape(-1, width)
+    if len(rows) == len(column):
+        return values
+    filled = np.full((len(column), width), fill, np.float64)
+    filled[rows] = values
+    return filled
 
 
 def _is_in_range(values: npt.NDArray[np.floating[Any]]) -> bool:

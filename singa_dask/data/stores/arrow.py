@@ -14,6 +14,8 @@ import struct
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,7 +25,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from singa_dask import fs
-from singa_dask.data.codecs.record import as_labels, as_values, describe_fields, fields_of, salvage_rows
+from singa_dask.data.codecs.record import (
+    as_labels,
+    as_values,
+    describe_fields,
+    fields_of,
+    flat_lists,
+    holds_numbers,
+    is_list,
+    salvage_rows,
+)
 from singa_dask.data.codecs.table import check_label_type
 from singa_dask.data.stores.class_names import hugging_face_names, parse_names
 from singa_dask.data.stores.columnar import ARROW_MAGIC, STREAM, is_columnar, open_columns
@@ -114,8 +125,9 @@ class ArrowStore(RangeStore):
         if len(batch) != self.blocks[block_id].n:
             raise DataError(f"{where}: {len(batch)} records, expected {self.blocks[block_id].n}.")
         columns = {name: self._label if name == "label" else name for name in self.schema}
+        first = int(self.starts[block_id])
         return {
-            name: column_array(batch.column(columns[name]), field, f"{where}, {columns[name]}")
+            name: column_array(batch.column(columns[name]), field, f"{where}, {columns[name]}", first)
             for name, field in self.schema.items()
         }
 
@@ -225,13 +237,13 @@ def check_described(url: str, schema: pa.Schema, fields: Mapping[str, Field]) ->
             raise DataError(f"{url}: column {name} of {kind} is described as {field.shape} {field.dtype}.")
 
 
-def column_array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
-    """Return the values of a column of integers, or of fixed-size binary, as an array."""
+def column_array(column: pa.Array, field: Field, where: str, first: int = 0) -> npt.NDArray[Any]:
+    """Return a column of integers, or of fixed-size binary, as an array; its first record is the ``first`` one."""
     if column.null_count:
         raise DataError(f"{where}: {column.null_count} records are null.")
     if not field.shape:
         # column.to_numpy() would import pandas, if installed
-        return as_labels(np.from_dlpack(column), where)
+        return as_labels(np.from_dlpack(column), where, first)
     values = np.frombuffer(
         column.buffers()[1],
         field.dtype,
@@ -341,6 +353,25 @@ class RowGroups:
         self.metadata, self.schema = first.metadata, first.schema
         # making one takes longer than decoding a small row group
         self._free = deque([first])
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Index of the first row of each group, and the number of rows."""
+        groups = map(self.metadata.row_group, range(self.metadata.num_row_groups))
+        return [0, *accumulate(group.num_rows for group in groups)]
+
+    def extent(self, group: int) -> tuple[int, int]:
+        """Return where the pages of a row group begin, about, and their compressed bytes.
+
+        Where the row groups were made of another file, it is a share of that, so that it is always the same.
+        """
+        if self.source.origin:
+            start, stop = (self.source.origin[0] * row // self.starts[-1] for row in self.starts[group : group + 2])
+            return start, stop - start
+        parts = self.metadata.row_group(group)
+        columns = [parts.column(i) for i in range(parts.num_columns)]
+        offset = min((int(column.data_page_offset) for column in columns), default=0)
+        return offset, sum(int(column.total_compressed_size) for column in columns)
 
     def ranges(self, group: int, columns: Sequence[str]) -> tuple[Range, ...]:
         """Return the ranges of the file that hold some columns of a row group, merged where they are close."""
@@ -500,7 +531,7 @@ class ParquetStore(RangeStore):
         return super().matches(url, head) or bool(cls.magic and is_columnar(url, head))
 
     def index(self) -> None:
-        self._images = ""
+        self._images, self._axes = "", dict[str, tuple[int, ...]]()
         self.sources.append(open_columns(self.url, self.storage_options))
         # a clearer error for an empty file than that of pyarrow
         if not self.sources[0].size:
@@ -508,7 +539,9 @@ class ParquetStore(RangeStore):
         self._groups = RowGroups(self.sources[0])
         schema, metadata = self._groups.schema, self._groups.metadata
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        self.blocks = tuple(Block(i, group.num_rows, self.url, *extent_of(group)) for i, group in enumerate(groups))
+        self.blocks = tuple(
+            Block(i, group.num_rows, self.url, *self._groups.extent(i)) for i, group in enumerate(groups)
+        )
         if not self.count:
             return
         described = metadata_of(schema)
@@ -537,11 +570,16 @@ class ParquetStore(RangeStore):
         where = f"{self.url}, block {block_id}"
         table = self._table(block_id, data)
         images = self._decoded(table, block_id) if self._images else {}
+        first = int(self.starts[block_id])
         return images | {
-            name: _array(_joined(table.column(self._columns[name])), field, f"{where}, {self._columns[name]}")
-            for name, field in self.schema.items()
+            name: self._values(_joined(table.column(self._columns[name])), name, where, first)
+            for name in self.schema
             if name not in images
         }
+
+    def _values(self, column: pa.Array, name: str, where: str, first: int) -> npt.NDArray[Any]:
+        """Return the values of a field."""
+        return _array(column, self.schema[name], f"{where}, {self._columns[name]}", first, self._axes.get(name, ()))
 
     def _table(self, block_id: int, data: Sequence[memoryview]) -> pa.Table:
         is_checked = self.blocks[block_id].crc is not None
@@ -589,7 +627,7 @@ class ParquetStore(RangeStore):
             record: Arrays = {"pixel": self._decode_images(table.slice(row, 1), first + row)[0]}
             if "label" in self.schema:
                 column = _joined(table.column(self._columns["label"]).slice(row, 1))
-                record["label"] = _array(column, self.schema["label"], f"{self.url}, record {first + row}")[0]
+                record["label"] = self._values(column, "label", self.url, first + row)[0]
             return record
 
         return salvage_rows(self.blocks[block_id].n, self.schema, read_row)
@@ -601,19 +639,19 @@ class ParquetStore(RangeStore):
             fields = fields_of(described)
             check_described(self.url, schema, fields)
             return fields
-        found = {column.name: known for column in schema if (known := self._field(column))}
+        arrays = [column.name for column in schema if holds_numbers(_stored(column.type))]
         images = [column.name for column in schema if _is_image(column.type)]
-        if self.options["features"] in images or not found:
+        if self.options["features"] in images or not arrays:
             self._images = value = self._choose_values(images, "images")
-            found |= {value: self._image_field()} if value else {}
         else:
-            value = self._choose_values(list(found), "arrays")
+            value = self._choose_values(arrays, "arrays")
         if not value:
             names = ", ".join(schema.names)
             raise DataError(f"{self.url}: no column of fixed-size binary or lists of numbers. Columns: {names}.")
-        self._columns = {"pixel" if found[value].dtype == np.uint8 else "data": value}
-        fields = {next(iter(self._columns)): found[value]}
-        self.other_fields = tuple(name for name in schema.names if name not in found)
+        field, axes = (self._image_field(), ()) if self._images else self._field(schema.field(value))
+        kept = "pixel" if field.dtype == np.uint8 else "data"
+        self._columns, fields, self._axes = {kept: value}, {kept: field}, {kept: axes}
+        self.other_fields = tuple(name for name in schema.names if name not in (*arrays, value))
         label = self.choose_label([name for name in schema.names if name != value])
         if label:
             check_label_type(self.url, schema.field(label))
@@ -630,28 +668,39 @@ class ParquetStore(RangeStore):
         fault = f"no {what} in {given!r}" if given else f"{' and '.join(chosen)} are {what}"
         raise DataError(f"{self.url}: {fault}. Name one in user_conf: {{features: ...}}. Columns: {', '.join(found)}.")
 
-    def _field(self, column: pa.Field) -> Field | None:
-        """Return the field of a column without our metadata; None if it has no arrays."""
-        kind = column.type.storage_type if isinstance(column.type, pa.BaseExtensionType) else column.type
-        if pa.types.is_fixed_size_binary(kind):
-            return Field(np.dtype(np.uint8), (kind.byte_width,))
-        lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-        if any(is_list(kind) for is_list in lists) and not pa.types.is_nested(kind.value_type):
-            return self._list_field(column.name, column.type, kind)
-        return None
+    def _field(self, column: pa.Field) -> tuple[Field, tuple[int, ...]]:
+        """Return the field of a column of arrays without our metadata, and the order of its axes in the file.
 
-    def _list_field(self, name: str, kind: pa.DataType, storage: pa.DataType) -> Field:
-        """Return the field of a column of lists, with the shape of its type, or else the length of the first list."""
-        shape = tuple(kind.shape) if isinstance(kind, pa.FixedShapeTensorType) else ()
-        if shape and list(kind.permutation or range(len(shape))) != list(range(len(shape))):
-            raise DataError(f"{self.url}: column {name!r} has permuted axes, {kind.permutation}. Write them in order.")
-        if not shape and pa.types.is_fixed_size_list(storage):
-            shape = (storage.list_size,)
-        if not shape:
-            first = self._groups.read(0, [name]).column(name)[0]
-            shape = (len(first or ()),)
-        self.rounds_data = storage.value_type not in (pa.uint8(), pa.float32())
-        return Field(np.dtype(np.uint8 if storage.value_type == pa.uint8() else np.float32), shape)
+        The shape is that of the type, or else that of the first record.
+        """
+        kind = _stored(column.type)
+        if pa.types.is_fixed_size_binary(kind):
+            return Field(np.dtype(np.uint8), (kind.byte_width,)), ()
+        sizes, leaf = list[int](), kind
+        while is_list(leaf):
+            sizes.append(leaf.list_size if pa.types.is_fixed_size_list(leaf) else 0)
+            leaf = leaf.value_type
+        self.rounds_data = leaf not in (pa.uint8(), pa.float32())
+        dtype = np.dtype(np.uint8 if leaf == pa.uint8() else np.float32)
+        if isinstance(column.type, pa.FixedShapeTensorType):
+            stored = column.type.shape
+            axes = tuple(column.type.permutation or range(len(stored)))
+            shapes = [tuple(stored[i] for i in order) for order in (axes, np.argsort(axes))]
+            # pyarrow writes the inverse of the permutation that the specification defines
+            if any(axes[axis] != i for i, axis in enumerate(axes)):
+                raise DataError(
+                    f"{self.url}: column {column.name!r} has permuted axes, {list(axes)}: records of {shapes[0]} by "
+                    f"the specification of Arrow, {shapes[1]} as pyarrow writes them. Write them in order."
+                )
+            return Field(dtype, shapes[0]), axes
+        if 0 in sizes:
+            first = _joined(pa.Table.from_batches([next(self._groups.reader().batches([column.name], 1))]).column(0))
+            inner = first[0].as_py()
+            for i in range(len(sizes)):
+                if not inner:
+                    raise DataError(f"{self.url}, {column.name}, record 0: no values, so the shape is not known.")
+                sizes[i], inner = len(inner), inner[0]
+        return Field(dtype, tuple(sizes)), ()
 
     @classmethod
     def write(
@@ -708,17 +757,14 @@ class ImageParquetStore(ParquetStore):
             raise DataError(f"{self.url}: no column of encoded images, structs of bytes and path. Leave backend out.")
 
 
-def extent_of(group: Any) -> tuple[int, int]:
-    """Return where the pages of a row group begin, about, and their compressed bytes."""
-    columns = [group.column(i) for i in range(group.num_columns)]
-    offset = min((int(column.data_page_offset) for column in columns), default=0)
-    return offset, sum(int(column.total_compressed_size) for column in columns)
-
-
 def _is_image(kind: pa.DataType) -> bool:
     """Return whether values are structs with ``bytes``."""
     is_struct = pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0
     return is_struct and kind.field("bytes").type in (pa.binary(), pa.large_binary())
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
 def _joined(column: pa.ChunkedArray) -> pa.Array:
@@ -727,20 +773,17 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
     return array.storage if isinstance(array, pa.ExtensionArray) else array
 
 
-def _array(column: pa.Array, field: Field, where: str) -> npt.NDArray[Any]:
+def _array(column: pa.Array, field: Field, where: str, first: int, axes: tuple[int, ...] = ()) -> npt.NDArray[Any]:
+    """Return the values of a column, whose ``first`` record this is in the file; ``axes`` is their order there."""
     if not field.shape or pa.types.is_fixed_size_binary(column.type):
-        return column_array(column, field, where)
-    if column.null_count:
-        raise DataError(f"{where}: {column.null_count} records are null.")
-    size = field.size_bytes // field.dtype.itemsize
-    if not pa.types.is_fixed_size_list(column.type):
-        lengths = np.diff(np.from_dlpack(column.offsets))
-        if wrong := np.flatnonzero(lengths != size).tolist():
-            raise DataError(f"{where}, record {wrong[0]}: {lengths[wrong[0]]} values, expected {size}.")
-    flat = column.flatten()
-    if flat.null_count:
-        raise DataError(f"{where}: {flat.null_count} values are null.")
+        return column_array(column, field, where, first)
+    # a tensor is one list
+    is_tensor = not is_list(column.type.value_type)
+    flat = flat_lists(column, [field.size_bytes // field.dtype.itemsize] if is_tensor else field.shape, where, first)
     numbers = flat.cast(pa.uint8()) if pa.types.is_boolean(flat.type) else flat
-    values = np.from_dlpack(numbers).reshape(len(column), *field.shape)
+    shape = [field.shape[axis] for axis in axes] or field.shape
+    values = np.from_dlpack(numbers).reshape(len(column), *shape)
+    if axes:
+        values = np.ascontiguousarray(values.transpose(0, *(axis + 1 for axis in axes)))
     # raises an error for what is too large for float32
-    return as_values(values, where, 0, np.promote_types(field.dtype, np.float32)).astype(field.dtype, copy=False)
+    return as_values(values, where, first, np.promote_types(field.dtype, np.float32)).astype(field.dtype, copy=False)

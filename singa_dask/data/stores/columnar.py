@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from singa_dask import fs
 from singa_dask.errors import DataError
+from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.range_reader import Bytes, BytesInMemory, RangeReader, check_decompressed, limit_of
 
 ARROW_MAGIC = b"ARROW1"
@@ -17,13 +18,26 @@ STREAM = b"\xff" * 4
 ORC_MAGIC = b"ORC"
 FEATHER_1 = b"FEA1"
 SUFFIXES = (".feather", ".orc")
+# where the message with the schema of an Arrow file begins
+SCHEMA_AT = 8
 PARQUET_SUFFIXES = (".parquet", ".pq", ".parq")
 ROWS = 1 << 14
 
 
 def is_columnar(url: str, head: bytes) -> bool:
-    """Return whether a file that begins with ``head`` is Feather, a stream of Arrow, or ORC."""
-    return head.startswith((STREAM, ORC_MAGIC)) or url.lower().endswith(SUFFIXES)
+    """Return whether a file that begins with ``head`` is of columns: a stream of Arrow, ORC, or Feather.
+
+    Of other Arrow files the schema decides: if a column is of fixed-size binary, they are those of `ArrowStore`, which
+    maps them.
+    """
+    if not head.startswith(ARROW_MAGIC):
+        return head.startswith((STREAM, ORC_MAGIC)) or url.lower().endswith(SUFFIXES)
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(head[SCHEMA_AT:]))
+    except (pa.ArrowException, OSError, ValueError):
+        # longer than the head, or damaged: `ArrowStore` names a backend for columns
+        return False
+    return not any(pa.types.is_fixed_size_binary(kind) for kind in schema.types)
 
 
 def open_columns(url: str, storage_options: fs.Options = None) -> Bytes:
@@ -46,7 +60,10 @@ def open_columns(url: str, storage_options: fs.Options = None) -> Bytes:
     if not (head == ARROW_MAGIC or head.startswith((STREAM, ORC_MAGIC))):
         return source
     try:
-        return BytesInMemory(url, _as_parquet(source, head, limit_of(storage_options)))
+        # pyarrow asks a damaged file for more bytes than it has, for which a file object of Python allocates memory
+        data = bytes(source.read(0, source.size))
+        written = _as_parquet(source, data, limit_of(storage_options))
+        return BytesInMemory(url, written, (len(data), checksum_of(data)))
     except (pa.ArrowException, OSError, ValueError) as error:
         kind = "an ORC file" if head.startswith(ORC_MAGIC) else "Arrow"
         raise DataError(f"{url}: not {kind}, a damaged one, or of types that Parquet lacks: {error}") from error
@@ -54,16 +71,15 @@ def open_columns(url: str, storage_options: fs.Options = None) -> Bytes:
         source.close()
 
 
-def _as_parquet(source: Bytes, head: bytes, limit: int) -> bytes:
+def _as_parquet(source: Bytes, data: bytes, limit: int) -> bytes:
     batches: Iterable[pa.RecordBatch]
-    # pyarrow asks a damaged file for more bytes than it has, for which a file object of Python allocates memory
-    file = pa.BufferReader(bytes(source.read(0, source.size)))
-    if head.startswith(ORC_MAGIC):
+    file = pa.BufferReader(data)
+    if data.startswith(ORC_MAGIC):
         from pyarrow import orc
 
         opened = orc.ORCFile(file)
         schema, batches = opened.schema, (opened.read_stripe(i) for i in range(opened.nstripes))
-    elif head == ARROW_MAGIC:
+    elif data.startswith(ARROW_MAGIC):
         reader = pa.ipc.open_file(file)
         schema, batches = reader.schema, (reader.get_batch(i) for i in range(reader.num_record_batches))
     else:

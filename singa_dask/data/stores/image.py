@@ -59,8 +59,8 @@ class ImageOptions(Conf):
 
     resize: Many[Size] | None = None
     """Height and width to which image files are scaled and cropped, for image-folder, image-list, image-parquet,
-    parquet, tfrecord and webdataset. A JPEG of at least four times the size is decoded at a half, a quarter or an
-    eighth of its own, and scaled from there: values differ by about 0.4 of 255 on average."""
+    parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the size is decoded
+    at a half, a quarter or an eighth of its own, and scaled from there: values differ by about 0.4 of 255 on average."""
     channels: Literal[1, 3] = 3
     """Read image files as grey (1) or colour (3), for the same stores."""
 
@@ -177,6 +177,8 @@ DECODED_TOGETHER = 8
 """Number of image files that a thread decodes before it takes others."""
 OF_SYSTEMS = "__MACOSX", "Thumbs.db", "desktop.ini"
 """What operating systems leave beside images, apart from hidden files."""
+SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"}
+"""Names of folders of which each holds folders of classes."""
 
 
 class ImageFileOptions(ImageOptions, StoreOptions):
@@ -315,14 +317,25 @@ class _ImageStore(Store):
         pass
 
 
+class ImageFolderOptions(ImageFileOptions):
+    """Options of folders of images."""
+
+    class_folder: Literal["", "first", "last"] = ""
+    """Which folder is the class of an image in folders within folders: the first, ``cat`` of ``cat/tabby/1.png``, or
+    the last, ``tabby``. Needed if there are such images."""
+
+
 @STORES.register("image-folder")
 class ImageFolderStore(_ImageStore):
     """Images by class: ``folder/<class>/<name>.png``; labels are the indices of the sorted class names.
 
-    The names of the folders are the ``class_names``. Without such folders, the images in the folder itself are records
+    The names of the folders are the ``class_names``. Images in folders within these are refused unless ``class_folder``
+    says which of their folders is the class. Without such folders, the images in the folder itself are records
     without labels. Hidden files are ignored; other files that are no images, and folders without images, are named in
     a warning. The URL of an image is a store of one record.
     """
+
+    block = ImageFolderOptions
 
     @classmethod
     def matches(cls, url: str, head: bytes) -> bool:
@@ -337,15 +350,26 @@ class ImageFolderStore(_ImageStore):
                 raise DataError(f"{self.url}: neither a directory of images nor an image.")
             return [self.url], []
         entries = entries_of(self.url, self.storage_options)
-        classes = [name for name in entries if fs.is_dir(fs.join(self.url, name), self.storage_options)]
-        files, labels = list[str](), list[int]()
-        others = [name for name in entries if name not in classes]
-        for label, name in enumerate(classes):
-            inside = entries_of(fs.join(self.url, name), self.storage_options)
-            found = [fs.join(self.url, name, each) for each in inside if _has_suffix(each)]
-            others += [f"{name}/{each}" for each in inside if not _has_suffix(each)] if found else [f"{name}/"]
-            files += found
-            labels += [label] * len(found)
+        folders = [name for name in entries if fs.is_dir(fs.join(self.url, name), self.storage_options)]
+        files, texts = list[str](), list[str]()
+        others, which = [name for name in entries if name not in folders], self.options["class_folder"]
+        for name in folders:
+            found, rest = self._inside(name)
+            others += rest if found else [f"{name}/"]
+            nested = next((each for each in found if each.count("/") > 1), "")
+            splits = [each for each in folders if each.lower() in SPLITS] if nested else []
+            if len(splits) > 1:
+                raise DataError(f"{self.url}: splits {listed(splits)}, which are not read as one. Name one of them.")
+            if nested and not which:
+                first, last = nested.split("/")[0], nested.split("/")[-2]
+                raise DataError(
+                    f"{self.url}: {nested}, an image in folders within folders. Is its class {first} or {last}? Set "
+                    "class_folder: first, or last."
+                )
+            files += [fs.join(self.url, each) for each in found]
+            texts += [each.split("/")[-2 if which == "last" else 0] for each in found]
+        # a class may have no images yet
+        classes = sorted(set(texts)) if which == "last" else folders
         if files:
             self.class_names = tuple(classes)
         else:
@@ -355,13 +379,31 @@ class ImageFolderStore(_ImageStore):
             where = "folders of classes" if self.class_names else "the folder"
             LOG.warning("%s: %d files or folders are no images in %s and are left out: %s. Images end in %s.",
                         self.url, len(others), where, listed(others), ", ".join(IMAGE_SUFFIXES))  # fmt: skip
-        return files, labels
+        numbers = {name: i for i, name in enumerate(classes)}
+        return files, [numbers[text] for text in texts]
+
+    def _inside(self, folder: str) -> tuple[list[str], list[str]]:
+        """Return the images in a folder and those within it, and other files there, by path from the store on."""
+        found, others = list[str](), list[str]()
+        for name, is_folder, _ in fs.entries(fs.join(self.url, folder), self.storage_options):
+            if is_theirs(name):
+                continue
+            path = f"{folder}/{name}"
+            inside = self._inside(path) if is_folder else ([path], []) if _has_suffix(name) else ([], [path])
+            found += inside[0]
+            others += inside[1]
+        return found, others
+
+
+def is_theirs(name: str) -> bool:
+    """Return whether a name in a folder is of none that somebody has put there."""
+    return name[0] == "." or name in (MANIFEST_DIR, *OF_SYSTEMS)
 
 
 def entries_of(folder: str, storage_options: fs.Options) -> list[str]:
     """Return the names in a folder but for those that nobody has put there."""
     names = fs.ls(folder, storage_options)
-    return [name for name in names if name[0] != "." and name not in (MANIFEST_DIR, *OF_SYSTEMS)]
+    return [name for name in names if not is_theirs(name)]
 
 
 def _has_suffix(name: str) -> bool:

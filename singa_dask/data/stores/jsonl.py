@@ -19,7 +19,7 @@ import pyarrow.json
 
 from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Many, Size
-from singa_dask.data.codecs.record import find_wrong_label, label_field, salvage_rows
+from singa_dask.data.codecs.record import find_wrong_label, flat_lists, label_field, salvage_rows
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import BLOCK_BYTES, NEWLINE, STORES, LabelOptions, StoreOptions, cut_lines
@@ -99,15 +99,11 @@ class JsonRecords:
         if self.is_row:
             rows = [np.from_dlpack(columns[key].combine_chunks()) for key in self.keys]
             return self._as_floats(np.stack(rows, axis=1)) if not self.pixel else np.stack(rows, axis=1)
-        array = columns[self.keys[0]].combine_chunks()
-        for extent in self.shape:
-            lengths = np.diff(np.from_dlpack(array.offsets))
-            if (lengths != extent).any():
-                return None
-            array = array.flatten()
-        if array.null_count:
+        try:
+            flat = flat_lists(columns[self.keys[0]].combine_chunks(), self.shape, self.keys[0])
+        except DataError:
             return None
-        values = np.from_dlpack(array).reshape(n, *self.shape)
+        values = np.from_dlpack(flat).reshape(n, *self.shape)
         return values if self.pixel else self._as_floats(values)
 
     def _as_floats(self, values: npt.NDArray[Any]) -> npt.NDArray[Any] | None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import itertools
 import json
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,10 +24,11 @@ import numpy.typing as npt
 from singa_dask import fs
 from singa_dask.data.codecs import record
 from singa_dask.data.stores.class_names import parse_names
-from singa_dask.data.stores.range_store import find_manifest
+from singa_dask.data.stores.image import ImageOptions, decode_image
+from singa_dask.data.stores.range_store import find_manifest, plain
 from singa_dask.data.stores.store import STORES, Rechunker, Store, StoreOptions, rows_per_block
 from singa_dask.data.types import Arrays, Block, Records
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, MissingPackageError
 from singa_dask.fs.cache import CachedFile, key_of, open_cache
 from singa_dask.fs.mapped_file import note_read
 from singa_dask.fs.range_reader import RangeReader, version
@@ -223,17 +225,24 @@ TRANSACTION_BYTES = 1 << 23
 TRANSACTION_PAIRS = 1000
 
 
+class LMDBOptions(ImageOptions, StoreOptions):
+    """Options of LMDB: size and channels of Caffe's encoded images."""
+
+
 @STORES.register("lmdb")
 class LMDBStore(Store):
     """Records of an LMDB directory, or of its data file. A remote file is first downloaded to the cache.
 
+    Encoded images of Caffe are decoded with their channels in Caffe's order, blue first, as its other images have them.
+
     Raises
     ------
     DataError
-        The file is missing, truncated, larger than the limit of the cache, or its values are not records.
+        The file is missing, truncated, larger than the limit of the cache, or its values are not records; or there are
+        options for images, but no encoded ones.
     """
 
-    block = StoreOptions
+    block = LMDBOptions
     write_options = ("records_per_value", "class_names")
     suffixes = (".lmdb", ".mdb")
     directory_files = (DATA_FILE,)
@@ -250,7 +259,8 @@ class LMDBStore(Store):
             manifest = find_manifest(url, "lmdb", url, self._bytes, storage_options)
             if manifest is not None:
                 self.blocks = manifest.attach(self.blocks)
-                manifest.check_described(url, self.schema, self.class_names)
+                if manifest.options == plain(self.options):
+                    manifest.check_described(url, self.schema, self.class_names)
                 self.class_names = self.class_names or manifest.class_names
         except BaseException:
             self.close()
@@ -284,11 +294,15 @@ class LMDBStore(Store):
         count = len(file.offsets)
         if not count:
             raise DataError(f"{self.url}: no records.")
+        first = bytes(file.value(0))
+        resize, channels = self.options["resize"], self.options["channels"]
+        has_pictures = file.last_key != INFO_KEY and _has_picture(first)
+        if (resize or channels != 3) and not has_pictures:
+            raise DataError(f"{self.url}: resize and channels are for encoded images, and there are none.")
         if file.last_key == INFO_KEY:
             self._open_raw(count - 1, *self._read_info(bytes(file.value(count - 1))))
             return
-        first = bytes(file.value(0))
-        self._decoder, arrays = _recognise(self.url, first)
+        self._decoder, arrays = _recognise(self.url, first, partial(_picture, resize=resize, channels=channels))
         self.schema = record.schema_of(arrays)
         n = rows_per_block(len(first))
         self.blocks = tuple(
@@ -455,11 +469,29 @@ def _raw_pairs(rows: Rechunker, n: int, class_names: Sequence[str]) -> Iterator[
     yield INFO_KEY, json.dumps(info).encode()
 
 
-def _recognise(url: str, value: bytes) -> tuple[record.Decoder, Arrays]:
+def _picture(data: bytes, resize: Sequence[int] | None, channels: int) -> npt.NDArray[np.uint8]:
+    """Decode an image of Caffe, blue first; raise a `ValueError` if it is damaged."""
+    try:
+        return decode_image(data, "its image", resize, channels)[::-1]
+    except MissingPackageError:
+        raise
+    except DataError as error:
+        raise ValueError(str(error).rstrip(".")) from error
+
+
+def _has_picture(value: bytes) -> bool:
+    try:
+        return record.holds_pictures(np.frombuffer(value, np.uint8)[None])
+    except ValueError:
+        return False
+
+
+def _recognise(url: str, value: bytes, picture: Callable[[bytes], Any]) -> tuple[record.Decoder, Arrays]:
     """Detect by the first value whether the records are Datum or RecordProto."""
     reasons = []
     # field 4 of a Datum has pixels, that of a RecordProto has packed floats: only one fits the shape
-    for decoder in (record.decode_records, record.decode_datums):
+    decoders: list[record.Decoder] = [record.decode_records, partial(record.decode_datums, picture=picture)]
+    for decoder in decoders:
         try:
             return decoder, record.decode_values([value], decoder)
         except ValueError as error:

@@ -30,11 +30,11 @@ from singa_dask.fs.range_reader import Range
 # maximum number of entries of a directory that are tried as folders of images
 MAX_LOOKED_AT = 16
 # what `Store.matches` sees of a file
-HEAD_BYTES = 64
+HEAD_BYTES = 1 << 16
 # backends of which a directory of files is one store
 DIRECTORIES = ("parquet", "image-parquet", "jsonl")
-# what Hugging Face's save_to_disk writes
-SPLITS, STATE = "dataset_dict.json", "state.json"
+# what Hugging Face's save_to_disk writes, and its hub has
+SPLITS, STATE, README = "dataset_dict.json", "state.json", "README.md"
 NUMBERS = re.compile(r"(.*)-(\d{5})-of-(\d{5})(.*)")
 SPLIT = re.compile(r"(?<![a-z])(train(?:ing)?|test(?:ing)?|t10k|val(?:id|idation)?|dev|eval)(?![a-z])")
 
@@ -96,16 +96,29 @@ def saved_files(url: str, names: Collection[str], storage_options: fs.Options = 
     return [fs.join(url, name) for name in found]
 
 
-def _files_of(store: type[Store], url: str, is_folder: Mapping[str, bool]) -> list[str]:
+def name_sets(url: str, storage_options: fs.Options = None) -> str:
+    """Return what to say of a directory with sets of Parquet files, as ``Dataset.push_to_hub`` writes one a split."""
+    names = fs.ls(url, storage_options)
+    folders = [name for name in names[:MAX_LOOKED_AT] if fs.is_dir(fs.join(url, name), storage_options)]
+    names += [f"{folder}/{name}" for folder in folders for name in fs.ls(fs.join(url, folder), storage_options)]
+    sets = {f"{match[1]}-*{match[4]}" for name in names if (match := NUMBERS.fullmatch(name))}
+    found = sorted(name for name in sets if name.endswith(".parquet"))
+    return f"It has sets of files: name one, {' or '.join(fs.join(url, each) for each in found)}." if found else ""
+
+
+def _files_of(
+    store: type[Store], url: str, is_folder: Mapping[str, bool], storage_options: fs.Options = None
+) -> list[str]:
     """Return the files of one format in a directory; ``is_folder`` says of each name in it whether it is one, too."""
-    names = [name for name in is_folder if name[0] not in "._"]
+    names = [name for name in is_folder if name[0] not in "._" and name != README]
     found = [name for name in sorted(names) if name.lower().endswith(store.suffixes)] if store.suffixes else names
-    if not found:
-        raise DataError(f"{url}: a directory without files {' or '.join(store.suffixes)}.")
     others = sorted(name for name in names if is_folder[name])
     if others:
-        raise DataError(f"{url}: has directories {listed(others)}. Name one, or files by a pattern.")
-    check_splits(url, found)
+        how = name_sets(url, storage_options) or "Name one, or files by a pattern."
+        raise DataError(f"{url}: has directories {listed(others)}. {how}")
+    if not found:
+        raise DataError(f"{url}: a directory without files {' or '.join(store.suffixes)}.")
+    check_splits(url, found, is_dir=True)
     return [fs.join(url, name) for name in found]
 
 
@@ -113,7 +126,8 @@ def _unknown(url: str, storage_options: fs.Options) -> DataError:
     """Return the error for what no store reads as a whole."""
     if fs.is_dir(url, storage_options):
         inside = listed(fs.ls(url, storage_options)) or "nothing"
-        how = "Name a file or folder in it, or files by a pattern, as in DIRECTORY/*.parquet."
+        how = name_sets(url, storage_options)
+        how = how or "Name a file or folder in it, or files by a pattern, as in DIRECTORY/*.parquet."
         return DataError(f"{url}: a directory that is no store. There is {inside} in it. {how}")
     return DataError(f"{url}: unknown format. Give a backend. Known: {', '.join(STORES.names())}.")
 
@@ -158,7 +172,7 @@ def open_store(url: str, backend: str | None = None, storage_options: fs.Options
     found = STORES.find(backend)
     if backend in DIRECTORIES and fs.is_dir(url, storage_options):
         is_folder = {name: is_one for name, is_one, _ in fs.entries(url, storage_options)}
-        files = saved_files(url, is_folder, storage_options) or _files_of(found, url, is_folder)
+        files = saved_files(url, is_folder, storage_options) or _files_of(found, url, is_folder, storage_options)
         return STORES.find("shards")(url, storage_options, backend=backend, files=files, **options)
     if "truncated" not in found.option_names():
         options.pop("truncated", None)
@@ -395,9 +409,15 @@ def shard_urls(url: str, storage_options: fs.Options = None) -> list[str]:
     return [f"{folder}{slash}{name}" for name in matching]
 
 
-def check_splits(url: str, files: Sequence[str]) -> None:
-    """Raise a `DataError` if the names of files say that some are for training, and others for tests or validation."""
-    found = {match[1][:3]: match[1] for file in files if (match := SPLIT.search(file.rpartition("/")[2].lower()))}
+def check_splits(url: str, files: Sequence[str], is_dir: bool = False) -> None:
+    """Raise a `DataError` if the names of files say that some are for training, and others for tests or validation.
+
+    So do those of a directory that are of several sets ``-00000-of-00004``.
+    """
+    names = [file.rpartition("/")[2] for file in files]
+    found = {match[1][:3]: match[1] for name in names if (match := SPLIT.search(name.lower()))}
+    if is_dir and len(found) < 2:
+        found = {match[1]: match[1] for name in names if (match := NUMBERS.fullmatch(name))}
     if len(found) > 1:
         named = " and ".join(sorted(found.values()))
         raise DataError(

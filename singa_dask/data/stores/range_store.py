@@ -364,7 +364,7 @@ class RangeStore(Store):
         if not self.sources:
             return None
         source = self.sources[0]
-        return find_manifest(self.url, self.backend_name(), source.url, source.size, self.storage_options)
+        return find_manifest(self.url, self.backend_name(), source.url, file_bytes(source), self.storage_options)
 
     def manifest_blocks(self) -> tuple[Block, ...]:
         """Return the blocks in the manifest; none if there is no manifest, or one for other ``block_options``."""
@@ -402,8 +402,9 @@ class RangeStore(Store):
         Aborted
             The job that this thread works for has ended.
         """
-        data = read_ranges(self.ranges(block_id), again)
-        self.verify_crc(block_id, *data)
+        ranges = self.ranges(block_id)
+        data = read_ranges(ranges, again)
+        self.verify_crc(block_id, *summed_bytes(ranges, data))
         return data
 
     def fetch_bytes(self, block_id: int) -> int:
@@ -444,11 +445,11 @@ class RangeStore(Store):
     def block_bytes(self, block_id: int) -> memoryview | bytes | None:
         if not self.files():
             return None
-        data = self.fetch(block_id)
+        data = summed_bytes(self.ranges(block_id), self.fetch(block_id))
         return data[0] if len(data) == 1 else b"".join(data)
 
     def manifest_info(self) -> dict[str, Any]:
-        return {"bytes": self.sources[0].size, **self.chosen_block_options()}
+        return {"bytes": file_bytes(self.sources[0]), **self.chosen_block_options()}
 
     def files(self) -> list[str]:
         """Return the URLs of the files, in the order of reading."""
@@ -460,7 +461,7 @@ class RangeStore(Store):
             for source, offset, length in self.ranges(block.id):
                 taken.setdefault(id(source), []).append((offset, offset + length))
         return [
-            FileSum(name_of(source.url, self.url), source.size, rest_of(source, taken.get(id(source), [])))
+            FileSum(name_of(source.url, self.url), file_bytes(source), rest_of(source, taken.get(id(source), [])))
             for source in self.sources
         ]
 
@@ -500,7 +501,12 @@ class RangeStore(Store):
 
 
 def rest_of(source: Bytes, taken: Sequence[tuple[int, int]]) -> int:
-    """Return the checksum of a file without the ranges ``taken``: of both ends of each gap between them."""
+    """Return the checksum of a file without the ranges ``taken``: of both ends of each gap between them.
+
+    That of a file of which the bytes were made is of all of it.
+    """
+    if source.origin:
+        return source.origin[1]
     gaps, at = list[tuple[int, int]](), 0
     for start, stop in (*sorted(taken), (source.size, source.size)):
         if at < start:
@@ -514,6 +520,17 @@ def rest_of(source: Bytes, taken: Sequence[tuple[int, int]]) -> int:
         begin = max(split, stop - limit)
         crc = checksum_of(source.read(begin, stop - begin), crc) if begin < stop else crc
     return crc
+
+
+def file_bytes(source: Bytes) -> int:
+    """Return the length of a file, or of that of which the bytes were made."""
+    return source.origin[0] if source.origin else source.size
+
+
+def summed_bytes(ranges: Sequence[Range], data: list[memoryview]) -> list[memoryview]:
+    """Return the bytes of a block whose checksum a manifest has: where they were made of a file, its checksum."""
+    origin = ranges[0].source.origin if ranges else None
+    return [memoryview(repr(origin).encode())] if origin else data
 
 
 def read_ranges(ranges: Sequence[Range], again: bool = False) -> list[memoryview]:

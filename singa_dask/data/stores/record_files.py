@@ -23,14 +23,15 @@ from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Many, Size
 from singa_dask.data.codecs import protobuf, record
 from singa_dask.data.codecs.protobuf import BYTES, VARINT
+from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.stores.class_names import read_classes
 from singa_dask.data.stores.image import ImageOptions, decode_image, is_image
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import STORES, LabelOptions, Rechunker, StoreOptions, cut_blocks, rows_per_block
 from singa_dask.data.types import Arrays, Records
-from singa_dask.errors import DataError
+from singa_dask.errors import DataError, listed
 from singa_dask.fs.mapped_file import crc32c, masked
-from singa_dask.fs.range_reader import Bytes, RangeReader, ReadAhead
+from singa_dask.fs.range_reader import Bytes, RangeReader, ReadAhead, open_bytes
 
 LENGTH = struct.Struct("<Q")
 SHARD = "shard.dat"
@@ -361,6 +362,18 @@ def _image(feature: Feature, shape: Sequence[int], resize: Sequence[int] | None,
     return {"pixel" if kind == BYTES_LIST else "data": values.reshape(len(values), *(shape or values.shape[1:]))}
 
 
+def _numbers(features: Mapping[str, Feature], names: Sequence[str]) -> npt.NDArray[np.float32]:
+    """Return the values of features of numbers, one after another: (n, values)."""
+    columns = []
+    for name in names:
+        kind, values = features.get(name, (0, np.empty(0)))
+        if kind not in (FLOAT_LIST, INT64_LIST):
+            shown = f"{name} is bytes, expected numbers" if kind else f"no feature called {name}"
+            raise ValueError(f"{shown}. Features: {', '.join(sorted(features))}")
+        columns.append(values.reshape(len(values), -1).astype(np.float32))
+    return np.concatenate(columns, axis=1)
+
+
 def _features(rows: Rows) -> dict[str, Feature] | None:
     """Return the features of all messages by name, from the map Example.features.feature."""
     top = _fields(rows, 1)
@@ -425,9 +438,9 @@ class TFRecordOptions(ImageOptions, LabelOptions):
     label: str = ""
     """Name of the feature with the label. By default image/class/label or image/class/text, or the only one called
     label, labels, y, class, target or targets."""
-    features: str = ""
+    features: Many[str] = KeyField(default=[])
     """Name of the feature with the image or data. By default the only one called image/encoded, image_raw, image,
-    images, pixel, data or x."""
+    images, pixel, data or x. Several are numbers, whose values follow each other in a record."""
 
 
 @STORES.register("tfrecord")
@@ -455,6 +468,10 @@ class TFRecordStore(RangeStore):
         self.blocks = cut_blocks(self.url, self._offsets)
         first = source.read(0, int(self._offsets[1]))
         self.schema = record.schema_of(self._read(0, 1, first, f"{self.url}, block 0"))
+        if len(names := tuple(self.options["features"])) > 1:
+            found = _features(np.frombuffer(first[HEAD_BYTES:-TAIL_BYTES], np.uint8)[None]) or {}
+            widths = {name: found[name][1].size for name in names if found[name][1].size > 1}
+            self.set_table_facts(TableFacts(names, widths=widths).to_dict())
 
     def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
         where = f"{self.url}, block {block_id}"
@@ -484,14 +501,24 @@ class TFRecordStore(RangeStore):
         features, options = _features(rows), self.options
         if features is None:
             return None
-        names = [options["features"]] if options["features"] else IMAGE_NAMES
+        named, names = options["features"], options["features"] or IMAGE_NAMES
         images = [name for name in names if name in features]
         label = options["label"] or next((name for name in IMAGE_LABELS if name in features), "")
-        self.label_name = record.label_field(list(features), label)
+        if label in named:
+            raise ValueError(f"{label} is both a feature and the label")
+        self.label_name = record.label_field([name for name in features if name not in named], label)
+        kinds = {name: kind for name, (kind, _) in features.items() if name != self.label_name}
+        if len(named) > 1 or [kinds.get(name) for name in named] == [INT64_LIST]:
+            arrays: Arrays = {"data": _numbers(features, named)}
+            return arrays | ({"label": _label(features[self.label_name], self._classes)} if self.label_name else {})
         if len(images) > 1:
             raise ValueError(f"{' and '.join(images)} could each be the image. Set user_conf: {{features: NAME}}")
         if not images:
-            raise ValueError(f"no feature called {' or '.join(names)}. Features: {', '.join(sorted(features))}")
+            how = "" if named else ". Name those of a record in user_conf: {features: [...]}"
+            raise ValueError(f"no feature called {' or '.join(names)}. Features: {', '.join(sorted(features))}{how}")
+        numbers = [name for name, kind in kinds.items() if kind == FLOAT_LIST]
+        if not named and len(numbers) > 1 and images[0] in numbers:
+            raise ValueError(f"{listed(numbers)} are numbers. Name those of a record in user_conf: {{features: [...]}}")
         arrays = _image(features[images[0]], options["shape"], options["resize"], options["channels"])
         if self.label_name:
             arrays["label"] = _label(features[self.label_name], self._classes)
@@ -508,6 +535,14 @@ class TFRecordStore(RangeStore):
             return record.decode_values([data[start:end] for start, end in spans], self._decode)
         except ValueError as error:
             raise DataError(f"{where} (records from {first} on): {error}.") from error
+
+
+def example_features(url: str) -> dict[str, bool]:
+    """Return the names of the features in the first record of a TFRecord file, and whether each is of numbers."""
+    source = open_bytes(url)
+    end = int(_scan(source)[1]) if source.size else 0
+    found = _features(np.frombuffer(source.read(0, end)[HEAD_BYTES:-TAIL_BYTES], np.uint8)[None]) if end else None
+    return {name: kind != BYTES_LIST for name, (kind, _) in (found or {}).items()}
 
 
 def _scan(source: Bytes) -> npt.NDArray[np.int64]:

@@ -24,7 +24,16 @@ from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Finding, Many, Size, raw_value
 from singa_dask.data.codecs.record import bisect_rows
 from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec, TableStatistics, show_columns
-from singa_dask.data.stores.range_store import VERSION, Manifest, RangeStore, find_manifest, name_of, rest_of
+from singa_dask.data.stores.range_store import (
+    VERSION,
+    Manifest,
+    RangeStore,
+    file_bytes,
+    find_manifest,
+    name_of,
+    rest_of,
+    summed_bytes,
+)
 from singa_dask.data.stores.store import BLOCK_BYTES, MANIFEST_DIR, STORES, StoreOptions
 from singa_dask.data.stores.table_csv import CsvPart
 from singa_dask.data.stores.table_part import (
@@ -125,7 +134,8 @@ class NamedColumns(StoreOptions):
     read."""
     features: Many[str] = KeyField(default=[])
     """Columns of a CSV or Parquet table that a record consists of: names or patterns, e.g. ``pixel*``. By default all
-    columns of numbers but label, target and weight."""
+    columns of numbers but label, target and weight. A column of vectors, lists of numbers of one length, is as many
+    values; by default vectors are features of a table that has no columns of numbers."""
     label: Many[str] = KeyField(default=[])
     """Column of a table with the label: integers, or strings, which become the names of the classes. Several columns
     are several labels of a record, each with its own classes, for LabelInput layers. If neither features, label nor
@@ -278,7 +288,8 @@ class TableStore(RangeStore):
             raise DataError(f"{self.url}: no records without missing values.")
         # parts of a large row group are decoded one after another
         largest = max(piece.run.n for piece in self._pieces)
-        self.decodes_ahead = self._format == "csv" or 4 * largest * len(index.facts.features) < GROUP_BYTES
+        n_values = sum(index.facts.widths.get(name, 1) for name in index.facts.features)
+        self.decodes_ahead = self._format == "csv" or 4 * largest * n_values < GROUP_BYTES
         self.blocks = tuple(
             Block(i, piece.kept, self._files[piece.file].url, piece.run.offset, piece.run.length)
             for i, piece in enumerate(self._pieces)
@@ -309,24 +320,27 @@ class TableStore(RangeStore):
     def _scan(self) -> TableIndex:
         """Find the blocks, and learn from the columns what no facts are given of."""
         spec, known = self._spec, self._known
-        kinds, numbering, names = self._kinds()
+        kinds, part, names = self._kinds()
         if known:
             # a column may have values in the training data alone
             kinds = {name: "number" if kind == "empty" else kind for name, kind in kinds.items()}
-        features = known.features if known else spec.select(self.url, kinds, numbering)
-        if known and spec.features and spec.select(self.url, kinds, numbering) != features:
+        features = known.features if known else spec.select(self.url, kinds, part.index)
+        if known and spec.features and spec.select(self.url, kinds, part.index) != features:
             raise DataError(f"{self.url}: features differ from those of training: {', '.join(features)}.")
         spec.check(self.url, kinds, features)
-        statistics = TableStatistics(self.url, spec, features, kinds, known, names)
+        widths = known.widths if known else {name: part.width(name) for name in features if kinds[name] == "vector"}
+        if empty := [name for name, width in widths.items() if not width]:
+            raise DataError(f"{self.url}: column {empty[0]!r} has no values. Leave it out.")
+        statistics = TableStatistics(self.url, spec, features, kinds, known, names, widths)
         # the width of a record, before its categories are known
-        row_bytes = 4 * len(features)
+        row_bytes = 4 * sum(widths.get(name, 1) for name in features)
         wanted = self._spec.read_kinds(kinds, features)
         runs = self._runs(kinds, features, row_bytes)
         if statistics.needed:
             pieces = self._learn(statistics, runs, wanted, row_bytes)
         else:
             pieces = [TableBlock(file, run, run.n) for file, run in runs]
-        return TableIndex(kinds, numbering, tuple(pieces), statistics.finish())
+        return TableIndex(kinds, part.index, tuple(pieces), statistics.finish())
 
     def _learn(
         self,
@@ -365,10 +379,10 @@ class TableStore(RangeStore):
                 raise
             return None, run.n
 
-    def _kinds(self) -> tuple[dict[str, str], tuple[str, ...], dict[str, tuple[str, ...]]]:
-        """Return the kind of each column, the columns that number rows, and the class names of labels that are numbers.
+    def _kinds(self) -> tuple[dict[str, str], TablePart, dict[str, tuple[str, ...]]]:
+        """Return the kind of each column, the first file with records, and the class names of labels that are numbers.
 
-        They are those of the first file and the directories.
+        They are those of this file and the directories.
         """
         parts = (self._parts(file) for file in range(len(self._files)))
         part, found = next(((part, kinds) for part in parts if (kinds := part.kinds)), (None, {}))
@@ -382,7 +396,7 @@ class TableStore(RangeStore):
                 raise DataError(f"{self._files[0].url}: column {key!r} is also a directory {key}=....")
             kinds[key] = kind_of_key(self._files, i)
         names = {name: known for name in self._spec.label if (known := part.class_names(name))}
-        return kinds | dict.fromkeys(names, "string"), part.index, names
+        return kinds | dict.fromkeys(names, "string"), part, names
 
     def _check_faults(self, faults: Mapping[str, str], kinds: Mapping[str, str]) -> None:
         """Raise an error for a column that cannot be read as it is meant, if it is used or would be a feature."""
@@ -440,7 +454,7 @@ class TableStore(RangeStore):
         file, run, _ = self._pieces[block_id]
         data = self._parts(file).fetch(run, self._parts.in_file(file, self._columns), again)
         self._check_file(file, self.blocks[block_id].crc is not None)
-        self.verify_crc(block_id, *data)
+        self.verify_crc(block_id, *summed_bytes(self.ranges(block_id), data))
         return data
 
     def is_cached(self, block_id: int) -> bool:
@@ -484,7 +498,7 @@ class TableStore(RangeStore):
 
     def manifest_info(self) -> dict[str, Any]:
         # of several files, the length of each is compared
-        n_bytes = self._parts(0).source.size if len(self._files) == 1 else 0
+        n_bytes = file_bytes(self._parts(0).source) if len(self._files) == 1 else 0
         return {"bytes": n_bytes, **self.chosen_block_options()}
 
     def files(self) -> list[str]:
@@ -497,7 +511,7 @@ class TableStore(RangeStore):
         source = self._parts(file).source
         inside = [range for i, piece in enumerate(self._pieces) if piece.file == file for range in self.ranges(i)]
         rest = rest_of(source, [(offset, offset + length) for _, offset, length in inside])
-        return FileSum(name_of(source.url, self.url), source.size, rest)
+        return FileSum(name_of(source.url, self.url), file_bytes(source), rest)
 
     def check_rest(self, manifest: Manifest) -> None:
         """Do nothing: there may be many files, and each is compared with the first block that is read from it."""

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache, cached_property
-from itertools import accumulate, chain
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -28,13 +28,14 @@ import pyarrow.parquet as pq
 
 from singa_dask import fs
 from singa_dask.data.codecs.table import column_kind, is_number, refuse_twice
-from singa_dask.data.stores.arrow import PARQUET_MAGIC, GroupReader, RowGroups, extent_of
+from singa_dask.data.stores.arrow import PARQUET_MAGIC, GroupReader, RowGroups
 from singa_dask.data.stores.class_names import hugging_face_names
 from singa_dask.data.stores.columnar import ARROW_MAGIC, PARQUET_SUFFIXES, is_columnar, open_columns
-from singa_dask.data.stores.opening import check_splits, is_pattern, saved_files, shard_urls
+from singa_dask.data.stores.opening import README, check_splits, is_pattern, name_sets, saved_files, shard_urls
 from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
+from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range, open_bytes
 from singa_dask.lazy import require
 
@@ -60,7 +61,7 @@ def read_whole(url: str, storage_options: fs.Options = None) -> BytesInMemory:
     table = pa.table([_column(url, name, values) for name, values in zip(names, columns, strict=True)], names)
     written = io.BytesIO()
     pq.write_table(table, written, row_group_size=ROWS)
-    return BytesInMemory(url, written.getvalue())
+    return BytesInMemory(url, written.getvalue(), (len(data), checksum_of(data)))
 
 
 def _column(url: str, name: str, values: Sequence[Any]) -> pa.Array:
@@ -119,8 +120,8 @@ class TableFile(NamedTuple):
 def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]:
     """Return the files of a table, in order: names are sorted, numbers in them by their value.
 
-    In a directory, names that begin with ``_`` or ``.`` and empty files are left out; directories ``key=value`` give
-    columns.
+    In a directory, names that begin with ``_`` or ``.``, README.md and empty files are left out; directories
+    ``key=value`` give columns.
 
     Raises
     ------
@@ -137,7 +138,7 @@ def table_files(url: str, storage_options: fs.Options = None) -> list[TableFile]
     found = [TableFile(each) for each in saved] or _inside(url.rstrip("/"), (), storage_options)
     if not found:
         raise DataError(f"{url}: no files of a table in this directory.")
-    check_splits(url, [each.url for each in found])
+    check_splits(url, [each.url for each in found], is_dir=True)
     keys = [name for name, _ in found[0].keys]
     for each in found:
         if [name for name, _ in each.keys] != keys:
@@ -157,10 +158,11 @@ def _inside(url: str, keys: tuple[tuple[str, str | None], ...], storage_options:
         if is_folder:
             key, equals, value = name.partition("=")
             if not equals or len(keys) == MAX_DEPTH:
-                raise DataError(f"{place}: a directory in a table. Expected files, or directories named key=value.")
+                how = name_sets(url, storage_options) or "Expected files, or directories named key=value."
+                raise DataError(f"{place}: a directory in a table. {how}")
             text = None if value == HIVE_NULL else unquote(value)
             found += _inside(place, (*keys, (unquote(key), text)), storage_options)
-        elif n_bytes:
+        elif n_bytes and name != README:
             found.append(TableFile(place, keys))
     return found
 
@@ -249,6 +251,10 @@ class TablePart(ABC):
     def class_names(self, column: str) -> tuple[str, ...]:
         """Return the class names that a file has for a column of integers, which is then read as strings, if wanted."""
         return ()
+
+    def width(self, column: str) -> int:
+        """Return the length of the first vector of a column; 0 if it has none."""
+        return 0
 
     @abstractmethod
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
@@ -364,6 +370,8 @@ class OpenParts:
         return lambda first, stop: with_keys(rows(first, stop), self.files[file], wanted)
 
 
+# rows that are read at a time to find a vector
+WIDTH_ROWS = 64
 # rows of a row group that are decoded at a time
 BATCH_ROWS = 1 << 14
 # row group, next row of the file, columns, and the batches from there on
@@ -387,13 +395,12 @@ class ParquetPart(TablePart):
             self._groups = RowGroups(self.source)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise DataError(f"{url}: not a Parquet file, or a damaged one: {error}") from error
-        schema, metadata = self._groups.schema, self._groups.metadata
+        schema = self._groups.schema
         refuse_twice(schema.names, url)
         self._kinds = {column.name: column_kind(column.type) for column in schema}
         self.names = tuple(self._kinds)
         self.index = _index_columns(schema)
-        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        self._starts = [0, *accumulate(group.num_rows for group in groups)]
+        self._starts = self._groups.starts
         self._ranges = cache(self._groups.ranges)
 
     @cached_property
@@ -409,10 +416,19 @@ class ParquetPart(TablePart):
         is_number = self._kinds.get(column) == "number"
         return hugging_face_names(self._groups.schema.metadata, column) if is_number else ()
 
+    def width(self, column: str) -> int:
+        try:
+            for batch in self._groups.reader().batches([column], WIDTH_ROWS):
+                if lengths := pc.list_value_length(batch.column(0)).drop_null():
+                    return int(lengths[0].as_py())
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DataError(f"{self.url}, column {column!r}: damaged: {error}") from error
+        return 0
+
     def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
         rows = max(1, block_bytes // max(row_bytes, 1))
         for i, (start, stop) in enumerate(zip(self._starts, self._starts[1:], strict=False)):
-            offset, length = extent_of(self._groups.metadata.row_group(i))
+            offset, length = self._groups.extent(i)
             for first in range(start, stop, rows):
                 n = min(rows, stop - first)
                 share = length * n // (stop - start)

@@ -138,6 +138,25 @@ def test_a_folder_names_what_it_leaves_out(tmp_path: Path, caplog: pytest.LogCap
     )
 
 
+def test_folders_within_folders_of_classes(tmp_path: Path) -> None:
+    names = ["cat/tabby/1.png", "cat/2.png", "dog/pug/young/1.png", "dog/tabby/1.png"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(encoded(GREY, "PNG"))
+    said = r"cat/tabby/1\.png, an image in folders within folders\. Is its class cat or tabby\? Set class_folder"
+    with pytest.raises(DataError, match=said):
+        open_store(str(tmp_path), "image-folder")
+    for which, classes in (("first", ["cat", "cat", "dog", "dog"]), ("last", ["tabby", "cat", "young", "tabby"])):
+        with open_store(str(tmp_path), "image-folder", class_folder=which) as store:
+            files = [file.removeprefix(f"{tmp_path}/") for file in store.record_files(0, store.count)]
+            found = dict(zip(files, (store.class_names[label] for label in store.read_labels(0)), strict=True))
+        assert found == dict(zip(names, classes, strict=True))
+    (tmp_path / "cat").rename(tmp_path / "train")
+    (tmp_path / "dog").rename(tmp_path / "test")
+    with pytest.raises(DataError, match="splits test, train, which are not read as one"):
+        open_store(str(tmp_path), "image-folder", class_folder="last")
+
+
 def test_a_folder_of_images_alone_leaves_nothing_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for name in ("1.png", "2.tif"):
         (tmp_path / name).write_bytes(encoded(GREY, "TIFF" if name[0] == "2" else "PNG"))

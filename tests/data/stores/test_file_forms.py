@@ -137,8 +137,10 @@ EXACT: dict[str, tuple[Write, dict[str, Any], Any]] = {
         {"features": "data"},
         LABELS,
     ),
+    "parquet, permuted": (parquet({"x": PERMUTED, "y": LABELS}), {}, LABELS),
     "parquet without a label": (parquet({"id": IDS, "x": LISTS}), {}, None),
     "feather": (feather({"id": IDS, "data": FIXED, "class": LABELS}), {}, LABELS),
+    "feather, lists": (feather({"x": LISTS, "y": LABELS}), {}, LABELS),
     "feather, named": (feather({"data": FIXED, "y": IDS, "kind": LABELS}), {"label": "kind"}, LABELS),
     "feather without a label": (feather({"id": IDS, "data": FIXED}), {}, None),
     "npz": (npz(id=IDS, x=VALUES, **{"class": LABELS}), {}, LABELS),
@@ -160,6 +162,11 @@ EXACT: dict[str, tuple[Write, dict[str, Any], Any]] = {
     "tfrecord, one of two": (
         tfrecord(x=VALUES.tolist(), data=COLUMNS[:2] * 3, y=LABELS.tolist()),
         {"features": "x"},
+        LABELS,
+    ),
+    "tfrecord, several": (
+        tfrecord(id=IDS.tolist(), a=VALUES[:, 1:].tolist(), first=VALUES[:, :1].tolist(), y=LABELS.tolist()),
+        {"features": ["first", "a"]},
         LABELS,
     ),
     "jsonl, one of two": (jsonl(x=VALUES, data=VALUES[:, :2], y=LABELS), {"features": "x"}, LABELS),
@@ -216,8 +223,18 @@ REFUSED: dict[str, tuple[Write, dict[str, Any], str]] = {
     "parquet, text": (parquet({"id": IDS, "x": LISTS, "label": TEXTS}), {}, "the label 'label' is of type string"),
     "parquet, lists": (parquet({"x": LISTS, "y": LISTS}), {"features": "x"}, "the label 'y' is of type list"),
     "parquet, too large": (parquet({"x": HUGE, "y": LABELS}), {}, "block 0, x, record 3: the value 1e+39 is too large"),
-    "parquet, permuted": (parquet({"x": PERMUTED, "y": LABELS}), {}, "column 'x' has permuted axes, [1, 0]."),
-    "parquet, numbers of numbers": (parquet({"x": [[[1.0]]] * N, "y": LABELS}), {}, "no column of fixed-size binary"),
+    "parquet, texts": (parquet({"x": [["a"]] * N, "y": LABELS}), {}, "no column of fixed-size binary"),
+    "parquet, ragged": (
+        parquet({"x": [[[1.0], [2.0]]] * (N - 1) + [[[1.0], [2.0, 3.0]]], "y": LABELS}),
+        {},
+        f"block 0, x, record {N - 1}: 2 values, expected 1.",
+    ),
+    "parquet, first empty": (parquet({"x": [[[]], *[[[1.0]]] * (N - 1)]}), {}, "x, record 0: no values, so the shape"),
+    "parquet, a null in a list": (
+        parquet({"x": pa.array([[[1.0]], [None]] * 3, pa.list_(pa.list_(pa.float64())))}),
+        {},
+        "block 0, x: 3 lists are null.",
+    ),
     "parquet, two columns of images": (
         parquet({"image": images(0), "img": images(9), "y": LABELS}),
         {},
@@ -226,7 +243,6 @@ REFUSED: dict[str, tuple[Write, dict[str, Any], str]] = {
     "feather, data and pixel": (feather({"data": FIXED, "pixel": FIXED, "y": LABELS}), {}, "data and pixel could each"),
     "feather, two": (feather({"data": FIXED, "y": LABELS, "class": IDS}), {}, f"y and class {BOTH}"),
     "feather, text": (feather({"data": FIXED, "y": TEXTS, "id": IDS}), {}, "the label 'y' is of type string"),
-    "feather, lists": (feather({"x": LISTS, "y": LABELS}), {}, "no column of fixed-size binary"),
     "npz, two": (npz(x=VALUES, y=LABELS, target=IDS), {}, f"y and target {BOTH}"),
     "npz, two arrays": (npz(x=VALUES, data=VALUES, y=LABELS), {}, "data and x could each be the images or data"),
     "npz, text": (npz(x=VALUES, y=np.array(TEXTS), id=IDS), {}, "values of type <U3, expected integers"),
@@ -250,6 +266,21 @@ REFUSED: dict[str, tuple[Write, dict[str, Any], str]] = {
         {},
         "data and x could each be the image. Set user_conf: {features: NAME}",
     ),
+    "tfrecord, numbers": (
+        tfrecord(x=VALUES.tolist(), z=VALUES.tolist(), label=LABELS.tolist()),
+        {},
+        "x, z are numbers. Name those of a record in user_conf: {features: [...]}",
+    ),
+    "tfrecord, bytes": (
+        tfrecord(x=VALUES.tolist(), z=[b"z"] * N, label=LABELS.tolist()),
+        {"features": ["x", "z"]},
+        "z is bytes, expected numbers. Features: label, x, z",
+    ),
+    "tfrecord, both": (
+        tfrecord(x=VALUES.tolist(), label=LABELS.tolist()),
+        {"features": ["x", "label"], "label": "label"},
+        "label is both a feature and the label",
+    ),
     "csv, two": (csv("a,b,y,class", *COLUMNS[:2], LABELS, LABELS), TABLE, f"y and class {BOTH}. Set label: NAME"),
     "csv, a point": (csv("x,y,kind", *COLUMNS[:2], LABELS), TABLE, "y could be the label, or a coordinate"),
     "csv, label by name that is no class": (csv("a,y", *COLUMNS[:2]), TABLE, "column 'y': the label"),
@@ -262,7 +293,7 @@ REFUSED: dict[str, tuple[Write, dict[str, Any], str]] = {
     "table, lists": (
         parquet({"id": IDS, "x": LISTS, "kind": LABELS}),
         {**TABLE, "label": "kind"},
-        "column 'x' has an array in each record, which tables do not read",
+        "column 'x' has an array in each record. Set features, with it or not; or read it",
     ),
     "csv, n.a.": (
         csv("a,b,c,kind", *COLUMNS[:2], [1.5, 2.5, "n.a.", 3.5, 4.5, 5.5], TEXTS),

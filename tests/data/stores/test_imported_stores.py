@@ -205,6 +205,31 @@ def test_examples_of_all_layouts(packed: bool, tmp_path: Path) -> None:
     assert floats["data"].tolist() == [[1.5, 0.0], [1.5, 1.0]]
 
 
+def test_columns_of_examples(tmp_path: Path) -> None:
+    # integers of one to ten bytes: messages of several lengths and layouts
+    ages, rows = (
+        [0, 300, -5, 1 << 24],
+        [{"pair": [i / 7, -1.5], "age": 0, "kind": b"ab"[i % 2 : i % 2 + 1]} for i in range(4)],
+    )
+    messages = [frame(example({**row, "age": age})) for row, age in zip(rows, ages, strict=True)]
+    path = tmp_path / "x.tfrecord"
+    path.write_bytes(b"".join(messages))
+    with open_store(str(path), features=["age", "pair"], label="kind", classes=["a", "b"]) as store:
+        found, facts = read_all(store), store.table_facts
+    assert found["data"].tolist() == [[age, np.float32(i / 7), -1.5] for i, age in enumerate(ages)]
+    assert found["label"].tolist() == [0, 1, 0, 1]
+    assert facts is not None
+    assert facts.names == ("age", "pair[0]", "pair[1]")
+    with open_store(str(path), features="age") as store:
+        assert read_all(store)["data"].tolist() == [[age] for age in ages]
+    path.write_bytes(messages[0] + frame(example({"pair": [1.0], "age": 1})))
+    with (
+        open_store(str(path), features=["age", "pair"]) as store,
+        pytest.raises(DataError, match="record 1: holds data"),
+    ):
+        store.read_block(0)
+
+
 def test_encoded_examples(tmp_path: Path) -> None:
     messages = [frame(example({"image/encoded": png(x), "image/class/label": i})) for i, x in enumerate(PIXELS)]
     found = opened(tmp_path / "x.tfrecord", b"".join(messages))
@@ -229,7 +254,10 @@ def test_damaged_tfrecord(tmp_path: Path) -> None:
     other = frame(example({"pic": b"abc"}))
     names = "image/encoded or image_raw or image or images or pixel or data or x"
     refused(
-        path, other, f"/x.tfrecord, block 0 (records from 0 on): record 0: no feature called {names}. Features: pic."
+        path,
+        other,
+        f"/x.tfrecord, block 0 (records from 0 on): record 0: no feature called {names}. Features: pic. "
+        "Name those of a record in user_conf: {features: [...]}.",
     )
     longer = frame(example({"image_raw": b"abcd", "label": 1}))
     refused(

@@ -216,7 +216,7 @@ def test_types_of_parquet(parquet: Path) -> None:
     [
         (pa.array([datetime.date(2020, 1, 1)] * 2), "column 'c' holds values of type date, expected numbers"),
         (pa.array([datetime.datetime(2020, 1, 1)] * 2), "column 'c' holds values of type timestamp, expected"),
-        (pa.array([[1], [2]]), "column 'c' holds values of type list<"),
+        (pa.array([[[1]], [[2]]]), "column 'c' holds values of type list<"),
         (pa.array([b"a", b"b"]), "column 'c' holds values of type binary"),
         (pa.array([None, None]), "column 'c' has no values"),
         (pa.array([1.0, float("inf")]), "row group 0, record 1, column 'c': inf does not fit"),
