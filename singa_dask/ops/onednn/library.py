@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
+import itertools
 import os
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -400,6 +401,43 @@ def failure(name: str, status: int) -> OneDnnError:
     return OneDnnError(f"dnnl_{name}: oneDNN says: {said}. Expected success.")
 
 
+class Facts(NamedTuple):
+    """What a call asks of an array: looked up for one that is there in each step, as numpy takes microseconds.
+
+    Attributes
+    ----------
+    array : weak reference
+    address : int
+    kind : int
+        A number of its shape, strides and dtype.
+    """
+
+    array: weakref.ref[Array]
+    address: int
+    kind: int
+
+
+# By the id of an array that lives.
+_FACTS: dict[int, Facts] = {}
+_KINDS: dict[Any, int] = {}
+_NUMBERS = itertools.count()
+
+
+def facts_of(array: Array) -> Facts:
+    """Return the facts of an array, whose memory and shape never change."""
+    place = id(array)
+    facts = _FACTS.get(place)
+    if facts is None or facts.array() is not array:
+
+        def forget(reference: weakref.ref[Array]) -> None:
+            if (known := _FACTS.get(place)) is not None and known.array is reference:
+                _FACTS.pop(place, None)
+
+        kind = _KINDS.setdefault((array.shape, array.strides, array.dtype), next(_NUMBERS))
+        facts = _FACTS[place] = Facts(weakref.ref(array, forget), array.ctypes.data, kind)
+    return facts
+
+
 # A prepared call of a kernel: the primitive, its memory, and copies of arrays to the layouts that it takes.
 
 
@@ -525,7 +563,7 @@ class Call:
         """Run on arrays in the order of the operands."""
         addresses = self._addresses
         for index, array in enumerate(arrays):
-            address = None if array is None else array.ctypes.data
+            address = array if array is None else facts_of(array).address
             if address != addresses[index]:
                 self._set(self._handles[index], address)
                 addresses[index] = address

@@ -28,6 +28,7 @@ from singa_dask.ops.onednn.library import (
     Engine,
     OneDnnError,
     Unsupported,
+    facts_of,
     find_library,
 )
 from singa_dask.ops.types import Running
@@ -46,7 +47,8 @@ def upcast(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(kernel)
     def run(self: UpcastOps, *args: Any, **kwargs: Any) -> Any:
-        if not any(is_bf16(value) for value in (*args, *kwargs.values())):
+        values = (*args, *kwargs.values()) if kwargs else args
+        if BFLOAT16 not in [value.dtype for value in values if isinstance(value, np.ndarray)]:
             return kernel(self, *args, **kwargs)
         arguments = dict(zip(parameters, args, strict=False)) | kwargs
         out: Any = arguments.get("out")
@@ -125,7 +127,7 @@ class OneDnnOps(UpcastOps):
 
     def _run(self, kernel: str, arrays: Sequence[Array | None], *parameters: Any) -> bool:
         """Run a kernel by oneDNN; returns False if it is numpy's."""
-        kinds = [None if array is None else (array.shape, array.strides, array.dtype) for array in arrays]
+        kinds = [None if array is None else facts_of(array).kind for array in arrays]
         key = (kernel, self._n_threads(), parameters, *kinds)
         try:
             call = self._calls[key]
