@@ -328,6 +328,7 @@ def _of_channels(groups: Array, x: Array) -> Array:
 # bits along either axis.
 SHORT_ROW = 8
 
+
 class NumpySoftmax(NumpyMemory):
     """Kernels on rows of ``D`` scores. Labels are (N,) integers in [0, D), of the host or the device."""
 

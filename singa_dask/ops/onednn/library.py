@@ -438,6 +438,11 @@ def facts_of(array: Array) -> Facts:
     return facts
 
 
+def facts_of_all(arrays: Sequence[Array | None]) -> list[Facts | None]:
+    """Return the facts of arrays; None for an array that is None."""
+    return [None if array is None else facts_of(array) for array in arrays]
+
+
 # A prepared call of a kernel: the primitive, its memory, and copies of arrays to the layouts that it takes.
 
 
@@ -559,11 +564,11 @@ class Call:
         self._kept.append(values)
         return handle
 
-    def __call__(self, arrays: Sequence[Array | None]) -> None:
-        """Run on arrays in the order of the operands."""
+    def __call__(self, arrays: Sequence[Array | None], facts: Sequence[Facts | None] | None = None) -> None:
+        """Run on arrays in the order of the operands; their facts, if known, save looking them up."""
         addresses = self._addresses
-        for index, array in enumerate(arrays):
-            address = array if array is None else facts_of(array).address
+        for index, known in enumerate(facts or facts_of_all(arrays)):
+            address = None if known is None else known.address
             if address != addresses[index]:
                 self._set(self._handles[index], address)
                 addresses[index] = address
@@ -588,7 +593,7 @@ class Copied:
         self._call = call
         self._copies = copies
 
-    def __call__(self, arrays: Sequence[Array | None]) -> None:
+    def __call__(self, arrays: Sequence[Array | None], facts: Sequence[Facts | None] | None = None) -> None:
         """Run on arrays in the order of the operands."""
         taken = [array if copy is None else copy for array, copy in zip(arrays, self._copies, strict=True)]
         for array, copy in zip(arrays, self._copies, strict=True):
