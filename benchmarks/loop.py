@@ -95,25 +95,27 @@ class Loop:
         self._sharers = {owner: net.sharers(owner) for owner in net.owners}
         self._n_sent: dict[Param, int] = dict.fromkeys(net.owners, 0)
         self._ready: list[Param] = []
+        self._n_ready = 0  # values
         self._groups: dict[tuple[Param, ...], Any] = {}
         conf: AlgConf = job.train_one_batch
         self.algorithm: Algorithm = ALGORITHMS.find(conf.alg)(net, update=self.update, conf=conf)
         self.algorithm.capture_steps()
 
     def update(self, step: int, param: Param) -> None:
-        """Take a gradient, and change the param when it has all of them; on a GPU at the end of the step."""
+        """Take a gradient; change params that have all of them, some together, on a GPU at the end of the step."""
         owner = param.owner
         self._n_sent[owner] += 1
         if self._n_sent[owner] < len(self._sharers[owner]):
             return
         self._n_sent[owner] = 0
         self._ready.append(owner)
-        if not self.net.ops.prefers_large_kernels:
+        self._n_ready += owner.size
+        if not self.net.ops.prefers_large_kernels and self._n_ready >= self.net.ops.update_values:
             self._update_ready()
 
     def _update_ready(self) -> None:
         """Change the params that have all of their gradients, those with equal numbers by one kernel."""
-        key, self._ready = tuple(self._ready), []
+        key, self._ready, self._n_ready = tuple(self._ready), [], 0
         if key not in self._groups:
             self._groups[key] = self._grouped(key)
         at = self.n_steps if self.anneals else 0

@@ -223,7 +223,7 @@ def CSVInput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there: values differ by about
+    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
     0.4 of 255 on average.
 
     channels: Read image files as grey (1) or colour (3), for the same stores.
@@ -373,7 +373,7 @@ def CSVOutput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there: values differ by about
+    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
     0.4 of 255 on average.
 
     channels: Read image files as grey (1) or colour (3), for the same stores.
@@ -1237,7 +1237,7 @@ def RecordInput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there: values differ by about
+    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
     0.4 of 255 on average.
 
     channels: Read image files as grey (1) or colour (3), for the same stores.
@@ -1388,7 +1388,7 @@ def RecordOutput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there: values differ by about
+    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
     0.4 of 255 on average.
 
     channels: Read image files as grey (1) or colour (3), for the same stores.
@@ -1766,7 +1766,7 @@ def WeightInput(
 
     resize: Height and width to which image files are scaled and cropped, for image-folder, image-list, image-
     parquet, parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the
-    size is decoded at a half, a quarter or an eighth of its own, and scaled from there: values differ by about
+    size is decoded at a half, a quarter or an eighth of its own, and scaled from there; values differ by about
     0.4 of 255 on average.
 
     channels: Read image files as grey (1) or colour (3), for the same stores.

@@ -161,6 +161,9 @@ REMEDY = (
     "clip_high, or check the data."
 )
 
+# Of a backward pass.
+BACK = Phase.TRAIN | Phase.BACKWARD
+
 Collect = Callable[[Param], None]
 Update = Callable[[int, Param], None]
 
@@ -313,14 +316,14 @@ class BP(Algorithm):
 
     def backward(self, step: int) -> None:
         """Compute gradients in reverse order, and pass those of params to `update`."""
-        for layer in self.net.in_turn(Phase.TRAIN | Phase.BACKWARD):
+        for layer in self.net.in_turn(BACK):
             self._back_through(layer)
             self._hand_over(step, layer)
 
     def _back_through(self, layer: Layer) -> None:
         """Compute the gradients of a layer."""
         self.layer = layer
-        self.net.backward(layer, Phase.TRAIN | Phase.BACKWARD)
+        self.net.backward(layer, BACK)
         if layer.traits.is_loss and self.net.is_partitioned:
             self.share_loss(layer)
 
@@ -331,12 +334,12 @@ class BP(Algorithm):
 
     def _replay(self, captured: CapturedStep, step: int) -> None:
         """Run the part of a step that is the host's, and have a GPU replay the rest."""
-        phase, back = Phase.TRAIN | Phase.FORWARD, Phase.TRAIN | Phase.BACKWARD
+        phase = Phase.TRAIN | Phase.FORWARD
 
         def compute() -> None:
             for layer in captured.layers:
                 layer.forward(phase)
-            for layer in self.net.in_turn(back):
+            for layer in self.net.in_turn(BACK):
                 self._back_through(layer)
 
         for layer in captured.readers:
@@ -351,7 +354,7 @@ class BP(Algorithm):
         self.net.context.stream_start = False
         captured.run(compute)
         self.check_losses()
-        for layer in self.net.in_turn(back):
+        for layer in self.net.in_turn(BACK):
             self._hand_over(step, layer)
 
     def share_loss(self, layer: Layer) -> None:

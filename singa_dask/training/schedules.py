@@ -40,7 +40,8 @@ class Schedule:
     reads: ClassVar[tuple[str, ...]] = ("base_lr",)
 
     def __init__(self, conf: LRGenConf) -> None:
-        self.conf = conf
+        # the block is read once, not in each step
+        self.conf = conf if self.block is None else conf.with_block(conf.block(self.block))
         self.base = conf.base_lr
 
     def __call__(self, step: int) -> float:

@@ -62,7 +62,8 @@ class Updater:
     state_names: tuple[str, ...] = ()
 
     def __init__(self, conf: UpdaterConf) -> None:
-        self.conf = conf
+        # the block is read once, not in each update
+        self.conf = conf if self.block is None else conf.with_block(conf.block(self.block))
         self.ops: Ops = NumpyOps()
         self.schedule = SCHEDULES.find(conf.learning_rate.type)(conf.learning_rate)
 

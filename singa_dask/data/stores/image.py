@@ -60,7 +60,8 @@ class ImageOptions(Conf):
     resize: Many[Size] | None = None
     """Height and width to which image files are scaled and cropped, for image-folder, image-list, image-parquet,
     parquet, tfrecord, webdataset and Caffe's encoded images in lmdb. A JPEG of at least four times the size is decoded
-    at a half, a quarter or an eighth of its own, and scaled from there: values differ by about 0.4 of 255 on average."""
+    at a half, a quarter or an eighth of its own, and scaled from there; values differ by about 0.4 of 255 on average.
+    """
     channels: Literal[1, 3] = 3
     """Read image files as grey (1) or colour (3), for the same stores."""
 

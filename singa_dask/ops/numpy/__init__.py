@@ -20,13 +20,13 @@ __all__ = ["NumpyOps"]
 
 
 class NumpyOps(
-    NumpyElementwise,
     NumpyLinear,
     NumpySoftmax,
     NumpyBinary,
     NumpyImages,
     NumpyNormalisation,
     NumpyRecurrent,
+    NumpyElementwise,
     NumpyRandom,
     NumpyUpdates,
 ):

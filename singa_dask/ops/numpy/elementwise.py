@@ -217,6 +217,7 @@ class NumpyElementwise(NumpyMemory):
 
 # The loss reports a net that diverges; warnings would add nothing.
 quietly = np.errstate(all="ignore")
+UPDATE_SCRATCH = ("update", "second of update", "gradient of update")
 
 
 class NumpyUpdates(NumpyMemory):
@@ -248,11 +249,10 @@ class NumpyUpdates(NumpyMemory):
         lists = (x if isinstance(x, ArrayList) else (x,) for x in (w, g, *state))
         for slices in zip(*lists, strict=True):
             size, most = slices[0].size, self.update_values
-            work = self.scratch("update", (3, min(most, size)), slices[0].dtype)
             for start in range(0, size, most):
-                value, grad, *states = (array[start : start + most] for array in slices)
-                # the prepared gradient lies last: a rule called on this very piece uses the first two
-                tmp, tmp2, own = work[:, : value.size]
+                value, grad, *states = slices if size <= most else [each[start : start + most] for each in slices]
+                # a rule that is called on this very piece uses the first two
+                tmp, tmp2, own = [self.scratch(name, value.shape, value.dtype) for name in UPDATE_SCRATCH]
                 prepared = _prepared(prep, value, grad, own, tmp)
                 if prep.value_factor != 1:
                     value *= prep.value_factor

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from singa_dask.arrays import Array
+from singa_dask.ops.numpy.elementwise import NumpyElementwise
 from singa_dask.ops.numpy.memory import NumpyMemory
 
 
@@ -89,7 +90,7 @@ class NumpyLinear(NumpyMemory):
 GATE_VALUES = 1 << 17
 
 
-class NumpyRecurrent(NumpyMemory):
+class NumpyRecurrent(NumpyElementwise):
     """Kernels on one time step of ``N`` rows and states of ``D`` units, and on rows of a table (V, D).
 
     A step is computed for N rows at once. The layer computes the matrix products: a step takes ``xw``, the part from
@@ -174,7 +175,7 @@ class NumpyRecurrent(NumpyMemory):
         for kept, x, u, old, new in self.pieces(gates, xw, hu, h, out, n_values=GATE_VALUES):
             zr, c = (self.scratch(name, (k, *old.shape), old.dtype) for name, k in (("gates", 2), ("candidate", 1)))
             np.add(apart(x[:, d:], d), apart(u[:, : 2 * d], d), out=zr)
-            logistic(zr)
+            self.sigmoid(zr, out=zr)
             np.multiply(zr[1], u[:, 2 * d :], out=c[0])
             np.add(c[0], x[:, :d], out=c[0])
             np.tanh(c, out=c)
@@ -239,7 +240,7 @@ class NumpyRecurrent(NumpyMemory):
             every = self.scratch("gates", (4, *old.shape), old.dtype)
             i, f, o, g = every
             np.add(apart(x, d), apart(u, d), out=every)
-            logistic(every[:3])
+            self.sigmoid(every[:3], out=every[:3])
             np.tanh(g, out=g)
             np.multiply(f, old, out=cell)
             np.multiply(i, g, out=new)
@@ -295,14 +296,6 @@ class NumpyRecurrent(NumpyMemory):
 def apart(gates: Array, d: int) -> Array:
     """Return gates that are side by side in columns as a view (gates, N, d)."""
     return gates.reshape(len(gates), -1, d).transpose(1, 0, 2)
-
-
-def logistic(x: Array) -> None:
-    """``x = 1 / (1 + exp(-x))``, as tanh, which cannot overflow."""
-    np.multiply(x, 0.5, out=x)
-    np.tanh(x, out=x)
-    np.multiply(x, 0.5, out=x)
-    np.add(x, 0.5, out=x)
 
 
 def through_logistic(y: Array, gy: Array, out: Array) -> None:

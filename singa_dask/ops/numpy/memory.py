@@ -16,6 +16,8 @@ Ops = TypeVar("Ops", bound="NumpyMemory")
 
 # Kernels of several passes work on pieces of so many values, which stay in cache.
 PIECE_VALUES = 1 << 15
+# Views of scratch memory that are kept.
+MAX_VIEWS = 1 << 10
 
 
 class NumpyMemory:
@@ -39,6 +41,7 @@ class NumpyMemory:
 
     def __init__(self) -> None:
         self._scratch: dict[str, Array] = {}
+        self._views: dict[Any, Array] = {}
 
     def activate(self) -> AbstractContextManager[None]:
         """Return the context in which a thread calls kernels; it enters one for all its calls."""
@@ -98,11 +101,18 @@ class NumpyMemory:
 
     def scratch(self, name: str, shape: Sequence[int], dtype: DType) -> Array:
         """Return uninitialised memory laid out as `features`, valid until the next call with this name."""
-        dtype = np.dtype(dtype)
-        n_bytes = math.prod(shape) * dtype.itemsize
-        if name not in self._scratch or self._scratch[name].size < n_bytes:
-            self._scratch[name] = np.empty(n_bytes, np.uint8)
-        return in_layout(self._scratch[name][:n_bytes].view(dtype), shape)
+        key = (name, tuple(shape), dtype)
+        view = self._views.get(key)
+        if view is None:
+            kind = np.dtype(dtype)
+            n_bytes = math.prod(shape) * kind.itemsize
+            is_small = name not in self._scratch or self._scratch[name].size < n_bytes
+            if is_small:
+                self._scratch[name] = np.empty(n_bytes, np.uint8)
+            if is_small or len(self._views) >= MAX_VIEWS:
+                self._views.clear()  # they may be of memory that is too small
+            view = self._views[key] = in_layout(self._scratch[name][:n_bytes].view(kind), shape)
+        return view
 
     def pieces(self, first: Array, *more: Array | None, n_values: int = PIECE_VALUES) -> Iterator[tuple[Any, ...]]:
         """Cut arrays with the same number of rows into pieces, at least a row each.

@@ -324,6 +324,11 @@ def _of_channels(groups: Array, x: Array) -> Array:
 # NumpySoftmax: probabilities, losses and metrics of rows of scores, in numpy.
 
 
+# Rows of fewer values are computed as columns: numpy takes long to begin each row. A sum of so few values has the same
+# bits along either axis.
+SHORT_ROW = 8
+
+
 class NumpySoftmax(NumpyMemory):
     """Kernels on rows of ``D`` scores. Labels are (N,) integers in [0, D), of the host or the device."""
 
@@ -359,12 +364,21 @@ class NumpySoftmax(NumpyMemory):
                 np.copyto(y, source)
                 np.copyto(y, -np.inf, where=hidden(y, first))
                 source = y
-            row = self.scratch("row", (y.size // y.shape[-1],), y.dtype).reshape(*y.shape[:-1], 1)
-            np.max(source, axis=-1, keepdims=True, out=row)
-            np.subtract(source, row, out=y)
-            np.exp(y, out=y)
-            np.sum(y, axis=-1, keepdims=True, out=row)
-            np.divide(y, row, out=y)
+            (*before, n_columns), p, axis = y.shape, y, -1
+            n_rows = math.prod(before)
+            row = self.scratch("row", (n_rows,), y.dtype).reshape(*before, 1)
+            if n_columns < SHORT_ROW:
+                row, p, axis = row[None, ..., 0], self.scratch("columns", (n_columns, n_rows), y.dtype), 0
+                p = p.reshape(n_columns, *before)
+                np.copyto(p, np.moveaxis(source, -1, 0))
+                source = p
+            np.max(source, axis=axis, keepdims=True, out=row)
+            np.subtract(source, row, out=p)
+            np.exp(p, out=p)
+            np.sum(p, axis=axis, keepdims=True, out=row)
+            np.divide(p, row, out=p)
+            if axis == 0:
+                np.copyto(y, np.moveaxis(p, 0, -1))
 
     def cross_entropy(self, p: Array, labels: Array, smoothing: float = 0.0, weights: Array | None = None) -> float:
         """Return the mean over the rows of ``(1 - e) nll[label] + e mean_k(nll[k])``, ``nll = -log(p)`` of the row.
@@ -448,15 +462,19 @@ class NumpySoftmax(NumpyMemory):
 
     def count_in_top(self, scores: Array, labels: Array, k: int) -> int:
         """Return how many rows have their label, which is not -1, among the ``k`` highest scores; ties as in `top`."""
-        own = scores[np.arange(len(labels)), labels][:, None]
+        own, n_columns, axis = scores[np.arange(len(labels)), labels], scores.shape[1], 1
+        places: Array = np.arange(n_columns)
+        if n_columns < SHORT_ROW:
+            scores, places, axis = np.ascontiguousarray(scores.T), places[:, None], 0
+        own, wanted = np.expand_dims(own, axis), np.expand_dims(labels, axis)
         after, equal = (self.scratch(name, scores.shape, bool) for name in ("after", "equal"))
         np.equal(scores, own, out=equal)
-        np.less_equal(np.arange(scores.shape[1]), labels[:, None], out=after)
+        np.less_equal(places, wanted, out=after)
         np.logical_and(equal, after, out=equal)
         np.less(scores, own, out=after)
         np.logical_or(after, equal, out=after)
         # counting the scores that do not come before makes a row of NaN a miss
-        return int(np.count_nonzero((after.sum(axis=1) > scores.shape[1] - k) & (np.asarray(labels) >= 0)))
+        return int(np.count_nonzero((after.sum(axis=axis) > n_columns - k) & (np.asarray(labels) >= 0)))
 
 
 def hidden(scores: Array, first: int) -> Array:

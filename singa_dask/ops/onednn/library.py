@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
+import itertools
 import os
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -400,6 +401,48 @@ def failure(name: str, status: int) -> OneDnnError:
     return OneDnnError(f"dnnl_{name}: oneDNN says: {said}. Expected success.")
 
 
+class Facts(NamedTuple):
+    """What a call asks of an array: looked up for one that is there in each step, as numpy takes microseconds.
+
+    Attributes
+    ----------
+    array : weak reference
+    address : int
+    kind : int
+        A number of its shape, strides and dtype.
+    """
+
+    array: weakref.ref[Array]
+    address: int
+    kind: int
+
+
+# By the id of an array that lives.
+_FACTS: dict[int, Facts] = {}
+_KINDS: dict[Any, int] = {}
+_NUMBERS = itertools.count()
+
+
+def facts_of(array: Array) -> Facts:
+    """Return the facts of an array, whose memory and shape never change."""
+    place = id(array)
+    facts = _FACTS.get(place)
+    if facts is None or facts.array() is not array:
+
+        def forget(reference: weakref.ref[Array]) -> None:
+            if (known := _FACTS.get(place)) is not None and known.array is reference:
+                _FACTS.pop(place, None)
+
+        kind = _KINDS.setdefault((array.shape, array.strides, array.dtype), next(_NUMBERS))
+        facts = _FACTS[place] = Facts(weakref.ref(array, forget), array.ctypes.data, kind)
+    return facts
+
+
+def facts_of_all(arrays: Sequence[Array | None]) -> list[Facts | None]:
+    """Return the facts of arrays; None for an array that is None."""
+    return [None if array is None else facts_of(array) for array in arrays]
+
+
 # A prepared call of a kernel: the primitive, its memory, and copies of arrays to the layouts that it takes.
 
 
@@ -521,11 +564,11 @@ class Call:
         self._kept.append(values)
         return handle
 
-    def __call__(self, arrays: Sequence[Array | None]) -> None:
-        """Run on arrays in the order of the operands."""
+    def __call__(self, arrays: Sequence[Array | None], facts: Sequence[Facts | None] | None = None) -> None:
+        """Run on arrays in the order of the operands; their facts, if known, save looking them up."""
         addresses = self._addresses
-        for index, array in enumerate(arrays):
-            address = None if array is None else array.ctypes.data
+        for index, known in enumerate(facts or facts_of_all(arrays)):
+            address = None if known is None else known.address
             if address != addresses[index]:
                 self._set(self._handles[index], address)
                 addresses[index] = address
@@ -550,7 +593,7 @@ class Copied:
         self._call = call
         self._copies = copies
 
-    def __call__(self, arrays: Sequence[Array | None]) -> None:
+    def __call__(self, arrays: Sequence[Array | None], facts: Sequence[Facts | None] | None = None) -> None:
         """Run on arrays in the order of the operands."""
         taken = [array if copy is None else copy for array, copy in zip(arrays, self._copies, strict=True)]
         for array, copy in zip(arrays, self._copies, strict=True):

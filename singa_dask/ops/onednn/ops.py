@@ -26,8 +26,10 @@ from singa_dask.ops.onednn.library import (
     DISTRIBUTION,
     Copied,
     Engine,
+    Facts,
     OneDnnError,
     Unsupported,
+    facts_of_all,
     find_library,
 )
 from singa_dask.ops.types import Running
@@ -46,7 +48,8 @@ def upcast(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(kernel)
     def run(self: UpcastOps, *args: Any, **kwargs: Any) -> Any:
-        if not any(is_bf16(value) for value in (*args, *kwargs.values())):
+        values = (*args, *kwargs.values()) if kwargs else args
+        if BFLOAT16 not in [value.dtype for value in values if isinstance(value, np.ndarray)]:
             return kernel(self, *args, **kwargs)
         arguments = dict(zip(parameters, args, strict=False)) | kwargs
         out: Any = arguments.get("out")
@@ -74,6 +77,9 @@ for _name, _kernel in inspect.getmembers(NumpyOps, inspect.isfunction):
 
 LOG = logging.getLogger(__name__)
 
+
+# Takes the arrays, and the facts of them.
+PreparedCall = Callable[[Sequence[Array | None], Sequence[Facts | None]], None]
 
 FLOATS = {np.dtype(np.float32), BFLOAT16}
 STRIDE_1, PAD_0 = (1, 1), (0, 0)
@@ -111,7 +117,7 @@ class OneDnnOps(UpcastOps):
         self.does_bfloat16 = self._engine.does_bfloat16
         self.is_fast_in_bfloat16 = self._engine.is_fast_in_bfloat16
         self._n_threads = self._engine.n_threads
-        self._calls: dict[Any, Callable[[Sequence[Array | None]], None] | None] = {}
+        self._calls: dict[Any, PreparedCall | None] = {}
         self._logged: set[str] = set()
         self._process = os.getpid()
 
@@ -125,8 +131,8 @@ class OneDnnOps(UpcastOps):
 
     def _run(self, kernel: str, arrays: Sequence[Array | None], *parameters: Any) -> bool:
         """Run a kernel by oneDNN; returns False if it is numpy's."""
-        kinds = [None if array is None else (array.shape, array.strides, array.dtype) for array in arrays]
-        key = (kernel, self._n_threads(), parameters, *kinds)
+        facts = facts_of_all(arrays)
+        key = (kernel, self._n_threads(), parameters, *[known and known.kind for known in facts])
         try:
             call = self._calls[key]
         except KeyError:
@@ -135,12 +141,10 @@ class OneDnnOps(UpcastOps):
             return False
         if os.getpid() != self._process:
             raise OneDnnError(f"OneDnnOps: made in process {self._process}, called in its child. Call get_ops there.")
-        call(arrays)
+        call(arrays, facts)
         return True
 
-    def _prepare(
-        self, kernel: str, arrays: Sequence[Array | None], parameters: Any
-    ) -> Callable[[Sequence[Array | None]], None] | None:
+    def _prepare(self, kernel: str, arrays: Sequence[Array | None], parameters: Any) -> PreparedCall | None:
         """Return the call of a kernel for arrays like these, None if it is numpy's."""
         copies = [None if array is None or takes(array) else np.empty(array.shape, array.dtype) for array in arrays]
         taken = [array if copy is None else copy for array, copy in zip(arrays, copies, strict=True)]

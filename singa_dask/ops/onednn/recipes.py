@@ -38,7 +38,7 @@ KERNELS = (
     *("max_pool", "max_pool_grad", "avg_pool", "avg_pool_grad"),
     *("lrn", "lrn_grad", "layer_norm", "layer_norm_grad"),
     *("linear", "linear_grad_input", "linear_grad_weight", "batch_matmul"),
-    *("relu", "relu_grad", "gelu", "gelu_grad", "silu", "silu_grad"),
+    *("relu", "relu_grad", "gelu", "gelu_grad", "silu", "silu_grad", "sigmoid"),
     *("elementwise", "elementwise_grad"),
 )
 
@@ -358,6 +358,11 @@ def silu(engine: Engine, x: Array, out: Array) -> Call:
 def silu_grad(engine: Engine, x: Array, gy: Array, out: Array) -> Call:
     """Make the call of `silu_grad`."""
     return activation_grad(engine, Alg.SILU, Arg.SRC, x, gy, out)
+
+
+def sigmoid(engine: Engine, x: Array, out: Array) -> Call:
+    """Make the call of `sigmoid`."""
+    return activation(engine, Alg.LOGISTIC, x, out)
 
 
 def elementwise(engine: Engine, x: Array, out: Array, formula: Formula) -> FormulaCall:

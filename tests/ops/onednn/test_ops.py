@@ -57,8 +57,10 @@ def test_a_call_is_prepared_once_for_a_shape_a_layout_and_a_type() -> None:
 def test_a_call_follows_its_arrays() -> None:
     ops, random = OneDnnOps(), np.random.default_rng(1)
     w, b = random.normal(size=(5, 7)).astype("f"), random.normal(size=5).astype("f")
-    for _ in range(3):
-        x, y = random.normal(size=(4, 7)).astype("f"), np.empty((4, 5), "f")
+    x = y = None
+    for n in (4, 4, 6, 3, 6, 4):  # of several sizes, so that one comes where another one was
+        del x, y
+        x, y = random.normal(size=(n, 7)).astype("f"), np.empty((n, 5), "f")
         ops.linear(x, w, b, y)
         np.testing.assert_allclose(y, x @ w.T + b, rtol=1e-5, atol=1e-5)
 
