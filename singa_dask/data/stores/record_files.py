@@ -362,15 +362,15 @@ def _image(feature: Feature, shape: Sequence[int], resize: Sequence[int] | None,
     return {"pixel" if kind == BYTES_LIST else "data": values.reshape(len(values), *(shape or values.shape[1:]))}
 
 
-def _numbers(features: Mapping[str, Feature], names: Sequence[str]) -> npt.NDArray[np.float32]:
-    """Return the values of features of numbers, one after another: (n, values)."""
+def _numbers(features: Mapping[str, Feature], names: Sequence[str], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return the values of features of numbers, one after another: (n, values) of a dtype."""
     columns = []
     for name in names:
         kind, values = features.get(name, (0, np.empty(0)))
         if kind not in (FLOAT_LIST, INT64_LIST):
             shown = f"{name} is bytes, expected numbers" if kind else f"no feature called {name}"
             raise ValueError(f"{shown}. Features: {', '.join(sorted(features))}")
-        columns.append(values.reshape(len(values), -1).astype(np.float32))
+        columns.append(values.reshape(len(values), -1).astype(dtype))
     return np.concatenate(columns, axis=1)
 
 
@@ -465,7 +465,7 @@ class TFRecordStore(RangeStore):
         self._offsets = _scan(source)
         if len(self._offsets) < 2:
             raise DataError(f"{self.url}: no records. The file is empty.")
-        self.blocks = cut_blocks(self.url, self._offsets)
+        self.blocks, self.schema = cut_blocks(self.url, self._offsets), {}
         first = source.read(0, int(self._offsets[1]))
         self.schema = record.schema_of(self._read(0, 1, first, f"{self.url}, block 0"))
         if len(names := tuple(self.options["features"])) > 1:
@@ -509,7 +509,10 @@ class TFRecordStore(RangeStore):
         self.label_name = record.label_field([name for name in features if name not in named], label)
         kinds = {name: kind for name, (kind, _) in features.items() if name != self.label_name}
         if len(named) > 1 or [kinds.get(name) for name in named] == [INT64_LIST]:
-            arrays: Arrays = {"data": _numbers(features, named)}
+            # integers of 64 bits
+            self.rounds_data = self.rounds_data or INT64_LIST in [kinds.get(name) for name in named]
+            dtype = self.schema["data"].dtype if self.schema else np.dtype(np.float32)
+            arrays: Arrays = {"data": _numbers(features, named, dtype)}
             return arrays | ({"label": _label(features[self.label_name], self._classes)} if self.label_name else {})
         if len(images) > 1:
             raise ValueError(f"{' and '.join(images)} could each be the image. Set user_conf: {{features: NAME}}")

@@ -222,6 +222,11 @@ def test_columns_of_examples(tmp_path: Path) -> None:
     assert facts.names == ("age", "pair[0]", "pair[1]")
     with open_store(str(path), features="age") as store:
         assert read_all(store)["data"].tolist() == [[age] for age in ages]
+    times = [1_700_000_001, 1_700_000_002]
+    path.write_bytes(b"".join(frame(example({"pair": [1.0], "age": each})) for each in times))
+    with open_store(str(path), features=["age", "pair"]) as store:
+        store.widen()
+        assert read_all(store)["data"].tolist() == [[each, 1.0] for each in times]
     path.write_bytes(messages[0] + frame(example({"pair": [1.0], "age": 1})))
     with (
         open_store(str(path), features=["age", "pair"]) as store,
