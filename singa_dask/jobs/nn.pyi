@@ -455,7 +455,9 @@ def ClassToken(
 ) -> dict[str, Any]:
     r"""y ((T + 1) N, D) = rows x (T N, D) of T time steps, with a learnt row before them that all sequences share.
     The layer, and those that read it, have ``unroll_len: T + 1``. Params: token (D,), at first normal with
-    standard deviation 0.02. A TimePooling with ``pool: FIRST`` takes what has become of the token."""
+    standard deviation 0.02. A TimePooling with ``pool: FIRST`` takes what has become of the token. Where a
+    PaddingMask leaves padding out, records begin with a number for the token, which an Embedding learns, and need
+    no ClassToken."""
 
 def Concate(
     *,
