@@ -20,7 +20,7 @@ from singa_dask.conf.model import Field as KeyField
 from singa_dask.data.codecs.record import salvage_rows
 from singa_dask.data.stores.class_names import read_classes
 from singa_dask.data.stores.range_store import find_manifest, name_of, plain
-from singa_dask.data.stores.store import ADVICE, BLOCK_BYTES, MANIFEST_DIR, STORES, Store, StoreOptions
+from singa_dask.data.stores.store import ADVICE, BLOCK_BYTES, MANIFEST_DIR, SPLIT, STORES, Store, StoreOptions
 from singa_dask.data.types import Arrays, Block, Field, FileSum
 from singa_dask.errors import DataError, MissingPackageError, listed
 from singa_dask.fs.io_threads import decode_threads, map_ahead
@@ -178,8 +178,6 @@ DECODED_TOGETHER = 8
 """Number of image files that a thread decodes before it takes others."""
 OF_SYSTEMS = "__MACOSX", "Thumbs.db", "desktop.ini"
 """What operating systems leave beside images, apart from hidden files."""
-SPLITS = {"train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"}
-"""Names of folders of which each holds folders of classes."""
 
 
 class ImageFileOptions(ImageOptions, StoreOptions):
@@ -358,7 +356,7 @@ class ImageFolderStore(_ImageStore):
             found, rest = self._inside(name)
             others += rest if found else [f"{name}/"]
             nested = next((each for each in found if each.count("/") > 1), "")
-            splits = [each for each in folders if each.lower() in SPLITS] if nested else []
+            splits = [each for each in folders if SPLIT.fullmatch(each.lower())] if nested else []
             if len(splits) > 1:
                 raise DataError(f"{self.url}: splits {listed(splits)}, which are not read as one. Name one of them.")
             if nested and not which:

@@ -19,7 +19,7 @@ from singa_dask.data.codecs.record import describe_fields, show_schema
 from singa_dask.data.stores.class_names import Labels, label_table, parse_names, relabel
 from singa_dask.data.stores.image import IMAGE_SUFFIXES, entries_of
 from singa_dask.data.stores.range_store import VERSION, RangeStore, manifest_url, plain
-from singa_dask.data.stores.store import MANIFEST_DIR, STORES, Store
+from singa_dask.data.stores.store import MANIFEST_DIR, SPLIT, STORES, Store
 from singa_dask.data.types import Arrays, Block, FileSum
 from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.fs.cache import open_cache
@@ -36,7 +36,6 @@ DIRECTORIES = ("parquet", "image-parquet", "jsonl")
 # what Hugging Face's save_to_disk writes, and its hub has
 SPLITS, STATE, README = "dataset_dict.json", "state.json", "README.md"
 NUMBERS = re.compile(r"(.*)-(\d{5})-of-(\d{5})(.*)")
-SPLIT = re.compile(r"(?<![a-z])(train(?:ing)?|test(?:ing)?|t10k|val(?:id|idation)?|dev|eval)(?![a-z])")
 
 
 def is_pattern(url: str) -> bool:

@@ -7,6 +7,7 @@ store contains its URL and options only, and opens the files again.
 from __future__ import annotations
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -27,6 +28,8 @@ from singa_dask.registry import Registry, suggest
 
 # directory of manifests, next to the data
 MANIFEST_DIR = "_singa"
+# words for one of the sets that records are split into, in names of files and folders
+SPLIT = re.compile(r"(?<![a-z])(train(?:ing)?|test(?:ing)?|t10k|val(?:id|idation)?|dev|eval)(?![a-z])")
 # ends errors of data that differs from its manifest
 ADVICE = (
     "damaged, or newer than its manifest. If the data is right, write a new manifest: "
