@@ -19,7 +19,7 @@ from tests.runtime.processes import TIMEOUT_S, Cluster, kill_group, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
-N_STEPS = 4000
+N_STEPS = 1500
 
 
 class Kept(Cluster):
