@@ -16,6 +16,7 @@ from distributed import Client, Event, LocalCluster, Worker, wait
 from distributed.security import Security
 
 import singa_dask as sd
+from singa_dask.data.stores.opening import HEAD_BYTES
 from singa_dask.errors import ClusterError, ConfigError, DataError, UnitError
 from singa_dask.fs import host_files
 from singa_dask.fs.host_files import Catalog, PartFile
@@ -205,7 +206,9 @@ def test_parts_of_other_hosts_are_read_from_there_once(client: Client, published
     client.run(be_a_host_of_its_own)
     apart = sd.train(job, client=client, run_dir=str(tmp_path / "b"), progress=False)
     assert values_of(whole) == values_of(apart)
-    fetched = [each for found in client.run(fetched_by).values() for each in found if each[2] >= MIN_CACHED_BYTES]
+    found = [each for fetched in client.run(fetched_by).values() for each in fetched if each[2] >= MIN_CACHED_BYTES]
+    # beside the beginnings of files, of which the driver sees what they are
+    fetched = [each for each in found if each[1:] != (0, HEAD_BYTES)]
     assert fetched
     assert len(fetched) == len(set(fetched))
 
