@@ -70,7 +70,6 @@ def test_a_lost_datanode(five: MiniHdfs, tmp_path: Path, monkeypatch: pytest.Mon
 def test_xor(five: MiniHdfs, tmp_path: Path) -> None:
     """hdfs-native writes wrong parity and restores nothing: neither is done silently."""
     for n in (100_000, 6 << 20):
-        (tmp_path / str(n)).write_bytes(bytes(n))
         with pytest.raises(DataError, match=rf"{five.url}/xor/.*XOR.*Reed-Solomon.*client: webhdfs"):
             fs.write_atomic(f"{five.url}/xor/{n}", bytes(n))
         assert fs.ls(f"{five.url}/xor") == []
