@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 
 LONG_TIMEOUT_S = 600
-MORE = 10
+MORE = 4
 Test = TypeVar("Test", bound=Callable[..., None])
 STDERR = pytest.StashKey[int]()
 
@@ -32,7 +32,7 @@ def mostly_long(values: Iterable[Any], every: int) -> list[Any]:
 def few_examples(n: int) -> Callable[[Test], Test]:
     """Return a decorator of a property test of whose examples even a few take seconds.
 
-    Plain ``pytest`` runs ``n`` of them, ``pytest -m long`` ten times as many.
+    Plain ``pytest`` runs ``n`` of them, ``pytest -m long`` four times as many.
     """
     if hypothesis.settings.get_current_profile_name() != "long":
         return hypothesis.settings(max_examples=n)

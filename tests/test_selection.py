@@ -70,7 +70,7 @@ def test_property(n):
 """
 
 
-@pytest.mark.parametrize(("arguments", "n_examples"), [([], 3), (["-m", "long"], 30)], ids=["plain", "long"])
+@pytest.mark.parametrize(("arguments", "n_examples"), [([], 3), (["-m", "long"], 12)], ids=["plain", "long"])
 def test_a_slow_property_test_has_more_examples_where_long_tests_are_asked_for(
     directory: Path, arguments: list[str], n_examples: int
 ) -> None:

@@ -13,7 +13,7 @@ from tests.docs import material
 from tests.ports import free_port
 from tests.snippets import ROOT, Block, Session, read_blocks
 
-__all__ = ["DOCS", "ON_HDFS", "OTHERS", "PAGES", "README", "STEPS", "Page"]
+__all__ = ["DOCS", "ON_HDFS", "OTHERS", "PAGES", "README", "STEPS", "Page", "shorten"]
 
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
@@ -22,6 +22,18 @@ ON_HDFS = ("records.md", "hdfs.md")
 # Pages with a test of their own.
 OTHERS = ("first-hour.md",)
 STEPS = 5_000
+# Pages show commands and files, not how well a net learns: its jobs are this much shorter.
+DIGITS = {"train_steps: 2500": "train_steps: 500", "checkpoint_freq: 1250": "checkpoint_freq: 250"}
+
+
+def shorten(session: Session) -> None:
+    """Let the perceptron on digits train for a fifth of its steps."""
+    path = session.directory / "configs/digits/mlp.yaml"
+    text = path.read_text()
+    for old, new in DIGITS.items():
+        assert old in text, f"{old!r} is not there any more"
+        text = text.replace(old, new)
+    path.write_text(text)
 
 
 def nothing(session: Session) -> None:
@@ -78,23 +90,23 @@ def learned(n: int) -> Callable[[Session], None]:
     def check(session: Session) -> None:
         found = summaries(session)
         assert [summary["state"] for summary in found] == ["done"] * n
-        assert all(summary["test"]["accuracy"] > 0.95 for summary in found)  # type: ignore[index]
+        assert all(summary["test"]["accuracy"] > 0.9 for summary in found)  # type: ignore[index]
 
     return check
 
 
 def check_readme(session: Session) -> None:
-    """Check that the jobs on digits ended well, and that both ways to a net of the reader's own predict a class."""
-    learned(2)(session)
+    """Check that the job on digits ended well, and that both ways to a net of the reader's own predict a class."""
+    learned(1)(session)
     assert session.shell("python flowers.py").strip() == "['lily']"
 
 
 def write_jobs(session: Session) -> None:
     """Write job files of the reader's own."""
     mlp = (session.directory / "configs/digits/mlp.yaml").read_text()
-    steps = mlp.replace("train_steps: 2500", f"train_steps: {STEPS}").replace("disp_freq: 125", "disp_freq: 10")
+    steps = mlp.replace("train_steps: 500", f"train_steps: {STEPS}").replace("disp_freq: 125", "disp_freq: 10")
     (session.directory / "JOB.yaml").write_text(steps)
-    (session.directory / "OTHER.yaml").write_text(mlp.replace("train_steps: 2500", "train_steps: 20"))
+    (session.directory / "OTHER.yaml").write_text(mlp.replace("train_steps: 500", "train_steps: 20"))
 
 
 def check_resumed(session: Session) -> None:
@@ -168,17 +180,17 @@ LEFT = [
 
 # Without a stated reason a line runs as it is.
 PAGES = [
-    Page(README, not_run={TEST: "it is what runs this test"}, ports=True, check=check_readme,
-         prepare=lambda session: material.write_table(session.directory)),
+    Page(README, not_run={INSTALL: "tests/test_wheel.py runs it", TEST: "it is what runs this test"}, ports=True,
+         check=check_readme, prepare=lambda session: material.write_table(session.directory)),
     Page(
         DOCS / "index.md",
-        not_run={INSTALL: "README has it, too, where it runs", ". .venv/bin/activate": "the session has done it"},
+        not_run={INSTALL: "README has it, too", ". .venv/bin/activate": "the session has done it"},
     ),
     Page(DOCS / "job-files.md"),
     Page(DOCS / "commands.md", {"--init-from RUN ": "--init-from runs/of-reader "}, prepare=write_photos,
          check=check_features),
     Page(DOCS / "python.md", check=check_equal_bits),
-    Page(DOCS / "cluster.md", ports=True, check=learned(1),
+    Page(DOCS / "cluster.md", {"train_steps=1250": "train_steps=400"}, ports=True, check=learned(1),
          not_run=dict.fromkeys(LEFT, "it goes on after the page: tests/runtime/job/test_detached.py")),
     Page(DOCS / "deploy.md"),  # tests/examples/test_deploy.py runs its scripts
     Page(DOCS / "compare.md", {"--seeds 3 --until accuracy=0.95": "--until accuracy=0.6 --set test_freq=10"},

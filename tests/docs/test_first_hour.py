@@ -27,6 +27,8 @@ COMMANDS = [block for block in BLOCKS if block.language == "sh"]
 SHOWN = {block.section: block.text.splitlines() for block in BLOCKS if block.language == "text"}
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 ADDRESSES = ("--port 8786", "tcp://localhost:8786")
+# the page's own 500 steps take a minute
+TEXT = {"run book.yaml": "run book.yaml --set train_steps=60", "@ step 499": "@ step 59", "done: 500": "done: 60"}
 GOLD = ROOT / "tests" / "gold"
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
@@ -103,7 +105,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     port = free_port()
     # another scheduler may have that of the page
     runs = (f"--host 127.0.0.1 --port {port}", f"tcp://127.0.0.1:{port}")
-    session = Session(folder, dict(zip(ADDRESSES, runs, strict=True)))
+    session = Session(folder, {**dict(zip(ADDRESSES, runs, strict=True)), **TEXT})
     try:
         yield session
     finally:
@@ -115,6 +117,8 @@ def test_the_commands_print_what_the_page_shows(reader: Session, block: Block) -
     said = reader.run(block)
     lines = iter(said.splitlines())
     for shown in SHOWN[block.section]:
+        for old, new in TEXT.items():
+            shown = shown.replace(old, new)
         pattern = re.escape(shown).replace(re.escape("..."), ".*")
         # in order, with other lines between them
         assert any(re.fullmatch(pattern, line) for line in lines), f"{block}: expected {shown!r} in\n{said}"

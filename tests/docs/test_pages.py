@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import DOCS, INSTALL, ON_HDFS, OTHERS, PAGES, README, TEST, Page
+from tests.docs.pages import DOCS, INSTALL, ON_HDFS, OTHERS, PAGES, README, TEST, Page, shorten
 from tests.snippets import ROOT, Block, Session, session
 
 EXTRAS = {
@@ -38,6 +38,7 @@ def test_the_blocks_of_a_page_run(page: Page, tmp_path: Path) -> None:
     if any("net.svg" in block.text for block in page.blocks) and not shutil.which("dot"):
         pytest.skip("needs the program dot of Graphviz")
     with session(tmp_path / "copy", page.table(), page.not_run) as made:
+        shorten(made)
         page.prepare(made)
         for block in page.blocks:
             run(made, block)

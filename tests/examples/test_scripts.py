@@ -48,14 +48,14 @@ def test_digits(reader: Session, tmp_path: Path) -> None:
 
 @pytest.mark.cluster
 def test_frameworks(reader: Session) -> None:
-    said = reader.shell("bash examples/frameworks.sh 500")
+    said = reader.shell("bash examples/frameworks.sh 200")
     runs = re.findall(r"^== (\w+), (\d+) steps\ndone: (\d+) steps in .*'accuracy': ([\d.]+)", said, re.MULTILINE)
     assert [(name, int(wanted)) for name, wanted, *_ in runs] == [
-        ("sandblaster", 500),
-        ("allreduce", 500),
-        ("downpour", 250),
-        ("hogwild", 250),
-        ("hybrid", 250),
+        ("sandblaster", 200),
+        ("allreduce", 200),
+        ("downpour", 100),
+        ("hogwild", 100),
+        ("hybrid", 100),
     ]
     for name, wanted, steps, accuracy in runs:
         assert int(steps) == int(wanted), name

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.cluster
 # of the training accuracy over the last steps, on few records
 TOLERANCE = 0.05
 LAST = 100
-VICTIMS = [("downpour", 1), ("hogwild", 1), ("downpour", 0), ("downpour", 2), ("hogwild", 0)]
+VICTIMS = [("downpour", 0), ("downpour", 1), ("hogwild", 0)]
 
 
 def final_accuracy(shown: dict[int, float]) -> float:

@@ -24,8 +24,8 @@ from tests.runtime.processes import residue
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
-RUNS = int(os.environ.get("FAULT_RUNS", "2"))
-SECONDS = float(os.environ.get("FAULT_SECONDS", "15"))
+RUNS = int(os.environ.get("FAULT_RUNS", "1"))
+SECONDS = float(os.environ.get("FAULT_SECONDS", "8"))
 SEEDS = range(int(os.environ.get("FAULT_SEEDS", "1")))
 # one whose groups are synchronous, one whose groups are not
 TOPOLOGIES = os.environ.get("FAULT_TOPOLOGIES", "partitioned hogwild").split()

@@ -133,7 +133,7 @@ def test_a_client_that_is_killed_while_it_detaches(
 def test_kills_of_detached_jobs_at_random_moments(bare: Machines, tmp_path: Path, in_line: bool) -> None:
     """Of two jobs the one that runs or the one in line is killed; the other trains, and the next one does."""
     chance = random.Random(1)
-    for _ in range(3):
+    for _ in range(2):
         first = Detached(bare, tmp_path)
         assert first.wait()
         second = Detached(bare, tmp_path, "--queue")

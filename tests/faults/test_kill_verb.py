@@ -44,18 +44,10 @@ def check_next_job(there: Machines, directory: Path) -> None:
 
 
 @pytest.mark.long
-def test_kills_at_random_moments(bare: Machines, tmp_path: Path) -> None:
-    chance = random.Random(0)
-    for _ in range(2):
-        kill_at_a_random_moment(bare, tmp_path / "runs", chance, with_loss=False)
-        check_next_job(bare, tmp_path / "runs")
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("with_loss", [False, True])
-def test_many_kills_at_random_moments(nannies: Machines, tmp_path: Path, with_loss: bool) -> None:
+def test_kills_at_random_moments(nannies: Machines, tmp_path: Path, with_loss: bool) -> None:
     chance = random.Random(1000)
-    for _ in range(5):
+    for _ in range(3):
         kill_at_a_random_moment(nannies, tmp_path / "runs", chance, with_loss)
         nannies.settle(2)
         check_next_job(nannies, tmp_path / "runs")

@@ -41,10 +41,9 @@ def once_it_leaves(unit: str, act: Callable[[Run], Any]) -> Fault:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("process", [1, 0])
-def test_a_worker_that_is_retired(bare: Machines, tmp_path: Path, calm: Any, process: int) -> None:
+def test_a_worker_that_is_retired(bare: Machines, tmp_path: Path, calm: Any) -> None:
     made = job("allreduce", 1000)
-    unit = first_unit(made, process)
+    unit = first_unit(made, 0)
 
     def retire(run: Run) -> None:
         with Client(run.machines.client.scheduler.address, set_as_default=False) as other:
