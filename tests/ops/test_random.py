@@ -30,6 +30,12 @@ def test_keys_are_apart() -> None:
             assert not np.array_equal(one, other)
 
 
+def test_what_was_drawn_before_does_not_matter() -> None:
+    philox.uniform((6,), (2, 3), 7)
+    drawn = philox.uniform((5,), (2, 16), 1)
+    np.testing.assert_array_equal(drawn, philox.generator((5,), 2).random((2, 16), dtype=np.float32))
+
+
 def test_distributions() -> None:
     u, g = philox.uniform((0,), (1000, 100)), philox.gaussian((0,), (1000, 100))
     assert 0 <= u.min() and u.max() < 1
