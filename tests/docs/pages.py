@@ -21,7 +21,7 @@ DOCS = ROOT / "docs"
 ON_HDFS = ("records.md", "hdfs.md")
 # Pages with a test of their own.
 OTHERS = ("first-hour.md",)
-STEPS = 5_000
+STEPS = 1_500
 # Pages show commands and files, not how well a net learns: its jobs are this much shorter.
 DIGITS = {"train_steps: 2500": "train_steps: 500", "checkpoint_freq: 1250": "checkpoint_freq: 250"}
 
@@ -205,10 +205,12 @@ PAGES = [
     # five minutes of training, for the sample below it
     Page(DOCS / "recurrent.md",
          {f"configs/char-rnn/{name}.yaml --run-dir": f"configs/char-rnn/{name}.yaml --set train_steps={n} --run-dir"
-          for name, n in (("gru", 30), ("transformer", 5))}
-         | {"reverse.yaml --run-dir": "reverse.yaml --set train_steps=20 --run-dir"}),
+          for name, n in (("gru", 10), ("transformer", 5))}
+         | {f"{name}.yaml --run-dir": f"{name}.yaml --set train_steps=20 --run-dir"
+            for name in ("reviews", "reverse")}),
     Page(DOCS / "rbm.md", not_run={"bash examples/rbm.sh": "tests/examples/test_scripts.py runs it"}),
-    Page(DOCS / "partition.md", prepare=write_cifar, check=check_picture),
+    Page(DOCS / "partition.md", {"pipeline.yaml ": "pipeline.yaml --set train_steps=200 "}, prepare=write_cifar,
+         check=check_picture),
     Page(
         DOCS / "gpu.md",
         simulated_gpu(),

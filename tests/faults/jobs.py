@@ -40,12 +40,14 @@ def job(topology: str, steps: int = STEPS, cluster: dict[str, Any] | None = None
     return mlp(train_steps=steps, cluster=keys, **{**changes, "neuralnet": net})
 
 
-def fatal(how: str, once: Path, step: int = 40, **where: int) -> dict[str, Any]:
-    """Return the net of `job` with a layer that harms its process at a step, as long as there is the file ``once``."""
-    once.touch()
+def fatal(how: str, once: Path | None, step: int = 40, **where: int) -> dict[str, Any]:
+    """Return the net of `job` with a layer that harms its process at a step, each time if not ``once``, by a file."""
     net = mlp().model_dump(mode="json")["neuralnet"]
     before, after = net["layer"][:3], net["layer"][3:]
-    conf = {"how": how, "once": str(once), "step": step, **where}
+    conf: dict[str, Any] = {"how": how, "step": step, **where}
+    if once is not None:
+        once.touch()
+        conf["once"] = str(once)
     trap = {"name": "fatal", "type": "Fatal", "srclayers": [before[-1]["name"]], "user_conf": conf}
     after[0]["srclayers"] = ["fatal"]
     return {**net, "layer": [*before, trap, *after]}

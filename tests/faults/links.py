@@ -121,7 +121,8 @@ def network(directory: Path, n_workers: int, n_clients: int = 0) -> Iterator[Net
         made.start(0, "scheduler", "--port", "0")
         for i in range(1, n_workers + 1):
             made.start(i, "worker", "--no-nanny", "--nthreads", "2", "--memory-limit", "0", "--name", f"host{i}",
-                       "--local-directory", str(directory), "--preload", "tests.runtime.ahead")  # fmt: skip
+                       "--local-directory", str(directory), "--preload", "tests.runtime.ahead",
+                       "--preload", "tests.faults.parts")  # fmt: skip
         done = made._run(0, sys.executable, "-c", WAIT, str(made.file), str(n_workers))
         assert done.returncode == 0, done.stderr.decode()
         yield made

@@ -58,7 +58,10 @@ def _call_unless_held(real: Callable[..., Any], held: Path, last_step: int, *arg
 
 @LAYERS.register()
 class Fatal(Layer):
-    """Passes values on. ``user_conf``: at ``step``, ``group``, ``worker`` it does ``how`` if it can delete ``once``."""
+    """Passes values on. ``user_conf``: at ``step``, ``group``, ``worker`` it does ``how`` if it can delete ``once``.
+
+    Without ``once`` it does so each time.
+    """
 
     def setup(self) -> None:
         self.add_output(self.sources[0].shape)
@@ -66,7 +69,7 @@ class Fatal(Layer):
     def compute_feature(self, phase: Phase) -> None:
         conf, context = self.conf.user_conf, self.context
         wanted = (conf["step"], conf.get("group", 0), conf.get("worker", 0))
-        if (context.step, context.group, context.worker) == wanted and took(conf["once"]):
+        if (context.step, context.group, context.worker) == wanted and ("once" not in conf or took(conf["once"])):
             harm(conf["how"])
         np.copyto(self.features[0].data, self.sources[0].data)
 

@@ -51,7 +51,8 @@ def test_a_kill_at_a_random_step(
     process = int(random.integers(len(units_by_process(made))))
     moment = at_step(int(random.integers(STEPS // 2)))
     run = Run(made, there, tmp_path / "runs", (moment, killed(first_unit(made, process))))
-    check_same(run, calm(made))
+    # on a busy machine the nanny may be too late for the restart: the units then move to what it has started
+    check_same(run, calm(made), moves=run.n_moves())
 
 
 class Chaos:

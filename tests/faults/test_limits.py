@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from tests.faults.jobs import job
+from tests.faults.jobs import fatal, job
 from tests.faults.machines import BARE, Machines, machines
-from tests.faults.runs import Run, at, at_step, check_same, killed
+from tests.faults.runs import Run, at_step, check_same, killed
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.long
 def test_the_restarts_are_used_up(nannies: Machines, tmp_path: Path) -> None:
-    made = job("single", 1_000_000, {"max_restarts": 1})
-    script = [(at_step(20), killed("worker-0-0")), (at("restart"), lambda run: None)]
-    run = Run(made, nannies, tmp_path / "runs", *script, (at("placed"), killed("worker-0-0")))
-    result = run.result
-    assert (result.state, result.exit_code, result.restarts) == ("failed", 4, 1), result
+    made = job("single", 1_000_000, {"max_restarts": 1}, neuralnet=fatal("_exit", None))
+    result = Run(made, nannies, tmp_path / "runs").result
+    assert (result.state, result.exit_code) == ("failed", 4), result
+    # of the first loss the last step may not have been known
+    assert 1 <= result.restarts <= 2
     assert result.reason.count("Lost: worker-0-0, server-0-0.") == 2
     assert "restarted 1 times without a later step (cluster.max_restarts)" in result.reason
     assert result.error == ""

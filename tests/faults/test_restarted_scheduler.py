@@ -12,6 +12,7 @@ import pytest
 
 from singa_dask.runtime import Patience, RemoteJobs, connect
 from singa_dask.runtime.checkpoints.lookup import find_steps, load_values
+from tests.faults.parts import HELD
 from tests.ports import free_port
 from tests.runtime.job.test_detached import ask, detach, facts_of, has_ended, metrics
 from tests.runtime.job.test_queue import queued
@@ -19,7 +20,8 @@ from tests.runtime.processes import TIMEOUT_S, Cluster, kill_group, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
-N_STEPS = 1500
+N_STEPS = 1000
+PARTS = ("--preload", "tests.faults.parts")
 
 
 class Kept(Cluster):
@@ -27,7 +29,7 @@ class Kept(Cluster):
 
     def __init__(self, directory: Path) -> None:
         self._port = free_port()
-        super().__init__(directory)
+        super().__init__(directory, *PARTS)
 
     def _start(self, role: str, *options: str) -> None:
         if role == "scheduler":
@@ -42,11 +44,14 @@ class Kept(Cluster):
         self._start("scheduler", *self._common, "--port", "0")
         self.processes.insert(0, self.processes.pop())
         for name in ("c", "d"):
-            self.add(name)
+            self.add(name, *PARTS)
 
 
 def test_jobs_go_on_when_the_scheduler_is_started_again(tmp_path: Path) -> None:
     there = Kept(tmp_path)
+    held = tmp_path / "running" / HELD
+    held.parent.mkdir()
+    held.write_text("200")
     try:
         with connected(there) as client:
             client.wait_for_workers(2, timeout=TIMEOUT_S)
@@ -61,6 +66,7 @@ def test_jobs_go_on_when_the_scheduler_is_started_again(tmp_path: Path) -> None:
             assert set(ids.values()) <= rows.keys()
             assert all(row["state"] == "queued" or row["id"] == ids["running"] for row in rows.values())
             assert [name for name in ask(client, queued) if name != "running"] == ["first", "second", "third"]
+            held.unlink()
             ids["calm"] = detach(client, tmp_path / "calm", "--queue", steps=N_STEPS)
             for job_id in ids.values():
                 wait_until(lambda job_id=job_id: ask(client, has_ended, job_id), job_id)  # type: ignore[misc]
