@@ -118,7 +118,7 @@ EMPTY = "it is empty, expected a number"
     ],
 )
 def test_files_that_are_refused(text: str | bytes, options: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=rf"x\.csv(, block 0)?(, |: ){message}"):
+    with pytest.raises(DataError, match=rf"x\.csv(, block \d)?(, |: ){message}"):
         with csv(tmp_path, text, **options) as store:
             read_all(store)
 
