@@ -385,6 +385,10 @@ class ShardedStore(RangeStore):
         return {**arrays, "label": relabel(arrays["label"], table, self._stores[shard].url)}
 
     def check_unchanged(self) -> None:
+        if self.remote:
+            # a request each
+            list(map_ahead(Store.check_unchanged, self._stores, open_threads(), len(self._stores)))
+            return
         for store in self._stores:
             store.check_unchanged()
 
