@@ -58,6 +58,7 @@ Options = Mapping[str, Any] | None
 CACHE = "singa_dask.cache"
 # key of the storage options that limits what decompresses, see `range_reader.gunzip`; not passed to the filesystem
 MAX_DECOMPRESSED = "singa_dask.max_decompressed_mb"
+NO_RANGES = "the server sends whole files only, not ranges of bytes. Copy the file first."
 
 
 @contextlib.contextmanager
@@ -68,8 +69,8 @@ def errors_name(url: str) -> Iterator[None]:
     except DataError:
         raise
     except FileNotFoundError as error:
-        if _is_silence(error):
-            raise DataError(f"{url}: {error.__cause__}") from error
+        if text := _refusal(error):
+            raise DataError(f"{url}: {text}") from error
         raise DataError(f"{url}: no such file or directory.") from error
     except (FileExistsError, NotADirectoryError) as error:
         raise DataError(f"{url}: is a file, expected a directory.") from error
@@ -80,9 +81,12 @@ def errors_name(url: str) -> Iterator[None]:
         raise kind(text if text.startswith(url) else f"{url}: {text}") from error
 
 
-def _is_silence(error: FileNotFoundError) -> bool:
-    """Return whether an error says that nobody has answered, as fsspec has it for HTTP."""
-    return isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError)
+def _refusal(error: FileNotFoundError) -> str:
+    """Return why a server has not sent a file that it may have, which fsspec calls missing for HTTP; else nothing."""
+    cause = error.__cause__
+    if status := getattr(cause, "status", None):
+        return "" if status in (404, 410) else f"the server answers {status} {getattr(cause, 'message', '')}."
+    return str(cause) if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError) else ""
 
 
 def resolve(url: str, storage_options: Options = None) -> tuple[Any, str]:
@@ -174,7 +178,8 @@ def _info(filesystem: Any, path: str) -> dict[str, Any] | None:
     except NotADirectoryError:
         return None
     except FileNotFoundError as error:
-        if _is_silence(error):
+        # servers of objects say 403 where there is nothing
+        if _refusal(error) and getattr(error.__cause__, "status", None) not in (401, 403):
             raise
         return None
     return info
@@ -301,6 +306,8 @@ def read_bytes(url: str, offset: int = 0, length: int | None = None, storage_opt
                 data = file.read(length)
         else:
             data = bytes(filesystem.cat_file(path, start=offset, end=end)) if length != 0 else b""
+    if length is not None and len(data) > length:
+        raise DataError(f"{url}: {NO_RANGES}")
     if length is not None and len(data) != length:
         raise DataError(f"{url}: {len(data)} bytes at offset {offset}, expected {length}: the file is truncated.")
     return data

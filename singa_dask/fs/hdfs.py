@@ -76,11 +76,13 @@ class HdfsReader:
     ----------
     size : int
         Bytes.
+    modified : int
+        Time of the last change, of the NameNode.
     """
 
     def __init__(self, connection: HdfsConnection, path: str) -> None:
         self._connection, self._path = connection, path
-        self.size = self._modified = -1
+        self.size = self.modified = -1
         # the client's reader, and how long it waits for a DataNode
         self._opened: tuple[hdfs_native.FileReader, float] | None = None
         self._open(connection.read_idle_s(0))
@@ -94,10 +96,10 @@ class HdfsReader:
             lambda client: (client.get_file_info(self._path).modification_time, client.read(self._path)),
             idle_s,
         )
-        if self.size >= 0 and (self.size, self._modified) != (len(reader), modified):
+        if self.size >= 0 and (self.size, self.modified) != (len(reader), modified):
             text = f"{self._connection.root}{self._path}: the file was replaced while it was read."
             raise with_errno(OSError, errno.ESTALE, text)
-        self.size, self._modified = len(reader), modified
+        self.size, self.modified = len(reader), modified
         self._opened = reader, idle_s
         return reader
 

@@ -159,6 +159,8 @@ is opened again."""
 MIN_CACHED_BYTES = 1 << 16
 # keys of `info` that change if a file is overwritten, in various filesystems
 VERSIONS = (
+    "Content-MD5",
+    "Digest",
     "ETag",
     "Last-Modified",
     "LastModified",
@@ -166,6 +168,7 @@ VERSIONS = (
     "etag",
     "last_modified",
     "modificationTime",
+    "modify",
     "mtime",
     "updated",
 )
@@ -181,7 +184,11 @@ def version(url: str, storage_options: fs.Options = None) -> str:
 def version_of(info: Mapping[str, Any]) -> str:
     """Return the `version` of a file, of which a filesystem gave this ``info``."""
     values = {name: str(info[name]) for name in VERSIONS if info.get(name) is not None}
-    return repr((info["size"], values)) if values else ""
+    return repr((info.get("size"), values)) if values else ""
+
+
+def _version_of_local(found: os.stat_result) -> str:
+    return repr((found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size))
 
 
 class RangeReader:
@@ -205,7 +212,7 @@ class RangeReader:
         Whether the file is mapped.
     cache : Cache or None
     version : str
-        Changes if the file is overwritten, see `version`.
+        Changes if the file is overwritten, see `version`; also that of a local file.
     """
 
     origin: tuple[int, int] | None = None
@@ -220,7 +227,10 @@ class RangeReader:
         if settings is not None and local is None:
             self.cache = open_cache(settings)
         self._filesystem, self._path = fs.resolve(url, storage_options)
-        self._check_at = time.monotonic() + (ASK_S if local is None else LOOK_S)
+        self._look_s = ASK_S if local is None else LOOK_S
+        self._check_at = time.monotonic() + self._look_s
+        # whether something was read that `check_unchanged` has not confirmed
+        self._is_unconfirmed = False
         self._local = local
         self._view: memoryview | None = None
         self._reader: Any = None
@@ -228,6 +238,7 @@ class RangeReader:
             with fs.errors_name(url), local.open("rb") as file:
                 self._opened = os.fstat(file.fileno())
                 self.size: int = self._opened.st_size
+                self.version = _version_of_local(self._opened)
                 # an empty file cannot be mapped
                 self._view = map_file(file) if self.size else memoryview(b"")
         elif hasattr(self._filesystem, "reader"):
@@ -238,6 +249,8 @@ class RangeReader:
             self.version = version_of(self._info()) if self.cache else ""
         else:
             info = self._info()
+            if info.get("size") is None:
+                raise DataError(f"{url}: the server does not say how long the file is. Copy the file first.")
             self.size, self.version = int(info["size"]), version_of(info)
 
     def read(self, offset: int, length: int) -> memoryview:
@@ -274,15 +287,15 @@ class RangeReader:
             raise DataError(f"{self.url}: bytes {offset} to {offset + length} of a file of {self.size} bytes.")
         check_cancelled()
         if self._view is not None:
-            self.check_unchanged()
+            self._look()
             note_read(length)
             read_ahead(self._view, offset, length)
             return self._view[offset : offset + length]
         with fs.errors_name(self.url):
             data = self._read(offset, length) if length else b""
-        self._check_version()
+        self._look()
         if len(data) == self.size > length:
-            raise DataError(f"{self.url}: the server sends whole files only, not ranges of bytes. Copy the file first.")
+            raise DataError(f"{self.url}: {fs.NO_RANGES}")
         if len(data) != length:
             raise DataError(f"{self.url}: {len(data)} bytes at offset {offset}, expected {length}.")
         return memoryview(data)
@@ -296,7 +309,9 @@ class RangeReader:
         with fs.errors_name(self.url):
             reader = self._reader and self._filesystem.reader(self._path)
             data = self._read(offset, length, reader)
-        if len(data) != length or (reader and reader.size != self.size):
+        if reader and (reader.size, reader.modified) != (self._reader.size, self._reader.modified):
+            raise DataError(f"{self.url}: the file was replaced while it was read.")
+        if len(data) != length:
             raise DataError(f"{self.url}: {len(data)} bytes at offset {offset}, expected {length}.")
         return memoryview(data)
 
@@ -304,37 +319,44 @@ class RangeReader:
         reader = reader or self._reader
         if reader is not None:
             return bytes(reader.read(offset, length))
+        self._is_unconfirmed = True
         return bytes(self._filesystem.cat_file(self._path, start=offset, end=offset + length))
 
     def _info(self) -> Mapping[str, Any]:
         with fs.errors_name(self.url):
             return dict(self._filesystem.info(self._path))
 
-    def _check_version(self) -> None:
-        """Raise `DataError` if a remote file is another one than that which was opened."""
-        if self._reader is None and self.version and time.monotonic() > self._check_at:
-            self._check_at = time.monotonic() + ASK_S
-            self._filesystem.invalidate_cache(self._path)  # of listings
-            try:
-                is_same = version_of(self._info()) == self.version
-            except DataError:
-                return  # who does not answer now is asked again
-            if not is_same:
-                raise DataError(f"{self.url}: the file was replaced while it was read.")
+    def _look(self) -> None:
+        """Check the file, unless that was done a short time ago."""
+        if time.monotonic() > self._check_at:
+            self.check_unchanged()
 
     def check_unchanged(self) -> None:
-        """Raise `DataError` if the bytes of a local file, of which views were returned, are being changed."""
-        if self._local is None or time.monotonic() <= self._check_at:
-            return
-        self._check_at = time.monotonic() + LOOK_S
-        try:
-            now = os.stat(self._local)
-        except OSError:
-            return  # removed: its bytes are still mapped
-        before = self._opened
-        is_same = (now.st_ino, now.st_dev) == (before.st_ino, before.st_dev)
-        if is_same and (now.st_mtime_ns, now.st_size) != (before.st_mtime_ns, before.st_size):
-            raise DataError(f"{self.url}: the file was changed while it was read.")
+        """Raise `DataError` if the file is not the one that was opened, from which bytes were read.
+
+        That is a local file that was written in place, or a remote one that was replaced; of a filesystem that knows
+        neither versions nor times, one of another length. HDFS is asked only where a file is opened again.
+        """
+        self._check_at = time.monotonic() + self._look_s
+        if self._local is not None:
+            try:
+                now = os.stat(self._local)
+            except OSError:
+                return  # removed: its bytes are still mapped
+            is_same_file = (now.st_ino, now.st_dev) == (self._opened.st_ino, self._opened.st_dev)
+            if is_same_file and _version_of_local(now) != self.version:
+                raise DataError(f"{self.url}: the file was changed while it was read.")
+        elif self._is_unconfirmed:
+            # reads of other threads meanwhile set it again
+            self._is_unconfirmed = False
+            self._filesystem.invalidate_cache(self._path)  # of listings
+            try:
+                info = self._info()
+            except DataError:
+                self._is_unconfirmed = True
+                return  # who does not answer now is asked again
+            if (info.get("size"), version_of(info)) != (self.size, self.version):
+                raise DataError(f"{self.url}: the file was replaced while it was read.")
 
     def close(self) -> None:
         """Close the file. Arrays that are views of the map keep the map alive."""
@@ -421,7 +443,7 @@ class Bytes(Protocol):
         """Return whether `read` takes no request."""
 
     def check_unchanged(self) -> None:
-        """Raise a `DataError` if bytes that were returned are views of a file that was written in place."""
+        """Raise a `DataError` if the file was changed or replaced since it was opened, and bytes of it were read."""
 
     def close(self) -> None:
         """Close the source."""

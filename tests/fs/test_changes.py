@@ -53,6 +53,12 @@ def test_a_remote_file_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None
     reader = RangeReader(url)
     assert bytes(reader.read(0, 9)) == A[:9]
     fs.write_atomic(url, B)
+    with pytest.raises(DataError, match=f"data.bin: {CHANGED}"):
+        reader.check_unchanged()
+    reader = RangeReader(url)
+    monkeypatch.setattr(reader, "version", "")
+    monkeypatch.setattr("singa_dask.fs.range_reader.VERSIONS", ())
+    fs.write_atomic(url, B[1:])
     monkeypatch.setattr(reader, "_check_at", 0.0)
     with pytest.raises(DataError, match=f"data.bin: {CHANGED}"):
         reader.read(0, 9)
@@ -113,7 +119,7 @@ def server(tmp_path: Path) -> Iterator[str]:
 
     (tmp_path / "data.bin").write_bytes(A)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Here) as made:
-        threading.Thread(target=made.serve_forever).start()
+        threading.Thread(target=made.serve_forever, args=(0.01,)).start()
         yield f"http://127.0.0.1:{made.server_port}"
         made.shutdown()
 
@@ -123,6 +129,34 @@ def test_a_web_server_that_reads_no_ranges(server: str) -> None:
     assert bytes(reader.read(0, 4096)) == A
     with pytest.raises(DataError, match=r"data.bin: the server sends whole files only"):
         reader.read(9, 9)
+    with pytest.raises(DataError, match=r"data.bin: the server sends whole files only"):
+        fs.read_bytes(f"{server}/data.bin", 0, 9)
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ("503 Busy\r\nContent-Length: 0", "data.bin: the server answers 503 Busy"),
+        ("404 Not Found\r\nContent-Length: 0", "data.bin: no such file"),
+        ("200 OK\r\nTransfer-Encoding: chunked", "data.bin: the server does not say how long the file is"),
+    ],
+)
+def test_what_a_web_server_answers(head: str, said: str) -> None:
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def handle(self) -> None:
+            self.raw_requestline = self.rfile.readline()
+            body = "0\r\n\r\n" if "chunked" in head and self.raw_requestline.startswith(b"GET") else ""
+            self.wfile.write(f"HTTP/1.1 {head}\r\nConnection: close\r\n\r\n{body}".encode())
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer) as made:
+        threading.Thread(target=made.serve_forever, args=(0.01,)).start()
+        url = f"http://127.0.0.1:{made.server_port}/data.bin"
+        with pytest.raises(DataError, match=said):
+            RangeReader(url)
+        if "503" in head:
+            with pytest.raises(DataError, match=said):
+                fs.exists(url)
+        made.shutdown()
 
 
 def test_a_web_server_has_directories(server: str, tmp_path: Path) -> None:

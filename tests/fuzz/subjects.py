@@ -17,7 +17,7 @@ from pyarrow import feather, orc
 from singa_dask.data.stores import write_manifest
 from singa_dask.data.stores.range_store import manifest_url
 from singa_dask.data.types import Arrays
-from tests.contracts.foreign import png, shape_of, tar, write_foreign, write_hdf5, write_zarr, zipped
+from tests.contracts.foreign import example, frame, png, shape_of, tar, write_foreign, write_hdf5, write_zarr, zipped
 from tests.contracts.records import pixels, written
 from tests.data.stores.test_lmdb import datum, write_values
 
@@ -180,6 +180,49 @@ def in_columns(name: str) -> Callable[[Path], str]:
     return write
 
 
+def cubes(name: str) -> Callable[[Path], str]:
+    """Return a function that writes records with axes: tensors with permuted ones, or nested lists."""
+
+    def write(folder: Path) -> str:
+        numbers = np.arange(N * 6, dtype=np.int16)
+        kind = pa.fixed_shape_tensor(pa.int16(), (2, 3), permutation=[1, 0])
+        tensors = pa.ExtensionArray.from_storage(kind, pa.FixedSizeListArray.from_arrays(numbers, 6))
+        nested = pa.array(numbers.reshape(N, 2, 3).tolist(), pa.list_(pa.list_(pa.int16())))
+        table = pa.table({"x": tensors if "tensors" in name else nested, "y": [i % 3 for i in range(N)]})
+        if name.endswith(".parquet"):
+            pq.write_table(table, folder / name, row_group_size=20, write_page_checksum=True)
+        else:
+            with pa.OSFile(str(folder / name), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+                writer.write_table(table, 20)
+        return str(folder / name)
+
+    return write
+
+
+def vectors(folder: Path) -> str:
+    columns = {"v": [[i, i / 7] for i in range(N)], "x": np.arange(N) / 3, "kind": [f"kind {i % 3}" for i in range(N)]}
+    pq.write_table(pa.table(columns), folder / "vectors.parquet", row_group_size=20, write_page_checksum=True)
+    return str(folder / "vectors.parquet")
+
+
+def examples(folder: Path) -> str:
+    values = [example({"age": i, "embedding": [i / 7, -1e3] * 30, "label": i % 3}) for i in range(N)]
+    (folder / "examples.tfrecord").write_bytes(b"".join(map(frame, values)))
+    return str(folder / "examples.tfrecord")
+
+
+def encoded_caffe(folder: Path) -> str:
+    encoded = [np.frombuffer(png(pixel), np.uint8) for pixel in records_of()["pixel"]]
+    return write_values(folder, [datum(data, i % 3, encoded=True) for i, data in enumerate(encoded)])
+
+
+def nested_folders(folder: Path) -> str:
+    for i, pixel in enumerate(records_of()["pixel"][:8]):
+        (folder / f"{i % 2}" / f"{i % 4}").mkdir(parents=True, exist_ok=True)
+        (folder / f"{i % 2}" / f"{i % 4}" / f"{i}.png").write_bytes(png(pixel))
+    return str(folder)
+
+
 def pictures_in_parquet(folder: Path) -> str:
     records = records_of()
     images = [{"bytes": png(pixel), "path": None} for pixel in records["pixel"]]
@@ -211,6 +254,7 @@ SUBJECTS: Mapping[str, Subject] = {
     "arrow lz4": Subject("arrow", ours("arrow", block_bytes=2000, compression="lz4")),
     "arrow manifest": Subject("arrow", with_manifest(ours("arrow", block_bytes=2000)), True, True),
     "arrow lz4 manifest": Subject("arrow", with_manifest(ours("arrow", compression="lz4")), True, True),
+    "arrow of tensors": Subject("parquet", cubes("tensors.arrow")),
     "cifar": Subject("cifar", foreign("cifar"), named=True),
     "cifar manifest": Subject("cifar", with_manifest(foreign("cifar"), "cifar"), True, True, named=True),
     "csv": Subject("csv", ours("csv")),
@@ -224,6 +268,7 @@ SUBJECTS: Mapping[str, Subject] = {
     "idx gz": Subject("idx", gzipped("idx"), files="*images*"),
     "idx manifest": Subject("idx", with_manifest(foreign("idx")), True, True),
     "image-folder": Subject("image-folder", folders),
+    "image-folder nested": Subject("image-folder", nested_folders, options={"class_folder": "first"}, named=True),
     "image-folder manifest": Subject("image-folder", with_manifest(folders), True, True),
     "image-list": Subject("image-list", picture_list, named=True),
     "image-list manifest": Subject("image-list", with_manifest(picture_list, "image-list"), True, True, named=True),
@@ -238,6 +283,7 @@ SUBJECTS: Mapping[str, Subject] = {
     "lmdb": Subject("lmdb", ours("lmdb", records_per_value=16)),
     "lmdb manifest": Subject("lmdb", with_manifest(ours("lmdb", records_per_value=16)), True, True),
     "lmdb datum": Subject("lmdb", caffe),
+    "lmdb encoded datum": Subject("lmdb", encoded_caffe),
     "lmdb datum manifest": Subject("lmdb", with_manifest(caffe), True, True),
     "npy": Subject("npy", foreign("npy")),
     "npy manifest": Subject("npy", with_manifest(foreign("npy")), True, True),
@@ -254,9 +300,11 @@ SUBJECTS: Mapping[str, Subject] = {
         "image-parquet", with_manifest(pictures_in_parquet, "image-parquet"), True, True, named=True
     ),
     "parquet zstd": Subject("parquet", ours("parquet", compression="zstd"), True),
+    "parquet of nested lists": Subject("parquet", cubes("lists.parquet"), True),
     "shards": Subject("shards", shards, True, True),
     "table csv": Subject("table", table_csv, options={"label": "kind"}, named=True),
     "table parquet": Subject("table", table_parquet, options={"label": "kind"}, named=True),
+    "table of vectors": Subject("table", vectors, options={"features": ["v", "x"], "label": "kind"}, named=True),
     "table csv manifest": Subject(
         "table",
         with_manifest(table_csv, "table", label="kind"),
@@ -276,6 +324,7 @@ SUBJECTS: Mapping[str, Subject] = {
     "textfile": Subject("textfile", ours("textfile")),
     "tfrecord": Subject("tfrecord", foreign("tfrecord"), True),
     "tfrecord manifest": Subject("tfrecord", with_manifest(foreign("tfrecord")), True, True),
+    "tfrecord features": Subject("tfrecord", examples, True, options={"features": ["age", "embedding"]}, named=True),
     "tfrecord gz": Subject("tfrecord", gzipped("tfrecord"), True),
     "webdataset": Subject("webdataset", foreign("webdataset")),
     "webdataset npy": Subject("webdataset", npy_tar),

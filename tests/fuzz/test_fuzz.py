@@ -18,7 +18,7 @@ from tests.fuzz.mutations import mutate
 from tests.fuzz.subjects import SUBJECTS
 from tests.fuzz.warm_process import WarmProcess
 
-N_QUICK, N_LONG = 4, 80
+N_QUICK, N_LONG = 3, 80
 
 
 def test_every_store_is_damaged() -> None:

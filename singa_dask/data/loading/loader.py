@@ -30,6 +30,7 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted
 from singa_dask.fs.io_threads import decode_threads, io_threads
 from singa_dask.fs.mapped_file import FAULT_BYTES, note_read
+from singa_dask.fs.range_reader import LOOK_S
 
 LOG = logging.getLogger(__name__)
 # of the records that a thread gathers for itself, at least
@@ -412,6 +413,7 @@ class BatchReader:
         sizes = np.diff(self._starts)
         # records per block, if equal for all but the last block; else 0
         self._even = int(sizes[0]) if (sizes[:-1] == sizes[0]).all() and sizes[-1] <= sizes[0] else 0
+        self._check_at = 0.0
         self._pool: BlockPool | None = None
         self._pool_blocks = budget.pool_blocks
         self.n_kept = reader.n_kept if self._in_order else budget.pool_blocks or reader.n_kept
@@ -468,13 +470,22 @@ class BatchReader:
             self._gather(ids.reshape(-1), arrays)
             fields = [list(array.reshape(*ids.shape, *array.shape[1:])) for array in arrays.values()]
             batches = [dict(zip(arrays, rows, strict=True)) for rows in zip(*fields, strict=True)]
-        if self._store.mapped:
-            # kept blocks are views, which change with the file
+        if self._is_to_check(step, len(batches)):
             self._store.check_unchanged()
         buffer = BatchBuffer(step, arrays, [Batch(batch, rows) for batch, rows in zip(batches, ids, strict=True)])
         if self._reader.bad:
             self._substitute(buffer)
         return buffer
+
+    def _is_to_check(self, step: int, n: int) -> bool:
+        """Return whether to see that the files are the same: where an epoch ends, or blocks are views, which change."""
+        first, size, period = self._sampler.first_row, self._sampler.batch_size, self._sampler.period
+        if (first + step * size) // period == (first + (step + n) * size) // period:
+            now = time.monotonic()
+            if not self._store.mapped or now < self._check_at:
+                return False
+            self._check_at = now + LOOK_S
+        return True
 
     def _blocks_of(self, ids: Ids) -> Ids:
         return ids // self._even if self._even else np.searchsorted(self._starts, ids, side="right") - 1

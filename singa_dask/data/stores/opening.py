@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
+from singa_dask.conf.yaml_text import read_plain
 from singa_dask.data.codecs.record import describe_fields, show_schema
 from singa_dask.data.stores.class_names import Labels, label_table, parse_names, relabel
 from singa_dask.data.stores.image import IMAGE_SUFFIXES, entries_of
@@ -35,6 +36,7 @@ HEAD_BYTES = 1 << 16
 DIRECTORIES = ("parquet", "image-parquet", "jsonl")
 # what Hugging Face's save_to_disk writes, and its hub has
 SPLITS, STATE, README = "dataset_dict.json", "state.json", "README.md"
+FRONT_MATTER = re.compile(r"---\r?\n(.*?\n)---\r?\n", re.DOTALL)
 NUMBERS = re.compile(r"(.*)-(\d{5})-of-(\d{5})(.*)")
 
 
@@ -96,13 +98,34 @@ def saved_files(url: str, names: Collection[str], storage_options: fs.Options = 
 
 
 def name_sets(url: str, storage_options: fs.Options = None) -> str:
-    """Return what to say of a directory with sets of Parquet files, as ``Dataset.push_to_hub`` writes one a split."""
+    """Return what to say of a directory of Hugging Face's hub, with sets of files: one a split, as a rule."""
     names = fs.ls(url, storage_options)
+    if README in names and (splits := _splits_of(url, storage_options)):
+        return f"Its {README} names sets of files. Name one: {listed(splits)}."
     folders = [name for name in names[:MAX_LOOKED_AT] if fs.is_dir(fs.join(url, name), storage_options)]
     names += [f"{folder}/{name}" for folder in folders for name in fs.ls(fs.join(url, folder), storage_options)]
     sets = {f"{match[1]}-*{match[4]}" for name in names if (match := NUMBERS.fullmatch(name))}
     found = sorted(name for name in sets if name.endswith(".parquet"))
     return f"It has sets of files: name one, {' or '.join(fs.join(url, each) for each in found)}." if found else ""
+
+
+def _splits_of(url: str, storage_options: fs.Options) -> list[str]:
+    """Return the files of each split that the front matter of README.md names, and its name; none if it does not."""
+    text = fs.read_bytes(fs.join(url, README), storage_options=storage_options).decode(errors="replace")
+    front = FRONT_MATTER.match(text)
+    found = []
+    try:
+        for config in read_plain(front[1], README)["configs"] if front else ():
+            for each in config["data_files"]:
+                paths = [each["path"]] if isinstance(each["path"], str) else each["path"]
+                split = f"{each['split']} of {config['config_name']}"
+                # a store is a pattern of names of files, not of directories
+                found += [
+                    f"{fs.join(url, path)} ({split})" for path in paths if not is_pattern(path.rpartition("/")[0])
+                ]
+    except (AttributeError, ConfigError, KeyError, TypeError):
+        return []
+    return found
 
 
 def _files_of(
@@ -362,6 +385,10 @@ class ShardedStore(RangeStore):
         return {**arrays, "label": relabel(arrays["label"], table, self._stores[shard].url)}
 
     def check_unchanged(self) -> None:
+        if self.remote:
+            # a request each
+            list(map_ahead(Store.check_unchanged, self._stores, open_threads(), len(self._stores)))
+            return
         for store in self._stores:
             store.check_unchanged()
 

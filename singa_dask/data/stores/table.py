@@ -221,6 +221,8 @@ class TableStore(RangeStore):
     def index(self) -> None:
         options, self._files = self.options, list[TableFile]()
         self._parts, self._compared = OpenParts(self._files, self._open_part), set[int]()
+        # of each file that was opened, what tells whether it is the same
+        self._opened: dict[int, tuple[object, ...]] = {}
         self._files += table_files(self.url, self.storage_options)
         self._tolerant = "tolerant" in options
         self._block_bytes = options["block_bytes"]
@@ -276,7 +278,15 @@ class TableStore(RangeStore):
     def _open_part(self, file: int) -> TablePart:
         names = ("separator", "charset", "header", "block_bytes", "tolerant")
         options = {name: self.options[name] for name in names if name in self.options}
-        return open_part(self._files[file].url, self._format, self.storage_options, **options)
+        part = open_part(self._files[file].url, self._format, self.storage_options, **options)
+        # one that was closed meanwhile, as only some are kept open
+        found = (part.source.size, part.source.origin, getattr(part.source, "version", ""))
+        if self._opened.setdefault(file, found) != found:
+            raise DataError(f"{part.url}: the file was replaced while it was read.")
+        return part
+
+    def check_unchanged(self) -> None:
+        self._parts.check_unchanged()
 
     def _use(self, index: TableIndex) -> None:
         self._index, self.table_facts = index, index.facts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -245,6 +246,7 @@ def parse_columns(
         ),
         pyarrow.csv.ParseOptions(
             delimiter=header.separator,
+            quote_char=b'"' in text and '"',
             newlines_in_values=b'"' in text,
             invalid_row_handler=(lambda row: "skip") if skip_wrong else None,
         ),
@@ -254,8 +256,9 @@ def parse_columns(
 
 def has_numbers(texts: Sequence[str]) -> bool:
     """Return whether more than half of some fields are numbers."""
-    booleans = ("true", "false")
-    return sum(not fault_of(text.strip()) and text.strip().lower() not in booleans for text in texts) > len(texts) / 2
+    counts = Counter(texts).items()
+    found = sum(n for text, n in counts if text.strip().lower() not in ("true", "false") and not fault_of(text.strip()))
+    return found > len(texts) / 2
 
 
 def decimal_comma(texts: Sequence[str]) -> str:

@@ -35,6 +35,7 @@ from singa_dask.data.stores.opening import README, check_splits, is_pattern, nam
 from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
+from singa_dask.fs.io_threads import io_threads, map_ahead
 from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range, open_bytes
 from singa_dask.lazy import require
@@ -342,6 +343,14 @@ class OpenParts:
         with self._lock:
             slot = self._slots.get(file)
         return slot.part if slot else None
+
+    def check_unchanged(self) -> None:
+        """Raise `DataError` if a file that is open was changed or replaced."""
+        with self._lock:
+            parts = [slot.part for slot in self._slots.values() if slot.part is not None]
+        if parts:
+            threads = io_threads(parts[0].source.url)
+            list(map_ahead(lambda part: part.source.check_unchanged(), parts, threads, threads.n))
 
     def _limit(self, n: int) -> None:
         with self._lock:

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from singa_dask import fs
 from singa_dask.data.loading import Batch, Loader
 from singa_dask.data.order import MAX_STEPS, Sampler, advanced
-from singa_dask.data.stores import Store
+from singa_dask.data.stores import STORES, Store, open_store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import Aborted, DataError
 from singa_dask.fs import range_reader
@@ -84,6 +85,30 @@ def test_blocks_that_are_kept_are_no_longer_those_of_a_file_that_is_written(
         with pytest.raises(DataError, match=f"{file.name}: the file was changed while it was read"):
             for _ in range(MAX_STEPS + 1):
                 loader.next()
+
+
+@pytest.mark.parametrize("url", ["file", "memory"])
+@pytest.mark.parametrize("backend", ["kvfile", "csv", "table"])
+def test_no_epoch_ends_with_records_of_two_files(backend: str, url: str, tmp_path: Path) -> None:
+    path = f"{tmp_path}/x.csv" if url == "file" else f"memory://{tmp_path.name}/x.csv"
+    if backend == "kvfile":
+        STORES.find(backend).write(path, SMALL)
+    else:
+        fs.write_atomic(path, b"label,x\n" + b"1,2\n" * 2000)
+    content = fs.read_bytes(path)
+    options = {} if backend == "kvfile" else {"block_bytes": 1000}
+    with open_store(path, backend, **options) as store:
+        order = order_of(store, 1)
+        with Loader(store, order, prefetch=False) as loader:
+            loader.next()
+            if url == "file":
+                Path(path).write_bytes(content)
+                os.utime(path, (0, 0))
+            else:
+                fs.write_atomic(path, content)
+            with pytest.raises(DataError, match=r"x\.csv(, block \d+)?: the file was (changed|replaced) while it was"):
+                for _ in range(order.period - 1):
+                    loader.next()
 
 
 @pytest.mark.parametrize("prefetch", [False, True])

@@ -280,6 +280,12 @@ def test_sets_of_files_as_on_the_hub_are_never_one_store(first: str, second: str
     for backend in (None, "parquet", "table"):
         with pytest.raises(DataError, match=re.escape(f"It has sets of files: name one, {sets}.")):
             open_store(str(tmp_path), backend)
+    files = f"[{{split: {first}, path: data/{first}-*}}, {{split: {second}, path: [data/*.x, '*/y']}}]"
+    (tmp_path / "README.md").write_text(f"---\nconfigs:\n- config_name: plain\n  data_files: {files}\n---\n# Data\n")
+    named = f"Its README.md names sets of files. Name one: {data}/{first}-* ({first} of plain), {data}/*.x ({second} of"
+    for backend in (None, "parquet", "table"):
+        with pytest.raises(DataError, match=rf"{re.escape(named)} plain\)\.$"):
+            open_store(str(tmp_path), backend)
     for backend in ("parquet", "table"):
         with pytest.raises(DataError, match=f"files of {' and '.join(sorted([first, second]))} would be read as one"):
             open_store(str(data), backend)

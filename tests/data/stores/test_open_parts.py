@@ -17,6 +17,7 @@ from singa_dask.data.order import Sampler
 from singa_dask.data.stores import table as table_module
 from singa_dask.data.stores.table import TableStore
 from singa_dask.data.stores.table_part import OpenParts
+from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import RangeReader
 from tests.contracts.records import read_all
 
@@ -77,3 +78,16 @@ def test_the_parts_used_last_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(opened) == 30
     parts.close()
     assert parts.find(100) is None
+
+
+def test_a_file_that_is_opened_again_must_be_the_same(tmp_path: Path) -> None:
+    parquet = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"x": [1.0, 2.0]}), str(parquet))
+    store = TableStore(str(parquet), features=["x"])
+    assert read_all(store)["data"].ravel().tolist() == [1, 2]
+    parquet.unlink()
+    pq.write_table(pa.table({"x": [3.0, 4.0]}), str(parquet))
+    # as where other files of the table are read
+    store._parts.close()
+    with pytest.raises(DataError, match=r"x\.parquet, block 0: the file was replaced while it was read"):
+        read_all(store)
