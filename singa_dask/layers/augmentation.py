@@ -52,11 +52,6 @@ class AugmentConf(Conf):
     """Paste a rectangle of the other image instead, after Yun et al. (2019): 1 - s of the area, with s from
     Beta(cutmix, cutmix), less what is outside of the image. With mixup, too, half of the images are mixed each way."""
 
-    @property
-    def mixing(self) -> tuple[float, float]:
-        """``mixup`` and ``cutmix``."""
-        return self.mixup, self.cutmix
-
 
 class Augmentation:
     """Random changes of records.
@@ -171,7 +166,7 @@ class Mixing:
     """
 
     def __init__(self, conf: AugmentConf, shape: Sequence[int], draw: Callable[..., Array]) -> None:
-        self.mixup, self.cutmix = conf.mixing
+        self.mixup, self.cutmix = conf.mixup, conf.cutmix
         self.size, self.draw = np.array(shape[-2:]), draw
 
     def __call__(self, x: Array, other: Array, records: RecordIds) -> tuple[Array, Array]:

@@ -341,8 +341,9 @@ class StoreInput(StoreReader):
         if store.augment is not None:
             shape = self.conf.block(StoreConf).shape or store.shape
             check_augment(store.augment, shape)
-            if self.context.phase == Phase.TRAIN and any(store.augment.mixing):
-                self.mixing, key = store.augment.mixing, (self.context.seed, "mixing")
+            mixing = store.augment.mixup, store.augment.cutmix
+            if self.context.phase == Phase.TRAIN and any(mixing):
+                self.mixing, key = mixing, (self.context.seed, "mixing")
                 self._mixing = Mixing(store.augment, shape, lambda *at: self.ops.random_words(key, *at))
         self.batch_size = sum(store.batchsize)
         self.add_output((self._own_rows(), *store.shape), requires_grad=False, own_data="consumed")
@@ -664,7 +665,7 @@ class _TableInput(StoreInput):
     def adapted(self, conf: StoreConf) -> StoreConf:
         of_features = {"mean_file": "", "std_file": "", "mean_value": None, "std_value": None, "layout": "NCHW"}
         augment = None
-        if conf.augment is not None and any(conf.augment.mixing):
+        if conf.augment is not None and (conf.augment.mixup or conf.augment.cutmix):
             augment = AugmentConf(mixup=conf.augment.mixup, cutmix=conf.augment.cutmix)
         return conf.model_copy(
             update={"shape": self.shape_of(conf), **of_features, "standardise": False, "augment": augment}
