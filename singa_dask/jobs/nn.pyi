@@ -1536,8 +1536,10 @@ def SoftmaxLoss(
     step of training. The metrics are means over all rows that count; classes have no weights in the accuracy. A
     batch of ignored rows has gradients of 0. Label smoothing takes the weight of the label for all classes, where
     PyTorch takes that of each class. Z is that of all time steps of an unrolled net, or of each of them where
-    they are computed one by one.  With ``focal_gamma`` g the loss of a row is -(1 - p[label])^g log p[label],
-    after Lin et al. (2017).
+    they are computed one by one.  Of rows that are mixed of two records, by ``mixup`` or ``cutmix`` in
+    ``store_conf``, the loss is s loss(label) + (1 - s) loss(label'), where s is the share of the first; the
+    accuracy counts the label of the larger share.  With ``focal_gamma`` g the loss of a row is -(1 - p[label])^g
+    log p[label], after Lin et al. (2017).
 
     topk: A record counts as right when its label is among the best this many.
 

@@ -59,11 +59,12 @@ class Numbers(Layer):
     def numbers(self) -> Array:
         """Return the numbers of all rows, those of the first time step first: (rows,) int64."""
         data = self.ops.to_host(self.rows())
-        if self.sources[0].n_steps > 1:
-            return data.reshape(-1).astype(np.int64)
-        first = self.site.first_step + self.ahead
-        columns = data[:, first : first + self.site.n_steps] if self.own_columns else data
-        return np.broadcast_to(columns.T, (self.site.n_steps, len(data))).astype(np.int64).reshape(-1)
+        if self.own_columns:
+            first = self.site.first_step + self.ahead
+            return data[:, first : first + self.site.n_steps].T.astype(np.int64).reshape(-1)
+        numbers: Array = data.reshape(-1).astype(np.int64)
+        is_shared = self.sources[0].n_steps == 1 < self.site.n_steps
+        return np.tile(numbers, self.site.n_steps) if is_shared else numbers
 
     def check(self, numbers: Array, least: int, n: int) -> None:
         """Refuse numbers that are not in [``least``, ``n``).

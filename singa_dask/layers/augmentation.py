@@ -1,7 +1,8 @@
 """Augmentation: random changes of the records of a training batch, before an input layer normalises them.
 
 What is drawn for a record is a function of seed, layer, record and epoch, so any number of workers, and a run that is
-resumed, have the same bits. Crops and mirror images are `ImagePreprocess`'s.
+resumed, have the same bits. Crops and mirror images are `ImagePreprocess`'s. A record is mixed with the one that is in
+its row of the next batch, whichever worker computes that row.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import numpy as np
 
 from singa_dask.conf.model import Conf, Count, Field, NonNegative
 from singa_dask.errors import ConfigError, Problem
+from singa_dask.layers.feature import RecordIds
 from singa_dask.ops.contract import Array
 
 # keys that are for images alone
-IMAGE_KEYS = ("flip", "rotate", "brightness", "contrast", "saturation", "cutout")
+IMAGE_KEYS = ("flip", "rotate", "brightness", "contrast", "saturation", "cutout", "cutmix")
 # shares of red, green and blue in the luma of a pixel, after ITU-R BT.601
 LUMA = np.array([0.299, 0.587, 0.114])
 # values that are changed at a time
@@ -43,6 +45,12 @@ class AugmentConf(Conf):
     """Probability of each value, such as a column of a table, to become the mean."""
     noise: NonNegative = 0.0
     """Standard deviation of Gaussian noise that is added to each value, once records are normalised."""
+    mixup: NonNegative = 0.0
+    """Mix each record with the one in its row of the next batch, after Zhang et al. (2018): s x + (1 - s) x', with s
+    from the distribution Beta(mixup, mixup); 0 mixes none. A SoftmaxLoss mixes the losses. All input layers say it."""
+    cutmix: NonNegative = 0.0
+    """Paste a rectangle of the other image instead, after Yun et al. (2019): 1 - s of the area, with s from
+    Beta(cutmix, cutmix), less what is outside of the image. With mixup, too, half of the images are mixed each way."""
 
 
 class Augmentation:
@@ -143,6 +151,72 @@ class Augmentation:
         low = (ids[:, None] * n + np.arange(n)).reshape(-1)
         words = self.draw(name, low, np.repeat(epochs, n)).reshape(4, len(ids), n)
         return words.transpose(1, 2, 0).reshape(len(ids), -1)[:, :n_values]
+
+
+class Mixing:
+    """Mixes records with others: mixup and CutMix.
+
+    Parameters
+    ----------
+    conf : AugmentConf
+    shape : sequence of int
+        Of the features of a record: images are (channels, height, width).
+    draw : callable
+        Draws four words in [0, 2^32) for each record, (4, N) int64, the same in all layers that read it.
+    """
+
+    def __init__(self, conf: AugmentConf, shape: Sequence[int], draw: Callable[..., Array]) -> None:
+        self.mixup, self.cutmix = conf.mixup, conf.cutmix
+        self.size, self.draw = np.array(shape[-2:]), draw
+
+    def __call__(self, x: Array, other: Array, records: RecordIds) -> tuple[Array, Array]:
+        """Return mixed copies of records, and the share of ``x`` in each.
+
+        Parameters
+        ----------
+        x, other : (N, *shape) float
+            Values that are no images, such as targets, are mixed by the shares of the images that they belong to.
+        records : RecordIds
+            Numbers and epochs of ``x``.
+
+        Returns
+        -------
+        (N, *shape) float
+        (N,) float64
+            From 0 to 1.
+        """
+        words = self.draw(records.ids, records.epochs)
+        is_cut = np.full(len(x), self.cutmix > 0)
+        if self.mixup and self.cutmix:
+            is_cut = words[0] & 1 == 1
+        shares = symmetric_beta(np.where(is_cut, self.cutmix, self.mixup), words)
+        if self.cutmix:
+            half = (np.sqrt(1 - shares)[:, None] * self.size / 2).astype(np.int64)
+            centre = words[2:].T * self.size >> 32
+            low, high = np.maximum(centre - half, 0), np.minimum(centre + half, self.size)
+            shares = np.where(is_cut, 1 - np.prod(high - low, axis=1) / np.prod(self.size), shares)
+        # in this form equal values stay as they are
+        mixed = other + shares.astype(x.dtype).reshape(-1, *[1] * (x.ndim - 1)) * (x - other)
+        for row in np.flatnonzero(is_cut) if x.ndim == 4 else ():
+            rows, columns = map(slice, low[row], high[row])
+            mixed[row] = x[row]
+            mixed[row, :, rows, columns] = other[row, :, rows, columns]
+        return mixed, shares
+
+
+def symmetric_beta(alpha: Array | float, words: Array) -> Array:
+    """Draw from Beta(alpha, alpha), (N,) float64, by two words in [0, 2^32) for each: the first two rows of ``words``.
+
+    Notes
+    -----
+    Bailey (1994) draws from Student's distribution with 2 alpha degrees of freedom by a radius and an angle; that is
+    Beta(alpha, alpha) on another axis.
+    """
+    near = ((words[0] + 1) / 2**32) ** (1 / np.asarray(alpha))
+    cosine = np.cos(2 * np.pi / 2**32 * words[1])
+    far = (1 - near) * cosine**2
+    drawn: Array = (1 + np.copysign(np.sqrt(far / (near + far)), cosine)) / 2
+    return drawn
 
 
 def check_augment(conf: AugmentConf, shape: Sequence[int]) -> None:

@@ -423,7 +423,13 @@ class Multiply(Combined):
 IN_FLIGHT = 2
 """Most batches that are on a bridge, or wait at its other end, if no gradient confirms that one was read."""
 
-CARRIED: dict[str, Consumed] = {"labels": "labels", "ids": "ids", "epochs": "ids"}
+CARRIED: dict[str, Consumed] = {
+    "labels": "labels",
+    "ids": "ids",
+    "epochs": "ids",
+    "partner_labels": "labels",
+    "shares": "labels",
+}
 """What is sent beside data and gradients, and how consumers refer to it."""
 
 SIZES = {"labels": np.dtype(np.int32).itemsize, "ids": 2 * np.dtype(np.int64).itemsize}

@@ -80,6 +80,8 @@ class Traits:
         values of its first source. A layer with "classes" that is no loss has such probabilities.
     reads_beside : {"", "targets", "labels", "weights"}
         What an input layer reads of the records of another one, which reads their features.
+    mixes_labels : bool
+        Of rows that are mixed of two records a loss reads both labels, see `RecordIds`.
     learns_without_loss : bool
         The layer is trained without a loss, as those of an RBM are. Its outputs have no gradients.
     """
@@ -106,6 +108,7 @@ class Traits:
     is_output: bool = False
     predicts: Literal["", "classes", "labels", "values"] = ""
     reads_beside: Literal["", "targets", "labels", "weights"] = ""
+    mixes_labels: bool = False
     learns_without_loss: bool = False
 
     @property
@@ -154,11 +157,17 @@ class RecordIds:
     labels : ndarray, shape (N,), int32, or None
     ids, epochs : ndarray, shape (N,), int64, or None
         Number of each record in its store, and the epoch in which it is read.
+    partner_labels : ndarray, shape (N,), int32, or None
+        Where rows are mixed of two records, labels of those with the smaller shares; ``labels`` are of the others.
+    shares : ndarray, shape (N,), float64, or None
+        The larger shares, from 0.5 to 1.
     """
 
     labels: Array | None = None
     ids: Array | None = None
     epochs: Array | None = None
+    partner_labels: Array | None = None
+    shares: Array | None = None
 
     def slice(self, take: Callable[[Array], Array]) -> RecordIds:
         """Return the records of some rows: ``take`` returns these of an array (N,)."""
@@ -182,7 +191,7 @@ class RecordIds:
         return self if self.labels is None else replace(self, labels=ops.labels(self.labels))
 
     def _values(self) -> tuple[Array | None, ...]:
-        return self.labels, self.ids, self.epochs
+        return self.labels, self.ids, self.epochs, self.partner_labels, self.shares
 
 
 class Raw(NamedTuple):

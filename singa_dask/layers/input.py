@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar
@@ -28,7 +29,7 @@ from singa_dask.data.stores import Store, open_store
 from singa_dask.data.stores.class_names import LabelMatch, find_label, has_several_labels
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, Problem, listed
-from singa_dask.layers.augmentation import Augmentation, check_augment
+from singa_dask.layers.augmentation import Augmentation, AugmentConf, Mixing, check_augment
 from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite
 from singa_dask.layers.feature import Raw, RecordIds, Traits
 from singa_dask.layers.records import (
@@ -90,6 +91,9 @@ class InputLayer(Layer):
 
 class StoreReader(InputLayer):
     """An input layer that reads batches of a store, which is opened when the first one is needed."""
+
+    mixing = (0.0, 0.0)
+    """``mixup`` and ``cutmix`` of the records; both are 0 where none are mixed."""
 
     def __init__(self, conf: LayerConf, context: Context, site: LayerSite | None = None) -> None:
         super().__init__(conf, context, site)
@@ -321,6 +325,9 @@ class StoreInput(StoreReader):
         self._std: Array | float | None = None
         self._scaling: Scaling | None = None
         self._augmentation: Augmentation | None = None
+        self._mixing: Mixing | None = None
+        # the batch that the last one was mixed with
+        self._following: tuple[Array, RecordIds] | None = None
 
     def adapted(self, conf: StoreConf) -> StoreConf:
         """Return ``store_conf`` as this type of layer takes it."""
@@ -332,7 +339,12 @@ class StoreInput(StoreReader):
         if missing:
             raise ConfigError([Problem(("store_conf", key), f"{self.conf.type} needs it.") for key in missing])
         if store.augment is not None:
-            check_augment(store.augment, store.shape)
+            shape = self.conf.block(StoreConf).shape or store.shape
+            check_augment(store.augment, shape)
+            mixing = store.augment.mixup, store.augment.cutmix
+            if self.context.phase == Phase.TRAIN and any(mixing):
+                self.mixing, key = mixing, (self.context.seed, "mixing")
+                self._mixing = Mixing(store.augment, shape, lambda *at: self.ops.random_words(key, *at))
         self.batch_size = sum(store.batchsize)
         self.add_output((self._own_rows(), *store.shape), requires_grad=False, own_data="consumed")
 
@@ -352,11 +364,8 @@ class StoreInput(StoreReader):
         return parts[self.site.batch_shard.index]
 
     def forward(self, phase: Phase) -> None:
-        batch, epochs = self.next_batch()
         feature = self.features[0]
-        values, labels = self._parsed(self._labels.apply(batch.arrays))
-        if self._augmentation is not None:
-            values = self._augmentation(values, batch.ids, epochs)
+        values, records = self._read() if self._mixing is None or self._fed else self._read_mixed(self._mixing)
         if self._scaling is not None and values.dtype != np.uint8:
             raw = Raw(self._scaling.scale(values, self.context.param_dtype))
         else:
@@ -366,10 +375,33 @@ class StoreInput(StoreReader):
             self.ops.normalize(*raw, out=feature.data)
         else:
             feature.raw = raw
+        if records.labels is not None:
+            records = replace(records, labels=self.ops.labels(records.labels, feature.labels))
+        feature.records = records
+
+    def _read(self) -> tuple[Array, RecordIds]:
+        """Return the values of the next batch, (n, *shape), and its records."""
+        batch, epochs = self.next_batch()
+        values, labels = self._parsed(self._labels.apply(batch.arrays))
+        if self._augmentation is not None:
+            values = self._augmentation(values, batch.ids, epochs)
         if labels is not None:
             # the loader uses its memory again
-            labels = self.ops.labels(np.array(labels, np.int32), feature.labels)
-        feature.records = RecordIds(labels, batch.ids, epochs)
+            labels = np.array(labels, np.int32)
+        return values, RecordIds(labels, batch.ids, epochs)
+
+    def _read_mixed(self, mixing: Mixing) -> tuple[Array, RecordIds]:
+        """Return the next batch, mixed with the one after it, as `_read` does."""
+        loader = self._loader or self._open()
+        following = self._following if loader.n_ahead else None
+        values, records = following or self._read()
+        others, partners = self._following = self._read()
+        loader.n_ahead = 1
+        values, shares = mixing(values, others, records)
+        if records.labels is None or partners.labels is None:
+            return values, records
+        pair = np.where(shares >= 0.5, (records.labels, partners.labels), (partners.labels, records.labels))
+        return values, RecordIds(pair[0], records.ids, records.epochs, pair[1], np.maximum(shares, 1 - shares))
 
     def parse(self, arrays: Arrays) -> tuple[Any, Any]:
         """Make values and labels of a whole batch of records (SINGA's Parse); for parsers of the user's own.
@@ -623,7 +655,8 @@ class CSVInput(StoreInput):
 class _TableInput(StoreInput):
     """What layers share that read the records of another input layer, but no features.
 
-    They have its ``store_conf``; shape, mean and std in it are of the features.
+    They have its ``store_conf``; shape, mean and std in it are of the features. Where it mixes records, the values are
+    mixed by the same shares.
     """
 
     field: ClassVar[str]
@@ -631,8 +664,11 @@ class _TableInput(StoreInput):
 
     def adapted(self, conf: StoreConf) -> StoreConf:
         of_features = {"mean_file": "", "std_file": "", "mean_value": None, "std_value": None, "layout": "NCHW"}
+        augment = None
+        if conf.augment is not None and (conf.augment.mixup or conf.augment.cutmix):
+            augment = AugmentConf(mixup=conf.augment.mixup, cutmix=conf.augment.cutmix)
         return conf.model_copy(
-            update={"shape": self.shape_of(conf), **of_features, "standardise": False, "augment": None}
+            update={"shape": self.shape_of(conf), **of_features, "standardise": False, "augment": augment}
         )
 
     def shape_of(self, conf: StoreConf) -> list[int]:

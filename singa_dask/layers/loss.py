@@ -21,7 +21,7 @@ from singa_dask.conf.model import Conf, Field, Finding, Many, NonNegative, Posit
 from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_axes
-from singa_dask.layers.feature import Traits
+from singa_dask.layers.feature import RecordIds, Traits
 from singa_dask.layers.records import StoreConf
 from singa_dask.ops.contract import Array
 
@@ -122,15 +122,24 @@ class SoftmaxLoss(Loss):
     weight of the label for all classes, where PyTorch takes that of each class. Z is that of all time steps of an
     unrolled net, or of each of them where they are computed one by one.
 
+    Of rows that are mixed of two records, by ``mixup`` or ``cutmix`` in ``store_conf``, the loss is s loss(label) +
+    (1 - s) loss(label'), where s is the share of the first; the accuracy counts the label of the larger share.
+
     With ``focal_gamma`` g the loss of a row is -(1 - p[label])^g log p[label], after Lin et al. (2017).
     """
 
     block: ClassVar[type[SoftmaxLossConf]] = SoftmaxLossConf
-    traits = Loss.traits.replace(consumes=("data", "labels"), metrics=("loss", "accuracy"), predicts="classes")
+    traits = Loss.traits.replace(
+        consumes=("data", "labels"), metrics=("loss", "accuracy"), predicts="classes", mixes_labels=True
+    )
     factors: Buffer | None = None
     """Factors of the loss and of the gradient of each row, (2, N); None if all rows count alike."""
     _known: Array | None = None
     _labels: Array | None = None
+    # of mixed rows: labels with the smaller shares, memory for both shares, (2, N), and for a gradient
+    _partners: Array | None = None
+    _shares: Array | None = None
+    _partner_grad: Array | None = None
 
     def setup(self) -> None:
         self.check_weights()
@@ -158,6 +167,7 @@ class SoftmaxLoss(Loss):
         self.class_weights = np.array(block.class_weights) if block.class_weights else None
         if self.ignored is not None or block.class_weights or self.gamma or n_pixels:
             self.factors = self.buffer("factors", (2, self.sources[0].shape[0] * max(n_pixels, 1)))
+            self.traits = self.traits.replace(mixes_labels=False)
             if self.site.batch_shard.count > 1:  # a step waits for the sums of the other workers
                 self.traits = self.traits.replace(capturable=False)
 
@@ -172,6 +182,7 @@ class SoftmaxLoss(Loss):
     def prepare(self, phase: Phase) -> None:
         if self.factors is None:
             self.labels(1, self.n_classes)
+            self._prepare_mixed(self.sources[1].records)
             return
         labels = self.given_labels()
         counts = np.full(len(labels), True) if self.ignored is None else labels != self.ignored
@@ -189,6 +200,20 @@ class SoftmaxLoss(Loss):
         if shard.count > 1 and phase & Phase.TRAIN and self.sources[0].grad is not None:
             for other in self._others:
                 self.context.bridges.send(other, self._key(shard.index), [self._sums], ["sums"])
+
+    def _prepare_mixed(self, records: RecordIds) -> None:
+        """Take over labels and shares of rows that are mixed of two records."""
+        if records.partner_labels is None or records.shares is None:
+            self._partners = None
+            return
+        self.check_labels(1, records.partner_labels, self.n_classes)
+        self._partners = self.ops.labels(records.partner_labels, self._partners)
+        source, n_rows = self.sources[0], len(records.shares)
+        if self._shares is None:  # other nets need no memory for it
+            self._shares = self.ops.zeros((2, n_rows), self.context.param_dtype)
+        if self._partner_grad is None and source.grad is not None:
+            self._partner_grad = self.ops.zeros((n_rows, self.n_classes), source.dtype)
+        self.ops.copy(np.stack([records.shares, 1 - records.shares]), out=self._shares)
 
     @property
     def _others(self) -> list[int]:
@@ -212,6 +237,14 @@ class SoftmaxLoss(Loss):
         p = self.features[0].data.reshape(-1, self.n_classes)
         self.ops.softmax(self.rows(), out=p)
         labels = self.labels(1)
+        if self._partners is not None and self._shares is not None:
+            for shares, each in zip(self._shares, (labels, self._partners), strict=True):
+                if (weights := self.weights) is not None:
+                    self.ops.multiply(shares, weights, out=shares)
+                self.add_metric("loss", self.ops.cross_entropy(p, each, self.smoothing, shares), scale=self.scale)
+            self.metrics.count({"loss": -1.0})  # the sum of both is one mean
+            self.add_metric("accuracy", self.ops.count_in_top(p, labels, self.topk), scale=self.scale, n=len(p))
+            return
         if self.factors is None or (known := self._known) is None:
             self.add_metric("loss", self.ops.cross_entropy(p, labels, self.smoothing, self.weights), scale=self.scale)
             self.add_metric("accuracy", self.ops.count_in_top(p, labels, self.topk), scale=self.scale, n=len(p))
@@ -233,7 +266,13 @@ class SoftmaxLoss(Loss):
             with self.grad_rows() as gx:
                 scale = self.scale * self.site.n_steps * self._normalisation()
                 self.ops.cross_entropy_grad(p, labels, scale, out=gx, smoothing=self.smoothing)
-                if self.factors is None:
+                if self._partners is not None and self._shares is not None and self._partner_grad is not None:
+                    self.ops.scale_rows(gx, self._shares[0], out=gx)
+                    other = self._partner_grad
+                    self.ops.cross_entropy_grad(p, self._partners, scale, out=other, smoothing=self.smoothing)
+                    self.ops.scale_rows(other, self._shares[1], out=other)
+                    self.ops.add(gx, other, out=gx)
+                elif self.factors is None:
                     self.weigh(gx)
                 else:
                     self.ops.scale_rows(gx, self.factors.data[1], out=gx)

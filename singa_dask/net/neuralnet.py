@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from singa_dask.layers.base import Allocation, allocate, memory_of, run_backward
 from singa_dask.layers.connection import Bridge
 from singa_dask.layers.feature import Consumed, Totals, add_totals
 from singa_dask.net.plan import plan, ready_order
-from singa_dask.net.wiring import Node, Params, Wiring, check_shares, find_shares
+from singa_dask.net.wiring import Node, Params, Wiring, check_mixing, check_shares, find_shares
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.registry import suggest
 
@@ -663,7 +664,8 @@ def make_net(job: JobConf, context: Context, ops: Ops, share_from: NeuralNet | N
     if problems:
         raise ConfigError(problems)
     find_gradients(wiring.all_layers, context.phase)
-    if problems := list(dict.fromkeys(check_backward(nodes, wiring.by_name))):
+    wrong = chain(check_backward(nodes, wiring.by_name), check_mixing(nodes, wiring.by_name))
+    if problems := list(dict.fromkeys(wrong)):
         raise ConfigError(problems)
     params.assign_owners()
     return NeuralNet(context, ops, wiring, params)

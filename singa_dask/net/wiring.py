@@ -12,6 +12,7 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers import LAYERS, Context, Feature, Layer, LayerSite, Param, ShardIndex, StoreInput, Traits
 from singa_dask.layers.base import wire
 from singa_dask.layers.connection import Feedback, Slice
+from singa_dask.layers.input import StoreReader
 from singa_dask.layers.records import StoreConf
 from singa_dask.ops.contract import Ops
 from singa_dask.registry import suggest
@@ -356,6 +357,27 @@ def check_shares(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> list[Pro
         return [node.problem(message, ("store_conf", "batchsize")) for node in uneven[:1]]
     message = "this type gives each worker as many records, and another layer of the net does not."
     return [node.problem(message, ("type",)) for node, layer in inputs if not isinstance(layer, StoreInput)]
+
+
+def check_mixing(nodes: Sequence[Node], layers: Mapping[str, Layer]) -> Iterator[Problem]:
+    """Yield a problem for each layer that takes records for what they are, in a net that mixes them of two."""
+    readers = [(node, layer) for node in nodes if isinstance(layer := layers[node.name], StoreReader)]
+    mixing = next((layer for _, layer in readers if any(layer.mixing)), None)
+    if mixing is None:
+        return
+    name = mixing.conf_name
+    for node, layer in readers:
+        if layer.mixing != mixing.mixing:
+            message = f"{name!r} mixes records, and what this layer reads would not belong to them. Give both the same "
+            yield node.problem(f"{message}mixup and cutmix in augment.", ("store_conf", "augment"))
+    for node in nodes:
+        layer, traits = layers[node.name], layers[node.name].traits
+        message = f"{name!r} mixes records, by mixup or cutmix in augment, and {layer.conf.type} "
+        if traits.time_from_columns:
+            yield node.problem(f"{message}reads whole numbers. Leave them out.", ("type",))
+        if traits.is_loss and not traits.mixes_labels and any("labels" in each for each in traits.consumes):
+            wanted = "Expected a SoftmaxLoss without ignore_index, class_weights and focal_gamma."
+            yield node.problem(f"{message}reads one label of each. {wanted}", ("type",))
 
 
 def check_equal_parts(node: Node, layer: Layer) -> None:

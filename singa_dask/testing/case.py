@@ -49,6 +49,8 @@ class Case(NamedTuple):
         Time steps in the rows of each source, where these are not ``n_steps``.
     masked : bool
         The last source is a padding mask.
+    mixed : bool
+        The rows of sources with labels are mixed of two records.
     """
 
     kind: str | type[Layer]
@@ -62,6 +64,7 @@ class Case(NamedTuple):
     integers: int = 0
     source_steps: Sequence[int] = ()
     masked: bool = False
+    mixed: bool = False
 
     @property
     def cls(self) -> type[Layer]:
@@ -83,6 +86,10 @@ class Case(NamedTuple):
             if "labels" in self.cls.traits.forwards and labels is None:
                 labels = [0] * shape[0]
             feature = source(shape, k, kink=self.kink, labels=labels, grad=learns, ops=ops, dtype=dtype)
+            if self.mixed and labels is not None:
+                # of a label alone, as the rows may be cut or repeated
+                highest, own = max(labels), np.array(labels, np.int32)
+                feature.records = RecordIds(feature.labels, None, None, highest - own, 0.5 + 0.5 * own / highest)
             if self.integers and k >= len(self.shapes) - self.fixed:
                 ops.copy(np.random.default_rng(k).integers(0, self.integers, shape).astype(float), out=feature.data)
             if self.cls.traits.consumed(k).isdisjoint(("data", "one_hot_index", "raw")):

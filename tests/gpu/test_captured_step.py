@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf
+from singa_dask.data.stores import STORES
 from singa_dask.errors import DataError, NumericError
 from singa_dask.layers.loss import SoftmaxLoss
 from singa_dask.layers.neuron import InnerProduct
@@ -50,6 +51,16 @@ def dropped() -> JobConf:
     return job(net, updater=MOMENTUM)
 
 
+def mixed(directory: Path) -> JobConf:
+    """Return a job whose records are mixed in pairs."""
+    values, labels = np.random.default_rng(0).normal(size=(40, 5)), np.arange(40) % 3
+    records = {"data": values.astype(np.float32), "label": labels.astype(np.int32)}
+    STORES.find("arrow").write(str(directory / "records.arrow"), records)
+    store_conf = {"path": str(directory / "records.arrow"), "shape": [5], "batchsize": 8, "augment": {"mixup": 0.5}}
+    data = {"name": "data", "type": "RecordInput", "store_conf": store_conf}
+    return job([data, dense("fc", "data", 3), layer("loss", "SoftmaxLoss", "fc", "data")], updater=MOMENTUM)
+
+
 def both(given: JobConf, gpu: NumpyOps, n_steps: int) -> list[Run]:
     """Return the same training run on a GPU twice, the second one with captured steps; metrics taken between."""
     runs = [Run(given, gpu), Run(given, gpu.for_thread())]
@@ -61,11 +72,11 @@ def both(given: JobConf, gpu: NumpyOps, n_steps: int) -> list[Run]:
     return runs
 
 
-@pytest.mark.parametrize("name", [*NAMES, "dropped"])
+@pytest.mark.parametrize("name", [*NAMES, "dropped", "mixed"])
 def test_captured_steps_are_those_of_a_gpu_that_runs_uncaptured(
-    gpu: NumpyOps, jobs: dict[str, JobConf], name: str
+    gpu: NumpyOps, jobs: dict[str, JobConf], tmp_path: Path, name: str
 ) -> None:
-    runs = both(dropped() if name == "dropped" else jobs[name], gpu, 10)
+    runs = both({**jobs, "dropped": dropped(), "mixed": mixed(tmp_path)}[name], gpu, 10)
     agree(runs[1].figures, runs[0].figures, within=1e-12)
     agree(runs[1].found(), runs[0].found(), within=1e-12)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 from singa_dask.conf import LayerConf, Phase
 from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError
-from singa_dask.layers import LAYERS, Context
-from singa_dask.layers.augmentation import Augmentation, AugmentConf
+from singa_dask.layers import LAYERS, Context, RecordIds
+from singa_dask.layers.augmentation import Augmentation, AugmentConf, Mixing, symmetric_beta
 from singa_dask.layers.input import StoreInput
 from singa_dask.net import NeuralNet
 from singa_dask.ops import philox
+from singa_dask.testing.case import wire
 from tests.layers.test_input import layer_of
 from tests.net.jobs import build
 
@@ -35,6 +37,13 @@ ALL = {
 
 def drawn(name: str, low: Array, high: Array) -> Array:
     return philox.words((7, name), low, high)
+
+
+def mixed_of(x: Array, other: Array, first: int = 0, **conf: Any) -> tuple[Array, Array]:
+    """Return records that are mixed with others, and their shares."""
+    ids = np.arange(first, first + len(x))
+    mix = Mixing(AugmentConf(**conf), x.shape[1:], lambda *at: philox.words((7, "mixing"), *at))
+    return mix(x, other, RecordIds(None, ids, np.zeros(len(x), np.int64)))
 
 
 def augmented(x: Array, mean: Any = None, std: Any = None, **conf: Any) -> Array:
@@ -152,6 +161,46 @@ def test_a_record_is_changed_by_its_number_and_epoch_alone() -> None:
     assert (other != first).any(axis=(1, 2, 3)).all()
 
 
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0, 4.0])
+def test_shares_have_the_moments_of_a_beta_distribution(alpha: float) -> None:
+    n = 40_000
+    _, shares = mixed_of(np.zeros((n, 1)), np.zeros((n, 1)), mixup=alpha)
+    assert 0 <= shares.min() < 0.5 < shares.max() <= 1
+    variance = 1 / (4 * (2 * alpha + 1))
+    assert abs(shares.mean() - 0.5) < 4 * np.sqrt(variance / n)
+    fourth = 3 / (16 * (2 * alpha + 1) * (2 * alpha + 3))
+    assert abs(((shares - 0.5) ** 2).mean() - variance) < 4 * np.sqrt((fourth - variance**2) / n)
+
+
+def test_mixed_values_that_are_equal_stay_so() -> None:
+    ones = np.ones((1000, 2), np.float32)
+    mixed, _ = mixed_of(ones, ones, mixup=0.7)
+    np.testing.assert_array_equal(mixed, ones)
+
+
+def test_a_rectangle_of_the_other_image_is_pasted() -> None:
+    n = 3000
+    x, other = np.zeros((n, *SHAPE), np.float32), np.ones((n, *SHAPE), np.float32)
+    mixed, shares = mixed_of(x, other, cutmix=1.0)
+    pasted = mixed[:, 0] == 1
+    np.testing.assert_array_equal(mixed, np.repeat(pasted[:, None], 3, axis=1))
+    np.testing.assert_allclose(1 - shares, pasted.mean(axis=(1, 2)))
+    rows, columns = (pasted.any(axis=axis).sum(axis=1) for axis in (2, 1))
+    np.testing.assert_array_equal(rows * columns, pasted.sum(axis=(1, 2)))
+    assert rows.max() == 8
+    # the sides are even where no border cuts them, in the proportion of the image
+    drawn = symmetric_beta(1.0, philox.words((7, "mixing"), np.arange(n), np.zeros(n, np.int64)))
+    whole = pasted.any(axis=(1, 2)) & ~(pasted[:, [0, -1]].any(axis=(1, 2)) | pasted[:, :, [0, -1]].any(axis=(1, 2)))
+    np.testing.assert_array_equal(rows[whole], 2 * np.floor(np.sqrt(1 - drawn[whole]) * 5))
+
+
+def test_mixup_and_cutmix_each_take_half() -> None:
+    x, other = np.zeros((4000, *SHAPE), np.float32), np.ones((4000, *SHAPE), np.float32)
+    mixed, _ = mixed_of(x, other, mixup=1.0, cutmix=1.0)
+    is_cut = ((mixed == 0) | (mixed == 1)).all(axis=(1, 2, 3))
+    assert abs(is_cut.sum() - 2000) < 4 * np.sqrt(1000)
+
+
 # -- in an input layer ---------------------------------------------------------------------------------
 
 
@@ -159,7 +208,9 @@ def test_a_record_is_changed_by_its_number_and_epoch_alone() -> None:
 def stored(tmp_path: Path) -> dict[str, Any]:
     """Write 100 images; return the store_conf of a layer that reads them."""
     path = str(tmp_path / "images.arrow")
-    STORES.find("arrow").write(path, {"pixel": images(100), "label": np.arange(100, dtype=np.int32)}, block_bytes=1000)
+    labels = np.arange(100, dtype=np.int32)
+    records = {"pixel": images(100), "label": labels, "target": labels.astype(np.float32)[:, None]}
+    STORES.find("arrow").write(path, records, block_bytes=1000)
     values = {"mean_value": 120.0, "std_value": 60.0, "augment": ALL}
     return {"path": path, "shape": SHAPE, "batchsize": 12, "shuffle": "full", **values}
 
@@ -173,37 +224,117 @@ def nets_of(store_conf: dict[str, Any], n: int, **context: Any) -> list[NeuralNe
 
 
 def step(nets: list[NeuralNet]) -> Array:
+    """Return the values of a batch, and what is known of its records, as one array."""
     for net in nets:
         net.layers[0].forward(net.context.phase | Phase.FORWARD)
-    return np.concatenate([net.layers[0].features[0].data for net in nets])
+    features = [net.layers[0].features[0] for net in nets]
+    columns = zip(*(feature.records._values() for feature in features), strict=True)
+    known = [np.concatenate(each) for each in columns if each[0] is not None]
+    values = np.concatenate([feature.data for feature in features])
+    return np.concatenate([values.reshape(len(values), -1), np.stack(known, axis=1)], axis=1)
 
 
-def test_records_are_the_same_for_any_number_of_workers_and_after_a_resume(stored: dict[str, Any]) -> None:
+MIXED = {"mixup": 0.4, "cutmix": 1.0, "brightness": 0.4}
+
+
+@pytest.mark.parametrize("augment", [ALL, MIXED])
+def test_records_are_the_same_for_any_number_of_workers_and_after_a_resume(
+    stored: dict[str, Any], augment: dict[str, Any]
+) -> None:
+    stored["augment"] = augment
     alone, two, four = (nets_of(stored, n) for n in (1, 2, 4))
     for _ in range(20):
         wanted = step(alone)
         np.testing.assert_array_equal(step(two), wanted)
         np.testing.assert_array_equal(step(four), wanted)
     cursors = alone[0].cursors()
+    assert cursors["data"]["samples_seen"] == 240
+    assert alone[0].inputs[0].epoch == 2.4
     rest = [step(alone) for _ in range(10)]
     resumed = nets_of(stored, 2)
     for net in resumed:
         net.seek(cursors)
     for wanted in rest:
         np.testing.assert_array_equal(step(resumed), wanted)
+    alone[0].advance(-10)
+    np.testing.assert_array_equal(step(alone), rest[0])
     for net in (*alone, *two, *four, *resumed):
         net.close()
 
 
+def test_a_record_is_mixed_with_the_one_in_its_row_of_the_next_batch(stored: dict[str, Any]) -> None:
+    layer, plain = (layer_of("RecordInput", **{**stored, "augment": augment}) for augment in ({"mixup": 0.4}, None))
+    target = wire("TargetInput", [], store_conf={**stored, "augment": {"mixup": 0.4}})
+    batches = []
+    for _ in range(12):
+        plain.forward(Phase.TRAIN | Phase.FORWARD)
+        batches.append((plain.features[0].data.copy(), plain.features[0].labels))
+    for (x, labels), (other, others) in pairwise(batches):
+        layer.forward(Phase.TRAIN | Phase.FORWARD)
+        target.forward(Phase.TRAIN | Phase.FORWARD)
+        records, data = layer.features[0].records, layer.features[0].data
+        is_own = records.labels == labels
+        np.testing.assert_array_equal(np.where(is_own, records.partner_labels, records.labels), others)
+        share = np.where(is_own, records.shares, 1 - records.shares)
+        wanted = share[:, None, None, None] * x + (1 - share)[:, None, None, None] * other
+        np.testing.assert_allclose(data, wanted, atol=1e-5)
+        # targets are labels, too
+        np.testing.assert_allclose(target.features[0].data[:, 0], share * labels + (1 - share) * others, atol=1e-4)
+        np.testing.assert_array_equal(target.features[0].records.shares, records.shares)
+    for each in (layer, plain, target):
+        each.close()
+
+
+SCORES = {"name": "fc", "type": "InnerProduct", "srclayers": ["data"], "innerproduct_conf": {"num_output": 100}}
+
+
+@pytest.mark.parametrize(
+    ("layers", "key", "words"),
+    [
+        ([{"name": "y", "type": "RecordInput", "store_conf": {}}], "store_conf.augment", "Give both the same"),
+        (
+            [{"name": "y", "type": "OneHot", "srclayers": ["data"], "onehot_conf": {"vocab_size": 9}}],
+            "type",
+            "OneHot reads whole",
+        ),
+        (
+            [
+                SCORES,
+                {
+                    "name": "loss",
+                    "type": "SoftmaxLoss",
+                    "srclayers": ["fc", "data"],
+                    "softmaxloss_conf": {"focal_gamma": 1},
+                },
+            ],
+            "type",
+            "reads one label of each",
+        ),
+    ],
+)
+def test_layers_that_mixed_records_would_mislead(
+    stored: dict[str, Any], layers: list[dict[str, Any]], key: str, words: str
+) -> None:
+    store_conf = {**stored, "shape": [240], "augment": {"mixup": 0.2}}
+    data = {"name": "data", "type": "RecordInput", "store_conf": store_conf}
+    plain = {**store_conf, "augment": None}
+    more = [{**each, **({"store_conf": plain} if "store_conf" in each else {})} for each in layers]
+    with pytest.raises(ConfigError, match=words) as caught:
+        build([data, *more])
+    assert [".".join(map(str, problem.path[3:])) for problem in caught.value.problems] == [key]
+    build([data, *more], phase=Phase.TEST)
+
+
 @pytest.mark.parametrize("phase", [Phase.TEST, Phase.VALIDATION])
 def test_other_phases_read_the_records_as_they_are(stored: dict[str, Any], phase: Phase) -> None:
+    stored["augment"] = {**ALL, **MIXED}
     plain, same, changed = (
         nets_of(conf, 1, phase=each)
         for conf, each in (({**stored, "augment": None}, phase), (stored, phase), (stored, Phase.TRAIN))
     )
     wanted = step(plain)
     np.testing.assert_array_equal(step(same), wanted)
-    assert (step(changed) != wanted).any(axis=(1, 2, 3)).all()
+    assert not np.array_equal(step(changed)[:, : wanted.shape[1]], wanted)
     for net in (*plain, *same, *changed):
         net.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ def pair(
 @pytest.mark.parametrize("shape", [(10, 20), (2, 3, 4, 5), (2, 4, 5)])
 def test_data_goes_there_and_a_gradient_comes_back(shape: Sequence[int]) -> None:
     x = source(shape, labels=range(shape[0]))
+    x.records = replace(x.records, partner_labels=x.labels[::-1], shares=np.linspace(0.5, 1, shape[0]))
     start, end, post = pair(x)
     feature = end.features[0]
     for layer in (start, end):
@@ -47,6 +49,8 @@ def test_data_goes_there_and_a_gradient_comes_back(shape: Sequence[int]) -> None
     forward(end)
     np.testing.assert_array_equal(feature.data, x.data)
     np.testing.assert_array_equal(feature.labels, x.labels)
+    np.testing.assert_array_equal(feature.records.partner_labels, x.labels[::-1])
+    np.testing.assert_array_equal(feature.records.shares, x.records.shares)
     feature.grad[...] = np.random.default_rng(1).normal(size=shape)
     assert not start.arrived(Phase.TRAIN | Phase.BACKWARD)
     backward(end)

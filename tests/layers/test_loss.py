@@ -20,6 +20,14 @@ CASES = [
     Case("SoftmaxLoss", [(4, 6), (4,)], {"softmaxloss_conf": {"label_smoothing": 0.2}}, labels=[0, 5, 1, 2], fixed=1),
     Case("EuclideanLoss", [(4, 2, 3, 2), (4, 12)], loss_factor=0.5),
     Case("SoftmaxLoss", [(4, 6), (4,), (4, 1)], labels=[0, 5, 1, 2], fixed=2),
+    Case(
+        "SoftmaxLoss",
+        [(4, 6), (4,), (4, 1)],
+        {"softmaxloss_conf": {"label_smoothing": 0.2, "scale": 2.5}},
+        labels=[0, 5, 1, 2],
+        fixed=2,
+        mixed=True,
+    ),
     Case("EuclideanLoss", [(4, 2, 3, 2), (4, 12), (4, 1)], fixed=1, loss_factor=0.5),
     # the metric is a sum over the rows that count, the gradient is that of their mean
     Case(

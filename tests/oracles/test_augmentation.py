@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.layers.augmentation import Augmentation, AugmentConf, rotated
+from singa_dask.layers import RecordIds
+from singa_dask.layers.augmentation import Augmentation, AugmentConf, Mixing, rotated, symmetric_beta
 from tests.oracles.compare import assert_close, numbers, tensor
 
 torch = pytest.importorskip("torch")
@@ -30,6 +31,24 @@ def test_rotation(shape: tuple[int, ...], has_mean: bool) -> None:
     sampled, share = (functional.grid_sample(tensor(each), grid, align_corners=False) for each in (x, np.ones_like(x)))
     wanted = numbers(sampled) + (1 - numbers(share)) * mean
     assert_close(rotated(x, degrees, mean), wanted)
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.4, 1.0, 3.0])
+def test_shares_of_mixed_records(alpha: float) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    words = np.random.default_rng(6).integers(0, 2**32, (2, 20_000))
+    assert stats.kstest(symmetric_beta(alpha, words), stats.beta(alpha, alpha).cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 4, 5)])
+def test_mixup(shape: tuple[int, ...]) -> None:
+    random = np.random.default_rng(7)
+    x, other = random.normal(size=(2, 6, *shape))
+    words = random.integers(0, 2**32, (4, 6))
+    mixed, shares = Mixing(AugmentConf(mixup=0.4), shape, lambda *_: words)(x, other, RecordIds())
+    assert_close(shares, symmetric_beta(0.4, words))
+    weights = tensor(shares).reshape(6, *[1] * len(shape))
+    assert_close(mixed, numbers(torch.lerp(tensor(other), tensor(x), weights.expand(6, *shape))))
 
 
 @pytest.mark.parametrize("key", ["brightness", "contrast", "saturation"])

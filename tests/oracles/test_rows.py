@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from singa_dask.layers import Layer
+from singa_dask.layers import Layer, RecordIds
 from singa_dask.testing.case import backward, forward, metric, source, wire
 from tests.oracles.compare import assert_close, check, numbers, tensor
 
@@ -87,6 +87,23 @@ def test_softmax_cross_entropy(scale: float, shape: tuple[int, ...]) -> None:
     check_loss(layer, "loss", wanted, scores)
     log_p = special.log_softmax(x.data.reshape(len(labels), -1), axis=1)
     assert_close(np.log(layer.features[0].data), log_p)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_of_mixed_records(smoothing: float) -> None:
+    random = np.random.default_rng(5)
+    labels, partners, shares = random.integers(7, size=6), random.integers(7, size=6), random.uniform(0.5, 1, 6)
+    x, mixed, weights = source((6, 7)), source((6, 1), grad=False), source((6, 1), grad=False)
+    mixed.records = RecordIds(labels.astype(np.int32), None, None, partners.astype(np.int32), shares)
+    weights.data[...] = np.abs(weights.data)
+    layer = wire("SoftmaxLoss", [x, mixed, weights], softmaxloss_conf={"label_smoothing": smoothing})
+    scores = tensor(x.data)
+    target = tensor(shares[:, None] * np.eye(7)[labels] + (1 - shares)[:, None] * np.eye(7)[partners])
+    losses = functional.cross_entropy(scores, target, reduction="none", label_smoothing=smoothing)
+    check_loss(layer, "loss", (tensor(weights.data[:, 0]) * losses).mean(), scores)
+    best = tensor(x.data).argmax(dim=1)
+    forward(layer)
+    assert layer.metrics.take()["accuracy"] == ((best == torch.from_numpy(labels)).double().mean(), 1)
 
 
 def test_cross_entropy_of_scores_far_apart() -> None:

@@ -97,6 +97,9 @@ class Loader:
         Bad records in the batches so far.
     wait_s : float
         Seconds that `next` has waited for records.
+    n_ahead : int
+        How many batches of `next` belong to later steps than the one that the caller computes, who sets it. `epoch`,
+        `cursor` and `advance` are about that step.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class Loader:
         self.name = name
         self.prefetch = prefetch
         self.wait_s = 0.0
+        self.n_ahead = 0
         policy = policy or BadPolicy()
         decodes_ahead = prefetch and isinstance(store, RangeStore) and store.decodes_ahead
         self.budget = MemoryBudget(bytes_bound, share, store, sampler, n_workers, in_flight_bytes, decodes_ahead)
@@ -214,11 +218,12 @@ class Loader:
     @property
     def epoch(self) -> float:
         """Number of epochs read so far, fractional: 1.5 in the middle of the second one."""
-        return (self.sampler.first_row + self._step * self.sampler.batch_size) / self.sampler.period
+        step = self._step - self.n_ahead
+        return (self.sampler.first_row + step * self.sampler.batch_size) / self.sampler.period
 
     def cursor(self) -> dict[str, Any]:
         """Return the position of the next batch, see `Sampler.cursor`."""
-        return self.sampler.cursor(self._step)
+        return self.sampler.cursor(self._step - self.n_ahead)
 
     def seek(self, cursor: Mapping[str, Any]) -> None:
         """Continue at the position of a cursor, without reading earlier records.
@@ -229,7 +234,7 @@ class Loader:
             The cursor was made with other records or another order.
         """
         self._halt()
-        self._step = self.sampler.seek(cursor)
+        self._step, self.n_ahead = self.sampler.seek(cursor), 0
         if self.sampler.shuffle == "block" and cursor["batch_size"] != self.sampler.batch_size:
             LOG.warning(
                 "%s: shuffle: block orders records by batchsize, which was %d: in the rest of this epoch some are "
@@ -241,12 +246,13 @@ class Loader:
     def advance(self, n_batches: int) -> None:
         """Skip some batches without reading them, or go back by some if the number is negative."""
         self._halt()
-        self._step += n_batches
+        self._step += n_batches - self.n_ahead
+        self.n_ahead = 0
 
     def rewind(self) -> None:
         """Go back to the first batch."""
         self._halt()
-        self._step = 0
+        self._step = self.n_ahead = 0
 
     def abort(self) -> None:
         """End every present and future call of `next` and `wait`; called from any thread. Never waits for a read."""

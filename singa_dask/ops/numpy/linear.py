@@ -140,12 +140,14 @@ class NumpyRecurrent(NumpyElementwise):
         if not accumulate:
             out[...] = 0
         order = np.argsort(index, kind="stable")
-        places = index[order]
-        present = np.searchsorted(places, 0)
+        places = index.take(order)
+        present = places.searchsorted(0)
         order, places = order[present:], places[present:]
         if len(order):
-            starts = np.flatnonzero(np.diff(places, prepend=-1))
-            out[places[starts]] += np.add.reduceat(gy[order], starts, axis=0)
+            is_first = np.ones(len(places), bool)
+            np.not_equal(places[1:], places[:-1], out=is_first[1:])
+            starts = is_first.nonzero()[0]
+            out[places.take(starts)] += np.add.reduceat(gy.take(order, axis=0), starts, axis=0)
 
     def one_hot(self, index: Array, out: Array) -> None:
         """``out`` (N, V) = 1 at ``index[n]`` of row n, else 0; a row with a negative index is all 0."""

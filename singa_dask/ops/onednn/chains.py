@@ -123,13 +123,20 @@ class FormulaCall:
         like = np.empty(size, np.float32)
         md, calls = engine.md(like.shape, like.dtype, layout(like)), []
         for name, (first, operations) in self._chains.items():
-            # a primitive of two arrays comes first
-            head, after = (operations[0], operations[1:]) if len(operations[0]) == 2 else ((Alg.MAX, first), operations)
+            # a primitive of two arrays comes first, of which one may be a number that is added
+            head, *after = operations
+            second = like
+            if head[:2] == (Alg.LINEAR, 1.0):
+                second, head = np.full(1, head[2], np.float32), (Alg.ADD, str(head[2]))
+                self._scratch[head[1]] = second
+            elif len(head) == 3:
+                head, after = (Alg.MAX, first), operations
             more = [(each[0], md) if len(each) == 2 else each for each in after]
-            description = engine.describe("binary", head[0], md, md, md, engine.attributes(more=more))
+            second_md = engine.md(second.shape, second.dtype, layout(second))
+            description = engine.describe("binary", head[0], md, second_md, md, engine.attributes(more=more))
             places = {i: each[1] for i, each in enumerate(after) if len(each) == 2}
             reads = [read(Arg.POST_OP * (i + 1) | Arg.SRC_1, like) for i in places]
-            operands = (read(Arg.SRC, like), read(Arg.SRC_1, like), *reads, write(Arg.DST, like))
+            operands = (read(Arg.SRC, like), read(Arg.SRC_1, second), *reads, write(Arg.DST, like))
             calls.append((Call(engine, description, *operands), [first, head[1], *places.values(), name]))
         return calls
 
