@@ -10,14 +10,10 @@ import numpy as np
 import pytest
 
 from singa_dask import fs
-from singa_dask.data.loading import Loader
-from singa_dask.data.order import Sampler
-from singa_dask.data.stores import open_store
-from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.errors import DataError
-from tests.contracts.records import pixels
 from tests.hdfs.cluster import HOSTS, VERSION, MiniHdfs
 from tests.hdfs.conftest import start_or_skip
+from tests.hdfs.epochs import check_epoch
 from tests.hdfs.jars import HADOOP_3
 from tests.runtime.ahead import read_little_ahead
 from tests.runtime.processes import wait_until
@@ -48,18 +44,7 @@ def test_a_lost_datanode(five: MiniHdfs, tmp_path: Path, monkeypatch: pytest.Mon
     contents = {str(n): np.random.default_rng(n).bytes(n) for n in (1, 100_000, 6 << 20, 7_500_001)}
     for name, data in contents.items():
         fs.write_atomic(f"{five.url}/rs/{name}", data)
-    records, seen = pixels(6000, (1000,)), []
-    ArrowStore.write(f"{five.url}/rs/epoch.arrow", records)
-    with open_store(f"{five.url}/rs/epoch.arrow") as store:
-        order = Sampler([block.n for block in store.blocks], 100, "none", seed=1)
-        with Loader(store, order, bytes_bound=10 << 20, in_flight_bytes=0) as loader:
-            for step in range(60):
-                if step == 20:
-                    five.kill("node-a")
-                batch = loader.next()
-                np.testing.assert_array_equal(batch.arrays["pixel"], records["pixel"][batch.ids])
-                seen += batch.ids.tolist()
-    assert seen == list(range(6000))
+    check_epoch(f"{five.url}/rs/epoch.arrow", lambda: five.kill("node-a"))
     got = subprocess.run([*five.tool(), "-get", "/rs", str(tmp_path)], capture_output=True, text=True)
     assert got.returncode == 0, got.stderr
     for name, data in contents.items():

@@ -21,6 +21,7 @@ from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import RangeReader
 from tests.contracts.records import pixels
 from tests.hdfs.cluster import BLOCK_BYTES, MiniHdfs
+from tests.hdfs.epochs import check_epoch
 from tests.runtime.ahead import read_little_ahead
 
 DATA = os.urandom(4 * BLOCK_BYTES)
@@ -40,16 +41,7 @@ def test_a_datanode_that_dies_in_mid_read_costs_nothing(faulty: MiniHdfs) -> Non
 
 def test_a_datanode_that_dies_in_mid_epoch_costs_no_step(faulty: MiniHdfs, monkeypatch: pytest.MonkeyPatch) -> None:
     read_little_ahead(monkeypatch.setattr)
-    url, records = f"{faulty.url}/epoch.arrow", pixels(6000, (1000,))
-    ArrowStore.write(url, records)
-    with open_store(url) as store:
-        order = Sampler([block.n for block in store.blocks], 100, "none", seed=1)
-        with Loader(store, order, bytes_bound=10 << 20, in_flight_bytes=0) as loader:
-            for step in range(60):
-                if step == 20:
-                    faulty.kill("node-a")
-                batch = loader.next()
-                np.testing.assert_array_equal(batch.arrays["pixel"], records["pixel"][batch.ids])
+    check_epoch(f"{faulty.url}/epoch.arrow", lambda: faulty.kill("node-a"))
 
 
 def test_a_datanode_that_hangs_costs_one_deadline(faulty: MiniHdfs, capsys: pytest.CaptureFixture[str]) -> None:
