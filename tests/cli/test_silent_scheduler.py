@@ -12,27 +12,10 @@ import pytest
 from tests.cli.conftest import TINY
 from tests.cli.test_job_verbs import start
 from tests.cli.test_stops import ALLREDUCE
+from tests.faults.parts import HELD
 from tests.runtime.processes import cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
-
-# so that a job which waits for a minute leaves the processors to others
-SLOW = """
-from singa_dask import Layer
-from singa_dask.cancellation import pause
-
-class Slow(Layer):
-    def setup(self):
-        self.y = self.add_output(self.sources[0].shape)
-
-    def forward(self, phase):
-        pause(0.05)
-        self.y.data[...] = self.sources[0].data
-
-    def backward(self, phase):
-        pass
-"""
-LAYER = "    - {name: slow, type: slow.Slow, srclayers: data}\n"
 
 
 def until(process: subprocess.Popen[str], text: str) -> None:
@@ -48,12 +31,13 @@ def until(process: subprocess.Popen[str], text: str) -> None:
 
 @pytest.mark.parametrize("comes_back", [True, False])
 def test_a_scheduler_that_does_not_answer(tmp_path: Path, comes_back: bool) -> None:
-    with cluster(tmp_path, "--no-nanny", names="ab") as (made, _):
+    with cluster(tmp_path, "--no-nanny", "--preload", "tests.faults.parts", names="ab") as (made, _):
         file = tmp_path / "job.yaml"
-        (tmp_path / "slow.py").write_text(SLOW)
-        slow = TINY.replace("test_freq: 3", "test_freq: 0").replace("srclayers: data", "srclayers: slow")
-        slow = slow.replace("    - name: fc\n", f"{LAYER}    - name: fc\n")
-        file.write_text(f"modules: [{tmp_path}/slow.py]\n{slow}")
+        file.write_text(TINY.replace("test_freq: 3", "test_freq: 0"))
+        # a job that waits for a minute leaves the processors to others
+        held = tmp_path / "run" / HELD
+        held.parent.mkdir()
+        held.write_text("40")
         sets = ["--set", "train_steps=1000000", "--set", "checkpoint_freq=20", *ALLREDUCE]
         run = start("run", file, *sets, "--scheduler-file", made.file, "--run-dir", tmp_path / "run")
         until(run, "Train @ step")

@@ -9,18 +9,18 @@ import pytest
 
 from tests.faults.jobs import fatal, job
 from tests.faults.machines import BARE, Machines, machines
-from tests.faults.runs import Run, at_step, check_same, killed
+from tests.faults.runs import Run, at, at_step, check_same, killed
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.long
 def test_the_restarts_are_used_up(nannies: Machines, tmp_path: Path) -> None:
-    made = job("single", 1_000_000, {"max_restarts": 1}, neuralnet=fatal("_exit", None))
-    result = Run(made, nannies, tmp_path / "runs").result
-    assert (result.state, result.exit_code) == ("failed", 4), result
-    # of the first loss the last step may not have been known
-    assert 1 <= result.restarts <= 2
+    made = job("single", cluster={"max_restarts": 1}, neuralnet=fatal("_exit", None))
+    # slow before that step, so that the scheduler knows of the one before; the script never ends
+    run = Run(made, nannies, tmp_path / "runs", (at("never"), lambda run: None), held_at=38)
+    result = run.result
+    assert (result.state, result.exit_code, result.restarts) == ("failed", 4, 1), result
     assert result.reason.count("Lost: worker-0-0, server-0-0.") == 2
     assert "restarted 1 times without a later step (cluster.max_restarts)" in result.reason
     assert result.error == ""
