@@ -21,11 +21,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
-from filelock import lock_descriptor
-
 from singa_dask.cancellation import pause
 from singa_dask.errors import DataError
 from singa_dask.fs.mapped_file import checksum_of, map_file, note_read
+from singa_dask.lazy import LazyModule
+
+filelock = LazyModule("filelock")
 
 POLL_S = 0.01
 # of Linux, as /proc/mounts has them
@@ -38,7 +39,7 @@ MOUNTS = Path("/proc/self/mounts")
 
 def try_lock(file: IO[Any]) -> bool:
     """Lock an open file; returns False if it is locked by others, or through another open file of this process."""
-    return bool(lock_descriptor(file.fileno(), blocking=False))
+    return bool(filelock.lock_descriptor(file.fileno(), blocking=False))
 
 
 def create_locked(path: Path) -> IO[bytes]:

@@ -189,14 +189,11 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             "kerberos_keytab": kerberos_keytab,
             "kerberos_cache": kerberos_cache,
         }
-        self._own: HdfsConnection | None = None
 
     @property
     def _connection(self) -> HdfsConnection:
-        """The connection of this process."""
-        if self._own is None:
-            self._own = connection(self.root, self._config, self._config_dir, self._kerberos, self.deadline_s)
-        return self._own
+        """The connection of this process; another one once the environment names another user or ticket."""
+        return connection(self.root, self._config, self._config_dir, self._kerberos, self.deadline_s)
 
     # -- fsspec ---------------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import getpass
-import http.client
 import json
 import logging
 import math
@@ -23,8 +22,6 @@ import threading
 import time
 import urllib.error
 import urllib.parse
-import urllib.request
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import wait
 from pathlib import Path
@@ -35,6 +32,10 @@ import hdfs_native
 from singa_dask.cancellation import pause
 from singa_dask.errors import DataError
 from singa_dask.fs.io_threads import DaemonThreads
+from singa_dask.lazy import LazyModule
+
+http_client, request = LazyModule("http.client"), LazyModule("urllib.request")
+ElementTree = LazyModule("xml.etree.ElementTree")
 
 Result = TypeVar("Result")
 
@@ -51,8 +52,13 @@ HURRIED_FOR_S = 60.0
 WRITE_IDLE_S = 5.0
 # what hdfs-native says if the NameNode closes the connection, as it does to a client without Kerberos
 REFUSED = "RPC listener disconnected"
+NEEDS_KERBEROS = (
+    "If it requires Kerberos, set HADOOP_CONF_DIR to the cluster's configuration, or hadoop.security.authentication: "
+    "kerberos in storage_options."
+)
 # variables that hdfs-native reads
-ENVIRONMENT = ("HADOOP_CONF_DIR", "HADOOP_HOME", "HADOOP_PROXY_USER", "HADOOP_TOKEN_FILE_LOCATION", "HADOOP_USER_NAME")
+TOKEN_FILE = "HADOOP_TOKEN_FILE_LOCATION"
+ENVIRONMENT = ("HADOOP_CONF_DIR", "HADOOP_HOME", "HADOOP_PROXY_USER", TOKEN_FILE, "HADOOP_USER_NAME", "KRB5CCNAME")
 
 # The first process among forks of each other that used HDFS.
 _USED_BY: dict[str, int] = {}
@@ -66,6 +72,7 @@ KINDS = (
     ("FileAlreadyExistsException", FileExistsError, errno.EEXIST),
     ("FileNotFoundException", FileNotFoundError, errno.ENOENT),
     ("InvalidArgument", OSError, errno.EINVAL),
+    ("SecretManager$InvalidToken", PermissionError, errno.EACCES),
 )
 # what the client says of a file with erasure coding
 CODES = ("ErasureCodingError", "UnsupportedErasureCodingPolicy")
@@ -77,6 +84,8 @@ NOT_RESTORED = (
 GSSAPI = re.compile(
     r'GSSAPIError\(.*?, "(?:[^"]*\.? ?Minor code may provide more information|[^":]*): ([^"]*)', re.DOTALL
 )
+# The client appends all that it knows of the DataNodes.
+DATANODES_FAILED = "All DataNodes failed"
 GSSAPI_LIBRARY = "libgssapi_krb5.so.2"
 # another attempt may succeed: the KDC did not answer
 KDC_SILENT = ("Cannot contact any KDC", "Resource temporarily unavailable")
@@ -109,8 +118,11 @@ def os_error(error: BaseException, where: str) -> OSError:
         text = f"{where}: Kerberos: {match[1]}."
         if any(silence in match[1] for silence in KDC_SILENT):
             return with_errno(OSError, errno.EIO, text)
-        hint = "Get a ticket with kinit (klist lists yours), or set kerberos_principal and kerberos_keytab in"
-        return with_errno(PermissionError, errno.EACCES, f"{text} {hint} storage_options.")
+        return with_errno(PermissionError, errno.EACCES, text)
+    if DATANODES_FAILED in text:
+        places = sorted(set(re.findall(r'ip_addr: \\*"([^"\\]*).*?xfer_port: (\d+)', said)))
+        addresses = ", ".join(":".join(place) for place in places)
+        return with_errno(OSError, errno.EIO, f"{where}: {DATANODES_FAILED}: {addresses}.")
     if any(name in text for name in CODES):
         return with_errno(OSError, errno.EIO, f"{where}: {said}{NOT_RESTORED}")
     for name, kind, number in KINDS:
@@ -128,6 +140,24 @@ def check_gssapi(where: str) -> None:
     except OSError as error:
         text = f"{where}: Kerberos needs {GSSAPI_LIBRARY} (Debian: apt-get install libgssapi-krb5-2): {error}."
         raise ImportError(text) from error
+
+
+def check_credentials(kerberos: Mapping[str, str | None]) -> None:
+    """Raise `PermissionError` if a keytab or a file of tokens cannot be used; hdfs-native says that no ticket is there.
+
+    Of a token file of another format hdfs-native reads on by a ticket, as if there was none.
+    """
+    keytab, tokens = kerberos.get("kerberos_keytab"), os.environ.get(TOKEN_FILE)
+    for name, path, begin in (("kerberos_keytab", keytab, b"\5\2"), (TOKEN_FILE, tokens, b"HDTS")):
+        if not path:
+            continue
+        try:
+            with open(path.removeprefix("FILE:"), "rb") as file:
+                said = "" if file.read(len(begin)) == begin else "not a file of this kind"
+        except OSError as error:
+            said = error.strerror or str(error)
+        if said:
+            raise with_errno(PermissionError, errno.EACCES, f"{name}: {path}: {said}, on host {socket.gethostname()}.")
 
 
 def with_errno(kind: type[OSError], number: int, text: str) -> OSError:
@@ -189,6 +219,7 @@ class HdfsConnection:
             if key not in self._clients:
                 if self._uses_kerberos:
                     check_gssapi(self.root)
+                    check_credentials(self._kerberos)
                 config = {IDLE_KEY: str(int(1000 * idle_s)), **self._config}
                 if self._namenodes:
                     config[f"dfs.ha.namenodes.{self._service}"] = ",".join(self._namenodes)
@@ -272,7 +303,10 @@ class HdfsConnection:
             text = f"{where}: no answer within {seconds:g} s."
             if offset is None:
                 text += f" Is the NameNode of {self.root} up, and its address right?"
-                text += " Does the KDC of Kerberos answer?" if self._uses_kerberos else ""
+                if self._uses_kerberos:
+                    text += " Does the KDC of Kerberos answer?"
+                elif not self._has_answered:
+                    text += f" {NEEDS_KERBEROS}"
             raise with_errno(TimeoutError, errno.ETIMEDOUT, text)
         try:
             result = call.result()
@@ -280,19 +314,39 @@ class HdfsConnection:
             # a panic of the Rust library is not an Exception
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
-            raise self._without_kerberos(os_error(error, where)) from error
+            raise self._advised(os_error(error, where)) from error
         self._has_answered = True
         return result
 
-    def _without_kerberos(self, error: OSError) -> OSError:
-        """Add a hint to an error, and make it final, if the NameNode may have refused a client without Kerberos."""
-        if self._has_answered or self._uses_kerberos or REFUSED not in str(error):
-            return error
-        text = (
-            f"{error}. The NameNode closed the connection. If it requires Kerberos, set HADOOP_CONF_DIR to the "
-            "cluster's configuration, or hadoop.security.authentication: kerberos in storage_options."
-        )
-        return with_errno(ConnectionResetError, errno.ECONNRESET, text)
+    def _advised(self, error: OSError) -> OSError:
+        """Add to an error what to do if authentication may be its cause; a repetition does not mend the NameNode's."""
+        text = str(error)
+        if not self._uses_kerberos:
+            if self._has_answered or REFUSED not in text:
+                return error
+            text = f"{text}. The NameNode closed the connection. {NEEDS_KERBEROS}"
+            return with_errno(ConnectionResetError, errno.ECONNRESET, text)
+        if isinstance(error, PermissionError) and ": Kerberos: " in text:
+            text += f" {self._hint()}"
+        elif "SecretManager$InvalidToken" in text:
+            text += f". Write a new delegation token to {os.environ.get(TOKEN_FILE)} with hdfs fetchdt."
+        elif DATANODES_FAILED in text and "dfs.data.transfer.protection" not in self.settings:
+            text += " If the cluster has dfs.data.transfer.protection, set it in storage_options as it is there."
+        return with_errno(type(error), error.errno or errno.EIO, text)
+
+    def _hint(self) -> str:
+        """Say where credentials may come from, or why those that are set are not taken."""
+        principal, keytab = (self._kerberos.get(f"kerberos_{name}") for name in ("principal", "keytab"))
+        if keytab:
+            return f"Does the KDC know {principal}, and does klist -kt {keytab} list its present key?"
+        hint = "Get a ticket with kinit (klist lists yours), or set kerberos_principal and kerberos_keytab in "
+        hint += "storage_options."
+        if path := os.environ.get(TOKEN_FILE):
+            hint += (
+                f" {TOKEN_FILE}: {path} has no token for the service {self._service}, valid for a minute more; a "
+                "token names it as the URL does, by a name or by a number (hadoop.security.token.service.use_ip)."
+            )
+        return hint
 
 
 def connection(
@@ -424,7 +478,7 @@ def block_locations(addresses: Iterable[str], path: str, start: int, length: int
         ``hosts`` (list of str), ``offset`` and ``length`` in bytes of each block that overlaps the range.
     """
     # a NameNode is not behind a proxy
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener = request.build_opener(request.ProxyHandler({}))
     for address in addresses:
         if not _answers(address):
             continue
@@ -437,7 +491,7 @@ def block_locations(addresses: Iterable[str], path: str, start: int, length: int
             except urllib.error.HTTPError as error:
                 # it may support the other operation
                 error.close()
-            except (OSError, ValueError, KeyError, http.client.HTTPException):
+            except (OSError, ValueError, KeyError, http_client.HTTPException):
                 _SILENT_UNTIL[address] = time.monotonic() + SILENT_FOR_S
                 break
     return []

@@ -7,23 +7,28 @@ give another. A gzipped file is compared as a whole, other formats block by bloc
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
+import logging
 import os
 import posixpath
 import tempfile
 import threading
 import time
+import urllib.parse
 import weakref
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from singa_dask import fs
 from singa_dask.cancellation import check_cancelled
 from singa_dask.errors import DataError
 from singa_dask.fs.cache import Cache, key_of, open_cache
+from singa_dask.fs.hdfs_connection import repeated, with_errno
 from singa_dask.fs.host_files import cache_of
 from singa_dask.fs.io_threads import MAX_READS, io_threads, map_ahead
 from singa_dask.fs.mapped_file import RangeFile, map_file, note_read, read_ahead
@@ -152,6 +157,9 @@ def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, where: str, l
 # RangeReader: reads ranges of a file, memory-mapped if it is local, otherwise by (optionally cached) ranged reads.
 
 
+LOG = logging.getLogger(__name__)
+# seconds before a read is repeated, if a web server is busy, silent or has cut the connection; and of all attempts
+BACK_OFF_S, ATTEMPTS_S = (0.1, 0.4, 1.6, 4.0, 8.0), 60.0
 LOOK_S, ASK_S = 0.1, 5.0
 """Seconds between two looks whether a file was changed: a local one, and a remote one. HDFS is asked only where a file
 is opened again."""
@@ -174,17 +182,58 @@ VERSIONS = (
 )
 
 
+# how often a web server is asked for the ETag of its first file, to see whether it is always the same
+ASK_TIMES = 4
+# whether the ETags of a web server change from request to request, by scheme and host
+_CHANGING: dict[str, bool] = {}
+
+
 def version(url: str, storage_options: fs.Options = None) -> str:
     """Return a string that changes if a file is overwritten; empty if the filesystem reports nothing but the length."""
-    filesystem, path = fs.resolve(url, storage_options)
-    with fs.errors_name(url):
-        return version_of(filesystem.info(path))
+    return version_of(_info(url, *fs.resolve(url, storage_options)))
 
 
 def version_of(info: Mapping[str, Any]) -> str:
     """Return the `version` of a file, of which a filesystem gave this ``info``."""
-    values = {name: str(info[name]) for name in VERSIONS if info.get(name) is not None}
+    values = {name: str(info[name]) for name in VERSIONS if info.get(name)}
+    if "ETag" in values:
+        # S3 says it to the second for an object, and more precisely in a list
+        values.pop("LastModified", None)
+        # a web server calls an ETag weak in the second after a change
+        values["ETag"] = values["ETag"].removeprefix("W/")
     return repr((info.get("size"), values)) if values else ""
+
+
+def _is_web(url: str) -> bool:
+    return url.startswith(("http://", "https://"))
+
+
+def _server(url: str) -> str:
+    return "://".join(urllib.parse.urlsplit(url)[:2])
+
+
+@cache
+def _warn_of(server: str) -> None:
+    """Warn once of a server that gives no versions."""
+    LOG.warning(
+        "%s: gives neither Last-Modified nor an ETag that stays the same, so a file that is replaced by another one of "
+        "the same length is not noticed, and nothing is cached. Do not change files while they are read.", server
+    )  # fmt: skip
+
+
+def _info(url: str, filesystem: Any, path: str) -> dict[str, Any]:
+    """Return what a filesystem knows of a file; without ETags of web servers that change from answer to answer.
+
+    Several servers behind one address may each make ETags of their own.
+    """
+    with fs.errors_name(url):
+        info = dict(filesystem.info(path))
+        if "ETag" in info and _is_web(url):
+            if (server := _server(url)) not in _CHANGING:
+                _CHANGING[server] = len({filesystem.info(path).get("ETag") for _ in range(ASK_TIMES)}) > 1
+            if _CHANGING[server]:
+                del info["ETag"]
+    return info
 
 
 def _version_of_local(found: os.stat_result) -> str:
@@ -216,6 +265,7 @@ class RangeReader:
     """
 
     origin: tuple[int, int] | None = None
+    common_version = ""
 
     def __init__(self, url: str, storage_options: fs.Options = None) -> None:
         self.url = url
@@ -246,12 +296,16 @@ class RangeReader:
             with fs.errors_name(url):
                 self._reader = self._filesystem.reader(self._path)
             self.size = self._reader.size
-            self.version = version_of(self._info()) if self.cache else ""
+            self.version = self.common_version = repr((self.size, self._reader.modified))
         else:
             info = self._info()
             if info.get("size") is None:
                 raise DataError(f"{url}: the server does not say how long the file is. Copy the file first.")
             self.size, self.version = int(info["size"]), version_of(info)
+            # each of several web servers behind one address may make ETags of its own
+            self.common_version = version_of({**info, "ETag": None}) if _is_web(url) else self.version
+            if not self.version:
+                _warn_of(_server(url))
 
     def read(self, offset: int, length: int) -> memoryview:
         """Return ``length`` bytes from ``offset`` on. Long reads go through the cache, if there is one.
@@ -320,11 +374,18 @@ class RangeReader:
         if reader is not None:
             return bytes(reader.read(offset, length))
         self._is_unconfirmed = True
-        return bytes(self._filesystem.cat_file(self._path, start=offset, end=offset + length))
+        return repeated(lambda attempt: self._cat(offset, length), BACK_OFF_S, ATTEMPTS_S, logging.WARNING)
+
+    def _cat(self, offset: int, length: int) -> bytes:
+        try:
+            return bytes(self._filesystem.cat_file(self._path, start=offset, end=offset + length))
+        except Exception as error:
+            if fs.may_pass(error):
+                raise with_errno(OSError, errno.EIO, f"{self.url}: {fs.said(error)}") from error
+            raise
 
     def _info(self) -> Mapping[str, Any]:
-        with fs.errors_name(self.url):
-            return dict(self._filesystem.info(self._path))
+        return _info(self.url, self._filesystem, self._path)
 
     def _look(self) -> None:
         """Check the file, unless that was done a short time ago."""
@@ -356,6 +417,7 @@ class RangeReader:
                 self._is_unconfirmed = True
                 return  # who does not answer now is asked again
             if (info.get("size"), version_of(info)) != (self.size, self.version):
+                self._is_unconfirmed = True
                 raise DataError(f"{self.url}: the file was replaced while it was read.")
 
     def close(self) -> None:
@@ -395,7 +457,7 @@ def _listed(folder: str, storage_options: fs.Options) -> dict[str, Mapping[str, 
 def _below(url: str, storage_options: fs.Options, info: Mapping[str, Any] | None) -> dict[str, str]:
     filesystem, path = fs.resolve(url, storage_options)
     with fs.errors_name(url):
-        info = info or filesystem.info(path)
+        info = info or _info(url, filesystem, path)
         if info["type"] != "directory":
             return {url: version_of(info)}
         entries = filesystem.find(path, detail=True)
@@ -423,12 +485,15 @@ class Bytes(Protocol):
         Whether reading takes no request: the bytes are mapped, or in memory.
     origin : (int, int) or None
         Length and CRC32C of the file that the bytes were made of, where other versions of a library make others of it.
+    common_version : str
+        Version of a remote file that is the same on all hosts; empty if it is not known.
     """
 
     url: str
     size: int
     is_local: bool
     origin: tuple[int, int] | None
+    common_version: str
 
     def read(self, offset: int, length: int) -> memoryview:
         """Return ``length`` bytes from ``offset`` on, or raise a `DataError`."""
@@ -461,6 +526,7 @@ class BytesInMemory:
     """Bytes in memory that came from a URL."""
 
     is_local = True
+    common_version = ""
 
     def __init__(self, url: str, data: bytes | bytearray | memoryview, origin: tuple[int, int] | None = None) -> None:
         self.url, self.origin = url, origin
@@ -517,7 +583,9 @@ def open_bytes(url: str, storage_options: fs.Options = None) -> Bytes:
     if bytes(reader.read(0, min(2, reader.size))) != GZIP_MAGIC:
         return reader
     try:
-        return BytesInMemory(url, gunzip(reader, limit_of(storage_options)))
+        data = BytesInMemory(url, gunzip(reader, limit_of(storage_options)))
+        data.common_version = reader.common_version
+        return data
     finally:
         reader.close()
 

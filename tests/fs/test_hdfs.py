@@ -233,10 +233,31 @@ def _gssapi(said: str) -> RuntimeError:
     ],
 )
 def test_a_missing_kerberos_ticket_is_an_error_that_is_not_tried_again(said: str, reason: str) -> None:
-    error = os_error(_gssapi(said), "hdfs://nn/x")
-    assert isinstance(error, PermissionError)
-    assert error.errno == errno.EACCES
-    assert str(error).startswith(f"hdfs://nn/x: Kerberos: {reason}. Get a ticket with kinit")
+    connection = HdfsConnection("hdfs://nn", {"hadoop.security.authentication": "kerberos"}, None, {})
+
+    def refuse() -> None:
+        raise _gssapi(said)
+
+    with pytest.raises(PermissionError, match="Kerberos") as caught:
+        connection.guarded("/x", None, refuse)
+    assert caught.value.errno == errno.EACCES
+    assert str(caught.value).startswith(f"hdfs://nn/x: Kerberos: {reason}. Get a ticket with kinit")
+
+
+def test_datanodes_that_fail_are_named_with_what_a_secured_cluster_may_need() -> None:
+    node = (
+        'DatanodeInfoProto {{ id: DatanodeIdProto {{ ip_addr: \\"10.0.0.{0}\\", host_name: \\"n\\", xfer_port: 98 }} }}'
+    )
+    nodes = ", ".join(node.format(number) for number in (2, 1))
+    connection = HdfsConnection("hdfs://nn", {"hadoop.security.authentication": "kerberos"}, None, {})
+
+    def fail() -> None:
+        raise RuntimeError(f'DataTransferError("All DataNodes failed: [{nodes}]")')
+
+    with pytest.raises(OSError, match=r"^hdfs://nn/x, offset 0: All DataNodes failed: 10.0.0.1:98, 10.0.0.2:98. ") as e:
+        connection.guarded("/x", 0, fail)
+    assert e.value.errno == errno.EIO
+    assert "dfs.data.transfer.protection" in str(e.value)
 
 
 def test_a_kdc_that_does_not_answer_is_tried_again() -> None:

@@ -53,6 +53,8 @@ class MiniHdfs:
         Address of its web server, WebHDFS too where ``has_webhdfs``.
     """
 
+    jvm = JVM
+
     def __init__(
         self, directory: Path, replication: int = 2, hosts: Sequence[str] = HOSTS, version: str = VERSION
     ) -> None:
@@ -177,7 +179,7 @@ class MiniHdfs:
 
     def tool(self, name: str = SHELL) -> list[str]:
         """Return the command line of a program of Hadoop, to which its arguments are added; by default ``hdfs dfs``."""
-        return [self.java, *JVM, "-cp", self._class_path, name]
+        return [self.java, *self.jvm, "-cp", self._class_path, name]
 
     def is_ready(self) -> bool:
         """Say whether all servers are up and the NameNode knows them."""
@@ -202,7 +204,7 @@ class MiniHdfs:
         return {}
 
     def _run(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        whole = ["sh", "-c", WATCHED, "sh", self.java, *JVM, "-cp", self._class_path, *command]
+        whole = ["sh", "-c", WATCHED, "sh", self.java, *self.jvm, "-cp", self._class_path, *command]
         with (self.directory / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(whole, stdin=subprocess.PIPE, stdout=log, stderr=log)
         return self._processes[name]

@@ -17,12 +17,11 @@ from tests.runtime.processes import cluster, wait_until
 
 DEMANDED = os.environ.get("CI") == "true" or os.environ.get("SINGA_DASK_REQUIRE_HDFS") == "1"
 
-
-Made = TypeVar("Made", bound=MiniHdfs)
+Made = TypeVar("Made")
 
 
 def start_or_skip(make: Callable[[], Made]) -> Made:
-    """Make an HDFS; the test is skipped where it cannot be had."""
+    """Make an HDFS, or what it needs; the test is skipped where it cannot be had."""
     try:
         return make()
     except Missing as reason:

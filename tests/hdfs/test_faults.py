@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,41 @@ def test_a_datanode_that_dies_in_mid_epoch_costs_no_step(faulty: MiniHdfs, monke
     check_epoch(f"{faulty.url}/epoch.arrow", lambda: faulty.kill("node-a"))
 
 
+def test_an_epoch_survives_two_of_three_datanodes(
+    faulty: MiniHdfs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def harm() -> None:
+        faulty.kill("node-a")
+        faulty.stop("node-b")
+
+    read_little_ahead(monkeypatch.setattr)
+    pause_s = check_epoch(f"{faulty.url}/two.arrow", harm, {"dfs.replication": 3})
+    with capsys.disabled():
+        print(f"\nDataNodes killed and stopped: longest pause {pause_s:.1f} s")
+
+
+def test_a_datanode_that_stutters_costs_nothing(
+    faulty: MiniHdfs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    over, process = threading.Event(), faulty.java_of("node-b")
+
+    def stutter() -> None:
+        while not over.wait(0.1):
+            process.suspend()
+            over.wait(1.0)
+            process.resume()
+
+    thread = threading.Thread(target=stutter)
+    read_little_ahead(monkeypatch.setattr)
+    try:
+        pause_s = check_epoch(f"{faulty.url}/stutters.arrow", thread.start, {"dfs.replication": 3})
+    finally:
+        over.set()
+        thread.join()
+    with capsys.disabled():
+        print(f"\nDataNode stopped for 1 s of 1.1 s: longest pause {pause_s:.1f} s")
+
+
 def test_a_datanode_that_hangs_costs_one_deadline(faulty: MiniHdfs, capsys: pytest.CaptureFixture[str]) -> None:
     url, data = f"{faulty.url}/hangs", os.urandom(12 * BLOCK_BYTES)
     fs.write_atomic(url, data, {"dfs.replication": 3})
@@ -73,24 +108,28 @@ def test_files_are_written_without_one_datanode(faulty: MiniHdfs, replication: i
         assert fs.read_bytes(f"{folder}/{i}") == DATA[: 2 * BLOCK_BYTES + i]
 
 
-def block_file(cluster: MiniHdfs, content: bytes) -> Path:
-    """Return the file of a DataNode that holds a block; those of deleted blocks may vanish meanwhile."""
-    found = []
+def damage(cluster: MiniHdfs, content: bytes, at: int) -> None:
+    """Flip a bit of a block in each file of a DataNode that holds it.
+
+    There is more than one where a write was repeated and the blocks of the first attempt are not deleted yet.
+    """
+    damaged = bytearray(content)
+    damaged[at] ^= 1
+    n_files = 0
     for path in cluster.block_files():
+        # blocks that are deleted may vanish meanwhile
         with contextlib.suppress(FileNotFoundError):
-            found += [path] if path.read_bytes() == content else []
-    (place,) = found
-    return place
+            if path.read_bytes() == content:
+                path.write_bytes(damaged)
+                n_files += 1
+    assert n_files, "no DataNode holds the block"
 
 
 def test_a_damaged_last_replica_is_named(faulty: MiniHdfs) -> None:
     url = f"{faulty.url}/damaged"
     data = os.urandom(3 * BLOCK_BYTES)
     fs.write_atomic(url, data, {"dfs.replication": 1})
-    place = block_file(faulty, data[BLOCK_BYTES : 2 * BLOCK_BYTES])
-    content = bytearray(data[BLOCK_BYTES : 2 * BLOCK_BYTES])
-    content[1000] ^= 1
-    place.write_bytes(content)
+    damage(faulty, data[BLOCK_BYTES : 2 * BLOCK_BYTES], 1000)
     reader = RangeReader(url)
     assert bytes(reader.read(0, BLOCK_BYTES)) == data[:BLOCK_BYTES]
     with pytest.raises(DataError, match=rf"^{re.escape(url)}, offset {BLOCK_BYTES}: "):
@@ -105,10 +144,7 @@ def test_a_damaged_last_replica_is_passed_over_where_the_job_says_so(faulty: Min
     whole = fs.read_bytes(url)
     at = whole.index(records["pixel"][2500].tobytes()) + 500
     low = at - at % BLOCK_BYTES
-    place = block_file(faulty, whole[low : low + BLOCK_BYTES])
-    content = bytearray(place.read_bytes())
-    content[at - low] ^= 1
-    place.write_bytes(content)
+    damage(faulty, whole[low : low + BLOCK_BYTES], at - low)
     with open_store(url) as store:
         block = int(np.searchsorted(store.starts, 2500, side="right")) - 1
         first, end = store.starts[block : block + 2].tolist()
