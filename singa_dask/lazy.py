@@ -31,6 +31,16 @@ def lazy_names(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[st
     return load
 
 
+class LazyModule:
+    """A module that is imported when one of its names is first used: ``pc = LazyModule("pyarrow.compute")``."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._name), name)
+
+
 def require(module: str, extra: str, what: str, instead: str = "") -> Any:
     """Import a module of an extra.
 

@@ -7,6 +7,12 @@ import re
 
 from singa_dask.errors import ConfigError
 
+# keys of a job that hold paths or URLs, by name alone: no other key is called so
+PATH_KEYS = {
+    "checkpoint_path", "dir", "mean_file", "meanfile", "modules", "path", "std_file", "tokenizer", "vocab_path",
+    "workspace",
+}  # fmt: skip
+
 VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 

@@ -1,7 +1,8 @@
 """Registries: names in a job file -> classes, for each kind of part.
 
 A part without extra dependencies registers itself by decorator; one that needs an optional
-package is added by name, ``"module:Class"``, with a hint that says what to install. A name with a dot,
+package is added by name, ``"module:Class"``, with a hint that says what to install. Layers and stores are imported when
+a job names them: their names are listed by module. A name with a dot,
 ``module.Class``, is that of a class in a module of the user's own.
 """
 
@@ -10,8 +11,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
-import pkgutil
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Generic, TypeVar, cast
 
 from singa_dask import modules
@@ -36,12 +36,6 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"{question}Known: {', '.join(names)}."
 
 
-def import_members(package: str) -> None:
-    """Import every module of a package in alphabetical order, so that its parts register themselves."""
-    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
-        importlib.import_module(f"{package}.{module.name}")
-
-
 class Registry(Generic[T]):
     """The parts of one kind that a job can name.
 
@@ -61,6 +55,7 @@ class Registry(Generic[T]):
         self.base: type[T] | None = None
         self._classes: dict[str, type[T]] = {}
         self._lazy: dict[str, tuple[str, str]] = {}
+        self._homes: dict[str, str] = {}
         self._hidden: set[str] = set()
 
     def register(self, *names: str, hidden: bool = False) -> Callable[[C], C]:
@@ -71,7 +66,7 @@ class Registry(Generic[T]):
 
         def decorate(cls: C) -> C:
             for name in names or (cls.__name__,):
-                if name in self:
+                if name in self._classes or (name in self and self._homes.get(name) != cls.__module__):
                     raise ValueError(f"{self.kind} {name!r} is registered twice")
                 self._classes[name] = cls
                 if hidden:
@@ -96,6 +91,13 @@ class Registry(Generic[T]):
             raise ValueError(f"{self.kind} {name!r} is registered twice")
         self._lazy[name] = (target, hint)
 
+    def add_modules(self, package: str, names: Mapping[str, str]) -> None:
+        """Add modules of a package, and the names of the parts that each registers, separated by spaces.
+
+        A module is imported when one of its parts is asked for.
+        """
+        self._homes |= {name: f"{package}.{module}" for module, parts in names.items() for name in parts.split()}
+
     def find(self, name: str) -> type[T]:
         """Return the class known as ``name``; SINGA's form with a leading k is read too.
 
@@ -108,8 +110,8 @@ class Registry(Generic[T]):
         if "." in name:
             return self._of_module(name)
         for key in (name, name[1:] if name.startswith("k") else name):
-            if key in self._classes:
-                return self._classes[key]
+            if (cls := self.get(key)) is not None:
+                return cls
             if key in self._lazy:
                 return self._import(key)
         raise ConfigError(f"unknown {self.kind} {name!r}. {suggest(name, self.names())}")
@@ -144,8 +146,14 @@ class Registry(Generic[T]):
         return inspect.isclass(value) and (self.base is None or (issubclass(value, self.base) and value != self.base))
 
     def get(self, name: str) -> type[T] | None:
-        """Return the class registered as ``name``, None if there is none or it has not been imported yet."""
+        """Return the class registered as ``name``, None if there is none, or an optional one is not imported yet."""
+        if name in self._homes and name not in self._classes:
+            importlib.import_module(self._homes[name])
         return self._classes.get(name)
+
+    def names_of(self, cls: type) -> list[str]:
+        """Return the names of a class, sorted."""
+        return sorted(name for name, each in self._classes.items() if each is cls)
 
     def forget(self, places: Collection[str]) -> None:
         """Remove the classes of these modules."""
@@ -153,15 +161,15 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """Return all names that a job can use, sorted."""
-        return sorted({*self._classes, *self._lazy} - self._hidden)
+        return sorted({*self._classes, *self._lazy, *self._homes} - self._hidden)
 
     def classes(self) -> list[type[T]]:
         """Return the classes in the order of `names`; optional ones only once they are imported."""
-        return [self._classes[name] for name in self.names() if name in self._classes]
+        return [cls for name in self.names() if (cls := self.get(name)) is not None]
 
     def is_hidden(self, name: str) -> bool:
         """Tell whether only the system uses a part."""
         return name in self._hidden
 
     def __contains__(self, name: object) -> bool:
-        return name in self._classes or name in self._lazy
+        return name in self._classes or name in self._lazy or name in self._homes

@@ -89,7 +89,17 @@ LIBRARIES = {"onednn-cpu-gomp"}
 HOSTS = {"dask"}
 
 # Modules of extras: what needs them says what to install.
-OPTIONAL = {"PIL", "cudnn", "cupy", "cupy_backends", "prometheus_client", "sklearn", "starlette", "uvicorn"}
+OPTIONAL = {
+    "PIL",
+    "cudnn",
+    "cupy",
+    "cupy_backends",
+    "prometheus_client",
+    "simplejpeg",
+    "sklearn",
+    "starlette",
+    "uvicorn",
+}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -111,6 +121,8 @@ def imported(node: ast.AST) -> Iterator[str]:
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
         yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "LazyModule":
+        yield ast.literal_eval(node.args[0])
 
 
 @functools.cache

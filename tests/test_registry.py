@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import collections
+import importlib
+import pkgutil
 from typing import Any
 
 import pytest
 
+from singa_dask import layers
+from singa_dask.data import stores
+from singa_dask.data.stores import STORES
 from singa_dask.errors import ConfigError
+from singa_dask.layers import LAYERS
 from singa_dask.registry import Registry, suggest
 
 
@@ -32,6 +38,27 @@ def test_find(parts: Registry[Any]) -> None:
     assert parts.find("Own").__name__ == "Own"
     assert parts.find("SGD") is parts.find("Plain") is parts.find("kSGD")
     assert parts.find("Counter") is parts.find("kCounter") is collections.Counter
+
+
+def test_a_module_is_imported_when_one_of_its_parts_is_asked_for() -> None:
+    orders = Registry[Any]("order")
+    orders.add_modules("tests", {"late_parts": "Late Later"})
+    assert "Late" in orders and orders.names() == ["Late", "Later"]
+    with pytest.raises(ValueError, match="'Later' is registered twice"):
+        orders.register("Later")(object)
+    with pytest.raises(ModuleNotFoundError, match=r"tests\.late_parts"):
+        orders.get("Late")
+
+
+@pytest.mark.parametrize(("registry", "package"), [(LAYERS, layers), (STORES, stores)])
+def test_names_that_are_listed_by_module_are_those_that_are_registered(registry: Registry[Any], package: Any) -> None:
+    """A class that is not listed would be known or not by what else has been imported."""
+    registered: dict[str, str] = {}
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        importlib.import_module(module.name)
+    for cls in (cls for cls in registry.classes() if cls.__module__.startswith(package.__name__)):
+        registered |= dict.fromkeys(registry.names_of(cls), cls.__module__)
+    assert registry._homes == registered
 
 
 def test_names_are_sorted(parts: Registry[Any]) -> None:

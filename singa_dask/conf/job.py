@@ -131,11 +131,12 @@ class ClusterConf(Conf):
     when one of them is lost; 0 is never. By default so often that they take 1 % of the time."""
     poll_time: Count = 100
     """Unused: nothing polls."""
-    elastic: ElasticConf = ElasticConf()
+    # blocks of defaults need no validator, which takes a millisecond each to build when this file is imported
+    elastic: ElasticConf = ElasticConf.model_construct()
     """Bounds for the number of processes."""
-    listen: ListenConf = ListenConf()
+    listen: ListenConf = ListenConf.model_construct()
     """Network interface and ports of the job's processes."""
-    workers: WorkersConf = WorkersConf()
+    workers: WorkersConf = WorkersConf.model_construct()
     """The Dask workers that the job may use."""
     max_restarts: Count = 10
     """Restarts without a later step between them after which the job fails; 0 for none."""
@@ -412,7 +413,7 @@ class JobConf(Conf):
     """The algorithm; needed to train."""
     updater: UpdaterConf = Field(default_factory=lambda: UpdaterConf(type="SGD", learning_rate=LRGenConf(type="Fixed")))
     """The update rule of the servers; needed to train."""
-    cluster: ClusterConf = ClusterConf()
+    cluster: ClusterConf = ClusterConf.model_construct()
     """Workers, servers and processes."""
     train_steps: Count = 0
     """Steps to train; they count from 0. Needed where there is an updater, unless epochs is there."""

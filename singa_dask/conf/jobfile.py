@@ -24,13 +24,9 @@ from singa_dask.conf.singa_job import list_known_once, merge_own_types
 from singa_dask.conf.singa_text import is_singa_text
 from singa_dask.conf.yaml_text import Items, Scalar, Tree, TreeEntry, TreeMap, locate, named, plain, show
 from singa_dask.errors import ConfigError, Mark, Problem
-from singa_dask.paths import expand
+from singa_dask.paths import PATH_KEYS, expand
 from singa_dask.registry import Registry, suggest
 
-# keys of a job that hold paths or URLs, by name alone: no other key is called so
-PATH_KEYS = {
-    "checkpoint_path", "dir", "mean_file", "meanfile", "modules", "path", "std_file", "vocab_path", "workspace",
-}  # fmt: skip
 # keys whose values no model describes
 FREE = ("user_conf", "storage_options")
 
@@ -39,7 +35,8 @@ def expand_paths(node: Tree, path: tuple[str | int, ...] = ()) -> list[Problem]:
     """Expand all paths in a job's tree, in place, and return the problems. ``path`` is that of the node."""
     inner: list[tuple[str | int, Tree]] = []
     if isinstance(node, TreeMap):
-        inner = [(name, entry.node) for name, entry in node.entries.items() if name not in FREE]
+        # names of categories, by column, are no paths whatever the column is called
+        inner = [(name, entry.node) for name, entry in node.entries.items() if name not in (*FREE, "categories")]
     elif isinstance(node, Items):
         inner = list(enumerate(node.items))
     elif isinstance(node.value, str) and next((k for k in reversed(path) if isinstance(k, str)), "") in PATH_KEYS:

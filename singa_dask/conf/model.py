@@ -519,9 +519,10 @@ class PartConf(Conf):
         registry = registry_of(cls.kind, context)
         name = raw_value(data, cls.type_key, str, "")
         own: type[Conf] | None = getattr(class_of(registry, name), "block", None)
-        known = blocks_of(registry) if registry else {}
-        if own:
-            known[own.block_key] = own
+        known = {own.block_key: own} if own else {}
+        # to know the others all classes are imported
+        if registry and data.keys() - cls.model_fields.keys() - known.keys():
+            known = blocks_of(registry) | known
         if own and data.get(own.block_key) is None:
             yield from cls._add_own_block(own, data, name)
         for key in [key for key in data if key not in cls.model_fields]:

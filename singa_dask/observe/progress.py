@@ -1,173 +1,23 @@
-"""Progress of a job: bars on a terminal and in a notebook, plain lines elsewhere."""
+"""Progress of a job: plain lines, or what `bars` shows on a terminal and in a notebook."""
 
 from __future__ import annotations
 
-import io
 import math
 import sys
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
-from rich import progress
-from rich.cells import cell_len
-from rich.console import Console, RenderableType
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
-from rich.theme import Theme
-
+from singa_dask.lazy import LazyModule
 from singa_dask.redaction import redact
 
-MAX_ROWS = 8
-"""With more worker groups than this, one row stands for all of them."""
-BAR_WIDTHS = (5, 30)
-REFRESH_PER_S = 4
+if TYPE_CHECKING:
+    from rich.console import Console
 
-ECHO = 2
-"""Columns that the bar leaves free: a terminal echoes Ctrl-C as ``^C`` after the last row. Without room for it the
-cursor would be a line lower than rich expects, and the header of the table would stay."""
+bars, rich_console = LazyModule("singa_dask.observe.bars"), LazyModule("rich.console")
 
-BAR = "bar"
 UNKNOWN = "-"
-KEPT_METRICS = 2
-"""Number of metrics that are shown however narrow the terminal is."""
-WAITS = 1000
-"""From this rank on, a column is dropped rather than shorten the bar."""
-
-
-class _Column(NamedTuple):
-    """A column: header, rank, and text of each row. The column of the highest rank is dropped first, rank 0 never."""
-
-    name: str
-    rank: int
-    cells: list[str]
-
-    @property
-    def width(self) -> int:
-        return max(map(cell_len, (self.name, *self.cells)))
-
-
-def epoch_of(row: progress.Task, event: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the passes of a row over the records so far, and the seconds until this one ends; None if unknown.
-
-    They follow from its last metrics, and the steps since then.
-    """
-    epoch = event.get("epoch")
-    if not epoch:
-        return epoch, None
-    a_step = epoch / (event["step"] + 1)
-    now = epoch + a_step * max(row.completed - event["step"] - 1, 0)
-    steps = min((math.floor(now) + 1 - now) / a_step, row.remaining or 0)
-    return now, steps / row.speed if row.speed else None
-
-
-class GroupBars(progress.Progress):
-    """A table of step, bar, time left, epoch, learning rate, speed and metrics, as wide as the terminal allows.
-
-    ``eta`` is the time until the job ends, ``ends`` that until the epoch does.
-
-    Parameters
-    ----------
-    console : Console
-        A terminal.
-    n_groups, n_steps : int
-        Number of worker groups, and of training steps of each.
-    """
-
-    def __init__(self, console: Console, n_groups: int, n_steps: int) -> None:
-        self._terminal = console
-        self._n_groups = n_groups
-        self._merged = n_groups > MAX_ROWS
-        self._steps = dict.fromkeys(range(n_groups), 0)
-        self._events: dict[int, Mapping[str, Any]] = {}
-        super().__init__(console=console, refresh_per_second=REFRESH_PER_S)
-        names = [f"all {n_groups}"] if self._merged else [str(group) for group in range(n_groups)]
-        self._rows = [self.add_task(name, total=n_steps) for name in names]
-
-    def show_step(self, group: int, step: int) -> None:
-        """Show that a group has done ``step`` steps."""
-        self._steps[group] = max(step, self._steps.get(group, 0))
-        if self._merged:
-            self.update(self._rows[0], completed=min(self._steps.values()))
-        else:
-            self.update(self._rows[group], completed=self._steps[group])
-
-    def show_metrics(self, event: Mapping[str, Any]) -> None:
-        """Show the training metrics of a group."""
-        self._events[event["group"]] = event
-        self.show_step(event["group"], event["step"] + 1)
-
-    def make_tasks_table(self, tasks: Iterable[progress.Task]) -> Table:
-        """Return the table with the columns that fit; rich calls this for each refresh."""
-        rows = list(tasks)
-        columns, width = fit(self._columns(rows), self._terminal.width)
-        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-        for column in columns:
-            table.add_column(column.name, justify="left" if column.name == BAR else "right", no_wrap=True)
-        for i, row in enumerate(rows):
-            bar = ProgressBar(total=row.total or 1, completed=row.completed, width=width)
-            cells: list[RenderableType] = [bar if each.name == BAR else each.cells[i] for each in columns]
-            table.add_row(*cells)
-        return table
-
-    def _columns(self, rows: list[progress.Task]) -> list[_Column]:
-        events = [self._event_of(i) for i in range(len(rows))]
-
-        def values(name: str, rank: int, key: str, form: str) -> _Column:
-            return _Column(name, rank, [number(event.get(key), form) for event in events])
-
-        metrics = [layer_metrics(event) for event in events]
-        epochs = [epoch_of(row, event) for row, event in zip(rows, events, strict=True)]
-        names = dict.fromkeys(name for each in metrics for name in each)
-        columns = [
-            _Column("group", 0, [row.description for row in rows]),
-            _Column("step", 0, [f"{row.completed:.0f}/{row.total or 0:.0f}" for row in rows]),
-            _Column(BAR, 2, []),
-            _Column("time", 7, [duration(row.elapsed) for row in rows]),
-            _Column("eta", 1, [duration(row.time_remaining) for row in rows]),
-            _Column("epoch", 4, [number(now, ".1f") for now, _ in epochs]),
-            _Column("ends", 5, [duration(ends) for _, ends in epochs]),
-            values("lr", 6, "lr", ".3g"),
-            values("samples/s", 3, "samples_per_s", ".0f"),
-            *(
-                _Column(name, 0 if i < KEPT_METRICS else 8 + i, [number(each.get(name), ".4f") for each in metrics])
-                for i, name in enumerate(names)
-            ),
-            values("data ms", WAITS, "wait_data_ms", ".1f"),
-            values("params ms", WAITS + 1, "wait_params_ms", ".1f"),
-        ]
-        shown = [column for column in columns if column.name in (BAR, "eta") or set(column.cells) != {UNKNOWN}]
-        return shown if self._n_groups > 1 else shown[1:]
-
-    def _event_of(self, row: int) -> Mapping[str, Any]:
-        """Return the last training metrics of a row: of its group, or means over all groups and their total speed."""
-        if not self._merged:
-            return self._events.get(row, {})
-        events = list(self._events.values())
-        names = dict.fromkeys(name for event in events for name in event)
-        numbers = {
-            name: [event[name] for event in events if isinstance(event.get(name), int | float)] for name in names
-        }
-        means = {name: sum(values) / len(values) for name, values in numbers.items() if values}
-        if "samples_per_s" in means:
-            means["samples_per_s"] = sum(numbers["samples_per_s"])
-        return means
-
-
-def fit(columns: list[_Column], width: int) -> tuple[list[_Column], int]:
-    """Drop columns until the others fit, separated by a space; return them, and the width of the bar."""
-    for rank in sorted((column.rank for column in columns), reverse=True):
-        others = [column.width for column in columns if column.name != BAR]
-        room = width - sum(others) - len(columns) + 1
-        shortest = BAR_WIDTHS[rank >= WAITS] + ECHO
-        if room >= (shortest if len(others) < len(columns) else 0):
-            return columns, min(room - ECHO, BAR_WIDTHS[1])
-        columns = [column for column in columns if not column.rank or column.rank < rank]
-    return columns, 0
 
 
 def duration(seconds: float | None) -> str:
@@ -240,7 +90,7 @@ class LinesProgress(Progress):
 
     Parameters
     ----------
-    console : Console
+    file : file of text
     n_groups, n_steps : int
         Number of worker groups, and of training steps of each; with several groups, lines name the group. Without
         steps, lines do not say how much time is left.
@@ -249,9 +99,9 @@ class LinesProgress(Progress):
     """
 
     def __init__(
-        self, console: Console, n_groups: int = 1, n_steps: int = 0, clock: Callable[[], float] = time.monotonic
+        self, file: IO[str], n_groups: int = 1, n_steps: int = 0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.console = console
+        self._file = file
         self.n_groups = n_groups
         self._n_steps = n_steps
         self._clock = clock
@@ -306,67 +156,23 @@ class LinesProgress(Progress):
             self.say(line)
 
     def say(self, line: str) -> None:
-        """Print a line without markup and without wrapping."""
-        self.console.print(Text(redact(line)), soft_wrap=True)
-
-
-class BarProgress(LinesProgress):
-    """Shows a live table with a bar for each worker group; other events are printed above it.
-
-    Parameters
-    ----------
-    console : Console
-        A terminal.
-    n_groups, n_steps : int
-        Number of worker groups, and of training steps of each.
-    run_url : str
-        Run directory; URLs below it are shown relative to it.
-
-    Attributes
-    ----------
-    bars : GroupBars
-    """
-
-    def __init__(self, console: Console, n_groups: int, n_steps: int, run_url: str = "") -> None:
-        super().__init__(console, n_groups)
-        self._run_url = run_url
-        self.bars = GroupBars(console, n_groups, n_steps)
-
-    def on_event(self, event: Mapping[str, Any]) -> None:
-        """Show steps and training metrics in the table; print everything else."""
-        if event["event"] == "metrics" and event["phase"] == "train":
-            self.bars.show_metrics(event)
-        elif event["event"] == "started" and "train_steps" in event:
-            for row in self.bars.task_ids:
-                self.bars.update(row, total=event["train_steps"])
-        elif event["event"] == "steps":
-            for group, step in event["steps"].items():
-                self.bars.show_step(int(group), step)
-        elif event["event"] == "checkpoint":
-            super().on_event({**event, "url": event["url"].removeprefix(f"{self._run_url}/")})
-        else:
-            super().on_event(event)
-
-    def __enter__(self) -> BarProgress:
-        self.bars.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.bars.stop()
-        super().__exit__(*error)
+        """Print a line."""
+        print(redact(line), file=self._file, flush=True)
 
 
 def join_if_fits(first: str, second: str, console: Console | None = None) -> str:
     """Join two parts of a message by ``; ``, or by a line break on a terminal that is too narrow."""
-    console = console or Console(stderr=True)
     line = f"{first}; {second}"
+    if console is None and not sys.stderr.isatty():
+        return line
+    console = console or rich_console.Console(stderr=True)
     return f"{first}\n{second}" if console.is_terminal and len(line) > console.width else line
 
 
 def start_progress(
     n_groups: int, n_steps: int, quiet: bool = False, console: Console | None = None, run_url: str = ""
 ) -> Progress:
-    """Return a `Progress` that shows nothing, bars, or lines.
+    """Return a `Progress` that shows nothing, bars on a terminal or below a cell of a notebook, or lines.
 
     Parameters
     ----------
@@ -379,25 +185,19 @@ def start_progress(
     run_url : str
         Run directory.
     """
-    # the kernel of a notebook sets FORCE_COLOR for its children, whose stderr is a pipe
-    on_terminal = None if sys.stderr.isatty() else False
-    console = console or Console(stderr=True, highlight=False, force_interactive=on_terminal)
     if quiet:
         return Progress()
+    shown: Progress
+    if notebook_shell() is not None:
+        shown = bars.NotebookProgress(n_groups, n_steps, run_url)
+        return shown
+    if console is None and sys.stderr.isatty():
+        console = rich_console.Console(stderr=True, highlight=False)
     # False if the cursor cannot be moved, as with TERM=dumb
-    if console.is_interactive:
-        return BarProgress(console, n_groups, n_steps, run_url)
-    return LinesProgress(console, n_groups, n_steps)
-
-
-WIDTH = 100
-"""Characters of a line; columns that do not fit are left out, as on a terminal."""
-MAX_LINES = 12
-"""Lines that are kept below the table; later ones replace the first."""
-UPDATE_S = 0.25
-# seen on a light and on a dark page
-COLOURS = Theme({"bar.complete": "#1976d2", "bar.finished": "#388e3c", "bar.back": "#c0c0c0"})
-FORMAT = '<pre style="line-height:1.35;margin:0">{code}</pre>'
+    if console is not None and console.is_interactive:
+        shown = bars.BarProgress(console, n_groups, n_steps, run_url)
+        return shown
+    return LinesProgress(sys.stderr if console is None else console.file, n_groups, n_steps)
 
 
 def notebook_shell() -> Any:
@@ -405,84 +205,3 @@ def notebook_shell() -> Any:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell if getattr(shell, "kernel", None) is not None else None
-
-
-class NotebookProgress(BarProgress):
-    """Shows the table of `BarProgress` below a cell, and the latest other events below it.
-
-    It is made in the thread that executes the cell; events may come in another one, and also after the cell has ended.
-
-    Parameters
-    ----------
-    n_groups, n_steps : int
-        Number of worker groups, and of training steps of each.
-    run_url : str
-        Run directory; URLs below it are shown relative to it.
-    show : callable, optional
-        Takes what is to be shown, a dict from mime type to text; by default the output of the cell.
-    clock : callable
-        Returns seconds.
-    """
-
-    def __init__(
-        self,
-        n_groups: int,
-        n_steps: int,
-        run_url: str = "",
-        show: Callable[[dict[str, str]], None] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        hidden = Console(file=io.StringIO(), width=WIDTH, force_jupyter=False, force_terminal=False)
-        super().__init__(hidden, n_groups, n_steps, run_url)
-        self._lines: deque[str] = deque(maxlen=MAX_LINES)
-        self._show = show or _cell_output()
-        self._time = clock
-        self._shown_at = clock()
-        self._lock = threading.Lock()
-        self._show(_rendered(Text("starting ...")))
-
-    def on_event(self, event: Mapping[str, Any]) -> None:
-        """Take an event; what is shown changes every quarter of a second at most."""
-        with self._lock:
-            super().on_event(event)
-            if self._time() - self._shown_at >= UPDATE_S:
-                self._update()
-
-    def say(self, line: str) -> None:
-        """Keep a line for the next update."""
-        self._lines.append(redact(line))
-
-    def __enter__(self) -> NotebookProgress:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            for line in self._left_out.values():
-                self.say(line)
-            for row in self.bars.task_ids:
-                self.bars.stop_task(row)
-            self._update()
-
-    def _update(self) -> None:
-        self._shown_at = self._time()
-        table = self.bars.make_tasks_table(self.bars.tasks)
-        self._show(_rendered(table, *map(Text, self._lines)))
-
-
-def _rendered(*parts: RenderableType) -> dict[str, str]:
-    """Return what rich prints, as HTML and as text."""
-    console = Console(
-        file=io.StringIO(), width=WIDTH, record=True, theme=COLOURS, force_jupyter=False, force_terminal=True
-    )
-    for part in parts:
-        console.print(part, soft_wrap=True, highlight=False)
-    html = console.export_html(inline_styles=True, code_format=FORMAT, clear=False)
-    return {"text/html": html, "text/plain": console.export_text().rstrip("\n")}
-
-
-def _cell_output() -> Callable[[dict[str, str]], None]:
-    """Return what replaces a part of the output of the cell that runs now."""
-    display = sys.modules["IPython"].display
-    handle = display.DisplayHandle()
-    handle.display({"text/plain": ""}, raw=True)
-    return lambda content: handle.update(content, raw=True)

@@ -50,13 +50,22 @@ def test_a_conversion_in_this_process_loads_nothing_of_dask(tmp_path: Path) -> N
     assert (tmp_path / "records.arrow").exists()
 
 
-def test_validate_loads_nothing_of_dask(job: Path) -> None:
-    script = (
-        f"import sys; from singa_dask.cli import main; main(['validate', {str(job)!r}], standalone_mode=False);"
-        "print({'dask', 'distributed'} & set(sys.modules))"
-    )
+# of the room of layers, of that of stores, and of others
+NOT_OF_A_PERCEPTRON = {
+    *(f"singa_dask.layers.{name}" for name in ("attention", "conv", "norm", "recurrent", "sequence", "text")),
+    *(f"singa_dask.data.stores.{name}" for name in ("array_store", "hdf5", "jsonl", "lmdb", "record_files", "tar")),
+    *("PIL", "dask", "distributed", "filelock", "http.client", "lmdb", "prometheus_client"),
+    *("pyarrow.compute", "pyarrow.parquet", "rich", "urllib.request"),
+}
+
+
+def test_validate_loads_what_the_job_names() -> None:
+    command = ["validate", "configs/digits/mlp.yaml"]
+    script = f"import sys; from singa_dask.cli import main; main({command}, standalone_mode=False);print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "set()"
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert {"singa_dask.layers.neuron", "numpy"} <= loaded
+    assert loaded & NOT_OF_A_PERCEPTRON == set()
 
 
 def test_export_loads_nothing_of_dask() -> None:

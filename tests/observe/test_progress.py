@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.progress import Task
 
 from singa_dask.observe import join_if_fits, start_progress
-from singa_dask.observe.progress import BarProgress, LinesProgress, Progress, epoch_of, metrics_line
+from singa_dask.observe.bars import BarProgress, epoch_of
+from singa_dask.observe.progress import LinesProgress, Progress, metrics_line
 
 
 def metrics(**given: Any) -> dict[str, Any]:
@@ -55,7 +56,7 @@ class Clock:
 
 def test_lines_say_how_much_time_is_left() -> None:
     shown = console(terminal=False)
-    with LinesProgress(shown, 1, 200) as progress:
+    with LinesProgress(shown.file, 1, 200) as progress:
         for time, step in ((10.0, 0), (20.0, 100), (20.0, 199)):
             progress.on_event(metrics(step=step, time=time, samples_per_s=8.0))
     assert [line.rpartition("  ")[2] for line in text(shown).splitlines()] == [
@@ -67,7 +68,7 @@ def test_lines_say_how_much_time_is_left() -> None:
 
 def test_a_long_job_prints_some_hundred_lines_and_the_last() -> None:
     shown, clock, n = console(terminal=False), Clock(), 50_000
-    with LinesProgress(shown, 1, n, clock) as progress:
+    with LinesProgress(shown.file, 1, n, clock) as progress:
         for step in range(n):
             clock.now += 0.1
             progress.on_event(metrics(step=step))
