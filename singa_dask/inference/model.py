@@ -25,11 +25,11 @@ from singa_dask.inference.net import (
     PhaseJob,
     Trained,
     TrainedNet,
-    has_classes,
     inference_job,
     label_layer,
     load_modules,
     predicted_layer,
+    predicts_classes,
     target_names,
 )
 from singa_dask.inference.records import LabelReader, MemoryRecords, as_records
@@ -170,6 +170,7 @@ class Model:
         self._trained = Trained(InitialValues(job, (source.checkpoint,), averaged=True), ops)
         self._lock = threading.RLock()
         self._nets: dict[str, TrainedNet] = {}
+        self._label_layers: dict[str, str] = {}
 
     # -- what it is ------------------------------------------------------------------------------------------
 
@@ -208,7 +209,7 @@ class Model:
     def is_classifier(self) -> bool:
         """Whether the net has a layer with the probabilities of classes."""
         layers = self._job.job.neuralnet.layer
-        return any(each.in_phase(Phase.TEST) and has_classes(self._job.job, each.name) for each in layers)
+        return any(each.in_phase(Phase.TEST) and predicts_classes(each) for each in layers)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -217,11 +218,17 @@ class Model:
 
     def class_names_of(self, layer: str) -> tuple[str, ...]:
         """Return the names of the classes of a layer with probabilities; empty if they are numbers."""
-        return self._trained.class_names.known_for(label_layer(self._job.job, Phase.TEST, layer))
+        if layer not in self._label_layers:
+            self._label_layers[layer] = label_layer(self._job.job, Phase.TEST, layer)
+        return self._trained.class_names.known_for(self._label_layers[layer])
 
     def has_classes(self, layer: str) -> bool:
         """Return whether a layer has the probabilities of classes."""
-        return has_classes(self._job.job, layer)
+        return layer in self._classifiers
+
+    @cached_property
+    def _classifiers(self) -> set[str]:
+        return {each.name for each in self._job.job.neuralnet.layer if predicts_classes(each)}
 
     def targets_of(self, layer: str) -> tuple[str, ...]:
         """Return the names of the columns whose values a layer predicts; empty if they have none."""
@@ -292,8 +299,7 @@ class Model:
             values = np.empty((n, *(self.layers[layer] or (1,))), np.float32)
             for first, stop in net.batches(n):
                 arrays = {name: each.read(first, stop) for name, each in records.items()}
-                outputs, _ = net.compute(arrays, stop - first, first)
-                values[first:stop] = outputs[layer]["data"]
+                values[first:stop] = net.compute(arrays, stop - first, first)[layer]["data"]
             return values
 
     def test(self, x: Any, y: Any = None, metrics: Sequence[str] | None = None) -> dict[str, Any]:
@@ -332,7 +338,7 @@ class Model:
             totals, of_pass = [], net.pass_metrics(metrics)
             for first, stop in net.batches(n):
                 arrays = {name: each.read(first, stop) for name, each in records.items()}
-                totals.append(net.compute(labels.arrays(arrays, first, stop), stop - first, first, of_pass)[1])
+                totals.append(net.measure(labels.arrays(arrays, first, stop), stop - first, first, of_pass))
             return MetricSums(totals, of_pass.state())
 
     # -- in two parts ----------------------------------------------------------------------------------------
@@ -362,7 +368,7 @@ class Model:
                     "records do not depend on each other."
                 )
             n = len(next(iter(arrays.values())))
-            return np.asarray(net.compute({self._features(net).conf_name: arrays}, n, 0)[0][layer]["data"])
+            return np.asarray(net.compute({self._features(net).conf_name: arrays}, n, 0)[layer]["data"])
 
     def record(self, layer: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Return the shape of a record in an array, and the columns that are read of a table; empty without names."""

@@ -6,7 +6,7 @@ import contextlib
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from singa_dask.errors import ConfigError, DataError, Problem, SingaError, UnitE
 from singa_dask.layers import LAYERS, Layer, StoreInput, Traits
 from singa_dask.layers.feature import Totals
 from singa_dask.layers.loss import Writer
-from singa_dask.layers.records import StoreConf
+from singa_dask.layers.records import NAMING, StoreConf, table_or
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.registry import suggest
@@ -155,7 +155,7 @@ def with_data(job: JobConf, layers: Sequence[str], url: str, backend: str | None
 def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> LayerConf:
     """Return an input layer that reads other records."""
     conf = layer.block(StoreConf)
-    backend = backend or _format(url, conf)
+    backend = table_or(backend or _format(url, conf), conf)
     changes: dict[str, object] = {"path": url, "backend": backend}
     if not outputs:
         changes["has_label"] = False
@@ -165,7 +165,7 @@ def _reading(layer: LayerConf, url: str, backend: str | None, outputs: bool) -> 
     store = STORES.find(backend) if backend else None
     if store is not None and backend != "table" and not store.table_format:
         # records that were converted from a table are its features
-        changes |= {"features": [], "label": [], "target": [], "weight": "", "missing": "error", "categories": {}}
+        changes |= {key: StoreConf.model_fields[key].get_default() for key in NAMING}
     if backend and backend != conf.backend and backend in STORES.names():
         # options of the job's format are not those of another
         known = STORES.find(backend).option_names()
@@ -449,13 +449,12 @@ class ReadyNet:
         self._algorithm: Algorithm = ALGORITHMS.find(conf.alg)(net, _no_server, _no_server, conf)
         self._algorithm.check_params()
 
-    def compute(self, phase: Phase, of_pass: PassMetrics | None, weight: float) -> Totals:
-        """Compute the next batch, and add it to the metrics of a pass; return its own, means times ``weight``."""
+    def compute(self, phase: Phase, of_pass: PassMetrics | None) -> None:
+        """Compute the next batch, and add it to the metrics of a pass."""
         with locate_errors(lambda: f"layer {self._algorithm.layer.name if self._algorithm.layer else '?'}"):
             self._algorithm.test_one_batch(phase)
         if of_pass is not None:
             of_pass.add(self.net)
-        return self.net.take_metrics(weight)
 
 
 def _no_server(*_: object) -> None:
@@ -616,10 +615,8 @@ class TrainedNet:
             )
         return ((first, min(first + self.batchsize, n)) for first in range(0, n, self.batchsize))
 
-    def compute(
-        self, arrays: Mapping[str, Arrays], n: int, first: int, of_pass: PassMetrics | None = None
-    ) -> tuple[dict[str, Arrays], Totals]:
-        """Compute a batch.
+    def compute(self, arrays: Mapping[str, Arrays], n: int, first: int) -> dict[str, Arrays]:
+        """Compute a batch; return ``data`` of each of the layers.
 
         Parameters
         ----------
@@ -627,15 +624,19 @@ class TrainedNet:
             For each input layer the fields of the records.
         n, first : int
             Number of records, and index of the first one; 0 begins a new stream of records.
-        of_pass : PassMetrics, optional
-            To add the batch to.
-
-        Returns
-        -------
-        dict of str to dict of ndarray
-            ``data`` of each of the layers.
-        Totals
         """
+        with self._computed(arrays, n, first, None) as net:
+            return {name: keep_outputs(net, name, False, 0) for name in self._layers}
+
+    def measure(self, arrays: Mapping[str, Arrays], n: int, first: int, of_pass: PassMetrics) -> Totals:
+        """Compute a batch, see `compute`, and add it to the metrics of a pass; return its own."""
+        with self._computed(arrays, n, first, of_pass) as net:
+            return net.take_metrics(n / self.batchsize)
+
+    @contextmanager
+    def _computed(
+        self, arrays: Mapping[str, Arrays], n: int, first: int, of_pass: PassMetrics | None
+    ) -> Iterator[NeuralNet]:
         ready = self._net(n)
         with self._computing(ready.net):
             if not first:
@@ -643,8 +644,8 @@ class TrainedNet:
             for layer in ready.net.layers:
                 if isinstance(layer, StoreInput):
                     layer.feed(arrays[layer.conf_name], first)
-            metrics = ready.compute(self._phase, of_pass, n / self.batchsize)
-            return {name: keep_outputs(ready.net, name, False, 0) for name in self._layers}, metrics
+            ready.compute(self._phase, of_pass)
+            yield ready.net
 
     def pass_metrics(self, names: Sequence[str] | None = None) -> PassMetrics:
         """Return metrics by name, by default those of the job, to add batches to."""
@@ -680,8 +681,6 @@ class TrainedNet:
 
     @contextmanager
     def _computing(self, net: NeuralNet) -> Iterator[None]:
-        with ExitStack() as stack:
-            stack.enter_context(self._pools.limit(self._n_threads))
-            stack.enter_context(explain_memory_errors(lambda: [net]))
-            stack.enter_context(self._trained.ops.activate())
+        limits, ops = self._pools.limit(self._n_threads), self._trained.ops
+        with limits, explain_memory_errors(lambda: [net]), ops.activate():
             yield

@@ -200,7 +200,7 @@ def _spec(conf: StoreConf, facts: TableFacts, outputs: bool) -> TableSpec:
     known = {**facts.categories, **{name: names for name, names in facts.labels.items() if names}}
     labels, target = (labels, target) if outputs else ((), ())
     weight = conf.weight if outputs else ""
-    return TableSpec(facts.features, labels, target, missing, known, facts.encoding, weight)
+    return TableSpec(facts.features, labels, target, missing, known, facts.encoding, weight, facts.texts)
 
 
 class _Frame(MemoryRecords):

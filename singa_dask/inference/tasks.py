@@ -164,7 +164,8 @@ def _compute(task: InferenceTask, job: JobConf, net: NeuralNet) -> TaskResult:
     batches: list[list[Arrays]] = [[] for _ in task.layers]
     for _ in range(task.n_batches):
         check_wanted()
-        metrics.append(ready.compute(Phase(task.phase), of_pass, task.weight))
+        ready.compute(Phase(task.phase), of_pass)
+        metrics.append(net.take_metrics(task.weight))
         for name, label_layer, arrays in zip(task.layers, task.labels_of_layers, batches, strict=False):
             arrays.append(keep_outputs(net, name, task.labels, task.topk, label_layer))
         report(task.batchsize)

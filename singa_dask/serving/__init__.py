@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from singa_dask.lazy import lazy_names, require
 
 if TYPE_CHECKING:
-    from singa_dask.serving.server import Limits, ModelServer
+    from singa_dask.serving.batcher import Limits
+    from singa_dask.serving.server import ModelServer
 
 __all__ = ["Limits", "ModelServer"]
 
-_load = lazy_names(__name__, {"server": __all__})
+_load = lazy_names(__name__, {"batcher": ["Limits"], "server": ["ModelServer"]})
 
 
 def __getattr__(name: str) -> Any:

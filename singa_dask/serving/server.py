@@ -1,4 +1,4 @@
-"""ModelServer: a model at a port of this machine: its ASGI application, bodies, and the thread of the batches."""
+"""ModelServer: a model at a port of this machine: its ASGI application, and bodies."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import logging
 import math
 import socket
 import threading
-import time
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -29,52 +27,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from singa_dask.arrays import Array
 from singa_dask.data.stores.column import NPY_DAMAGE, decode_npy
 from singa_dask.data.stores.image import image_size
-from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError, SingaError
 from singa_dask.inference.model import Model
 from singa_dask.redaction import redact
+from singa_dask.serving.batcher import Batcher, Limits
 
-# Bodies of requests and answers, JSON, arrays of NumPy and pictures, and the limits on them.
-
-
-# bodies of the greatest size that are in memory at a time
-MAX_BODIES = 8
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a server accepts.
-
-    Attributes
-    ----------
-    max_batch : int
-        Records that are computed together.
-    max_wait_s : float
-        How long a batch that is not full waits for more records.
-    max_queue : int
-        Requests that are read, wait or are computed at a time.
-    max_records : int
-        Records of a request.
-    max_bytes : int
-        Size of the body of a request, and of the values of an answer.
-    timeout_s : float
-        From the head of a request to its answer.
-    max_connections : int
-        Connections of clients, idle ones too, that are open at a time.
-    """
-
-    max_batch: int
-    max_wait_s: float = 0.0
-    max_queue: int = 256
-    max_records: int = 10_000
-    max_bytes: int = 64 << 20
-    timeout_s: float = 30.0
-    max_connections: int = 512
-
-    @property
-    def max_total_bytes(self) -> int:
-        """Size of all bodies that are in memory at a time."""
-        return MAX_BODIES * self.max_bytes
+# Bodies of requests and answers: JSON, arrays of NumPy and pictures.
 
 
 class Refused(Exception):
@@ -216,155 +174,6 @@ def to_npy(values: Array) -> bytes:
     file = io.BytesIO()
     np.save(file, values, allow_pickle=False)
     return file.getvalue()
-
-
-# nets of so many sizes are kept by a model
-N_SIZES = 8
-
-
-def batch_sizes(most: int) -> tuple[int, ...]:
-    """Return the sizes of batches that are computed: 1, and ``most`` halved again and again.
-
-    A batch is filled up to the next size, as a model has a net for each.
-    """
-    return tuple(sorted({1, *(-(-most >> i) for i in range(N_SIZES - 1))}))
-
-
-@dataclass(eq=False)
-class _Entry:
-    """The records of a request, encoded."""
-
-    arrays: Arrays
-    n: int
-    layer: str
-    found: Future[Array] = field(default_factory=Future)
-
-    @property
-    def kind(self) -> tuple[Any, ...]:
-        """Requests of one kind can be computed together."""
-        return (self.layer, *((name, values.dtype, values.shape[1:]) for name, values in self.arrays.items()))
-
-
-class Batcher:
-    """Computes records in the order in which they are submitted; those that wait meanwhile are joined in a batch.
-
-    Parameters
-    ----------
-    model : Model
-    limits : Limits
-
-    Attributes
-    ----------
-    n_batches, n_records : int
-        Computed so far.
-    """
-
-    def __init__(self, model: Model, limits: Limits) -> None:
-        self._model, self._limits = model, limits
-        self._sizes = batch_sizes(limits.max_batch)
-        self._waiting: deque[_Entry] = deque()
-        self._changed = threading.Condition()
-        self._closed = False
-        self.n_batches = self.n_records = 0
-        self._thread = threading.Thread(target=self._run, name="serve-batches", daemon=True)
-        self._thread.start()
-
-    def submit(self, arrays: Arrays, layer: str) -> Future[Array]:
-        """Return the values of a layer for records of `Model.encode`, once they are computed.
-
-        A future that is cancelled while it waits is not computed. An error of its records is its own only.
-        """
-        entry = _Entry(arrays, len(next(iter(arrays.values()))), layer)
-        with self._changed:
-            self._waiting.append(entry)
-            self._changed.notify()
-        return entry.found
-
-    def warm_up(self, arrays: Arrays, layer: str) -> None:
-        """Make the nets of all sizes, from a record: of the first requests none is slow."""
-        for size in self._sizes:
-            self._model.compute(_joined([arrays], size), layer)
-
-    def close(self) -> None:
-        """Compute what waits, and end. Requests that are submitted later are not computed."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-
-    def join(self, timeout_s: float) -> None:
-        """Wait until the thread has ended."""
-        self._thread.join(timeout_s)
-
-    # -- the thread ------------------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        while batch := self._next():
-            started = [entry for entry in batch if entry.found.set_running_or_notify_cancel()]
-            if started:
-                self._answer(started)
-
-    def _next(self) -> list[_Entry]:
-        """Wait for requests, and return those of the next batch; none at the end."""
-        most = self._limits.max_batch
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closed)
-            if self._limits.max_wait_s:
-                full = time.monotonic() + self._limits.max_wait_s
-                while not self._closed and sum(each.n for each in self._waiting) < most:
-                    if not self._changed.wait(max(0.0, full - time.monotonic())):
-                        break
-            taken: list[_Entry] = []
-            n = 0
-            for entry in self._waiting:
-                if taken and entry.kind != taken[0].kind:
-                    continue
-                if taken and n + entry.n > most:
-                    break
-                taken.append(entry)
-                n += entry.n
-            chosen = set(map(id, taken))
-            self._waiting = deque(entry for entry in self._waiting if id(entry) not in chosen)
-            return taken
-
-    def _answer(self, batch: Sequence[_Entry]) -> None:
-        try:
-            values = self._computed(batch)
-        except Exception as error:
-            if len(batch) == 1:
-                batch[0].found.set_exception(error)
-                return
-            # one of them is wrong
-            for entry in batch:
-                self._answer([entry])
-            return
-        first = 0
-        for entry in batch:
-            entry.found.set_result(values[first : first + entry.n])
-            first += entry.n
-
-    def _computed(self, batch: Sequence[_Entry]) -> Array:
-        n, most = sum(entry.n for entry in batch), self._limits.max_batch
-        arrays = _joined([entry.arrays for entry in batch], n)
-        pieces = []
-        for first in range(0, n, most):
-            piece = {name: values[first : first + most] for name, values in arrays.items()}
-            n_piece = min(most, n - first)
-            size = next(size for size in self._sizes if size >= n_piece)
-            pieces.append(self._model.compute(_joined([piece], size), batch[0].layer)[:n_piece])
-            self.n_batches += 1
-        self.n_records += n
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-
-def _joined(parts: Sequence[Arrays], size: int) -> Arrays:
-    """Return records one after the other, the last one again and again up to a size."""
-    joined = {}
-    for name in parts[0]:
-        pieces = [part[name] for part in parts]
-        if more := size - sum(map(len, pieces)):
-            pieces.append(np.repeat(pieces[-1][-1:], more, axis=0))
-        joined[name] = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-    return joined
 
 
 T = TypeVar("T")
@@ -510,7 +319,7 @@ class App:
             kind = request.headers.get("content-type", "")
             is_small = len(body) < SMALL_BYTES and kind.startswith(JSON)
             arrays, asked, layer = await self._work(is_small, self._read, body, kind, dict(request.query_params))
-            values = await asyncio.wrap_future(self.batcher.submit(arrays, layer))
+            values = await self.batcher.values(arrays, layer)
             wants_npy = NPY in request.headers.get("accept", "")
             is_small = values.size * BYTES_PER_VALUE < SMALL_BYTES
             return await self._work(is_small, self._written, values, asked, layer, wants_npy)
@@ -726,6 +535,32 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
+class _JoinedWrites:
+    """A transport that sends what is written in one turn of the event loop at once, as head and body of an answer."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._pieces: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._pieces:
+            self._loop.call_soon(self._flush)
+        self._pieces.append(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        if data:
+            self._transport.write(data)
+
+
 def _watched(timeout_s: float, max_connections: int) -> type[asyncio.Protocol]:
     """Return the protocol of uvicorn, which closes connections that are too many, or whose client is too slow.
 
@@ -739,7 +574,7 @@ def _watched(timeout_s: float, max_connections: int) -> type[asyncio.Protocol]:
         _n_equal = 0
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
+            super().connection_made(_JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
             if len(self.connections) > max_connections:
                 transport.write(TOO_MANY)
                 transport.close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +15,7 @@ import pytest
 import singa_dask as sd
 from singa_dask.errors import DataError
 from singa_dask.serving import Limits
-from singa_dask.serving.server import Batcher, batch_sizes
+from singa_dask.serving.batcher import Batcher, batch_sizes
 from tests.serving.test_server import close
 
 WAIT_S = 60.0
@@ -80,3 +83,35 @@ def test_what_is_cancelled_is_not_computed(model: sd.Model, digits: Any) -> None
         assert batcher.submit(arrays, "relu").cancel()
         batcher.submit(arrays, "relu").result(WAIT_S)
         assert batcher.n_records == 1
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_a_quick_net_is_computed_by_the_event_loop(
+    model: sd.Model, digits: Any, monkeypatch: pytest.MonkeyPatch, is_quick: bool
+) -> None:
+    compute, computing = model.compute, set()
+
+    def noted(arrays: Any, layer: str) -> Any:
+        computing.add(threading.current_thread())
+        return compute(arrays, layer)
+
+    parts = [model.encode(digits[first:stop], "relu") for first, stop in [(0, 3), (3, 4), (4, 8), (8, 21)]]
+
+    async def found() -> list[Any]:
+        tasks = [asyncio.create_task(batcher.values(part, "relu")) for part in [*parts[:n_parts], parts[0]]]
+        # once it waits
+        asyncio.get_running_loop().call_soon(tasks.pop().cancel)
+        return await asyncio.gather(*tasks)
+
+    monkeypatch.setattr(sys, "getswitchinterval", lambda: 60.0 if is_quick else 0.0)
+    with batching(model, Limits(8)) as batcher:
+        batcher.warm_up(parts[1], "relu")
+        monkeypatch.setattr(model, "compute", noted)
+        for n_parts in (3, 4):
+            for part, each in zip(parts, asyncio.run(found()), strict=False):
+                close(each, compute(part, "relu"))
+            if is_quick and n_parts == 3:
+                # all of them in one batch, without the one that was cancelled
+                assert computing == {threading.current_thread()}
+                assert (batcher.n_batches, batcher.n_records) == (1, 8)
+        assert is_quick or threading.current_thread() not in computing
