@@ -15,7 +15,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median_low
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from distributed import Scheduler
 from tornado import web
@@ -226,13 +226,8 @@ def _of(first: Sample, last: Sample) -> dict[str, Any]:
     }
 
 
-try:
-    import prometheus_client
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-except ImportError:  # then Dask has no metrics either
-    IS_INSTALLED = False
-else:
-    IS_INSTALLED = True
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 PREFIX = "singa_dask"
 MAX_WORKERS = 256
@@ -280,6 +275,8 @@ class JobsCollector:
             return []
 
     def _of_states(self, rows: list[Mapping[str, Any]]) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
         jobs = GaugeMetricFamily(f"{PREFIX}_jobs", "Number of jobs that have not ended", labels=["state"])
         for state, n in Counter(row["state"] for row in rows).items():
             jobs.add_metric([state], n)
@@ -291,6 +288,8 @@ class JobsCollector:
         yield from (jobs, states, restarts)
 
     def _of_progress(self, jobs: list[tuple[Mapping[str, Any], Activity]]) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
         steps = GaugeMetricFamily(f"{PREFIX}_job_step", "Newest step of a job", labels=["job"])
         rates = GaugeMetricFamily(f"{PREFIX}_job_samples_per_second", "Samples trained on per second", labels=["job"])
         labels = ["job", "phase", "metric"]
@@ -310,6 +309,8 @@ class JobsCollector:
         yield from (steps, rates, metrics, traffic)
 
     def _of_workers(self, jobs: list[tuple[Mapping[str, Any], Activity]]) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily
+
         waits = CounterMetricFamily(
             f"{PREFIX}_job_wait_seconds",
             "Seconds that a worker has waited since it started: for records, params, or others of its group; "
@@ -426,7 +427,9 @@ def _add_link(scheduler: Scheduler) -> None:
 def add_dashboard(scheduler: Scheduler, source: JobsView) -> Callable[[], None]:
     """Show the jobs of a scheduler; return what removes the metrics. The page stays as long as its server."""
     add_page(scheduler, source)
-    if not IS_INSTALLED:
+    try:
+        import prometheus_client
+    except ImportError:  # then Dask has no metrics either
         return lambda: None
     collector = JobsCollector(source)
     prometheus_client.REGISTRY.register(collector)

@@ -18,7 +18,6 @@ from singa_dask.conf.job import split_metric
 from singa_dask.data.stores.opening import is_pattern
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers import LAYERS, InputLayer, Layer, StoreInput
-from singa_dask.layers.norm import BatchNorm
 from singa_dask.net import NeuralNet, whole_params
 from singa_dask.ops import OPS
 from singa_dask.registry import suggest
@@ -199,7 +198,7 @@ def _batch_warnings(net: NeuralNet) -> Iterable[Problem]:
                 message = f"a batch of {layer.batch_size}, and a worker group has {n} records: it reads some of them"
                 message = f"{message} several times a batch. Set {n} at most."
                 problems[path] = Problem((*path, "store_conf", "batchsize"), message)
-        elif isinstance(layer, BatchNorm) and layer.has_one_value:
+        elif getattr(layer, "has_one_value", False):  # a BatchNorm
             message = "in training it normalises one value for each channel, so its output is its shift whatever it "
             problems[path] = Problem(path, f"{message}reads. Raise batchsize, or use LayerNorm.")
     return problems.values()

@@ -18,6 +18,7 @@ from singa_dask.layers.records import StoreConf
 from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.ops.contract import Ops
+from singa_dask.paths import PATH_KEYS
 
 # Passes over all records of a store, each once: whole batches, and the records that are left in a smaller one.
 
@@ -320,7 +321,8 @@ def _build_net(
 # Make the paths of a job absolute, for processes with another working directory.
 
 
-_PATHS = {"path", "vocab_path", "mean_file", "std_file", "meanfile", "checkpoint_path"}
+# the paths of records and checkpoints
+_PATHS = PATH_KEYS - {"dir", "modules", "workspace"}
 
 
 def absolute_paths(job: JobConf) -> JobConf:
@@ -330,7 +332,7 @@ def absolute_paths(job: JobConf) -> JobConf:
 
 def _made_absolute(value: Any, key: str) -> Any:
     if isinstance(value, dict):
-        return {name: _made_absolute(each, name) for name, each in value.items()}
+        return {name: each if name == "categories" else _made_absolute(each, name) for name, each in value.items()}
     if isinstance(value, list):
         return [_made_absolute(each, key) for each in value]
     return fs.absolute(value) if key in _PATHS and isinstance(value, str) else value

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -338,6 +338,8 @@ class ThreadPools:
     def limit(self, n: int) -> AbstractContextManager[object]:
         """Do what `limit_process` and `limit_thread` do, in those of these libraries that have more threads."""
         larger = [each.filepath for each in self._found.lib_controllers if (each.num_threads or 0) > n]
+        if not larger:
+            return nullcontext()
         limits: AbstractContextManager[object] = self._found.select(filepath=larger).limit(limits=n)
         return limits
 

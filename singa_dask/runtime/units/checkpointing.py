@@ -271,6 +271,7 @@ class Checkpointing:
             "time": time.time(),
             "params": describe_params(self._trainer.net),
             "deals": {name: list(order) for name, order in context.assignments.items()},
+            "files": self._trainer.remote_versions(),
             **facts,
             **learned,
         }

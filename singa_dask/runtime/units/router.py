@@ -21,6 +21,7 @@ from singa_dask.comm.message import Address, Message
 from singa_dask.comm.stub import Stub
 from singa_dask.comm.transport import Transport
 from singa_dask.comm.tree import ProcessTree
+from singa_dask.errors import DataError
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.profiler import Trace
 from singa_dask.runtime.units.run_state import Rejoin
@@ -34,6 +35,10 @@ class Coordinator:
     Units start when all are there (``hello``), workers train when all have their params (``ready``), and servers end
     when all workers have ended (``leave``). Units that join a running job wait for each other only. A unit that sends
     the same message twice counts once; if nobody is missing any more, it is answered again.
+
+    A worker says with ``ready`` which versions of remote files it has opened. ``go`` lists the files of which a worker
+    was the first to open another version: that version, and its host. A ``leave`` with an ``error`` ends the job with
+    it, once all workers have left.
 
     Parameters
     ----------
@@ -50,6 +55,10 @@ class Coordinator:
         workers = {unit for unit in units if unit.kind == "worker"}
         left, running = (rejoin.left, rejoin.running) if rejoin else (frozenset[Address](), frozenset[Address]())
         starting = units - running - left
+        self._processes = sorted({*process_of.values()})
+        self._files: dict[str, list[str]] = {}
+        self._differing: dict[Address, dict[str, list[str]]] = {}
+        self._error = ""
         self._servers = sorted(units - workers)
         self._missing = {"hello": starting, "ready": starting & workers, "leave": workers - left}
         self._present: dict[str, set[Address]] = {"hello": set(), "ready": set(), "leave": set(left)}
@@ -62,9 +71,19 @@ class Coordinator:
         """Count a unit; after the last one, return the messages to those that wait."""
         self._missing[message.kind].discard(message.src)
         self._present[message.kind].add(message.src)
+        if message.kind == "ready":
+            self._differing[message.src] = self._compare(message.info["host"], message.info["files"])
+        elif message.kind == "leave" and message.info["error"] and not self._error:
+            self._error = f"{message.src}: {message.info['error']}"
         answers = self._answers(message.kind)
         # a server that joins after all workers have left is to end, too
         return answers + self._answers("leave") if message.kind == "hello" else answers
+
+    def _compare(self, host: str, files: Mapping[str, str]) -> dict[str, list[str]]:
+        """Return the first version of each file of which a worker has another one, and the host of the first."""
+        for url, version in files.items():
+            self._files.setdefault(url, [version, host])
+        return {url: self._files[url] for url, version in files.items() if self._files[url][0] != version}
 
     def _answers(self, kind: str) -> list[Message]:
         if self._missing[kind] or not self._present[kind]:
@@ -73,7 +92,13 @@ class Coordinator:
         if kind != "leave":
             waiting = sorted(self._present[kind])
             self._present[kind].clear()
-        return [Message(self.KINDS[kind], src=Address.stub(0), dst=unit) for unit in waiting]
+        elif self._error:
+            info: dict[str, Any] = {"reason": self._error, "exit_code": DataError.exit_code, "expected": True}
+            return [Message("abort", Address.stub(0), Address.stub(process), info=info) for process in self._processes]
+        return [
+            Message(self.KINDS[kind], Address.stub(0), unit, info={"files": self._differing.pop(unit, {})})
+            for unit in waiting
+        ]
 
     def replace(self, units: Iterable[Address], left: Iterable[Address] = ()) -> list[Message]:
         """Expect units again, which start anew; return the messages to those that need not wait any more.

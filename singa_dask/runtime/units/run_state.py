@@ -289,6 +289,8 @@ class InitialState:
         URLs of checkpoints to take values from by name, instead of the job's ``checkpoint_path``; later ones win.
     rejoin : Rejoin, optional
         If other processes of the job go on, which are ahead of ``resume``.
+    recovers : bool
+        Whether the job itself has made ``resume``, and goes on after a failure.
     """
 
     def __init__(
@@ -297,9 +299,11 @@ class InitialState:
         resume: str | Checkpoint | None = None,
         init_from: Sequence[str] = (),
         rejoin: Rejoin | None = None,
+        recovers: bool = False,
     ) -> None:
         self.job = job
         self.rejoin = rejoin
+        self._recovers = recovers or rejoin is not None
         self.resumed = Checkpoint(resume) if isinstance(resume, str) else resume
         self.step = self.resumed.step if self.resumed else 0
         if self.resumed and self.resumed.manifest["seed"] != job.seed:
@@ -387,6 +391,24 @@ class InitialState:
                 except DataError as error:
                     url = self.resumed.url if self.resumed else ", ".join(self._initial.urls)
                     raise CheckpointError(f"{url}: {error}") from None
+
+    def check_files(self, files: Mapping[str, str]) -> None:
+        """Compare the versions of remote files with those that the run was trained on; warn if somebody resumes it.
+
+        Raises
+        ------
+        DataError
+            A file was replaced, and the job recovers from a failure.
+        """
+        known: Mapping[str, str] = self.resumed.manifest.get("files", {}) if self.resumed else {}
+        replaced = [url for url, version in files.items() if known.get(url, version) != version]
+        if self.resumed is None or not replaced:
+            return
+        url, more = replaced[0], f", and {len(replaced) - 1} others" if replaced[1:] else ""
+        what = f"{url}{more}: replaced since {self.resumed.url} was made: version {files[url]}, before {known[url]}."
+        if self._recovers:
+            raise DataError(f"{what} To go on with the new file, resume the run.")
+        logger.warning("%s The run goes on with the new file.", what)
 
     def give_class_names(self, net: NeuralNet) -> None:
         """Give the training net the class names of the run that is continued, or of the checkpoints it starts from.

@@ -15,14 +15,15 @@ import numpy as np
 
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.scaling import Moments
+from singa_dask.data.stores import Store
 from singa_dask.errors import DataError
 from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.conv import Convolution
 from singa_dask.layers.feature import Totals, add_totals
 from singa_dask.layers.neuron import Activation, InnerProduct, ReLU
-from singa_dask.layers.norm import BatchNorm
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array, Ops
+from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.checkpoint import LayerState, take_states
 from singa_dask.runtime.planning.nets import Nets, phase_name
 from singa_dask.runtime.units.run_state import Channel, is_due
@@ -114,7 +115,7 @@ class LearningFacts:
         layers = [layer for layer in self._net.layers if layer.site.prototype is None]
         seen = {name: np.mean(alive) for name, (n, alive) in self._alive.items() if n >= MIN_RECORDS}
         broken = {
-            "constant": [each.conf_name for each in layers if isinstance(each, BatchNorm) and each.has_one_value],
+            "constant": [each.conf_name for each in layers if getattr(each, "has_one_value", False)],
             "equal": [each.conf_name for each in layers if _has_equal_units(each)],
             "dead": [name for name, share in seen.items() if share <= 1 - DEAD],
         }
@@ -344,6 +345,16 @@ class Trainer:
         """Wait until the first records are there."""
         for layer in self._readers:
             layer.wait_for_batch()
+
+    def open_stores(self) -> list[Store]:
+        """Return the stores of all nets that are open."""
+        layers = (layer for net in self.nets.each() for layer in net.layers)
+        return [layer.store for layer in layers if isinstance(layer, StoreInput) and layer.store is not None]
+
+    def remote_versions(self) -> dict[str, str]:
+        """Return the versions of the open remote files of all nets by URL, see `Store.remote_versions`."""
+        files = (file for store in self.open_stores() for file in store.remote_versions().items())
+        return {redact(url): version for url, version in files}
 
     def position(self, step: int) -> dict[str, Any]:
         """Return a step, by phase and layer where the readers are, and what this worker has not reported yet."""

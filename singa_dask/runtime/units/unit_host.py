@@ -508,7 +508,7 @@ def _live(
     report: dict[str, Any] = {"unit": str(address)}
     try:
         cancellation.waiting_for = ("what the job starts from", time.monotonic())
-        initial_state = InitialState(host.job, resume, init_from, host.rejoin)
+        initial_state = InitialState(host.job, resume, init_from, host.rejoin, host.life > 0)
         cancellation.waiting_for = None
         run = _run_worker if address.kind == "worker" else _run_server
         report |= {"state": "done", **run(host, address, initial_state, checkpoint_url)}

@@ -6,6 +6,7 @@ A worker opens no socket: its messages, and what people should see, go through a
 from __future__ import annotations
 
 import math
+import socket
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ import numpy as np
 from singa_dask.comm.message import Address, Message
 from singa_dask.conf import JobConf, Phase
 from singa_dask.conf.job import EarlyStoppingConf, is_less_better, split_metric
-from singa_dask.errors import ConfigError, Problem
+from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.connection import IN_FLIGHT, BridgeSrc
 from singa_dask.layers.feature import Totals, add_totals
 from singa_dask.net import NeuralNet
@@ -290,7 +291,7 @@ class Worker:
             channel.on(kind, lambda message: None)
         net, window = nets[Phase.TRAIN], job.profile.window(step, job.train_steps) if job.profile else range(0)
         self._profiler = Profiler(str(address), nets, net.cancellation, trace, window, self.trainer.metrics.times_s)
-        self._said = ""
+        self._said: Message | None = None
         self._lockstep = _Lockstep(net)
         self.state = state = RunState(job, channel, step, self._lockstep.ahead, initial_state.rejoin is not None)
         self._evaluation = Evaluation(job, self.trainer, state, channel, initial_state.manifest_of(address.group))
@@ -335,7 +336,7 @@ class Worker:
         units = [Address(*unit) for unit in message.info["units"]]
         left = [Address(*unit) for unit in message.info["left"]]
         if self._said and any(self._process_of[unit] == 0 for unit in (*units, *left)):
-            self._channel.send(self._said, Address.stub(0))
+            self._channel.post(self._said)
         self.state.repeat_end(units)
         self._checkpointing.reporter.repeat_arrival()
         if self.state.is_first:
@@ -377,17 +378,24 @@ class Worker:
         self._params.begin(self._initial_state)
         self._initial_state.release()
         self.trainer.wait_for_records()
-        self._say("ready")
-        self._wait_for("go")
+        files, host = self.trainer.remote_versions(), socket.gethostname()
+        self._initial_state.check_files(files)
+        self._say("ready", host=host, files=files)
+        for url, (version, first) in self._wait_for("go").info["files"].items():
+            raise DataError(
+                f"{url}: the file was replaced while the job started: {first} opened version {version}, {host} version "
+                f"{files[url]}. Start the job again."
+            )
 
-    def _say(self, kind: str) -> None:
+    def _say(self, kind: str, **info: Any) -> None:
         """Send a message to the coordinator; it is sent again if that is replaced before it has answered."""
-        self._said = kind
-        self._channel.send(kind, Address.stub(0))
+        self._said = Message(kind, src=self.address, dst=Address.stub(0), info=info)
+        self._channel.post(self._said)
 
-    def _wait_for(self, answer: str) -> None:
-        self._channel.wait_for(answer)
-        self._said = ""
+    def _wait_for(self, answer: str) -> Message:
+        message = self._channel.wait_for(answer)
+        self._said = None
+        return message
 
     def _train(self) -> None:
         """Do the steps, with the tests and checkpoints that are due before each."""
@@ -418,7 +426,19 @@ class Worker:
         if not self._evaluation.restores_best:
             self._evaluation.run_last()
         self._checkpointing.finish(wait=True)
-        self._say("leave")
+        self._say("leave", error=self._replaced_file())
+
+    def _replaced_file(self) -> str:
+        """Return the error of a file that was replaced after it was last compared; empty if none was.
+
+        The coordinator ends the job with it after the last checkpoint, which other workers may still be writing.
+        """
+        try:
+            for store in self.trainer.open_stores():
+                store.check_unchanged()
+        except DataError as error:
+            return str(error)
+        return ""
 
 
 def disconnected_workers(n_workers: int, bridges: Iterable[tuple[int, int]]) -> list[int]:

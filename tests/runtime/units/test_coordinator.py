@@ -16,7 +16,8 @@ UNITS = {unit: 0 for unit in (*WORKERS, *SERVERS)}
 
 
 def say(coordinator: Coordinator, kind: str, unit: Address) -> list[tuple[str, Address]]:
-    answers = coordinator.handle(Message(kind, unit, Address.stub(0)))
+    info = {"host": "here", "files": {}, "error": ""}
+    answers = coordinator.handle(Message(kind, unit, Address.stub(0), info=info))
     return [(answer.kind, answer.dst) for answer in answers]
 
 
@@ -110,3 +111,33 @@ def test_a_running_unit_whose_answer_was_lost_is_answered_when_it_asks_again() -
 def test_a_server_that_joins_after_all_workers_have_left_ends() -> None:
     coordinator = Coordinator(UNITS, Rejoin(frozenset(SERVERS[:1]), frozenset(WORKERS), {}))
     assert say(coordinator, "hello", SERVERS[1])[-1] == ("stop", SERVERS[1])
+
+
+def test_files_of_which_workers_have_opened_two_versions() -> None:
+    coordinator = Coordinator(UNITS)
+
+    def ready(unit: Address, host: str, **files: str) -> list[Message]:
+        return coordinator.handle(Message("ready", unit, Address.stub(0), info={"host": host, "files": files}))
+
+    ready(WORKERS[0], "a", one="1", two="1")
+    ready(WORKERS[1], "b", one="1", two="2")
+    ready(WORKERS[2], "b", two="1", three="9")
+    answers = {answer.dst: answer.info["files"] for answer in ready(WORKERS[3], "d", one="4", three="9")}
+    assert answers == {
+        WORKERS[0]: {},
+        WORKERS[1]: {"two": ["1", "a"]},
+        WORKERS[2]: {},
+        WORKERS[3]: {"one": ["1", "a"]},
+    }
+    # one that starts again is compared with the first
+    coordinator.replace(WORKERS[:1])
+    assert [answer.info["files"] for answer in ready(WORKERS[0], "e", one="5", two="1")] == [{"one": ["1", "a"]}]
+
+
+def test_a_job_with_a_replaced_file_ends_with_its_error_after_all_have_left() -> None:
+    coordinator = Coordinator({**UNITS, SERVERS[1]: 1})
+    for unit, error in zip(WORKERS, ("", "x: the file was replaced.", "", ""), strict=True):
+        answers = coordinator.handle(Message("leave", unit, Address.stub(0), info={"error": error}))
+        assert (answers == []) == (unit != WORKERS[-1])
+    assert [(answer.kind, answer.dst) for answer in answers] == [("abort", Address.stub(0)), ("abort", Address.stub(1))]
+    assert answers[0].info["reason"] == "worker-0-1: x: the file was replaced."

@@ -193,7 +193,8 @@ def test_a_worker_that_waits_for_a_lost_coordinator_asks_the_next_one(tmp_path: 
         running.wait_for_pauses([0, 1])
         worker = running.hosts[1].units[Address.worker(1, 0)]
         assert isinstance(worker, Worker)
-        worker._said = "ready"  # as if its answer had been lost
+        # as if its answer had been lost
+        worker._said = Message("ready", worker.address, Address.stub(0), info={"host": "", "files": {}})
         running.replace([0])
         running.end()
 

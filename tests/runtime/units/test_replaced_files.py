@@ -1,0 +1,88 @@
+"""Jobs whose remote records are replaced: while they start, after their last read, and between two runs."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from singa_dask import fs
+from singa_dask.conf import JobConf
+from singa_dask.data.stores import Store
+from singa_dask.layers import StoreInput
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
+from tests.cli.conftest import DIGITS
+from tests.runtime.harness import ALLREDUCE, Outcome, mlp
+
+Run = Callable[..., Outcome]
+DATA = DIGITS.read_bytes()
+
+
+@pytest.fixture
+def url() -> str:
+    url = f"memory://{uuid.uuid4().hex}/digits.arrow"
+    fs.write_atomic(url, DATA)
+    return url
+
+
+def remote(url: str, **changes: Any) -> JobConf:
+    """Return the job on records at a URL, of which it does not read all."""
+    job = mlp(**changes).model_dump(exclude_unset=True)
+    job["neuralnet"]["layer"][0]["store_conf"] |= {"path": url, "shuffle": "none"}
+    return JobConf.model_validate(job)
+
+
+def reasons(outcome: Outcome) -> set[str]:
+    return {report.get("reason", "") for report in outcome.reports.values()}
+
+
+def test_workers_that_open_two_versions_of_a_file(url: str, run_job: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, lock = StoreInput.open_checked, threading.Lock()
+
+    def open_and_replace(layer: StoreInput) -> Store:
+        with lock:
+            store = real(layer)
+            fs.write_atomic(url, DATA)
+            return store
+
+    monkeypatch.setattr(StoreInput, "open_checked", open_and_replace)
+    outcome = run_job(remote(url, cluster=ALLREDUCE))
+    (reason,) = reasons(outcome)
+    assert f"{url}: the file was replaced while the job started: " in reason
+    assert reason.count("created") == 2
+    # the other worker may have computed a part of the first step
+    assert {event["step"] for event in outcome.events if event["event"] == "metrics"} <= {0}
+    assert not any(event["event"] == "checkpoint" for event in outcome.events)
+
+
+def test_a_file_that_is_replaced_after_the_last_read(url: str, run_job: Run) -> None:
+    def replace_file(_: Any, event: dict[str, Any]) -> None:
+        if event["event"] == "checkpoint":
+            fs.write_atomic(url, DATA)
+
+    outcome = run_job(remote(url, train_steps=3, cluster=ALLREDUCE), on_event=replace_file)
+    servers = [report for unit, report in outcome.reports.items() if unit.startswith("server")]
+    assert [(report["state"], report["exit_code"], report["retry"]) for report in servers] == 2 * [
+        ("aborted", 1, False)
+    ]
+    (reason,) = {report["reason"] for report in servers}
+    assert reason.endswith(f"{url}: the file was replaced while it was read.")
+    assert Checkpoint(f"{outcome.url}/checkpoint/step-3").step == 3
+
+
+@pytest.mark.parametrize("recovers", [False, True])
+def test_a_file_that_is_replaced_between_two_runs(
+    url: str, run_job: Run, caplog: pytest.LogCaptureFixture, recovers: bool
+) -> None:
+    first = run_job(remote(url, train_steps=3))
+    assert {report["state"] for report in first.reports.values()} == {"done"}
+    fs.write_atomic(url, DATA)
+    rest = run_job(remote(url, train_steps=5), resume=f"{first.url}/checkpoint/step-3", life=int(recovers))
+    if recovers:
+        assert any(f"{url}: replaced since" in reason for reason in reasons(rest))
+    else:
+        assert f"{url}: replaced since" in caplog.text
+        assert {report["state"] for report in rest.reports.values()} == {"done"}
