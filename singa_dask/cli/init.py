@@ -16,7 +16,7 @@ from singa_dask.errors import ConfigError, DataError, listed
 if TYPE_CHECKING:
     from singa_dask.cli.init_records import InitOptions, OutputSurvey, RecordSurvey, TextSurvey, UnsureError
 
-NETS = ("mlp", "convnet", "char-rnn")
+NETS = ("mlp", "convnet", "word-rnn", "char-rnn")
 # features and classes that are named
 MAX_FEATURES, MAX_CLASSES = 6, 20
 
@@ -39,6 +39,7 @@ def _names(context: click.Context, option: click.Parameter, value: Any) -> tuple
 @click.option(
     "--features", metavar="NAMES", callback=_names, help="Columns to learn from: names or patterns, by commas."
 )
+@click.option("--text", metavar="NAME", default="", help="Column of texts, to learn from its words.")
 @click.option("--drop", metavar="NAMES", callback=_names, help="Columns to leave out: names or patterns, by commas.")
 @click.option("--separator", metavar="CHAR", default="", help="Between the fields of CSV; found if not given.")
 @click.option("--encoding", metavar="NAME", default="", help="Of CSV, such as latin-1 or cp1252.  [default: utf-8]")
@@ -71,13 +72,15 @@ def init(data: str, out: str, overwrite: bool, **others: Any) -> None:
     DATA is a store of records with labels in any format that is read, a table of CSV, Parquet, JSON or Excel, a folder
     with a folder of pictures for each class, a directory with a training set in it, or a text. The job has the right
     shape, batch size, scaling and number of classes, a comment for what you may want to change, and a perceptron (mlp),
-    a convolutional net for images, or a recurrent net of characters (char-rnn) for a text. A test set is taken if it
+    a convolutional net for images, a recurrent net of words (word-rnn) for a column of texts, or one of characters
+    (char-rnn) for a text. A test set is taken if it
     lies beside the training set and is called alike: train and test, or t10k, val, valid, validation, dev. Else records
     are split: the files lie beside FILE. Of pictures they are lists; arrays of more than 256 MiB are not copied.
 
     The label is the column that --label names, or the only one called label, labels, y, class, target or targets; else
     you are asked. The other columns of numbers are features, and so are those of strings that are categories. Others,
-    such as dates, ids and constants, are left out. What will be written is printed before.
+    such as dates, ids and constants, are left out. Texts are left out, too, unless --text names a column of them. What
+    will be written is printed before.
     """
     from singa_dask import fs
     from singa_dask.cli.init_job import commands, default_net, write_job
@@ -156,6 +159,8 @@ def _check_fits(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     elif isinstance(surveyed, RecordSurvey) and net == "convnet" and not surveyed.is_image:
         shape = " x ".join(map(str, surveyed.shape))
         fault = f"records of {shape} values. Expected images for --net convnet. Try --net mlp."
+    elif isinstance(surveyed, RecordSurvey) and (net == "word-rnn") != ("texts" in surveyed.reading):
+        fault = "--net word-rnn is for a column of texts, and these take no other. Give --text NAME, or another --net."
     if fault:
         raise ConfigError(f"{surveyed.source}: {fault}")
 
@@ -171,7 +176,9 @@ def _tell(surveyed: RecordSurvey | TextSurvey, net: str) -> None:
     n = surveyed.n_records + (surveyed.n_test if surveyed.split else 0)
     echo(f"{surveyed.source}: {n} {surveyed.form} records {surveyed.describe()}", err=True)
     lines = [_show(each) for each in surveyed.outputs]
-    if surveyed.features:
+    if "texts" in surveyed.reading:
+        lines.append(f"text: {surveyed.features[0]}. {surveyed.measure}")
+    elif surveyed.features:
         texts = sum(name in surveyed.reading.get("categories", ()) for name in surveyed.features)
         kinds = f"{len(surveyed.features) - texts} of numbers, {texts} of categories"
         lines.append(f"features: {kinds}: {listed(surveyed.features, MAX_FEATURES)}")

@@ -283,6 +283,15 @@ def _keys_of_lines(place: str, file: str, named: str) -> dict[str, Any]:
     return {"user_conf": {"features": numbers, "label": chosen}} if numbers else {}
 
 
+def _has_texts(place: str, label: Sequence[str]) -> bool:
+    """Return whether the first of some JSON lines has only strings, beside a label."""
+    with contextlib.suppress(IndexError, ValueError, DataError):
+        first = json.loads(head_lines(shard_urls(place)[0] if is_pattern(place) else place)[0])
+        others = [value for key, value in first.items() if key not in (*label, *labels_among(list(first)))]
+        return bool(others) and all(isinstance(value, str) for value in others)
+    return False
+
+
 def _size_of_images(place: str, backend: str) -> dict[str, Any]:
     """Choose size and channels for image files from a sample of them."""
     with open_store(place, backend, resize=(SIDE, SIDE)) as store:
@@ -323,7 +332,8 @@ def survey(url: str, options: InitOptions, folder: str) -> TextSurvey | RecordSu
         url, beside, kind = find_sets(url.rstrip("/") or "/")
         test_url, backend = options.test or beside, options.backend or kind or _format_of(url)
         holds_text = backend == "table" or backend in backends_holding("text")
-        if holds_text or (backend == "parquet" and is_table(url, ",".join(options.label))):
+        lines = backend == "jsonl" and (options.text or _has_texts(url, options.label))
+        if holds_text or lines or (backend == "parquet" and (options.text or is_table(url, ",".join(options.label)))):
             return survey_table(url, test_url, backend, options, folder)
         if backend:
             return survey_arrays(url, test_url, backend, options, folder)

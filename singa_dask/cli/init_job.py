@@ -1,4 +1,4 @@
-"""The job files that ``init`` writes: a perceptron, a convolutional net, or a recurrent net of characters."""
+"""The job files that ``init`` writes: a perceptron, a convolutional net, or a recurrent net of words or characters."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ RATE, WEIGHT_DECAY = 0.001, 0.3
 FILTERS = (32, 64, 64, 128, 128)
 # the last pooling leaves this height or width at least
 MIN_POOLED = 4
+# of a column of texts
+WORD_UNITS, ONE_STEP = 32, "unroll_len: 1"
 # of a text
 TEXT_BATCH, UNROLL, UNITS, TEXT_EPOCHS, TEXT_STEPS = 50, 50, 256, 10, (500, 3000)
 
@@ -32,7 +34,7 @@ def default_net(data: RecordSurvey | TextSurvey) -> str:
     """Return the kind of net for data."""
     if isinstance(data, TextSurvey):
         return "char-rnn"
-    return "convnet" if data.is_image else "mlp"
+    return "word-rnn" if "texts" in data.reading else "convnet" if data.is_image else "mlp"
 
 
 def commands(data: RecordSurvey | TextSurvey, net: str, out: str) -> tuple[str, str]:
@@ -88,7 +90,9 @@ def _records_job(data: RecordSurvey, net: str, next_steps: str) -> str:
     batch, steps = training_of(data, net)
     epoch = max(1, data.n_records // batch)
     kind = "pictures" if data.is_image else "records"
-    what = "convolutional net" if net == "convnet" else "multi-layer perceptron"
+    what = {"convnet": "convolutional net", "word-rnn": "recurrent net of words"}.get(net, "multi-layer perceptron")
+    unroll = f"  # Time steps: words of a text.\n  unroll_len: {data.shape[0]}\n" if net == "word-rnn" else ""
+    layers = {"convnet": _convnet, "word-rnn": _word_rnn}.get(net, _perceptron)(data)
     then = f"name the classes of new {kind}" if data.has_classes else f"predict {data.outputs_named} of new {kind}"
     return f"""\
 # A {what} for {data.n_records} {kind} {data.describe()}.
@@ -105,8 +109,8 @@ train_one_batch: {{alg: BP}}
 
 {_updater(data, net, steps)}
 neuralnet:
-  layer:
-{_inputs(data, batch)}{_convnet(data) if net == "convnet" else _perceptron(data)}"""
+{unroll}  layer:
+{_inputs(data, batch)}{layers}"""
 
 
 def training_of(data: RecordSurvey, net: str) -> tuple[int, int]:
@@ -114,7 +118,7 @@ def training_of(data: RecordSurvey, net: str) -> tuple[int, int]:
     size = BATCH if net == "mlp" and data.n_records <= MANY else LARGE_BATCH
     batch = max(1, min(size, data.n_records // 10))
     epoch = max(1, data.n_records // batch)
-    if net == "convnet":
+    if net != "mlp":
         return batch, max(CONVNET_EPOCHS * epoch, STEPS[0])
     return batch, max(min(EPOCHS[1] * epoch, STEPS[1]), EPOCHS[0] * epoch, STEPS[0])
 
@@ -125,7 +129,7 @@ def hidden_of(data: RecordSurvey) -> tuple[int, ...]:
 
 
 def _updater(data: RecordSurvey, net: str, steps: int) -> str:
-    if net == "convnet":
+    if net != "mlp":
         said = "Learns well without much choice; a lower base_lr learns more slowly, and often a little better."
         return f"updater:\n  # {said}\n  type: Adam\n  learning_rate: {{type: Fixed, base_lr: {RATE}}}\n"
     return f"""\
@@ -207,6 +211,12 @@ def _reading(data: RecordSurvey) -> list[str]:
         lines += [f"# Columns of the table that a record consists of, and the one with {what}."]
     if data.left_out:
         lines += [f"# Left out: {data.left_out}."]
+    if "texts" in data.reading:
+        lines += [
+            "# The first words of a text, in small letters, numbered by how frequent they are in training data;",
+            "# 0 is any other word, and -1 stands where a text has ended. Where words have no blanks between them:",
+            "# tokens: characters.",
+        ]
     if "layout" in data.reading:
         lines += ["# The store has height, width, channels."]
     return lines + [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in data.reading.items()]
@@ -263,17 +273,35 @@ def _convnet(data: RecordSurvey) -> str:
     return layers + _heads(data, "drop")
 
 
-def _heads(data: RecordSurvey, source: str) -> str:
-    """Return the layers of scores or predictions, and the losses."""
+def _word_rnn(data: RecordSurvey) -> str:
+    (text,) = data.reading["texts"].values()
+    embedding = f"embedding_conf: {{vocab_size: {text['vocab_size']}, feature_dim: {WORD_UNITS}}}"
+    sources, units = "embedding, mask", f"dim_hidden: {WORD_UNITS}"
+    layers = _layer("mask", "PaddingMask", "data", said="Which words are no padding; other layers leave padding out.")
+    layers += _layer("embedding", "Embedding", "data", embedding, said="A vector for each word.")
+    layers += _layer("forth", "GRU", sources, f"gru_conf: {{{units}}}", said="From the first word to the last.")
+    layers += _layer(
+        "back", "GRU", sources, f"gru_conf: {{{units}, reverse: true}}", said="From the last to the first."
+    )
+    layers += _layer("both", "Concate", "forth, back", "concate_conf: {concate_dim: 1}")
+    said = "The largest value that each has at any word. From here on there is one time step."
+    layers += _layer("pool", "TimePooling", "both, mask", ONE_STEP, "timepooling_conf: {pool: MAX}", said=said)
+    said = "Sets half of the values to zero in training, against learning by heart."
+    layers += _layer("drop", "Dropout", "pool", ONE_STEP, "dropout_conf: {dropout_ratio: 0.5}", said=said)
+    return layers + _heads(data, "drop", ONE_STEP)
+
+
+def _heads(data: RecordSurvey, source: str, *lines: str) -> str:
+    """Return the layers of scores or predictions, and the losses, of classes with further lines."""
     several = len(data.outputs) > 1
     if not data.has_classes:
         return _predictions(data, source)
     layers = ""
     for i, each in enumerate(data.outputs, 1):
         number, label = (str(i), f"label{i}") if several else ("", "data")
-        layers += _scores(f"scores{number}", source, len(each.counts), said="A score for each class.")
+        layers += _scores(f"scores{number}", source, len(each.counts), *lines, said="A score for each class.")
         said = "Cross-entropy of the softmax, and accuracy."
-        layers += _layer(f"loss{number}", "SoftmaxLoss", f"scores{number}, {label}", said=said)
+        layers += _layer(f"loss{number}", "SoftmaxLoss", f"scores{number}, {label}", *lines, said=said)
     return layers
 
 

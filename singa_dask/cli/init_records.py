@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from singa_dask import fs
+from singa_dask.data.codecs.tokens import TextMeasure
 from singa_dask.data.stores import Store
 from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.data.stores.class_names import write_options
@@ -44,6 +45,7 @@ class InitOptions:
     label: tuple[str, ...] = ()
     target: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
+    text: str = ""
     drop: tuple[str, ...] = ()
     separator: str = ""
     encoding: str = ""
@@ -59,7 +61,7 @@ class InitOptions:
 
     def of_tables(self) -> str:
         """Return an option that only tables take, if one is given."""
-        names = ("target", "features", "drop", "encoding", "missing", "classes", "lags")
+        names = ("target", "features", "text", "drop", "encoding", "missing", "classes", "lags")
         return next((name for name in names if getattr(self, name)), "header" if self.header is not None else "")
 
 
@@ -122,6 +124,8 @@ class RecordSurvey:
         What is likely wrong with labels, and features with another whole number in each record.
     features : tuple of str
         Columns of a table that are features.
+    measure : TextMeasure, optional
+        Of the texts, if these are what a table has.
     left_out : str
         Columns of a table that are not read, and why.
     split : str
@@ -148,6 +152,7 @@ class RecordSurvey:
     reading: Mapping[str, Any] = field(default_factory=dict)
     trouble: Sequence[str] = ()
     features: tuple[str, ...] = ()
+    measure: TextMeasure | None = None
     left_out: str = ""
     split: str = ""
     form: str = ""

@@ -31,8 +31,9 @@ from singa_dask.cli.init_records import (
 )
 from singa_dask.data.codecs.record import is_point, labels_among
 from singa_dask.data.codecs.table import TableFacts, as_floats, as_texts, is_number, missing_of, whole
+from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import open_store
-from singa_dask.data.stores.table import open_part
+from singa_dask.data.stores.table import LINES, open_part
 from singa_dask.data.stores.table_csv import check_charset, record_starts
 from singa_dask.data.stores.table_part import OpenParts, format_of, table_files
 from singa_dask.data.types import RecordRun
@@ -202,8 +203,11 @@ def _decoded(parts: OpenParts, file: int, run: RecordRun, kinds: Mapping[str, st
 
 def _looked_at(place: str, form: str, text: Mapping[str, Any], parts: OpenParts, kinds: dict[str, str]) -> TableSurvey:
     read = ("number", "boolean", "string", "vector", "empty")
-    if form == "csv":
+    if form in LINES:
+        # other values of JSON, such as objects, are not read
+        others = ("string", *DATES) if form == "jsonl" else kinds.values()
         wanted = {name: kind if kind in read else "string" for name, kind in kinds.items() if name}
+        wanted = {name: kind for name, kind in wanted.items() if kinds[name] in (*read, *others)}
     else:
         wanted = {name: kind for name, kind in kinds.items() if name and kind in (*read, *DATES)}
     runs, tables, n_bytes = list[tuple[int, RecordRun]](), list[pa.Table](), 0
@@ -290,6 +294,8 @@ MAX_CATEGORIES, MIN_RECORDS = 50, 4
 FEW, MANY = 10, 100
 # at least so many records make a numbering
 MIN_NUMBERED = 10
+# strings that are looked at for words
+MAX_MEASURED = 1000
 ID = re.compile(r"(?i:id|index|uuid|guid|row|rowid|.*[ _.-]id|unnamed: \d+)|.*[a-z]I[dD]")
 MAX_NAMED = 20
 # more columns of numbers are not listed in a job file, if they are all that a table has
@@ -328,6 +334,12 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         trouble.append(f"{said} are left out")
     is_packed = url.lower().endswith(".gz") and not split
     read_as = "table" if table.format == "whole" or is_packed else backend
+    measure = None
+    if options.text:
+        measure = TextMeasure.of(as_texts(features[0].present))
+        width, trouble = measure.length, []
+        text = {"length": width, "vocab_size": measure.vocab_size, "lowercase": True}
+        reading |= {"texts": {features[0].name: text}}
     records = RecordSurvey(
         source=url,
         url=url,
@@ -337,7 +349,8 @@ def survey_table(url: str, test_url: str, backend: str, options: InitOptions, fo
         outputs=tuple(outputs),
         n_records=table.n,
         seed=options.seed,
-        values="bytes" if _are_pixels(features) else "columns",
+        values="small" if measure else "bytes" if _are_pixels(features) else "columns",
+        measure=measure,
         test_url=test_url,
         reading=reading,
         trouble=trouble,
@@ -414,6 +427,7 @@ def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey
     named = [*labels, *targets]
     dropped = {name for name in _resolved(table, options.drop, "--drop") if name not in named}
     chosen = _resolved(table, options.features, "--features")
+    text = _resolved(table, (options.text,), "--text") if options.text else []
     is_wide = len(table.columns) > MAX_LISTED
     left_out = {each.name: _unfit(each, table.n, is_wide) for each in table.columns if each.name not in named}
     left_out |= dict.fromkeys(dropped, "dropped")
@@ -427,12 +441,22 @@ def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey
         )
     names = ["", *(each.name for each in outputs)]
     left_out = {name: reason for name, reason in left_out.items() if name not in names[1:]}
+    if text:
+        if chosen or len(outputs) > 1 or not outputs[0].is_label or table.named[text[0]].kind != "string":
+            raise DataError(
+                f"{table.url}: --text {options.text}. Expected a column of strings, one label, and no --features."
+            )
+        return outputs, [table.named[text[0]]], {name: "not the text" for name in left_out if name not in text}
     if chosen:
         left_out = {name: left_out[name] or "not among --features" for name in left_out if name not in chosen}
     known = [table.named[each.name] for each in outputs if each.is_label]
     for name in [name for name, reason in left_out.items() if not reason]:
         left_out[name] = next((twin for label in known if (twin := _tells(table.named[name], label))), "")
     features = [each for name, each in table.named.items() if name not in names and not left_out.get(name)]
+    texts = [table.named[n] for n, why in left_out.items() if why.startswith("texts")] if not features else features
+    like_texts = next((each for each in texts if not chosen and _has_words(each)), None)
+    if like_texts is not None:
+        raise _unsure_of_text(table, like_texts)
     if not features:
         raise DataError(f"{table.url}: no columns for features. Left out: {_show_reasons(left_out)}. Give --features.")
     faulty = next((each for each in features if each.fault), None)
@@ -440,6 +464,22 @@ def _choose(table: TableSurvey, options: InitOptions) -> tuple[list[OutputSurvey
         fault = faulty.fault.replace(", or set features without this column", "")
         raise DataError(f"{table.url}: column {faulty.name!r}: {fault} Or leave it out by --drop.")
     return outputs, features, left_out
+
+
+def _has_words(column: ColumnSurvey) -> bool:
+    """Return whether values are texts of several words."""
+    return column.kind == "string" and TextMeasure.of(column.present[:MAX_MEASURED]).median >= MIN_WORDS
+
+
+def _unsure_of_text(table: TableSurvey, column: ColumnSurvey) -> UnsureError:
+    name = column.name
+    choices: list[tuple[str, dict[str, Any]]] = [("a text, whose words are read", {"text": name})]
+    advice = f"Give --text {name} to read its words"
+    if len(column.distinct) <= MAX_CATEGORIES:
+        choices.append(("categories", {"features": (name,)}))
+        advice += f", or --features {name} if its {len(column.distinct)} different values are categories"
+    question = f"is column {name!r} a text, of which words are read? It has {column.show()}."
+    return UnsureError(table.url, question, choices, f"{advice}.")
 
 
 def _show_reasons(left_out: dict[str, str]) -> str:
@@ -519,7 +559,7 @@ def _reading(
     table: TableSurvey, options: InitOptions, features: Sequence[ColumnSurvey], outputs: Sequence[OutputSurvey]
 ) -> dict[str, Any]:
     reading: dict[str, Any] = dict(table.text)
-    texts = [each for each in features if each.kind == "string"]
+    texts = [each for each in features if each.kind == "string" and each.name != options.text]
     others = [name for name, each in table.named.items() if each.kind in ("number", "boolean") and not each.is_index]
     default = [name for name in others if name and name not in [each.name for each in outputs]]
     if len(features) <= MAX_LISTED or [each.name for each in features] != default:
@@ -537,8 +577,8 @@ def _reading(
         categories[outputs[0].name] = list(options.classes)
     if categories:
         reading["categories"] = categories
-    usual = "skip" if any(each.kind == "vector" for each in features) else "mean"
-    missing = options.missing or (usual if any(each.kind != "string" for each in gaps) else "")
+    usual = "skip" if options.text or any(each.kind == "vector" for each in features) else "mean"
+    missing = options.missing or (usual if any(each not in texts for each in gaps) else "")
     if is_number(missing):
         reading["missing"] = float(missing)
     elif missing in ("error", "skip", "mean"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import textwrap
@@ -16,9 +17,11 @@ import numpy.typing as npt
 from singa_dask.cli.options import TextColumn, table
 from singa_dask.cli.tasks import counted
 from singa_dask.data.codecs.record import show_schema
+from singa_dask.data.codecs.tokens import MIN_WORDS, TextMeasure
 from singa_dask.data.stores import STORES, Store
 from singa_dask.data.stores.class_names import find_label, has_several_labels, label_columns
 from singa_dask.data.stores.opening import check_manifests
+from singa_dask.data.stores.table import TableStore
 from singa_dask.data.types import Arrays, Field, TableColumn
 from singa_dask.errors import DataError, MissingPackageError, listed
 
@@ -474,8 +477,8 @@ def inspect_store(
         ``url``, ``format``, ``files``, ``record`` (the fields), ``records``, ``classes`` (their names, if there are
         some), ``blocks``, ``block_rows``, ``bytes``, ``fingerprint``, ``manifest``; ``records_seen``: how many were
         looked at; ``fields`` with their ranges; ``labels_seen``: of how many records labels were counted;
-        ``class_counts``; ``columns`` with mean and deviation; ``layout``: of pictures;
-        ``trouble``: what is likely to make some.
+        ``class_counts``; ``columns`` with mean and deviation; ``texts``: words of those of columns; ``layout``: of
+        pictures; ``trouble``: what is likely to make some.
 
     Raises
     ------
@@ -485,10 +488,11 @@ def inspect_store(
     sample = _Sample(store)
     sample.read(_chosen(store, whole), pictures)
     sizes = [block.n for block in store.blocks]
-    layout = guess_layout(store.schema, shape)
+    has_texts = any(column.kind == "text" for column in store.table_columns)
+    layout = None if has_texts else guess_layout(store.schema, shape)
     return {
         "url": store.url,
-        "format": next(name for name in STORES.names() if STORES.find(name) is type(store)),
+        "format": STORES.names_of(type(store))[0],
         "files": _n_files(store),
         "record": show_schema(store.schema),
         **({"label": store.label_name} if store.label_name else {}),
@@ -504,6 +508,7 @@ def inspect_store(
         "labels_seen": max((sum(counts.values()) for counts in sample.labels), default=0),
         "class_counts": sample.classes(),
         "columns": list(map(sample.column, store.table_columns)),
+        "texts": _texts(store, _chosen(store, whole)),
         "layout": layout and asdict(layout),
         "trouble": sample.findings(layout),
     }
@@ -517,6 +522,19 @@ def _chosen(store: Store, whole: bool) -> list[int]:
         return list(range(n_blocks))
     n = max(1, n_blocks * SAMPLE_BYTES // total)
     return sorted(set(np.linspace(0, n_blocks - 1, n).astype(int).tolist()))
+
+
+def _texts(store: Store, blocks: Sequence[int]) -> dict[str, dict[str, int]]:
+    """Return by column of texts, read or not, what is known of their words."""
+    if not isinstance(store, TableStore):
+        return {}
+    strings = [each for each in store.table_columns if each.kind in ("string", "text") and not each.categories]
+    names = [each.name for each in strings if each.field in ("", "data") and each.name]
+    # blocks that cannot be read are likely trouble, and said to be
+    with contextlib.suppress(DataError):
+        found = TextMeasure.of_columns(store.read_texts(block, names) for block in blocks if names)
+        return {name: asdict(measure) for name, measure in found.items() if measure.median >= MIN_WORDS}
+    return {}
 
 
 def _n_files(store: Store) -> int:
@@ -575,6 +593,7 @@ class _Sample:
             self.labels = [Counter() for _ in self._columns]
             for block in range(len(store.blocks)):
                 self._count(store.read_labels(block))
+        store.check_unchanged()
 
     def _add(self, arrays: Arrays) -> None:
         for name, statistics in self._statistics.items():
@@ -605,7 +624,7 @@ class _Sample:
     def column(self, column: TableColumn) -> dict[str, Any]:
         """Return a column, with mean and standard deviation if it has a value of its own, and they are known."""
         known = self._statistics.get(column.field)
-        has_several = bool(column.categories) or column.kind == "vector"
+        has_several = bool(column.categories) or column.kind in ("vector", "text")
         if known is None or not known.by_feature or has_several or not known.counts[column.index]:
             return asdict(column)
         mean, variance = known.mean[column.index], known.variance[column.index]
@@ -668,6 +687,9 @@ def inspection_lines(facts: Mapping[str, Any], width: int | None) -> list[str]:
     lines += ["", *_field_lines(facts["fields"], width)]
     if facts["columns"]:
         lines += ["", *_column_lines(facts["columns"], width)]
+    for name, known in facts["texts"].items():
+        suits = f"texts: {{{name}: {{length: {known['length']}, vocab_size: {known['vocab_size']}, lowercase: true}}}}"
+        lines += ["", *_wrapped(f"text {name}: ", f"{TextMeasure(**known)}. {suits}", width)]
     for column in dict.fromkeys(each["column"] for each in facts["class_counts"]):
         classes = [each for each in facts["class_counts"] if each["column"] == column]
         lines += ["", *_class_lines(classes, facts["labels_seen"], facts["records"], width)]

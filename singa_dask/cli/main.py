@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
+import gc
 import importlib
 import os
 import signal
@@ -135,6 +136,8 @@ class Verbs(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a verb; print its errors in plain words and exit with their codes."""
+        before = gc.get_threshold()
+        gc.set_threshold(10_000)  # modules allocate much when they are imported, and free little
         try:
             with _no_lost_ctrl_c():
                 return super().invoke(ctx)
@@ -160,6 +163,8 @@ class Verbs(click.Group):
             echo(traceback.format_exc(), err=True)
             echo(A_BUG, err=True)
             ctx.exit(1)
+        finally:
+            gc.set_threshold(*before)
 
 
 class PathParam(click.types.StringParamType):

@@ -7,14 +7,18 @@ import math
 from typing import Any
 
 from singa_dask.cli.options import Reading
+from singa_dask.data.codecs.record import labels_among
+from singa_dask.data.codecs.tokens import MAX_LENGTH
 from singa_dask.data.stores import STORES, Store, detect, open_store
 from singa_dask.data.stores.class_names import check_label
 from singa_dask.data.stores.opening import is_pattern, shard_urls
+from singa_dask.data.stores.table import open_part
+from singa_dask.data.stores.table_part import format_of, table_files
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.registry import suggest
 
 # options that only tables with named columns have, and the formats that these are in
-TABLE_OPTIONS = ("target", "missing", "categories", "encoding")
+TABLE_OPTIONS = ("target", "missing", "categories", "encoding", "texts")
 NAMED = ("features", "label")
 
 
@@ -32,7 +36,8 @@ def described(url: str, reading: Reading) -> Store:
         return store
     except DataError as error:
         table_format = _table_format(store_format(url, reading)[0])
-        if not table_format or reading.shape:
+        is_damaged = table_format == "jsonl" and "Give features" not in str(error)
+        if not table_format or reading.shape or is_damaged:
             raise
         try:
             return _table(url, dataclasses.replace(reading, backend="table"))
@@ -44,13 +49,21 @@ def described(url: str, reading: Reading) -> Store:
 
 
 def _table(url: str, reading: Reading) -> Store:
-    """Open a table; if what is called like a label are no classes, without labels."""
+    """Open a table; of one without numbers the texts; if what is called like a label are no classes, without labels."""
     try:
         store = opened(url, reading)
         store.read_block(0)
         return store
-    except DataError:
-        return opened(url, dataclasses.replace(reading, options={**reading.options, "has_label": False}))
+    except DataError as error:
+        options = {**reading.options, "has_label": False}
+        if "no columns of numbers" in str(error) and "features" not in options:
+            files = table_files(url, reading.storage_options)
+            kinds = open_part(files[0].url, format_of(files, reading.storage_options), reading.storage_options).kinds
+            label = labels_among(list(kinds))
+            names = [name for name, kind in kinds.items() if kind == "string" and name not in label]
+            texts = {"features": names, "texts": {name: {"length": MAX_LENGTH} for name in names}}
+            options = {"label": label, **reading.options, **texts}
+        return opened(url, dataclasses.replace(reading, options=options))
 
 
 def opened(url: str, reading: Reading) -> Store:
@@ -106,8 +119,11 @@ def store_format(url: str, reading: Reading) -> tuple[str | None, dict[str, Any]
 
 
 def by_columns(kind: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return format and options of records; if options name columns of CSV or Parquet, those of a table."""
-    if _table_format(kind) and options.keys() & {*TABLE_OPTIONS, *NAMED}:
+    """Return format and options of records; if options name columns of CSV or Parquet, those of a table.
+
+    The features of JSON lines may be lists, so that for these only other options are those of a table.
+    """
+    if _table_format(kind) and options.keys() & {*TABLE_OPTIONS, *(() if kind == "jsonl" else NAMED)}:
         return "table", {**_several(options), "format": _table_format(kind)}
     if kind == "table":
         return kind, _several(options)
@@ -125,7 +141,7 @@ def _several(options: dict[str, Any]) -> dict[str, Any]:
 
 def _table_format(kind: str | None) -> str:
     store_type = STORES.get(kind or "")
-    return store_type.table_format if store_type else ""
+    return "jsonl" if kind == "jsonl" else store_type.table_format if store_type else ""
 
 
 def _detected(url: str, reading: Reading) -> str | None:

@@ -30,9 +30,10 @@ from singa_dask.jobs.job import count_steps
 from singa_dask.jobs.preparing import Prepared, find_cluster, prepare_run
 from singa_dask.net import NeuralNet
 from singa_dask.observe import new_job_id, read_summary
+from singa_dask.observe.bars import BarProgress
 from singa_dask.observe.comparison import Target, add_statistics, measure, rows, why_not
 from singa_dask.observe.observers import Observers
-from singa_dask.observe.progress import BarProgress, Progress, layer_metrics
+from singa_dask.observe.progress import Progress, layer_metrics
 from singa_dask.observe.run_directory import first_command
 from singa_dask.redaction import redact
 from singa_dask.runtime import Driver, Patience, Result, local_cluster, plan_processes, wait_for_room

@@ -238,24 +238,20 @@ class BlockOrder:
 
     def rows(self, step: int, n_steps: int, low: int, high: int) -> Ids:
         """Return rows ``low`` to ``high`` of ``n_steps`` batches, (n_steps, high - low) int64."""
-        width = self.width
-        ids = np.empty((n_steps, high - low), np.int64)
-        for stream in range(low // width, -(-high // width)):
-            rows = self._stream(stream, step * width, n_steps * width).reshape(n_steps, width)
-            at = stream * width
-            # a worker whose rows end within a stream gets a part of it
-            first, last = max(low, at), min(high, at + width)
-            ids[:, first - low : last - low] = rows[:, first - at : last - at]
-        return ids
-
-    def _stream(self, stream: int, first: int, n: int) -> Ids:
-        """Return items ``first`` to ``first + n`` of a stream, across epochs and windows."""
-        parts, item = [], first
-        while item < first + n:
-            begin, run = self._run(stream, item)
-            parts.append(run[item - begin : first + n - begin])
-            item += len(parts[-1])
-        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+        width, first = self.width, step * self.width
+        streams = range(low // width, -(-high // width))
+        items = np.empty((len(streams), n_steps * width), np.int64)
+        for stream, row in zip(streams, items, strict=True):
+            n = 0
+            # across epochs and windows
+            while n < len(row):
+                begin, run = self._run(stream, first + n)
+                part = run[first + n - begin : first + len(row) - begin]
+                row[n : n + len(part)] = part
+                n += len(part)
+        ids = items.reshape(len(streams), n_steps, width).swapaxes(0, 1).reshape(n_steps, -1)
+        # a worker whose rows begin or end within a stream gets a part of it
+        return ids[:, low - streams.start * width :][:, : high - low]
 
     def _run(self, stream: int, item: int) -> tuple[int, Ids]:
         """Return the items of a stream's epoch that are in the same window as an item: the first one, and records."""

@@ -102,8 +102,7 @@ class FittedNet:
         batches = _batches(len(x), net.batchsize, x.shape[1]) if is_flat else starmap(slice, net.batches(len(x)))
         for rows in batches:
             records = {name: {field: x[rows]} for name in net.inputs}
-            arrays, _ = net.compute(records, rows.stop - rows.start, rows.start)
-            yield arrays[layer]["data"]
+            yield net.compute(records, rows.stop - rows.start, rows.start)[layer]["data"]
 
     @cached_property
     def _net(self) -> tuple[TrainedNet, str]:

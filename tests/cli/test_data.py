@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from singa_dask import fs
 from singa_dask.data.stores import open_store
+from singa_dask.data.stores.arrow import ArrowStore
 from tests.cli.conftest import Call
 from tests.contracts.foreign import write_foreign
 from tests.contracts.records import floats, pixels, written
@@ -125,6 +129,24 @@ def test_verify_names_what_is_bad(call: Call, tmp_path: Path) -> None:
     assert "1 of 1 blocks cannot be read" in result.stderr
 
 
+@pytest.mark.parametrize("verb", ["verify", "inspect"])
+def test_a_remote_file_that_is_replaced_meanwhile(
+    call: Call, url: str, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote, data, read_block = f"memory://{uuid.uuid4().hex}/x.arrow", Path(url).read_bytes(), ArrowStore.read_block
+    fs.write_atomic(remote, data)
+
+    def replace(*given: Any) -> Any:
+        arrays = read_block(*given)
+        fs.write_atomic(remote, data)
+        return arrays
+
+    assert call("data", verb, remote).exit_code == 0
+    monkeypatch.setattr(ArrowStore, "read_block", replace)
+    result = call("data", verb, remote)
+    assert result.exit_code == 1 and f"{remote}: the file was replaced while it was read" in result.stderr
+
+
 @pytest.mark.parametrize("shuffle", ["none", "block", "full"])
 def test_bench(call: Call, url: str, shuffle: str) -> None:
     options = ("--batch", 32, "--rounds", 1, "--shuffle", shuffle)
@@ -132,7 +154,7 @@ def test_bench(call: Call, url: str, shuffle: str) -> None:
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     assert [rate["batches"] for rate in told["rates"]] == ["uint8", "float32 scaled"]
-    assert all(rate["share"] > 0 and rate["record_bytes"] == 20 for rate in told["rates"])
+    assert all(rate["share"] > 0 < rate["first_epoch"] and rate["record_bytes"] == 20 for rate in told["rates"])
     lines = call("data", "bench", url, *options).stdout.splitlines()
     assert lines[0] == f"batches of 32, shuffle {shuffle}; records/s (MiB/s as stored)"
     assert [line.split("  ")[0] for line in lines[2:]] == ["uint8", "float32 scaled"]

@@ -214,6 +214,74 @@ def test_the_label_last_without_a_header(call: Call) -> None:
     assert np.mean(found == (FRAME["fare"] > 20)) > 0.9
 
 
+def reviews() -> pd.DataFrame:
+    """Return 200 sentences of two classes; no two are equal."""
+    words = [("dull", "boring", "awful"), ("great", "lovely", "superb")]
+    said = [f"The {('film', 'plot', 'cast')[i % 3]} was {words[i % 2][i // 6 % 3]}, no {i}" for i in range(200)]
+    return pd.DataFrame(
+        {"text": said, "year": 2000 + np.arange(200) // 9, "label": np.array(["bad", "good"])[[0, 1] * 100]}
+    )
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "feather", "jsonl"])
+def test_texts(call: Call, suffix: str) -> None:
+    table, file = reviews(), f"x.{suffix}"
+    write = {"csv": lambda frame, to: frame.to_csv(to, index=False), "parquet": pd.DataFrame.to_parquet}
+    write |= {"feather": pd.DataFrame.to_feather}
+    write |= {"jsonl": lambda frame, to: frame.to_json(to, orient="records", lines=True)}
+    write[suffix](table, file)
+    said = done(call, file, "--text", "text")
+    # seven words and marks in each; all of them but the numbers repeat
+    distinct = {word for text in table["text"] for word in text.lower().replace(",", " , ").split()}
+    assert f"text: text. {len(distinct)} different words; of a text 7 (median) to 7" in said
+    n_repeated = len(distinct) - 200
+    assert stores()[0]["texts"] == {"text": {"length": 7, "vocab_size": n_repeated + 1, "lowercase": True}}
+    if suffix in ("csv", "feather"):
+        return
+    steps = ["--set", "train_steps=100", "--set", "updater.learning_rate.base_lr=0.01"]
+    ran = call("run", "job.yaml", "--run-dir", "run", "--quiet", "--json", *steps)
+    assert json.loads(ran.stdout)["test"]["accuracy"] > 0.95, ran.output
+    # raw texts of another form, with words that were never seen
+    new = pd.DataFrame({"text": ["Awful cast, sadly", "what a lovely film", "superb"]})
+    other = "jsonl" if suffix == "parquet" else "csv"
+    write[other](new, f"new.{other}")
+    predicted = call("predict", "job.yaml", "--init-from", "run", "--data", f"new.{other}")
+    assert [row["class"] for row in csv.DictReader(io.StringIO(predicted.stdout))] == ["bad", "good", "good"]
+
+
+def test_texts_are_not_guessed(call: Call) -> None:
+    table = reviews().drop(columns="year")
+    table.to_csv("x.csv", index=False)
+    table.to_json("x.jsonl", orient="records", lines=True)
+    for file in ("x.csv", "x.jsonl"):
+        assert "is column 'text' a text, of which words are read?" in (said := refused(call, file))
+        assert said.endswith("Give --text text to read its words.\n")
+    table.assign(text=table["text"].str.partition(",")[0]).to_csv("x.csv", index=False)
+    assert "or --features text if its 18 different values are categories" in refused(call, "x.csv")
+    done(call, "x.csv", "--features", "text")
+    assert len(stores()[0]["categories"]["text"]) == 18
+    result = call("init", "x.csv", "--text", "text", "--features", "text", "--overwrite")
+    assert "Expected a column of strings, one label" in result.stderr
+    result = call("init", "x.csv", "--text", "text", "--net", "mlp", "--overwrite")
+    assert "--net word-rnn is for a column of texts" in result.stderr
+    table.assign(text=[None, *table["text"][1:]]).to_csv("x.csv", index=False)
+    done(call, "x.csv", "--text", "text", "--overwrite")
+    assert stores()[0]["missing"] == "skip"
+
+
+def test_inspect_measures_texts(call: Call) -> None:
+    table = reviews()
+    table.to_csv("x.csv", index=False)
+    table.drop(columns="year").to_json("x.jsonl", orient="records", lines=True)
+    for file in ("x.csv", "x.jsonl"):
+        facts = json.loads(call("data", "inspect", file, "--json").stdout)
+        wanted = {"median": 7, "longest": 7, "length": 7, "distinct": 213, "vocab_size": 14}
+        assert facts["texts"] == {"text": wanted}
+    assert "texts: {text: {length: 7, vocab_size: 14, lowercase: true}}" in " ".join(
+        call("data", "inspect", "x.csv").stdout.split()
+    )
+
+
 SERIES = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=60), "wind": RANDOM.normal(size=60)})
 SERIES["value"] = SERIES["wind"].cumsum()
 

@@ -261,7 +261,8 @@ def test_a_signal_ends_it_and_leaves_nothing(
     folder = tmp_path / "out"
     folder.mkdir()
     given = ["extract", str(job), "--init-from", str(trained), "--layer", "fc", "--out", str(folder / "x.arrow")]
-    # so many batches take some seconds
+    # so many batches take some seconds, on a busy machine so many that progress would be shown
+    given += ["--quiet"]
     many = tmp_path / "many.arrow"
     ArrowStore.write(str(many), {"pixel": np.zeros((N_MANY, 28, 28), np.uint8), "label": np.zeros(N_MANY, np.int32)})
     given += ["--set", BATCH.replace("150", "1"), "--set", f"neuralnet.layer[data].store_conf.path={many}"]

@@ -88,6 +88,9 @@ class Task:
     def __call__(self) -> int:
         """Execute the task; returns its index."""
         STEPS[self.step](self)
+        _, source = _KEPT.get(threading.get_ident(), ("", None))
+        if source is not None:
+            source.check_unchanged()
         return self.index
 
     def source(self) -> Store:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -42,7 +42,8 @@ class MemoryBudget:
 
     What is needed comes first: two buffers of batches, the block that is being read with what decodes it, and in file
     order those of which batches are views. What is left goes to the blocks that a shuffled order alternates between,
-    then to more batches and blocks in flight, then to blocks that are kept for the next epoch.
+    then to more batches and blocks in flight, then to blocks that are kept for the next epoch: all, if they fit, else
+    those that were read first. Of the most recently used ones the next epoch would find none.
 
     Blocks of a mapped store cost nothing: their pages belong to the system, which takes them back.
 
@@ -82,7 +83,9 @@ class MemoryBudget:
     pool_blocks : int
         Blocks in a `BlockPool`; 0 if those in use do not fit.
     n_kept : int
-        Blocks that the reader keeps.
+        Blocks that the reader keeps, the most recently used ones.
+    resident_bytes : int
+        Of the blocks that stay in memory beside these: the first ones that are read.
     horizon : int
         Steps whose blocks are read ahead.
     n_in_use : int
@@ -124,7 +127,7 @@ class MemoryBudget:
         ahead = max(0, min(in_flight - self._one_in_flight, self._ahead(rest)))
         self.in_flight = self._one_in_flight + ahead
         self.horizon = self.in_flight // max(batch, 1)
-        self.n_kept = self._kept(rest - ahead)
+        self.n_kept, self.resident_bytes = self._kept(rest - ahead)
 
     def _reading(self, block: Block) -> int:
         """Return what one block takes while it is read: its bytes, and its records while they are decoded."""
@@ -163,15 +166,16 @@ class MemoryBudget:
         # of local files only decoding takes time: what is kept for the next epoch is worth more
         return min(free // 8, LOCAL_BLOCKS * self._one_in_flight) if self._decodes_ahead else 0
 
-    def _kept(self, free: int) -> int:
-        """Return how many blocks are kept if there are ``free`` bytes for more than the least."""
+    def _kept(self, free: int) -> tuple[int, int]:
+        """Divide ``free`` bytes, for more than the least: return `n_kept` and `resident_bytes`."""
         n_blocks = len(self._store.blocks)
         if self._store.mapped or self._store.count * self._record <= free:
-            return n_blocks
+            return n_blocks, 0
         if self._in_order and self._sampler.count * self._record > free:
-            # the first ones would be needed last
-            return self._min_kept
-        return min(n_blocks, self._min_kept + free // max(self._decoded, 1))
+            return self._min_kept, free
+        # of a pool the reader reads substitutes for bad records alone
+        resident = free - free // 8 if 0 < self.pool_blocks < n_blocks else 0
+        return min(n_blocks, self._min_kept + (free - resident) // max(self._decoded, 1)), resident
 
     def _pool(self, free: int) -> tuple[int, int]:
         """Return how many blocks a pool of at most ``free`` bytes has, and its bytes."""
@@ -477,6 +481,8 @@ class LookAhead:
         Number of blocks that the reader keeps, the most recently used ones.
     horizon : int
         Number of steps to look ahead.
+    resident : collection of int
+        Blocks that stay in memory, as they are now; see `BlockReader`.
     """
 
     def __init__(
@@ -488,7 +494,9 @@ class LookAhead:
         starts: Ids,
         n_kept: int = 0,
         horizon: int = 0,
+        resident: Collection[int] = (),
     ) -> None:
+        self._resident = resident
         self._sampler, self._worker, self._n_workers = sampler, worker, n_workers
         self._n_steps, self._starts, self._n_kept = n_steps, starts, n_kept
         self._length = MAX_STEPS - MAX_STEPS % n_steps
@@ -560,4 +568,4 @@ class LookAhead:
         self._kept[block] = None
         if len(self._kept) > self._n_kept:
             self._kept.popitem(last=False)
-        return True
+        return block not in self._resident

@@ -13,8 +13,6 @@ from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,8 +31,6 @@ from singa_dask.fs.mapped_file import FAULT_BYTES, note_read
 from singa_dask.fs.range_reader import LOOK_S
 
 LOG = logging.getLogger(__name__)
-# of the records that a thread gathers for itself, at least
-PART_BYTES = 1 << 20
 Ids = npt.NDArray[np.int64]
 
 
@@ -134,7 +130,14 @@ class Loader:
             decoders = decode_threads() if decodes_ahead else None
             self._fetcher = Fetcher(store, threads, self.budget.in_flight, self._is_cancelled, decoders)
         self.reader = BlockReader(
-            store, policy, self.budget.n_kept, prefetch, self._is_cancelled, host_names, self._fetcher
+            store,
+            policy,
+            self.budget.n_kept,
+            prefetch,
+            self._is_cancelled,
+            host_names,
+            self._fetcher,
+            self.budget.resident_bytes,
         )
         self._batches = BatchReader(self.reader, sampler, worker, n_workers, self.budget, self.bad)
         self._step = 0
@@ -401,7 +404,7 @@ class BatchReader:
     Attributes
     ----------
     n_kept : int
-        Number of blocks that stay in memory, the most recently used ones.
+        Number of blocks that are kept, the most recently used ones.
     """
 
     def __init__(
@@ -424,7 +427,14 @@ class BatchReader:
         self._pool_blocks = budget.pool_blocks
         self.n_kept = reader.n_kept if self._in_order else budget.pool_blocks or reader.n_kept
         self._ahead = LookAhead(
-            sampler, worker, n_workers, budget.buffer_steps, self._starts, self.n_kept, budget.horizon
+            sampler,
+            worker,
+            n_workers,
+            budget.buffer_steps,
+            self._starts,
+            self.n_kept,
+            budget.horizon,
+            reader.resident,
         )
         self.rewind()
 
@@ -446,7 +456,7 @@ class BatchReader:
 
     def clear(self) -> None:
         """Free all blocks."""
-        self._reader.kept.clear()
+        self._reader.clear()
         self._pool = None
 
     def read(self, step: int, spare: Arrays | None) -> BatchBuffer:
@@ -595,7 +605,7 @@ class BlockPool:
         self.n_blocks = n_blocks
         self._holds_all = n_blocks == len(store.blocks)
         self._arrays = empty_arrays(store, store.count if self._holds_all else n_blocks * self._rows)
-        self._starts, self._threads = store.starts, decode_threads()
+        self._starts = store.starts
         # row of a record minus its index in the store, by block
         self._shift = np.zeros(len(store.blocks), np.int64)
         self._slot_of: OrderedDict[int, int] = OrderedDict()
@@ -631,20 +641,7 @@ class BlockPool:
         return ids if self._holds_all else ids + self._shift[blocks]
 
     def take(self, rows: Ids, out: Arrays) -> None:
-        """Copy rows, (n,) int64, to ``out``: (n, *shape) per field. Threads that decode blocks share the work."""
-        n_parts = min(self._threads.n, sum(array.nbytes for array in out.values()) // PART_BYTES) or 1
-        ends = [i * len(rows) // n_parts for i in range(n_parts + 1)]
-        parts = [slice(*each) for each in pairwise(ends)]
-        futures = [self._threads.future(partial(self._take, rows, out, part)) for part in parts[1:]]
-        self._take(rows, out, parts[0])
-        for future, part in zip(futures, parts[1:], strict=True):
-            # threads that are busy are not waited for
-            if future.cancel():
-                self._take(rows, out, part)
-            else:
-                future.result()
-
-    def _take(self, rows: Ids, out: Arrays, part: slice) -> None:
+        """Copy rows, (n,) int64, to ``out``: (n, *shape) per field."""
         for name, array in self._arrays.items():
             # any other mode would need a temporary buffer
-            array.take(rows[part], axis=0, out=out[name][part], mode="clip")
+            array.take(rows, axis=0, out=out[name], mode="clip")

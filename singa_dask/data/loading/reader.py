@@ -163,11 +163,15 @@ class BlockReader:
         Names of this host, see `locality.host_names`.
     fetcher : Fetcher, optional
         Reads blocks ahead.
+    resident_bytes : int
+        Maximum bytes of ``resident``.
 
     Attributes
     ----------
     kept : OrderedDict of int to dict of str to ndarray
         Blocks in memory, the most recently used last.
+    resident : dict of int to dict of str to ndarray
+        Blocks that stay in memory: those that were read first.
     bytes_read : int
         Total bytes of the blocks read.
     bytes_local : int
@@ -185,9 +189,12 @@ class BlockReader:
         cancelled: Callable[[], bool] = lambda: False,
         host_names: Collection[str] = (),
         fetcher: Fetcher | None = None,
+        resident_bytes: int = 0,
     ) -> None:
         self.store, self._policy, self.fetcher = store, policy, fetcher
         self.kept: OrderedDict[int, Arrays] = OrderedDict()
+        self.resident: dict[int, Arrays] = {}
+        self._resident_bytes = self._resident_left = resident_bytes
         self.bytes_read = self.bytes_local = 0
         self._locations, self._host_names = Locations(store.storage_options), host_names
         self.n_kept, self._touch, self._cancelled = n_kept, touch, cancelled
@@ -228,7 +235,7 @@ class BlockReader:
         return arrays
 
     def load(self, block: int) -> Arrays:
-        """Read a block without keeping it.
+        """Read a block, unless it is resident, without keeping it as a recent one.
 
         Raises
         ------
@@ -239,6 +246,8 @@ class BlockReader:
         """
         if self._cancelled():
             raise Aborted(f"{self.store.url}, block {block}: reading was cancelled.")
+        if block in self.resident:
+            return self.resident[block]
         bad: dict[int, str] = {}
         try:
             arrays = self.store.read_block(block) if self.fetcher is None else self.fetcher.read_block(block)
@@ -262,7 +271,18 @@ class BlockReader:
         for array in arrays.values():
             # views are handed out, and the block may be kept
             array.flags.writeable = False
+        # arrays can be views of the bytes
+        n_bytes = max(self.store.blocks[block].length, self.store.blocks[block].n * self.store.record_bytes)
+        if n_bytes <= self._resident_left:
+            self._resident_left -= n_bytes
+            self.resident[block] = arrays
         return arrays
+
+    def clear(self) -> None:
+        """Free all blocks."""
+        self.kept.clear()
+        self.resident.clear()
+        self._resident_left = self._resident_bytes
 
     # -- bad records -------------------------------------------------------------------------------------
 

@@ -1,12 +1,27 @@
 """Stores: records at a URL as blocks of arrays; a file has one format, or several that are read alike.
 
-A new store is a file in this directory: all of them are imported.
+A new store is a file in this directory, and its name below: the file is imported when the format is asked for.
 """
 
 from singa_dask.data.stores.opening import detect, open_store, write_manifest
 from singa_dask.data.stores.store import STORES, Store
-from singa_dask.registry import import_members
 
 __all__ = ["STORES", "Store", "detect", "open_store", "write_manifest"]
 
-import_members(__name__)
+STORES.add_modules(
+    __name__,
+    {
+        "array_store": "zarr",
+        "arrow": "arrow image-parquet parquet",
+        "column": "cifar idx npy npz",
+        "hdf5": "hdf5",
+        "image": "image-folder image-list",
+        "jsonl": "jsonl lines",
+        "lmdb": "lmdb",
+        "opening": "shards",
+        "record_files": "kvfile tfrecord",
+        "table": "table",
+        "tar": "webdataset",
+        "text": "csv textfile",
+    },
+)

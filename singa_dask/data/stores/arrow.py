@@ -22,7 +22,6 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from singa_dask import fs
 from singa_dask.data.codecs.record import (
@@ -45,6 +44,9 @@ from singa_dask.data.types import Arrays, Block, Field, Records
 from singa_dask.errors import DataError
 from singa_dask.fs.mapped_file import RangeFile
 from singa_dask.fs.range_reader import Bytes, Range, check_decompressed, limit_of
+from singa_dask.lazy import LazyModule
+
+pq = LazyModule("pyarrow.parquet")
 
 METADATA = b"singa_dask"
 # errors raised for a damaged schema, footer or batch

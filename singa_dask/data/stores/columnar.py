@@ -6,12 +6,14 @@ import io
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from singa_dask import fs
 from singa_dask.errors import DataError
 from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.range_reader import Bytes, BytesInMemory, RangeReader, check_decompressed, limit_of
+from singa_dask.lazy import LazyModule
+
+pq = LazyModule("pyarrow.parquet")
 
 ARROW_MAGIC = b"ARROW1"
 STREAM = b"\xff" * 4

@@ -8,7 +8,8 @@ from __future__ import annotations
 import codecs
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,16 +18,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json
 
+from singa_dask import fs
 from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Many, Size
 from singa_dask.data.codecs.record import find_wrong_label, flat_lists, label_field, salvage_rows
-from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.codecs.table import TableFacts, column_kind
 from singa_dask.data.stores.range_store import RangeStore
 from singa_dask.data.stores.store import BLOCK_BYTES, NEWLINE, STORES, LabelOptions, StoreOptions, cut_lines
-from singa_dask.data.types import Arrays, Field
+from singa_dask.data.stores.table_part import TablePart
+from singa_dask.data.types import Arrays, Field, RecordRun
 from singa_dask.errors import DataError, listed
+from singa_dask.fs.range_reader import Bytes, Range, open_bytes
+from singa_dask.lazy import LazyModule
+
+pc = LazyModule("pyarrow.compute")
 
 BOM = codecs.BOM_UTF8
+# types of columns, by kind; others are numbers
+KINDS = {"string": pa.string(), "boolean": pa.bool_(), "vector": pa.list_(pa.float64())}
 PIXEL_KEYS = ("pixel", "pixels", "image", "images")
 VALUE_KEYS = ("features", "data", "x", *PIXEL_KEYS)
 
@@ -245,16 +254,25 @@ def _as_array(value: Any, keys: Sequence[str]) -> npt.NDArray[Any]:
         raise ValueError(f"the lists of {keys[0]} have different lengths") from None
 
 
-def _parse(text: memoryview | bytes, schema: pa.Schema) -> pa.Table | None:
-    """Parse lines of JSON into columns; None if one of them does not fit the schema."""
+def _after_mark(source: Bytes) -> int:
+    """Return where the first line begins: after the mark of UTF-8, if there is one."""
+    return len(BOM) if bytes(source.read(0, min(len(BOM), source.size))) == BOM else 0
+
+
+def _parse(text: memoryview | bytes, schema: pa.Schema | None) -> pa.Table | None:
+    """Parse lines of JSON into columns, those of a schema or all; None if one of them does not fit."""
+    unexpected = "ignore" if schema else "infer"
     try:
-        return pyarrow.json.read_json(
+        table = pyarrow.json.read_json(
             pa.BufferReader(pa.py_buffer(text)),
             read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=max(len(text) + 1, 2)),
-            parse_options=pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+            parse_options=pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected),
         )
+        # the parser does not look whether texts are UTF-8
+        table.validate(full=True)
     except (pa.ArrowException, KeyError):
         return None
+    return table
 
 
 class JsonLinesOptions(LabelOptions):
@@ -297,8 +315,8 @@ class JsonLinesStore(RangeStore):
 
     def index(self) -> None:
         source, options = self.open_source(), self.options
-        start = len(BOM) if bytes(source.read(0, min(len(BOM), source.size))) == BOM else 0
-        self.blocks = self.manifest_blocks() or cut_lines(source, start, options["block_bytes"])
+        start = _after_mark(source)
+        self.blocks = self.manifest_blocks() or tuple(cut_lines(source, start, options["block_bytes"]))
         if not self.blocks:
             raise DataError(f"{self.url}: no lines. The file is empty.")
         first = bytes(source.read(self.blocks[0].offset, self.blocks[0].length)).split(b"\n", 1)[0]
@@ -347,6 +365,117 @@ class JsonLinesStore(RangeStore):
         return salvage_rows(self.blocks[block_id].n, self.schema, lambda row: self._records.decode_line(lines[row]))
 
 
+class JsonPart(TablePart):
+    """A file of JSON lines as a table, gzipped or not: keys are columns, and a key that a line lacks has no value.
+
+    Columns and their kinds are those of the first ``block_bytes``; if wrong records are to be skipped, a column has the
+    kind of most of its values there.
+    """
+
+    def __init__(
+        self, url: str, storage_options: fs.Options = None, block_bytes: int = BLOCK_BYTES, tolerant: bool = False
+    ) -> None:
+        self.url, self.source = url, open_bytes(url, storage_options)
+        self.start = _after_mark(self.source)
+        first = next(self.runs(block_bytes, 0), None)
+        self._first = bytes(self.source.read(first.offset, first.length)) if first else b""
+        self._types = _types_of(self._first)
+        self.names = tuple(self._types)
+        if first and not tolerant and _parse(self._first, None) is None:
+            raise self._error(self._first, first, self.kinds)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        return {name: column_kind(found) for name, found in self._types.items()}
+
+    def width(self, column: str) -> int:
+        table = _parse(self._first, self._schema({column: "vector"}))
+        lengths = [] if table is None else pc.list_value_length(table[column]).drop_null().to_pylist()
+        return int(next(iter(lengths), 0))
+
+    def _schema(self, kinds: Mapping[str, str]) -> pa.Schema:
+        """Return the types of columns; what is wanted as strings may be numbers or booleans, which are read as such."""
+        types = {name: KINDS.get(kind, pa.float64()) for name, kind in kinds.items()}
+        given = {name: found for name, found in self._types.items() if column_kind(found) in ("number", "boolean")}
+        return pa.schema(
+            {name: given.get(name, found) if found == pa.string() else found for name, found in types.items()}
+        )
+
+    def runs(self, block_bytes: int, row_bytes: int) -> Iterator[RecordRun]:
+        line = 1
+        for block in cut_lines(self.source, self.start, block_bytes):
+            yield RecordRun(block.offset, block.length, block.n, line)
+            line += block.n
+
+    def ranges(self, run: RecordRun, kinds: Mapping[str, str]) -> tuple[Range, ...]:
+        return (Range(self.source, run.offset, run.length),)
+
+    def decode(self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]) -> pa.Table:
+        table = _parse(data[0], self._schema(kinds))
+        if table is None or len(table) != run.n:
+            raise self._error(bytes(data[0]), run, kinds)
+        return table.select(list(kinds))
+
+    def rows(
+        self, run: RecordRun, kinds: Mapping[str, str], data: Sequence[memoryview]
+    ) -> Callable[[int, int], pa.Table]:
+        lines = bytes(data[0]).split(b"\n")
+
+        def decode(first: int, stop: int) -> pa.Table:
+            text = b"\n".join(lines[first:stop])
+            return self.decode(RecordRun(0, len(text), stop - first, run.line + first), kinds, [memoryview(text)])
+
+        return decode
+
+    def _error(self, text: bytes, run: RecordRun, kinds: Mapping[str, str]) -> DataError:
+        """Return the error of the first wrong line of a run."""
+        schema = self._schema(kinds)
+        for line, record in enumerate(text.split(b"\n"), run.line):
+            table = _parse(record, schema)
+            if table is None or len(table) != 1:
+                return DataError(f"{self.url}, line {line}: {_fault_of(record, schema)}.")
+        return DataError(f"{self.url}, lines from {run.line} on: columns with values of several kinds.")
+
+    def place(self, run: RecordRun, data: Sequence[memoryview]) -> Callable[[int], str]:
+        return lambda row: f"{self.url}, line {run.line + row}"
+
+
+def _types_of(text: bytes) -> dict[str, pa.DataType]:
+    """Return the type of each column: of all values, or if they differ, or lines are wrong, of most values."""
+    table = _parse(text, None)
+    if table is not None:
+        return dict(zip(table.schema.names, table.schema.types, strict=True))
+    found = defaultdict[str, dict[str, list[Any]]](dict)
+    for line in text.split(b"\n"):
+        with contextlib.suppress(ValueError):
+            for key, value in _load_object(line).items():
+                found[key].setdefault(column_kind(_type_of([value])), []).append(value)
+    return {
+        key: _type_of(max(kinds.values(), key=lambda each: (each[0] is not None, len(each))))
+        for key, kinds in found.items()
+    }
+
+
+def _type_of(values: Sequence[Any]) -> pa.DataType:
+    try:
+        return pa.array(values).type
+    except (pa.ArrowException, OverflowError):
+        return pa.float64() if isinstance(values[0], int) else pa.struct([])
+
+
+def _fault_of(line: bytes, schema: pa.Schema) -> str:
+    """Return why a line is no record of columns of such types."""
+    try:
+        found = _load_object(line)
+    except ValueError as error:
+        return str(error)
+    for name, wanted in zip(schema.names, schema.types, strict=True):
+        kind, value = column_kind(wanted), found.get(name)
+        if value is not None and column_kind(_type_of([value])) != kind:
+            return f"column {name!r} is {value!r:.40}, expected a {kind}, as in most of the first lines"
+    return "a key occurs twice, or a text is not Unicode, or a number is no integer as those of the first lines"
+
+
 # maximum size of a block whose lines are padded to the longest
 MAX_PADDED_BYTES = 1 << 28
 
@@ -374,7 +503,7 @@ class LineStore(RangeStore):
 
     def index(self) -> None:
         source = self.open_source()
-        self.blocks = self.manifest_blocks() or cut_lines(source, 0, self.options["block_bytes"])
+        self.blocks = self.manifest_blocks() or tuple(cut_lines(source, 0, self.options["block_bytes"]))
         if not self.count:
             raise DataError(f"{self.url}: no lines.")
         longest = max(max(int(self._lengths(block.id).max()) for block in self.blocks), 1)

@@ -31,7 +31,7 @@ from singa_dask.data.types import Arrays, Block, Records
 from singa_dask.errors import DataError, MissingPackageError
 from singa_dask.fs.cache import CachedFile, key_of, open_cache
 from singa_dask.fs.mapped_file import note_read
-from singa_dask.fs.range_reader import RangeReader, version
+from singa_dask.fs.range_reader import Bytes, RangeReader, version
 
 MAGIC = struct.pack("<I", 0xBEEFC0DE)
 MAGIC_AT = 16
@@ -113,8 +113,8 @@ class LMDBFile:
     """
 
     def __init__(self, url: str, path: Path, length: int) -> None:
-        self._url, self._source = url, RangeReader(str(path))
-        self._data = self._source.scan(0, self._source.size)
+        self._url, self.source = url, RangeReader(str(path))
+        self._data = self.source.scan(0, self.source.size)
         meta = _newest_meta(url, bytes(self._data[: min(HEAD_BYTES, length)]), length)
         self._n, self._bytes = meta.last_page + 1, meta.page_bytes
         raw = self._data[: self._n * self._bytes]
@@ -122,17 +122,13 @@ class LMDBFile:
         self._numbers = np.frombuffer(raw, "<u8")[:: self._bytes // 8]
         self.offsets, self.lengths, self.last_key = self._find_values(meta)
 
-    def check_unchanged(self) -> None:
-        """Raise a `DataError` if the file was written since it was opened."""
-        self._source.check_unchanged()
-
     def value(self, index: int) -> memoryview:
         """Return one value, a view of the map."""
-        return self._source.scan(int(self.offsets[index]), int(self.lengths[index]))
+        return self.source.scan(int(self.offsets[index]), int(self.lengths[index]))
 
     def rows(self, offsets: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
         """Copy values of one length: (n, length)."""
-        self.check_unchanged()
+        self.source.check_unchanged()
         note_read(len(offsets) * length)
         # every offset of the file is an element of this array, so one call copies all values
         everywhere = np.ndarray((len(self._data) - length + 1,), f"V{length}", self._data, strides=(1,))
@@ -251,10 +247,12 @@ class LMDBStore(Store):
         super().__init__(url, storage_options, **options)
         self._file: LMDBFile | None = None
         self._cached: CachedFile | None = None
+        self._version = ""  # of a remote file
         self._decoder: record.Decoder | None = None
         try:
             file, path, self._bytes = self._locate()
             self._file = LMDBFile(file, path, self._bytes)
+            self._file.source.url, self._file.source.common_version = file, self._version
             self._open_records(self._file)
             manifest = find_manifest(url, "lmdb", url, self._bytes, storage_options)
             if manifest is not None:
@@ -280,8 +278,11 @@ class LMDBStore(Store):
             with fs.open(url, storage_options=options) as file:
                 while chunk := file.read(FETCH_BYTES):
                     yield chunk
+            if version(url, options) != known:
+                raise DataError(f"{url}: the file was replaced while it was read.")
 
-        key = key_of("file", url, n_bytes, version(url, options))
+        self._version = known = version(url, options)
+        key = key_of("file", url, n_bytes, known)
         # the cached file is longer by the seal of the cache
         self._cached = open_cache(options.get(fs.CACHE)).file(key, n_bytes, chunks)
         return url, self._cached.path, n_bytes
@@ -374,8 +375,8 @@ class LMDBStore(Store):
         values = self._values(block_id)
         return self.verify_crc(block_id, values[0] if len(values) == 1 else memoryview(b"".join(values)))
 
-    def check_unchanged(self) -> None:
-        self._opened.check_unchanged()
+    def open_sources(self) -> Sequence[Bytes]:
+        return (self._opened.source,)
 
     def manifest_info(self) -> dict[str, Any]:
         return {"bytes": self._bytes}

@@ -26,7 +26,7 @@ from singa_dask.errors import ConfigError, DataError, listed
 from singa_dask.fs.cache import open_cache
 from singa_dask.fs.io_threads import map_ahead, open_threads
 from singa_dask.fs.mapped_file import checksum_of
-from singa_dask.fs.range_reader import Range
+from singa_dask.fs.range_reader import Bytes, Range
 
 # maximum number of entries of a directory that are tried as folders of images
 MAX_LOOKED_AT = 16
@@ -384,13 +384,8 @@ class ShardedStore(RangeStore):
             return arrays
         return {**arrays, "label": relabel(arrays["label"], table, self._stores[shard].url)}
 
-    def check_unchanged(self) -> None:
-        if self.remote:
-            # a request each
-            list(map_ahead(Store.check_unchanged, self._stores, open_threads(), len(self._stores)))
-            return
-        for store in self._stores:
-            store.check_unchanged()
+    def open_sources(self) -> Sequence[Bytes]:
+        return [source for store in self._stores for source in store.open_sources()]
 
     def record_files(self, first: int, stop: int) -> list[str]:
         files, start = list[str](), 0
@@ -521,6 +516,7 @@ def write_manifest(
             if store.block_bytes(0) is None:
                 continue
             text = json.dumps(_facts(store, class_names or known, files), separators=(",", ":"), sort_keys=True)
+            store.check_unchanged()
         written.append(manifest_url(each))
         fs.write_atomic(written[-1], text.encode() + b"\n", storage_options)
     return written

@@ -436,9 +436,8 @@ class RangeStore(Store):
         except self.damage as error:
             raise DataError(f"{self.url}, block {block_id}: {describe(error)}.") from error
 
-    def check_unchanged(self) -> None:
-        for source in self.sources:
-            source.check_unchanged()
+    def open_sources(self) -> Sequence[Bytes]:
+        return self.sources
 
     # -- the manifest ------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
+from operator import methodcaller
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from singa_dask.data.codecs.record import as_labels, check_schema, schema_of
 from singa_dask.data.codecs.table import TableFacts
 from singa_dask.data.types import Arrays, Block, Field, FileSum, Records, TableColumn
 from singa_dask.errors import ConfigError, DataError
+from singa_dask.fs.io_threads import map_ahead, open_threads
 from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.range_reader import Bytes, scan_ahead
 from singa_dask.registry import Registry, suggest
@@ -175,8 +177,7 @@ class Store(ABC):
     @classmethod
     def backend_name(cls) -> str:
         """Return the name of the format, as jobs give it; of a class of a user's own that of the one it extends."""
-        names = {STORES.get(name): name for name in reversed(STORES.names())}
-        return next((names[each] for each in cls.__mro__ if each in names), "")
+        return next((names[0] for each in cls.__mro__ if (names := STORES.names_of(each))), "")
 
     @abstractmethod
     def read_block(self, block_id: int) -> Arrays:
@@ -240,14 +241,29 @@ class Store(ABC):
             They differ.
         """
 
-    def check_unchanged(self) -> None:  # noqa: B027
-        """See that the files of a mapped store, of whose bytes blocks are views, were not written in place.
+    def open_sources(self) -> Sequence[Bytes]:
+        """Return the files that are open; none where a format opens them for each read."""
+        return ()
+
+    def check_unchanged(self) -> None:
+        """Check that what was read of the files is of the version that was opened; closing does not.
 
         Raises
         ------
         DataError
-            One was.
+            A file was written in place, or a remote one was replaced.
         """
+        sources = self.open_sources()
+        if any(not source.is_local for source in sources):
+            # a request each
+            list(map_ahead(methodcaller("check_unchanged"), sources, open_threads(), len(sources)))
+            return
+        for source in sources:
+            source.check_unchanged()
+
+    def remote_versions(self) -> dict[str, str]:
+        """Return the version of each open remote file by URL, where other hosts see the same version of it."""
+        return {source.url: source.common_version for source in self.open_sources() if source.common_version}
 
     def manifest_info(self) -> dict[str, Any]:
         """Return what a manifest stores for the next opening: ``bytes`` of the file, and values of the format."""
@@ -406,8 +422,8 @@ def even_blocks(url: str, count: int, n: int, record_bytes: int, start: int = 0)
     return tuple(Block(i, size, url, start + i * n * record_bytes, size * record_bytes) for i, size in enumerate(sizes))
 
 
-def cut_lines(source: Bytes, start: int = 0, block_bytes: int = BLOCK_BYTES) -> tuple[Block, ...]:
-    """Scan a file for the ends of lines, and return blocks of about ``block_bytes``; a longer line is a block.
+def cut_lines(source: Bytes, start: int = 0, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+    """Scan a file for the ends of lines, and yield blocks of about ``block_bytes``; a longer line is a block.
 
     Blanks and empty lines at the end of the file, and the end of the last line, are not part of a block.
 
@@ -417,8 +433,7 @@ def cut_lines(source: Bytes, start: int = 0, block_bytes: int = BLOCK_BYTES) -> 
         Offset of the first line.
     """
     size = _text_bytes(source)
-    blocks: list[Block] = []
-    position, lines = start, 0
+    position, lines, n = start, 0, 0
     for chunk in scan_ahead(source, start, size, block_bytes):
         data = np.frombuffer(chunk, np.uint8)
         ends = np.flatnonzero(data == NEWLINE)
@@ -426,11 +441,10 @@ def cut_lines(source: Bytes, start: int = 0, block_bytes: int = BLOCK_BYTES) -> 
         cut = position + int(ends[-1]) + 1 if len(ends) else start
         position += len(data)
         if position == size:
-            blocks.append(Block(len(blocks), lines + 1, source.url, start, size - start))
+            yield Block(n, lines + 1, source.url, start, size - start)
         elif cut > start:
-            blocks.append(Block(len(blocks), lines, source.url, start, cut - start))
-            start, lines = cut, 0
-    return tuple(blocks)
+            yield Block(n, lines, source.url, start, cut - start)
+            start, lines, n = cut, 0, n + 1
 
 
 def _text_bytes(source: Bytes) -> int:

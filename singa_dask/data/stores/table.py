@@ -1,4 +1,4 @@
-"""TableStore: records of tables with named columns, in CSV or Parquet: one file, a pattern or a directory.
+"""TableStore: records of tables with named columns, in CSV, Parquet or JSON lines: one file, a pattern or a directory.
 
 `TableIndex` has where the blocks are, and the columns; it is kept beside large tables.
 """
@@ -12,7 +12,7 @@ import logging
 import operator
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -23,7 +23,17 @@ from singa_dask import fs
 from singa_dask.conf.model import Field as KeyField
 from singa_dask.conf.model import Finding, Many, Size, raw_value
 from singa_dask.data.codecs.record import bisect_rows
-from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec, TableStatistics, show_columns
+from singa_dask.data.codecs.table import (
+    TableEncoder,
+    TableFacts,
+    TableSpec,
+    TableStatistics,
+    as_texts,
+    missing_of,
+    show_columns,
+    whole,
+)
+from singa_dask.data.codecs.tokens import TextConf
 from singa_dask.data.stores.range_store import (
     VERSION,
     Manifest,
@@ -51,7 +61,10 @@ from singa_dask.data.types import Arrays, Block, FileSum, RecordRun, TableColumn
 from singa_dask.errors import DataError
 from singa_dask.fs.host_files import SCHEME
 from singa_dask.fs.io_threads import decode_threads, io_threads, map_ahead
-from singa_dask.fs.range_reader import Range, version
+from singa_dask.fs.range_reader import Bytes, Range, version
+from singa_dask.lazy import LazyModule
+
+jsonl = LazyModule("singa_dask.data.stores.jsonl")
 
 LOG = logging.getLogger(__name__)
 
@@ -59,8 +72,10 @@ LOG = logging.getLogger(__name__)
 MIN_INDEXED_BYTES = 1 << 24
 # maximum size of the records in a part of a row group
 GROUP_BYTES = 1 << 26
+# formats whose records are ranges of text
+LINES = ("csv", "jsonl")
 # remote files that are opened at the same time; gzipped ones are held in memory
-OPENED_AHEAD = {"csv": 4, "parquet": 32}
+OPENED_AHEAD = {"csv": 4, "jsonl": 4, "parquet": 32, "whole": 4}
 
 
 class TableBlock(NamedTuple):
@@ -119,6 +134,10 @@ def open_part(url: str, format: str, storage_options: fs.Options = None, **optio
     """Open one file of a table; ``options`` are those of a `CsvPart`."""
     if format == "csv":
         return CsvPart(url, storage_options, **options)
+    if format == "jsonl":
+        chosen = {name: options[name] for name in ("block_bytes", "tolerant") if name in options}
+        part: TablePart = jsonl.JsonPart(url, storage_options, **chosen)
+        return part
     source = read_whole(url, storage_options) if format == "whole" else None
     return ParquetPart(url, storage_options, source)
 
@@ -154,6 +173,9 @@ class NamedColumns(StoreOptions):
     data, sorted. A name ``''`` stands for missing values."""
     encoding: Literal["one_hot", "index"] = "one_hot"
     """A feature among categories becomes one value for each name, 0 or 1; or the index of its name."""
+    texts: dict[str, TextConf] = KeyField(default={})
+    """Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The vocabulary
+    is learned from the training data, and kept in checkpoints."""
     header: bool | None = None
     """Whether a CSV file begins with a line of column names; detected if not given. If it is false, the columns of a
     table are called 1, 2, ... by their positions."""
@@ -171,7 +193,7 @@ class NamedColumns(StoreOptions):
 class TableOptions(NamedColumns):
     """Options of tables with named columns."""
 
-    format: Literal["", "csv", "parquet", "whole"] = ""
+    format: Literal["", "csv", "parquet", "jsonl", "whole"] = ""
     """``whole``: a JSON array of objects, or a sheet of Excel, held in memory. Detected by suffix or first bytes."""
     facts: dict[str, Any] | None = None
     """What is known of the training data, `TableFacts.to_dict`, to read other data in the same way."""
@@ -191,8 +213,8 @@ class TableStore(RangeStore):
     Parameters
     ----------
     url : str
-        A CSV file with a header, a Parquet file, a pattern, or a directory of such files. Directories ``key=value`` in
-        it are columns.
+        A CSV file with a header, a Parquet file, JSON lines, a pattern, or a directory of such files. Directories
+        ``key=value`` in it are columns.
 
     Raises
     ------
@@ -201,7 +223,7 @@ class TableStore(RangeStore):
     """
 
     block = TableOptions
-    block_options = ("features", "label", "target", "categories", "has_label", "block_bytes", "weight")
+    block_options = ("features", "label", "target", "categories", "has_label", "block_bytes", "weight", "texts")
     suffixes = WHOLE_SUFFIXES
     lists_files = True
     rounds_data = True
@@ -212,8 +234,9 @@ class TableStore(RangeStore):
         # one label is a string, as in the keys of indices that were kept before there could be several
         labels = [name for name in checked["label"] if name]
         checked["label"] = labels if len(labels) > 1 else "".join(labels)
+        checked["texts"] = {name: text.model_dump() for name, text in checked["texts"].items()}
         # not among the options of other openings, so that kept indices are found
-        for name in ("tolerant", "weight", "header", "charset"):
+        for name in ("tolerant", "weight", "header", "charset", "texts"):
             if checked[name] == TableOptions.model_fields[name].default:
                 del checked[name]
         return checked
@@ -285,8 +308,8 @@ class TableStore(RangeStore):
             raise DataError(f"{part.url}: the file was replaced while it was read.")
         return part
 
-    def check_unchanged(self) -> None:
-        self._parts.check_unchanged()
+    def open_sources(self) -> Sequence[Bytes]:
+        return self._parts.open_sources()
 
     def _use(self, index: TableIndex) -> None:
         self._index, self.table_facts = index, index.facts
@@ -299,7 +322,7 @@ class TableStore(RangeStore):
         # parts of a large row group are decoded one after another
         largest = max(piece.run.n for piece in self._pieces)
         n_values = sum(index.facts.widths.get(name, 1) for name in index.facts.features)
-        self.decodes_ahead = self._format == "csv" or 4 * largest * n_values < GROUP_BYTES
+        self.decodes_ahead = self._format in LINES or 4 * largest * n_values < GROUP_BYTES
         self.blocks = tuple(
             Block(i, piece.kept, self._files[piece.file].url, piece.run.offset, piece.run.length)
             for i, piece in enumerate(self._pieces)
@@ -314,6 +337,7 @@ class TableStore(RangeStore):
             if name in facts.features:
                 at = names.index(facts.values_of(name)[0])
                 missing = str(self._spec.missing)
+                kind = "text" if name in facts.texts else kind
                 found.append(TableColumn(name, kind, "data", at, facts.categories.get(name, ()), missing))
             elif name in self._spec.target:
                 found.append(TableColumn(name, kind, "target", self._spec.target.index(name)))
@@ -338,7 +362,13 @@ class TableStore(RangeStore):
         if known and spec.features and spec.select(self.url, kinds, part.index) != features:
             raise DataError(f"{self.url}: features differ from those of training: {', '.join(features)}.")
         spec.check(self.url, kinds, features)
-        widths = known.widths if known else {name: part.width(name) for name in features if kinds[name] == "vector"}
+        if known:
+            widths = known.widths
+        else:
+            texts = {name: text.with_tokenizer(self.url, self.storage_options) for name, text in spec.texts.items()}
+            spec = replace(spec, texts=texts)
+            widths = {name: part.width(name) for name in features if kinds[name] == "vector"}
+            widths |= {name: text.length for name, text in texts.items()}
         if empty := [name for name, width in widths.items() if not width]:
             raise DataError(f"{self.url}: column {empty[0]!r} has no values. Leave it out.")
         statistics = TableStatistics(self.url, spec, features, kinds, known, names, widths)
@@ -414,7 +444,7 @@ class TableStore(RangeStore):
         for name, fault in faults.items():
             is_text = kinds[name] == "string"
             is_named = name in spec.outputs or any(fnmatch.fnmatchcase(name, each) for each in spec.features)
-            if is_text and (name in (*spec.label, *spec.categories) or (spec.features and not is_named)):
+            if is_text and (name in (*spec.label, *spec.categories, *spec.texts) or (spec.features and not is_named)):
                 continue
             if is_text or is_named or name in spec.categories:
                 raise DataError(f"{self.url}: column {name!r}: {fault}")
@@ -423,7 +453,7 @@ class TableStore(RangeStore):
         self, kinds: Mapping[str, str], features: Sequence[str], row_bytes: int
     ) -> Iterator[tuple[int, RecordRun]]:
         is_local = fs.local_path(self._files[0].url) is not None
-        limit = self._block_bytes if self._format == "csv" else GROUP_BYTES
+        limit = self._block_bytes if self._format in LINES else GROUP_BYTES
         threads, n_ahead = io_threads(self._files[0].url), 1 if is_local else OPENED_AHEAD[self._format]
         for file, part in enumerate(map_ahead(self._parts, range(len(self._files)), threads, n_ahead)):
             if file:
@@ -442,7 +472,7 @@ class TableStore(RangeStore):
             if name not in names:
                 raise DataError(f"{part.url}: no column {name!r}, unlike {self._files[0].url}. {show_columns(names)}")
             found = "string" if kind == "string" and part.class_names(name) else names[name]
-            if found not in (kind, "empty") and name not in self._spec.categories:
+            if found not in (kind, "empty") and name not in (*self._spec.categories, *self._spec.texts):
                 raise DataError(f"{part.url}: column {name!r} of type {found}, in {self._files[0].url} {kind}.")
 
     # -- records -----------------------------------------------------------------------------------------------
@@ -478,6 +508,14 @@ class TableStore(RangeStore):
         if len(arrays["data"]) != kept:
             raise DataError(f"{self.url}, block {block_id}: changed since it was opened.")
         return arrays
+
+    def read_texts(self, block_id: int, names: Sequence[str]) -> dict[str, pa.Array]:
+        """Return the values of columns of strings, without missing ones."""
+        file, run, _ = self._pieces[block_id]
+        kinds = dict.fromkeys(names, "string")
+        table = self._parts.decode(file, run, kinds, self._parts(file).fetch(run, self._parts.in_file(file, kinds)))
+        texts = {name: as_texts(whole(table.column(name))) for name in names}
+        return {name: values.filter(pa.array(~missing_of(values))) for name, values in texts.items()}
 
     def salvage(self, block_id: int) -> tuple[Arrays, dict[int, str]]:
         file, run, kept = self._pieces[block_id]

@@ -23,8 +23,6 @@ from urllib.parse import unquote
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from singa_dask import fs
 from singa_dask.data.codecs.table import column_kind, is_number, refuse_twice
@@ -35,12 +33,14 @@ from singa_dask.data.stores.opening import README, check_splits, is_pattern, nam
 from singa_dask.data.stores.range_store import read_ranges
 from singa_dask.data.types import RecordRun
 from singa_dask.errors import DataError
-from singa_dask.fs.io_threads import io_threads, map_ahead
 from singa_dask.fs.mapped_file import checksum_of
 from singa_dask.fs.range_reader import Bytes, BytesInMemory, Range, open_bytes
-from singa_dask.lazy import require
+from singa_dask.lazy import LazyModule, require
+
+pc, pq = LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 
 WHOLE_SUFFIXES = (".json", ".json.gz", ".xlsx")
+JSON_LINES = (".jsonl", ".ndjson")
 ROWS = 1 << 14
 
 
@@ -174,7 +174,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def format_of(files: Sequence[TableFile], storage_options: fs.Options = None) -> str:
-    """Return ``csv``, ``parquet``, or ``whole`` for files that are read as a whole.
+    """Return ``csv``, ``parquet``, ``jsonl``, or ``whole`` for files that are read as a whole.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def format_of(files: Sequence[TableFile], storage_options: fs.Options = None) ->
     """
     first = _format(files[0].url, storage_options)
     for each in files[1:]:
-        if each.url.lower().endswith((*CSV_SUFFIXES, *PARQUET_SUFFIXES)) and _format(each.url) != first:
+        if each.url.lower().endswith((*CSV_SUFFIXES, *PARQUET_SUFFIXES, *JSON_LINES)) and _format(each.url) != first:
             raise DataError(f"{each.url}: not {first}, unlike {files[0].url}.")
     return first
 
@@ -196,11 +196,13 @@ def _format(url: str, storage_options: fs.Options = None) -> str:
         return "parquet"
     if name.endswith(CSV_SUFFIXES):
         return "csv"
+    if name.endswith(JSON_LINES):
+        return "jsonl"
     head = fs.read_bytes(url, 0, min(len(ARROW_MAGIC), fs.size(url, storage_options)), storage_options)
     if head.startswith((PARQUET_MAGIC, ARROW_MAGIC)) or is_columnar(url, head):
         return "parquet"
     raise DataError(
-        f"{url}: neither CSV, Parquet, Arrow nor ORC. Columns have names in these; give backend if it is one of them."
+        f"{url}: neither CSV, Parquet, Arrow, ORC nor JSON lines. Columns have names there; give backend if it is one."
     )
 
 
@@ -344,13 +346,10 @@ class OpenParts:
             slot = self._slots.get(file)
         return slot.part if slot else None
 
-    def check_unchanged(self) -> None:
-        """Raise `DataError` if a file that is open was changed or replaced."""
+    def open_sources(self) -> list[Bytes]:
+        """Return the files that are open."""
         with self._lock:
-            parts = [slot.part for slot in self._slots.values() if slot.part is not None]
-        if parts:
-            threads = io_threads(parts[0].source.url)
-            list(map_ahead(lambda part: part.source.check_unchanged(), parts, threads, threads.n))
+            return [slot.part.source for slot in self._slots.values() if slot.part is not None]
 
     def _limit(self, n: int) -> None:
         with self._lock:

@@ -493,7 +493,7 @@ class TextStore(RangeStore):
         self.names = self._lines.names
         known = self.manifest_blocks()
         is_known = known and known[0].offset == self._start
-        self.blocks = known if is_known else cut_lines(self._source, self._start, options["block_bytes"])
+        self.blocks = known if is_known else tuple(cut_lines(self._source, self._start, options["block_bytes"]))
         if not self.count:
             raise DataError(f"{self.url}: no lines{' but the header' if self._lines.names else ''}.")
         first = self._line_at(self._start)

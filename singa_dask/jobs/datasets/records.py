@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from singa_dask.arrays import Array
 from singa_dask.data.codecs.memory import (
@@ -31,6 +29,9 @@ from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.data.stores.store import rows_per_block
 from singa_dask.data.types import Arrays, Field
 from singa_dask.errors import DataError, listed
+from singa_dask.lazy import LazyModule
+
+pc, pq = LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 
 
 def place_of(dataset: str, index: int, n_parts: int) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from singa_dask.data.stores import open_store
+from singa_dask.data.stores import image, open_store
 from singa_dask.data.stores.image import FORMATS, IMAGE_SUFFIXES, decode_image, image_size, is_image
 from singa_dask.errors import DataError
 
@@ -179,3 +179,40 @@ def test_a_tar_says_what_it_leaves_out(tmp_path: Path, caplog: pytest.LogCapture
         assert store.count == 4
     (warning,) = [record.getMessage() for record in caplog.records]
     assert "x.tar: 2 files are left out. Its files end in: .json, .jp2." in warning
+
+
+@pytest.mark.parametrize("resize", [None, (8, 8), (16, 9), (60, 100)], ids=str)
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}, {"quality": 30}], ids=str)
+@pytest.mark.parametrize("shape", [(64, 64, 3), (101, 67, 3), (67, 101, 1), (5, 7, 3), (130, 64, 4)], ids=str)
+def test_simplejpeg_gives_the_pixels_of_pillow(
+    shape: tuple[int, ...],
+    options: dict[str, Any],
+    resize: tuple[int, int] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bands = [Image.fromarray(band) for band in np.random.default_rng(1).integers(0, 256, (4, *shape[:2]), np.uint8)]
+    mode = {1: "L", 3: "RGB", 4: "CMYK"}[shape[2]]
+    file = io.BytesIO()
+    Image.merge(mode, bands[: len(mode)]).save(file, "JPEG", **options)
+    data = file.getvalue()
+    is_left_to_pillow = mode == "CMYK" or min(shape[:2]) < 8
+    assert (image._decode_jpeg(data, resize) is None) == is_left_to_pillow
+    fast = [decode_image(data, "x", resize, channels) for channels in (1, 3)]
+    monkeypatch.setattr(image, "simplejpeg", None)
+    for channels, pixels in zip((1, 3), fast, strict=True):
+        np.testing.assert_array_equal(pixels, decode_image(data, "x", resize, channels))
+
+
+def test_a_damaged_jpeg_is_left_to_pillow() -> None:
+    data = encoded(np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8), "JPEG")
+    with pytest.raises(DataError, match=r"^x: not an image, or a damaged one"):
+        decode_image(data[: len(data) // 2], "x")
+    # bytes that follow the picture are no damage
+    np.testing.assert_array_equal(decode_image(data + b"more", "x"), decode_image(data, "x"))
+
+
+def test_a_jpeg_of_too_many_pixels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encoded(np.zeros((64, 64), np.uint8), "JPEG")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(DataError, match=r"^x: not an image, or a damaged one: .* exceeds limit of"):
+        decode_image(data, "x")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import posixpath
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -207,6 +208,19 @@ def test_sources_that_change_meanwhile(source: str, tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match=r"source\.arrow: changed during the conversion"):
         convert("arrow", [source], str(tmp_path / "x.arrow"), run=run)
+    assert not (tmp_path / "x.arrow").exists()
+
+
+def test_a_remote_source_that_is_replaced_while_it_is_read(source: str, tmp_path: Path) -> None:
+    url, data = f"memory://{uuid.uuid4().hex}/source.arrow", Path(source).read_bytes()
+    fs.write_atomic(url, data)
+
+    def run(tasks: Sequence[Task]) -> Iterator[int]:
+        fs.write_atomic(url, data)
+        return (task() for task in tasks)
+
+    with pytest.raises(DataError, match=r"source\.arrow: the file was replaced while it was read"):
+        convert("arrow", [url], str(tmp_path / "x.arrow"), run=run)
     assert not (tmp_path / "x.arrow").exists()
 
 

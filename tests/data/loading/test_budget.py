@@ -85,7 +85,8 @@ def test_the_parts_together_are_within_the_bound(
     kept = 0 if mapped else made.n_kept * largest
     if made.n_kept == len(sizes) and not mapped:
         kept = sum(sizes) * record
-    assert made.batches + made.in_flight + pool + kept + reading <= bound
+    assert made.batches + made.in_flight + pool + kept + made.resident_bytes + reading <= bound
+    assert not (made.resident_bytes and mapped)
     assert made.batches >= 2 * made.buffer_bytes
     n_buffers = made.batches // made.buffer_bytes
     assert n_buffers == 2 or n_buffers * made.buffer_steps <= 128

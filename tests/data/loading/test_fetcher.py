@@ -247,6 +247,48 @@ def test_a_loader_that_decodes_ahead_hands_out_the_same_batches() -> None:
             assert (mine.arrays["pixel"] == theirs.arrays["pixel"]).all()
 
 
+class Counted(Slow):
+    """Blocks of records that differ; each decoding, and each look whether files have changed, is counted."""
+
+    def __init__(self, is_remote: bool) -> None:
+        self.decodings: list[int] = []
+        self.looks = 0
+        super().__init__(is_remote)
+
+    def decode(self, block_id: int, data: Sequence[memoryview]) -> Arrays:
+        with self.lock:
+            self.decodings.append(block_id)
+        return {"pixel": np.arange(100, dtype=np.uint8).reshape(10, 10) + np.uint8(block_id)}
+
+    def check_unchanged(self) -> None:
+        self.looks += 1
+
+
+@pytest.mark.parametrize("is_remote", [True, False])
+@pytest.mark.parametrize(("shuffle", "n_bytes", "n_fit"), [("none", 6000, 12), ("block", 2700, 6), ("full", 4000, 20)])
+def test_blocks_that_fit_in_memory_are_decoded_once(shuffle: Any, n_bytes: int, n_fit: int, is_remote: bool) -> None:
+    store, every, n_epochs = Counted(is_remote), Counted(False), 4
+    order = Sampler([10] * N_BLOCKS, 10, shuffle, window=2, streams=2, last_batch="pad")
+    with (
+        Loader(store, order, 0, 2, bytes_bound=n_bytes, in_flight_bytes=300) as loader,
+        Loader(every, order, 0, 2, prefetch=False) as plain,
+    ):
+        for _ in range(n_epochs * N_BLOCKS):
+            mine, theirs = loader.next(), plain.next()
+            assert mine.ids.tolist() == theirs.ids.tolist()
+            assert (mine.arrays["pixel"] == theirs.arrays["pixel"]).all()
+        resident, n_reads = list(loader.reader.resident), np.bincount(store.decodings, minlength=N_BLOCKS)
+        kept = len(resident) or loader.budget.pool_blocks
+        assert kept == n_fit
+        assert 100 * len(resident) <= loader.budget.resident_bytes
+        assert (n_reads[resident] == 1).all()
+        # a worker that mixes blocks reads half of them, and those that boundaries cut
+        n_used = N_BLOCKS if shuffle != "block" else N_BLOCKS // 2 + 2
+        assert len(store.decodings) <= n_used + n_epochs * (n_used - n_fit + 2)
+        assert store.looks >= n_epochs
+    assert not loader.reader.resident
+
+
 def test_waiting_can_be_cancelled(threads: IoThreads) -> None:
     store, cancelled = Far(lambda block: False), threading.Event()
     fetcher = Fetcher(store, threads, 2000, cancelled.is_set)

@@ -15,6 +15,7 @@ import pytest
 from singa_dask.data.stores import image, open_store
 from singa_dask.errors import DataError
 from singa_dask.fs import mapped_file
+from singa_dask.lazy import LazyModule
 from tests.contracts.foreign import checksum as tail
 from tests.contracts.foreign import example, frame, idx, png, tar, write_foreign
 from tests.contracts.records import assert_same, pixels, read_all, written
@@ -375,7 +376,7 @@ def test_images_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         opened(tmp_path / "list.txt", b"none.png 1\n", "image-list")
     with pytest.raises(DataError, match=r"list\.txt: neither a directory of images"):
         open_store(url, "image-folder")
-    monkeypatch.setattr(image, "Image", None)
+    monkeypatch.setattr(image, "Image", LazyModule("not_installed"))
     with pytest.raises(
         DataError, match=r"Pillow is needed to decode images\. Install it: pip install 'singa-dask\[images\]'"
     ):

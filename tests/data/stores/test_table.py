@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from singa_dask import fs
-from singa_dask.data.codecs.table import TableFacts
+from singa_dask.data.codecs.table import TableEncoder, TableFacts, TableSpec
 from singa_dask.data.stores import table as table_module
 from singa_dask.data.stores import table_part
 from singa_dask.data.stores.table import TableStore
@@ -383,3 +383,9 @@ def test_facts_that_were_stored_with_one_label() -> None:
     stored = {"features": ["a"], "means": {}, "categories": {}, "classes": ["x", "y"], "encoding": "one_hot"}
     facts = TableFacts.from_dict(stored)
     assert facts.classes == facts.classes_of("kind") == ("x", "y")
+
+
+def test_numbers_are_no_vectors_however_many_records_there_are() -> None:
+    encoder = TableEncoder(TableSpec(("x",)), TableFacts(("x",), widths={"x": 3}))
+    with pytest.raises(DataError, match=r"column 'x': values of type double, expected vectors of 3"):
+        encoder.encode(pa.table({"x": [1.0, 2.0, 3.0]}), lambda row: f"row {row}")

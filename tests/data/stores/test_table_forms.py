@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,9 @@ def test_json(tmp_path: Path) -> None:
     rows = [{"number": number, "größe": size, "art": colour} for number, size, colour in ROWS]
     del rows[1]["größe"]
     check(opened(tmp_path / "x.json", json.dumps(rows).encode(), label="art"))
+    lines = "\n".join(map(json.dumps, rows)).encode()
+    check(opened(tmp_path / "x.jsonl", b"\xef\xbb\xbf" + lines + b"\n\n", label="art", block_bytes=20))
+    check(opened(tmp_path / "x.ndjson.gz", gzip.compress(lines.replace(b"\n", b"\r\n")), label="art"))
     assert detect(str(tmp_path / "x.json")) == "table"
     for text, said in (
         ('{"a": [1]}', r"expected an array of objects, as pandas writes it by to_json\(orient='records'\)"),
@@ -64,6 +68,36 @@ def test_json(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=said):
             opened(tmp_path / "x.json", text.encode())
+
+
+GOOD = b'{"n": 1, "t": "a b", "k": 3}\n{"n": 2, "t": "b", "k": 4}\n{"t": "c", "n": null, "k": 4}\n'
+TEXT = {"features": ["n", "t"], "texts": {"t": {"length": 2}}, "label": "k"}
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    with opened(tmp_path / "x.jsonl", GOOD, **TEXT, categories={"k": ["4", "3"]}) as store:
+        found = read_all(store)
+    # equally frequent words are numbered by their text: b comes twice
+    np.testing.assert_array_equal(found["data"], [[1, 2, 1], [2, 1, -1], [1.5, 3, -1]])
+    np.testing.assert_array_equal(found["label"], [1, 0, 0])
+    for line, said in (
+        (b'{"n": 1, "k": 3}', r"x\.jsonl, line 4, column 't': no value\. Set missing: skip"),
+        (b'{"n": 1, "t": null, "k": 3}', r"line 4, column 't': no value"),
+        (b'{"n": 1, "t": 5, "k": 3}', r"line 4: column 't' is 5, expected a string"),
+        (b'{"n": "x", "t": "a", "k": 3}', r"line 4: column 'n' is 'x', expected a number"),
+        (b'{"n": 1, "t": "a", "t": "b", "k": 3}', r"line 4: a key occurs twice"),
+        (b'{"n": 1, "t": "\xff", "k": 3}', r"line 4: not JSON: 'utf-8'"),
+        (b"[1]", r"line 4: not an object of JSON"),
+        (b"\n", r"line 4: empty, expected an object of JSON"),
+    ):
+        content, last = GOOD + line + b"\n", b'{"n": 3, "t": "c", "k": 4}\n'
+        # in the first block, and in one after it
+        for block_bytes in (1000, 40):
+            with pytest.raises(DataError, match=said):
+                read_all(opened(tmp_path / "x.jsonl", content + last, **TEXT, block_bytes=block_bytes))
+            with opened(tmp_path / "x.jsonl", content + last, **TEXT, block_bytes=block_bytes, tolerant=True) as store:
+                bad = [row for i in range(len(store.blocks)) for row in store.salvage(i)[1]]
+                assert (store.count, len(bad)) == (5 + (line == b"\n"), 1 + (line == b"\n"))
 
 
 def test_sheets(tmp_path: Path) -> None:

@@ -1,0 +1,226 @@
+"""Texts as tokens: words, characters, or those of a Hugging Face tokenizer, numbered by a vocabulary."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from singa_dask import fs
+from singa_dask.conf.model import Conf, Field, Finding, Size
+from singa_dask.errors import DataError
+from singa_dask.lazy import LazyModule, require
+
+pc = LazyModule("pyarrow.compute")
+
+# a character that is neither part of a word nor a blank, in the syntax of RE2
+MARK = r"([^\p{L}\p{M}\p{N}_\s])"
+PADDING, UNKNOWN = -1, 0
+# strings of fewer words, by their median, are names
+MIN_WORDS = 4
+# of texts whose length nobody has said
+MAX_LENGTH = 256
+
+
+class TextConf(Conf):
+    """How the texts of a column become numbers: a column of ``texts``."""
+
+    length: Size
+    """Tokens of a record: of longer texts the first ones are read; after shorter ones comes -1, which is padding for
+    Embedding and PaddingMask."""
+    tokens: Literal["words", "characters"] = "words"
+    """Words are runs of letters, digits and ``_``; each other character is a word of its own, except blanks."""
+    vocab_size: Annotated[int, Field(ge=2)] = 10000
+    """Maximum number of different tokens: 0 for those that are not known, and from 1 on the most frequent ones of the
+    training data; of equally frequent ones the first by their text."""
+    lowercase: bool = False
+    """Whether letters count as lower case."""
+    tokenizer: str = ""
+    """URL of a ``tokenizer.json`` of Hugging Face, whose tokens and numbers are used instead; its special tokens are
+    added."""
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Finding]:
+        """Refuse what a tokenizer decides itself."""
+        for key in ("tokens", "vocab_size", "lowercase") if data.get("tokenizer") else ():
+            if data.get(key, default := cls.model_fields[key].default) != default:
+                yield (key,), "the tokenizer decides it. Leave it out."
+
+
+@dataclass(frozen=True)
+class TextCodec:
+    """Numbers of the tokens of texts.
+
+    Attributes
+    ----------
+    length, tokens, vocab_size, lowercase
+        As of `TextConf`.
+    tokenizer : str
+        Content of the ``tokenizer.json``, or its URL as long as nothing is learned; may be empty.
+    vocabulary : tuple of str
+        The tokens from number 1 on.
+    """
+
+    length: int
+    tokens: str = "words"
+    vocab_size: int = 10000
+    lowercase: bool = False
+    tokenizer: str = ""
+    vocabulary: tuple[str, ...] = ()
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> TextCodec:
+        """Return the codec of which ``dataclasses.asdict``, or a `TextConf`, has the values."""
+        return cls(**{**found, "vocabulary": tuple(found.get("vocabulary", ()))})
+
+    def reads_like(self, other: TextCodec) -> bool:
+        """Return whether a job says the same of both; what is learned is not compared."""
+        has_own = bool(self.tokenizer) == bool(other.tokenizer)
+        mine, others = (replace(each, tokenizer="", vocabulary=()) for each in (self, other))
+        return has_own and mine == others
+
+    def with_tokenizer(self, where: str, storage_options: fs.Options) -> TextCodec:
+        """Return it with the content of its tokenizer, if it has one.
+
+        Raises
+        ------
+        DataError
+            The file cannot be read, or is no tokenizer.
+        """
+        if not self.tokenizer:
+            return self
+        content = fs.read_bytes(self.tokenizer, storage_options=storage_options).decode(errors="replace")
+        found, url = replace(self, tokenizer=content), self.tokenizer
+        try:
+            found.encode(pa.array([""]))
+        except Exception as error:
+            # the package raises plain exceptions
+            if type(error) is not Exception:
+                raise
+            raise DataError(f"{where}: {url}: not a tokenizer.json of Hugging Face: {error}.") from None
+        return found
+
+    @cached_property
+    def _hugging_face(self) -> Any:
+        made = require("tokenizers", "text", "texts with a tokenizer").Tokenizer.from_str(self.tokenizer)
+        made.no_padding()
+        # cuts before special tokens are added
+        made.enable_truncation(self.length)
+        return made
+
+    def count(self, texts: pa.Array, counts: Counter[str]) -> npt.NDArray[np.int64]:
+        """Add the tokens of texts to counts; return how many each text has, (n,)."""
+        texts = self._folded(texts)
+        if self.tokens == "characters":
+            counts.update("".join(texts.to_pylist()))
+            return np.asarray(pc.utf8_length(texts), np.int64)
+        lengths, words = _words(texts)
+        found = pc.value_counts(words)
+        counts.update(dict(zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True)))
+        return lengths
+
+    def learned(self, counts: Mapping[str, int]) -> TextCodec:
+        """Return it with the vocabulary of tokens that were counted."""
+        by_count = sorted(counts, key=lambda token: (-counts[token], token))
+        return replace(self, vocabulary=tuple(by_count[: self.vocab_size - 1]))
+
+    def encode(self, texts: pa.Array) -> npt.NDArray[np.int64]:
+        """Return the numbers of the tokens of texts, (n, length); none of the texts is null."""
+        lengths, numbers = self._numbers(self._folded(texts))
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        places = np.arange(len(numbers)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        kept = places < self.length
+        found = np.full((len(lengths), self.length), PADDING, np.int64)
+        found[rows[kept], places[kept]] = numbers[kept]
+        return found
+
+    def _numbers(self, texts: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return how many tokens each text has, (n,), and the numbers of all of them, one text after another."""
+        if self.tokenizer:
+            ids = [each.ids for each in self._hugging_face.encode_batch(texts.to_pylist())]
+            return np.array(list(map(len, ids)), np.int64), np.array(list(chain.from_iterable(ids)), np.int64)
+        if self.tokens == "words":
+            lengths, words = _words(texts)
+            found = pc.index_in(words, self._known)
+            return lengths, pc.fill_null(found, UNKNOWN - 1).to_numpy().astype(np.int64) + 1
+        codes = np.frombuffer("".join(texts.to_pylist()).encode("utf-32-le"), np.uint32)
+        known, order = self._known_codes
+        at = order[np.minimum(np.searchsorted(known, codes, sorter=order), len(known) - 1)]
+        lengths = pc.utf8_length(texts).to_numpy().astype(np.int64)
+        return lengths, np.where(known[at] == codes, at + 1, UNKNOWN)
+
+    def _folded(self, texts: pa.Array) -> pa.Array:
+        return pc.utf8_lower(texts) if self.lowercase else texts
+
+    @cached_property
+    def _known(self) -> pa.Array:
+        return pa.array(self.vocabulary, pa.string())
+
+    @cached_property
+    def _known_codes(self) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+        """Code points of the vocabulary, and what sorts them."""
+        known = np.array(list(map(ord, self.vocabulary)), np.uint32)
+        return known, np.argsort(known)
+
+
+@dataclass(frozen=True)
+class TextMeasure:
+    """How long texts are, in words, and how many different words they have, in small letters.
+
+    Attributes
+    ----------
+    median, longest : int
+        Words of a text.
+    distinct : int
+    length, vocab_size : int
+        What suits as `TextConf`: words of 95 % of the texts, at most `MAX_LENGTH`; and the words that come more than
+        once, with one number for all others, which is so learned too.
+    """
+
+    median: int
+    longest: int
+    distinct: int
+    length: int
+    vocab_size: int
+
+    @classmethod
+    def of(cls, texts: pa.Array) -> TextMeasure:
+        """Measure an array of texts, none of which is null."""
+        return cls.of_columns([{"": texts}])[""]
+
+    @classmethod
+    def of_columns(cls, blocks: Iterable[Mapping[str, pa.Array]]) -> dict[str, TextMeasure]:
+        """Measure columns of texts, none of which is null, of one block after another."""
+        codec, lengths = TextCodec(1, lowercase=True), defaultdict[str, list[npt.NDArray[np.int64]]](list)
+        counts = defaultdict[str, Counter[str]](Counter)
+        for block in blocks:
+            for name, texts in block.items():
+                lengths[name].append(codec.count(texts, counts[name]))
+        return {name: cls._of(np.concatenate(lengths[name]), counts[name]) for name in lengths}
+
+    @classmethod
+    def _of(cls, lengths: npt.NDArray[np.int64], counts: Counter[str]) -> TextMeasure:
+        low, high = np.quantile(lengths, [0.5, 0.95], method="higher").tolist() if len(lengths) else (0, 0)
+        repeated = sum(n > 1 for n in counts.values())
+        size = min(max(repeated, 1) + 1, TextCodec(1).vocab_size)
+        return cls(low, int(lengths.max(initial=0)), len(counts), min(max(high, 1), MAX_LENGTH), size)
+
+    def __str__(self) -> str:
+        return f"{self.distinct} different words; of a text {self.median} (median) to {self.longest}"
+
+
+def _words(texts: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
+    """Return how many words each text has, (n,), and all words, one text after another."""
+    apart = pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, MARK, r" \1 "))
+    words = pc.utf8_split_whitespace(apart)
+    # a text without words is split into one empty text
+    lengths = np.where(pc.utf8_length(apart).to_numpy() == 0, 0, pc.list_value_length(words).to_numpy())
+    flat = words.flatten()
+    return lengths.astype(np.int64), flat.filter(pc.not_equal(flat, ""))
