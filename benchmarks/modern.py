@@ -56,7 +56,7 @@ def batch_of(name: str, n: int) -> Batch:
             "item": random.integers(0, 300, (n, 1), dtype=np.int32),
             "liked": random.integers(0, 2, (n, 1)).astype(np.float32),
         },
-        "sequences/reviews": lambda: {"data": padded(41, 16, 4), "label": random.integers(0, 2, n)},
+        "sequences/reviews": lambda: {"data": padded(50, 16, 4), "label": random.integers(0, 2, n)},
         "sequences/reverse": lambda: {
             "number": padded(10, 8, 1), "answer": random.integers(0, 12, (n, 10), dtype=np.int32)
         },

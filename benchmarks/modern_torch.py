@@ -117,7 +117,7 @@ class Reviews(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(41, 16)
+        self.embedding = nn.Embedding(50, 16)
         self.gru = nn.GRU(16, 16, batch_first=True, bidirectional=True)
         self.scores = nn.Linear(32, 2)
 

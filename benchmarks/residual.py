@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 
 from benchmarks.contender import Contender
+from singa_dask.conf import load
 
 __all__ = ["NETS", "Net", "batch", "first_values", "layers"]
 
@@ -52,8 +52,8 @@ class Net(NamedTuple):
     n_steps: int = 1
 
     def job(self) -> Any:
-        """Return the job file, as it is written."""
-        return yaml.safe_load((ROOT / "configs" / self.config).read_text())
+        """Return the job file with the layers of its blocks."""
+        return load(ROOT / "configs" / self.config).job.model_dump(mode="json", exclude_unset=True)
 
 
 NETS = {

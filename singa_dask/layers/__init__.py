@@ -1,6 +1,6 @@
 """Layers, each with its block of the job file, one file a family.
 
-A new layer is a class in any file of this directory: all of them are imported.
+A new layer is a class in a file of this directory, and its name below: the file is imported when a job names it.
 """
 
 from singa_dask.layers.base import LAYERS, Context, Layer, LayerSite, ShardIndex
@@ -8,7 +8,6 @@ from singa_dask.layers.feature import Connection, Feature, Param, Raw, RecordIds
 from singa_dask.layers.input import InputLayer, StoreInput
 from singa_dask.layers.rbm import RBMHid
 from singa_dask.layers.records import StoreConf
-from singa_dask.registry import import_members
 
 LAYERS.base = Layer
 
@@ -31,4 +30,23 @@ __all__ = [
     "Traits",
 ]
 
-import_members(__name__)
+LAYERS.add_modules(
+    __name__,
+    {
+        "attention": "Embedding MultiHeadAttention OneHot PositionalEmbedding RNNLabel",
+        "connection": "Add Concate Dummy Multiply Slice Split",
+        "conv": "AdaptivePooling CConvolution CPooling ConvTranspose Convolution CudnnConv CudnnPool Deconvolution "
+        "GlobalPooling ImagePreprocess Pooling Upsample",
+        "distance_loss": "ContrastiveLoss TripletLoss",
+        "input": "CSVInput LabelInput RecordInput TargetInput WeightInput",
+        "loss": "Accuracy ArgSort CSVOutput CudnnSoftmaxLoss EuclideanLoss HuberLoss PixelSoftmaxLoss RecordOutput "
+        "SigmoidCrossEntropyLoss SoftmaxLoss",
+        "neuron": "Activation CudnnActivation CudnnSoftmax Dropout GELU InnerProduct LeakyReLU ReLU STanh SiLU Sigmoid "
+        "Softmax Tanh",
+        "norm": "BM BatchNorm CudnnBM CudnnLRN GroupNorm LRN LayerNorm RMSNorm",
+        "rbm": "RBMHid RBMVis",
+        "recurrent": "GRU LSTM RNN",
+        "sequence": "ClassToken PaddingMask Reshape Stack TimePooling Transpose Unstack",
+        "text": "CharRNN CharRNNOutput RNNDummy Sampling",
+    },
+)

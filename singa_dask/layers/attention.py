@@ -152,7 +152,7 @@ class Embedding(Numbers):
         )
         grad = self.sources[0].grad
         if grad is not None:
-            grad[...] = 0
+            self.ops.clear(grad)
 
 
 @LAYERS.register()

@@ -748,11 +748,20 @@ def allocate(layer: Layer) -> None:
     layer.attach()
 
 
-def run_backward(layer: Layer, phase: Phase, adds: bool = False) -> None:
+# Runs a verb of a layer, by its name.
+Run: TypeAlias = Callable[[Layer, Phase, str], None]
+
+
+def run_verb(layer: Layer, phase: Phase, verb: str) -> None:
+    """Run `Layer.forward` or `Layer.backward`."""
+    getattr(layer, verb)(phase)
+
+
+def run_backward(layer: Layer, phase: Phase, adds: bool = False, run: Run = run_verb) -> None:
     """Run `Layer.backward`; with ``adds`` it adds to the gradients of params, in place of overwriting them."""
     for param in layer.params:
         param.accumulates = adds
-    layer.backward(phase | Phase.AGGREGATE_GRADIENT if adds else phase)
+    run(layer, phase | Phase.AGGREGATE_GRADIENT if adds else phase, "backward")
 
 
 def key_at(key: Sequence[int | str], step: int) -> tuple[int | str, ...]:

@@ -206,7 +206,7 @@ class Convolution(Windowed):
             w, gx = self.weight.data.reshape(self.shape), as_images(source.grad)
             for unseen in (gx[:, : self.channels.start], gx[:, self.channels.stop :]):
                 if unseen.size:
-                    unseen[...] = 0
+                    self.ops.clear(unseen)
             self.ops.conv2d_grad_input(gy, w, gx[:, self.channels], self.stride, self.pad, *how)
 
 
@@ -535,7 +535,7 @@ class AdaptivePooling(Layer):
             return
         gy, gx = self.features[0].output_grad, as_images(source.grad)
         if len(self.cells) > 1:
-            gx[...] = 0
+            self.ops.clear(gx)
         for i, (pixels, windows, kernel) in enumerate(self.cells):
             cell, g = gx[pixels], gy[windows]
             part = cell if len(self.cells) == 1 else self.ops.scratch("cell", cell.shape, cell.dtype)

@@ -41,7 +41,7 @@ class Traits:
         source (one-to-one) or from all of them (one-to-all). So it can be partitioned by features.
     capturable : bool
         `Layer.forward` and `Layer.backward` only call kernels, always the same ones on the same arrays. A GPU then
-        replays them without the host. Work of the host belongs in `Layer.prepare`.
+        replays them without the host, and a CPU those of our own layers. Work of the host belongs in `Layer.prepare`.
     reads_on_host : bool
         `Layer.prepare` reads the data of the sources on the host. Steps of a net are then captured only if these are
         not `capturable`, so that they come before all that is replayed.

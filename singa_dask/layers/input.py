@@ -255,6 +255,11 @@ class StoreReader(InputLayer):
         else:
             self._n_ahead += n_batches
 
+    @property
+    def store(self) -> Store | None:
+        """The store, if it is open."""
+        return self._store
+
     def close(self) -> None:
         """Close loader and store; the position stays."""
         self._cursor = self.cursor()

@@ -5,8 +5,6 @@ Formulas after SINGA's src/neuralnet/neuron_layer/. Gradients of activations com
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from singa_dask.conf import Phase
@@ -101,10 +99,19 @@ class InnerProduct(Layer):
                 self.ops.linear_grad_input(gy, weight.data, out=gx, transpose=self.transpose)
 
 
-def kernels_of(ops: Ops, function: str, **options: Any) -> tuple[Callable[..., None], Callable[..., None]]:
-    """Return the kernels of a function of single values, and of its gradient, with options of both."""
-    name = function.lower()
-    return partial(getattr(ops, name), **options), partial(getattr(ops, f"{name}_grad"), **options)
+class Kernels:
+    """The kernels of a function of single values, and of its gradient, with options of both."""
+
+    def __init__(self, function: str, **options: Any) -> None:
+        self._name, self._options = function.lower(), options
+
+    def forward(self, ops: Ops, x: Array, out: Array) -> None:
+        """Compute the function."""
+        getattr(ops, self._name)(x, out=out, **self._options)
+
+    def backward(self, ops: Ops, values: Array, gy: Array, out: Array) -> None:
+        """Compute the gradient of the source, from ``values`` of the output or the source, as the kernel wants them."""
+        getattr(ops, f"{self._name}_grad")(values, gy, out=out, **self._options)
 
 
 @LAYERS.register("Activation", "CudnnActivation")
@@ -122,7 +129,7 @@ class Activation(Layer):
     """The function, if the block does not say it."""
 
     def setup(self) -> None:
-        self.forward_kernel, self.backward_kernel = self.kernels()
+        self.kernels = self.find_kernels()
         source = self.sources[0]
         # the outputs of nets that are not trained can be looked at
         in_training = bool(self.context.phase & Phase.TRAIN)
@@ -137,9 +144,9 @@ class Activation(Layer):
         """Tell whether this is a ReLU, and without a slope, so that the layer before it may compute it."""
         return type(self) is Activation and self.conf.block(ActivationConf).type == "RELU"
 
-    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        """Return f(x, out) and its gradient(y, gy, out)."""
-        return kernels_of(self.ops, self.function or self.conf.block(ActivationConf).type)
+    def find_kernels(self) -> Kernels:
+        """Return the kernels of f and of its gradient, which is computed from y."""
+        return Kernels(self.function or self.conf.block(ActivationConf).type)
 
     def attach(self) -> None:
         if self.in_place:
@@ -148,12 +155,12 @@ class Activation(Layer):
 
     def forward(self, phase: Phase) -> None:
         if not self.is_fused:
-            self.forward_kernel(self.sources[0].data, out=self.features[0].data)
+            self.kernels.forward(self.ops, self.sources[0].data, out=self.features[0].data)
 
     def backward(self, phase: Phase) -> None:
         feature, source = self.features[0], self.sources[0]
         if source.grad is not None and not self.is_fused:
-            self.backward_kernel(feature.data, feature.output_grad, out=source.grad)
+            self.kernels.backward(self.ops, feature.data, feature.output_grad, out=source.grad)
 
 
 @LAYERS.register()
@@ -163,11 +170,11 @@ class ReLU(Activation):
     block = ReLUConf
     traits = Activation.traits
 
-    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
+    def find_kernels(self) -> Kernels:
         slope = self.conf.block(ReLUConf).negative_slope
         if slope > 1:
             raise ConfigError(Problem(("relu_conf", "negative_slope"), f"expected at most 1, got {slope:g}."))
-        return kernels_of(self.ops, "relu", negative_slope=slope)
+        return Kernels("relu", negative_slope=slope)
 
     def is_relu(self) -> bool:
         return type(self) is ReLU and not self.conf.block(ReLUConf).negative_slope
@@ -262,20 +269,25 @@ class Dropout(Layer):
 
     def setup(self) -> None:
         self.keep = 1 - self.conf.block(DropoutConf).dropout_ratio
-        self.y = self.add_output(self.sources[0].shape, overwritable=True)
+        # the output of other nets is that of the source, which others may read too
+        drops = bool(self.context.phase & Phase.TRAIN)
+        self.y = self.add_output(self.sources[0].shape, overwritable=drops, own_data=drops)
         self.mask = self.buffer("mask", self.y.shape, when="training")
 
     def forward(self, phase: Phase) -> None:
-        x, y = self.sources[0].data, self.features[0].data
+        x = self.sources[0].data
+        if not self.y.own_data:
+            self.y.data = x
+            return
         if not phase & Phase.TRAIN:
-            self.ops.copy(x, out=y)
+            self.ops.copy(x, out=self.y.data)
             return
         n_rows = len(x) // self.site.n_steps
         for i in range(self.site.n_steps):
             mask = self.mask.data[i * n_rows : (i + 1) * n_rows]
             step = (self.site.first_step + i,) if self.site.first_step + i else ()
             self.draw(self.random_key(*step), mask)
-        self.ops.multiply(x, self.mask.data, out=y)
+        self.ops.multiply(x, self.mask.data, out=self.y.data)
 
     def draw(self, key: tuple[int | str, ...], mask: Array) -> None:
         """Draw the mask of a time step; a part of the features takes its part of the mask of all features."""
@@ -302,20 +314,20 @@ class OfSource(Layer):
     traits = Traits(time_foldable=True, capturable=True, feature_parallel=Connection.ONE_TO_ONE)
 
     def setup(self) -> None:
-        self.forward_kernel, self.backward_kernel = self.kernels()
+        self.kernels = self.find_kernels()
         self.add_output(self.sources[0].shape, overwritable=True)
 
-    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        """Return f, and what computes the gradient of x from x and that of y."""
+    def find_kernels(self) -> Kernels:
+        """Return the kernels of f and of its gradient, which is computed from x."""
         raise NotImplementedError
 
     def forward(self, phase: Phase) -> None:
-        self.forward_kernel(self.sources[0].data, out=self.features[0].data)
+        self.kernels.forward(self.ops, self.sources[0].data, out=self.features[0].data)
 
     def backward(self, phase: Phase) -> None:
         source = self.sources[0]
         if source.grad is not None:
-            self.backward_kernel(source.data, self.features[0].output_grad, out=source.grad)
+            self.kernels.backward(self.ops, source.data, self.features[0].output_grad, out=source.grad)
 
 
 class Elementwise(OfSource):
@@ -333,8 +345,8 @@ class Elementwise(OfSource):
     value: ClassVar[str]
     derivative: ClassVar[str]
 
-    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        return kernels_of(self.ops, "elementwise", formula=Formula(self.value, self.derivative))
+    def find_kernels(self) -> Kernels:
+        return Kernels("elementwise", formula=Formula(self.value, self.derivative))
 
 
 @LAYERS.register()
@@ -343,8 +355,8 @@ class SiLU(OfSource):
 
     traits = OfSource.traits
 
-    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        return kernels_of(self.ops, "silu")
+    def find_kernels(self) -> Kernels:
+        return Kernels("silu")
 
 
 class GELUConf(Conf):
@@ -364,9 +376,9 @@ class GELU(OfSource):
     block = GELUConf
     traits = OfSource.traits
 
-    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
+    def find_kernels(self) -> Kernels:
         by_tanh = self.conf.block(GELUConf).approximate == "tanh"
-        return kernels_of(self.ops, "gelu", approximate=by_tanh)
+        return Kernels("gelu", approximate=by_tanh)
 
 
 class LeakyReLUConf(Conf):
@@ -383,6 +395,6 @@ class LeakyReLU(Activation):
     block = LeakyReLUConf
     traits = Activation.traits
 
-    def kernels(self) -> tuple[Callable[..., None], Callable[..., None]]:
+    def find_kernels(self) -> Kernels:
         slope = self.conf.block(LeakyReLUConf).negative_slope
-        return kernels_of(self.ops, "relu", negative_slope=slope)
+        return Kernels("relu", negative_slope=slope)

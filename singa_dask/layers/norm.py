@@ -115,13 +115,15 @@ class BatchNorm(Layer):
         self.running_mean = self.add_param(size, value=0, running_statistic=True)
         self.running_variance = self.add_param(size, value=1, running_statistic=True)
         self.mean, self.variance = (self.buffer(name, size, zeros=True) for name in ("mean", "variance"))
+        self.work = self.buffer("work", (-(-math.prod(shape) // 8),), np.uint8, when="backward")
 
     def forward(self, phase: Phase) -> None:
         x, y = self.channels(self.sources[0].data), self.channels(self.features[0].data)
         training = bool(phase & Phase.TRAIN)
         mean, variance = (self.mean, self.variance) if training else (self.running_mean, self.running_variance)
         self.ops.batch_norm(
-            x, self.scale.data, self.shift.data, mean.data, variance.data, y, self.eps, training, self.features[0].relu
+            x, self.scale.data, self.shift.data, mean.data, variance.data, y, self.eps, training,
+            self.features[0].relu, self.work.data_if_needed,
         )  # fmt: skip
 
     def backward(self, phase: Phase) -> None:
@@ -132,7 +134,7 @@ class BatchNorm(Layer):
         running = Running(mean.data, variance.data, mean.grad, variance.grad, 1 - self.momentum)
         self.ops.batch_norm_grad(
             self.channels(source.data), gy, self.scale.data, self.mean.data, self.variance.data, gx,
-            self.scale.grad, self.shift.grad, self.eps, running, y,
+            self.scale.grad, self.shift.grad, self.eps, running, y, self.work.data,
         )  # fmt: skip
 
     @property
@@ -234,9 +236,7 @@ class RMSNorm(Layer):
     def forward(self, phase: Phase) -> None:
         x, y, widths = self.sources[0].data, self.features[0].data, self.widths.data
         self.row_means(x, x, out=widths)
-        np.add(widths, self.epsilon, out=widths)
-        np.sqrt(widths, out=widths)
-        np.divide(1, widths, out=widths)
+        self.ops.inverse_root(widths, self.epsilon, out=widths)
         self.ops.scale_rows(x, widths, out=y)
         self.ops.multiply(y, self.scale.data, out=y)
 

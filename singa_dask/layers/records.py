@@ -41,7 +41,7 @@ from singa_dask.layers.augmentation import AugmentConf
 from singa_dask.ops.contract import Array, DType
 
 # keys of store_conf that name columns
-NAMING = ("features", "label", "target", "weight", "categories", "missing")
+NAMING = ("features", "label", "target", "weight", "categories", "texts", "missing")
 # keys of store_conf that are options of some formats; those of lines of numbers go to CSVInput
 FORMAT_KEYS = (*NAMING, "encoding", *ImageOptions.model_fields)
 
@@ -170,7 +170,7 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
     def is_table(self) -> bool:
         """Whether the records are columns of a table, by name."""
         columns = self.features or self.label_columns or self.target or self.weight or self.categories
-        return bool(columns) or self.missing != "error"
+        return bool(columns or self.texts) or self.missing != "error"
 
     @property
     def needs_label(self) -> bool:
@@ -187,6 +187,9 @@ class StoreConf(NamedColumns, ImageOptions, _SharedConf):
         keys = [key for key in ("mean_file", "std_file", "mean_value", "std_value") if _has(data, key)]
         if raw_value(data, "standardise", bool, False) and keys:
             yield ("standardise",), f"it computes mean and standard deviation itself. Leave out {' and '.join(keys)}."
+        for key in (*keys, "standardise", "augment") if data.get("texts") else ():
+            if data.get(key):
+                yield (key,), "texts are numbers of tokens, which it would change. Leave it out."
         shape = raw_value(data, "shape", list, [])
         if raw_value(data, "layout", str, "") == "NHWC" and shape and len(shape) != 3:
             yield ("layout",), f"NHWC is for images, whose shape is [channels, height, width]. Got shape {shape}."
@@ -227,6 +230,7 @@ def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None 
     }
     if not backend and (options or conf.user_conf) and not is_pattern(conf.path):
         backend = detect(conf.path, conf.storage_options)
+    backend = table_or(backend, conf)
     cls = STORES.find(backend) if backend else None
     if cls is TableStore or (conf.is_table and (cls is None or cls.table_format)):
         return _open_table(conf, cls, facts)
@@ -236,6 +240,15 @@ def open_records(conf: StoreConf, backend: str | None, facts: TableFacts | None 
         raise DataError(f"{conf.path}: {key} is for {', '.join(takers)}, not for {backend}.{hint}")
     options |= {"truncated": conf.on_error != "raise", **conf.user_conf}
     return open_store(conf.path, backend, options_of(conf), **options)
+
+
+def table_or(backend: str | None, conf: StoreConf) -> str | None:
+    """Return the format of records: table for JSON lines of which a job says what only tables know, such as texts."""
+    if backend != "jsonl":
+        return backend
+    others = [key for key in NAMING if key not in STORES.find(backend).option_names()]
+    said = any(getattr(conf, key) != StoreConf.model_fields[key].get_default() for key in others)
+    return "table" if said else backend
 
 
 def _single(key: str, value: Any) -> Any:
@@ -259,7 +272,7 @@ def _open_table(conf: StoreConf, cls: type[Store] | None, facts: TableFacts | No
 def with_column_shape(conf: StoreConf) -> StoreConf:
     """Return ``store_conf`` with a shape, if it has none, but names each column of a record."""
     has_pattern = any(character in name for name in conf.features for character in "*?[")
-    if conf.shape or not conf.features or has_pattern or conf.categories.keys() & set(conf.features):
+    if conf.shape or not conf.features or has_pattern or {*conf.categories, *conf.texts} & {*conf.features}:
         return conf
     return conf.model_copy(update={"shape": [len(conf.features)]})
 

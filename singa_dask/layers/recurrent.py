@@ -13,7 +13,7 @@ from singa_dask.conf.model import Conf, Size, choice
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, split_mask
 from singa_dask.layers.feature import ONES, ORTHOGONAL, ZEROS, Connection, Param, Traits, glorot
-from singa_dask.layers.neuron import kernels_of
+from singa_dask.layers.neuron import Kernels
 from singa_dask.ops.contract import Array, DType, Ops
 
 # Rows a power of two apart share few lines of a cache; those of matrices are set apart by this many values more.
@@ -261,18 +261,17 @@ class Recurrent(Layer):
         return values[:, place : place + self.dim]
 
     def prepare(self, phase: Phase) -> None:
-        if self.site.prototype is None and self.context.stream_start:
-            for values in self.state or ():
+        if self.site.prototype is None:
+            for values in self.state or () if self.context.stream_start else ():
                 values[...] = 0
+            for fused in self.fused.values():
+                fused.stale |= not self.context.frozen
         if self.mask is not None:
             valid = self.mask.data.reshape(-1).astype(np.float32)
             self.ops.copy(valid, out=self.valid.data)
             self.ops.copy(1 - valid, out=self.padding.data)
 
     def forward(self, phase: Phase) -> None:
-        if self.site.prototype is None and not self.context.frozen:
-            for fused in self.fused.values():
-                fused.stale = True
         self.begin()
         n_rows, width, large = self.n_rows, len(self.gates) * self.dim, self.ops.prefers_large_kernels
         xw, index = self.kept[:, :width], None if large else self.sources[0].one_hot_index
@@ -323,7 +322,7 @@ class Recurrent(Layer):
         if self.state is not None:
             self.ops.copy(self.state[place], out=values)
         else:
-            values[...] = 0
+            self.ops.clear(values)
 
     @property
     def memories(self) -> list[Array]:
@@ -353,7 +352,8 @@ class Recurrent(Layer):
         ops, gy, n_rows, width = self.ops, self.features[0].output_grad, self.n_rows, len(self.gates) * self.dim
         wanted = None if self.first_state is None else self.first_state.grad
         gh, zeros = (ops.scratch(name, (n_rows, self.dim), gy.dtype) for name in ("state grad", "zeros"))
-        gh[...] = zeros[...] = 0
+        ops.clear(gh)
+        ops.clear(zeros)
         for at in reversed(self.steps):
             g, held = gy[at.rows], None
             if self.mask is not None:
@@ -426,15 +426,15 @@ class RNN(Recurrent):
 
     def setup(self) -> None:
         super().setup()
-        self.forward_kernel, self.backward_kernel = kernels_of(self.ops, self.conf.block(RNNConf).activation)
+        self.kernels = Kernels(self.conf.block(RNNConf).activation)
 
     def step(self, xw: Array, hu: Array, at: _TimeStep) -> None:
         self.ops.add(xw, hu, out=hu)
-        self.forward_kernel(hu, out=self.states[at.after])
+        self.kernels.forward(self.ops, hu, out=self.states[at.after])
 
     def step_grad(self, gy: Array, gh: Array, at: _TimeStep) -> None:
         self.ops.add(gh, gy, out=gh)
-        self.backward_kernel(self.states[at.after], gh, out=self.kept[at.rows])
+        self.kernels.backward(self.ops, self.states[at.after], gh, out=self.kept[at.rows])
 
 
 class GRUConf(RecurrentConf):
@@ -517,7 +517,7 @@ class LSTM(Recurrent):
 
     def through_time(self) -> None:
         if not self.recurrences[0].accumulates:
-            self.first.cell_grad[...] = 0
+            self.ops.clear(self.first.cell_grad)
         super().through_time()
 
     def step_grad(self, gy: Array, gh: Array, at: _TimeStep) -> None:

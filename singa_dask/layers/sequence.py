@@ -206,10 +206,11 @@ class ClassToken(Layer):
         self.n_rows = x.shape[0] // x.n_steps
         self.add_output((x.shape[0] + self.n_rows, x.shape[1]), overwritable=True)
         self.token = self.add_param(x.shape[1:], initial=lambda whole: INITIAL_PLACES)
+        self.index = self.ops.row_index(np.zeros(self.n_rows, np.int64), 1)
 
     def forward(self, phase: Phase) -> None:
         y = self.features[0].data
-        y[: self.n_rows] = self.token.data
+        self.ops.take_rows(self.token.data[None], self.index, out=y[: self.n_rows])
         self.ops.copy(self.sources[0].data, out=y[self.n_rows :])
 
     def backward(self, phase: Phase) -> None:

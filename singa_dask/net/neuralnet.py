@@ -14,10 +14,11 @@ import numpy as np
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import CheckpointError, ConfigError, PartError, Problem
 from singa_dask.layers import Context, Feature, InputLayer, Layer, Param
-from singa_dask.layers.base import Allocation, allocate, memory_of, run_backward
+from singa_dask.layers.base import Allocation, Run, allocate, memory_of, run_backward, run_verb
 from singa_dask.layers.connection import Bridge
 from singa_dask.layers.feature import Consumed, Totals, add_totals
 from singa_dask.net.plan import plan, ready_order
+from singa_dask.net.replay import Replays
 from singa_dask.net.wiring import Node, Params, Wiring, check_mixing, check_shares, find_shares
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.registry import suggest
@@ -211,28 +212,28 @@ class Copies:
         for _, memory in self.memory(ops):
             memory.allocate()
 
-    def backward(self, layer: Layer, phase: Phase) -> None:
+    def backward(self, layer: Layer, phase: Phase, run: Run = run_verb) -> None:
         """Run a layer backward; the gradients of a later copy are added to those of the copies before it."""
         if layer not in self._adding:
             for param in layer.params:
                 if param.view is not None:  # other layers have added the rest to the same memory
                     layer.ops.multiply(param.memory, 0, out=param.memory)
-            run_backward(layer, phase)
+            run_backward(layer, phase, run=run)
         elif layer.traits.accumulates:
-            run_backward(layer, phase, adds=True)
+            run_backward(layer, phase, adds=True, run=run)
         else:
-            self._add_own_gradients(layer, phase)
+            self._add_own_gradients(layer, phase, run)
         n_copies = self._n_copies[layer.conf_name]
         for param in layer.params if n_copies > 1 and self.is_last(layer) else ():
             if param.running_statistic:
                 layer.ops.multiply(param.grad, 1 / n_copies, out=param.grad)
 
-    def _add_own_gradients(self, layer: Layer, phase: Phase) -> None:
+    def _add_own_gradients(self, layer: Layer, phase: Phase, run: Run) -> None:
         """Compute the gradients of a layer's params in memory of their own, then add them."""
         params = [param for param in layer.params if param.has_grad]
         sums = [param.swap_grad(self._own_grads[param]) for param in params]
         try:
-            run_backward(layer, phase)
+            run_backward(layer, phase, run=run)
         finally:
             for param, total in zip(params, sums, strict=True):
                 param.swap_grad(total)
@@ -287,6 +288,7 @@ class NeuralNet:
         self.is_watched = False
         self._layers, self._node_of = wiring.by_name, wiring.node_of
         self._copies = Copies(wiring.layers, wiring.readers)
+        self._replays = Replays(ops)
 
     def __repr__(self) -> str:
         return f"<NeuralNet: {len(self.layers)} layers, {self.n_params:,} values to learn>"
@@ -407,7 +409,7 @@ class NeuralNet:
             watch_forward(layer, phase)
         else:
             layer.prepare(phase)
-            layer.forward(phase)
+            self._replays.run(layer, phase, "forward")
         if self.on_layer:
             self.on_layer(layer, "forward", start)
 
@@ -422,7 +424,7 @@ class NeuralNet:
         if self.is_watched and not layer.traits.learns_without_loss:
             watch_backward(layer, phase, self._copies.backward, self._copies.adds(layer))
         else:
-            self._copies.backward(layer, phase)
+            self._copies.backward(layer, phase, self._replays.run)
         if self.on_layer:
             self.on_layer(layer, "backward", start)
 

@@ -185,15 +185,15 @@ def _without_data(sources: Sequence[Feature]) -> Iterator[None]:
         source.data, source.own_data = values, own
 
 
-def forward(layer: Layer) -> None:
+def forward(layer: Layer, run: base.Run = base.run_verb) -> None:
     """Run a layer forward as a net does."""
     layer.prepare(layer.context.phase | Phase.FORWARD)
-    layer.forward(layer.context.phase | Phase.FORWARD)
+    run(layer, layer.context.phase | Phase.FORWARD, "forward")
 
 
-def backward(layer: Layer, adds: bool = False) -> None:
+def backward(layer: Layer, adds: bool = False, run: base.Run = base.run_verb) -> None:
     """Run a layer backward as a net does."""
-    base.run_backward(layer, Phase.TRAIN | Phase.BACKWARD, adds)
+    base.run_backward(layer, Phase.TRAIN | Phase.BACKWARD, adds, run)
 
 
 def metric(layer: Layer, name: str) -> Callable[[], float]:
@@ -206,6 +206,7 @@ def results(
     weights: Sequence[Array] | None = None,
     back: bool = True,
     between: Callable[[], None] = lambda: None,
+    run: base.Run = base.run_verb,
 ) -> dict[str, Array]:
     """Run a layer forward and back; return copies in host memory of all that it has written, by name.
 
@@ -218,13 +219,15 @@ def results(
         Run it backward too.
     between : callable
         What is run before that.
+    run : callable
+        Runs its verbs.
     """
     random = np.random.default_rng(5)
     arrays: dict[str, Any] = {}
     layer.context.states.clear()
     for feature in layer.features:
         feature.consumed_as.add("data")
-    forward(layer)
+    forward(layer, run)
     for k, feature in enumerate(layer.features):
         arrays |= {f"output {k}": feature.data, f"labels {k}": feature.labels, f"index {k}": feature.one_hot_index}
         drawn = random.normal(size=feature.shape)
@@ -233,7 +236,7 @@ def results(
     arrays |= {f"the sum of metric {name!r}": total for name, (total, _) in layer.metrics.take().items()}
     if back:
         between()
-        backward(layer)
+        backward(layer, run=run)
         arrays |= {f"the gradient of source {k}": each.grad for k, each in enumerate(layer.sources)}
         arrays |= {f"the gradient of param {each.name!r}": each.grad for each in layer.params}
     return {name: np.array(layer.ops.to_host(each)) for name, each in arrays.items() if each is not None}

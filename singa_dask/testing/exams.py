@@ -21,6 +21,7 @@ from singa_dask.errors import DataError, PartError
 from singa_dask.layers import Connection, Context, Feature, Layer, ShardIndex, Span
 from singa_dask.layers.base import key_at, run_backward
 from singa_dask.net.neuralnet import watch_backward, watch_forward
+from singa_dask.net.replay import Replays, is_replayable
 from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.testing.case import CPU, Case, compare, examine, forward, metric, results
@@ -227,6 +228,27 @@ def check_capturable(case: Case) -> None:
         compare(f"output {k} at step 8 of a captured step 7", layer.features[k].data, values, 0, remedy)
 
 
+def check_replays(case: Case) -> None:
+    """Check that passes of one of our layers that are replayed compute what its own code does."""
+    if not is_replayable(case.wired()):
+        return
+    for ops, dtype in [(CPU, np.float64), (get_ops(), np.float32)]:
+        layer, other = case.wired(ops, dtype), case.wired(ops, dtype)
+        learns, replays = _learns(layer), Replays(ops)
+        for k in range(8):
+            for each in (layer, other):
+                _negate(each)
+            written = [feature.data for feature in layer.features if feature.own_data and feature.has_data]
+            written += [each.grad for each in layer.sources if each.grad is not None]
+            written += [each.grad for each in layer.params if each.has_grad]
+            for array in written if k else ():
+                array[...] = np.nan
+            wanted = results(other, back=learns)
+            for name, actual in results(layer, back=learns, run=replays.run).items():
+                remedy = "Call kernels by self.ops alone, the same ones in each step, or take the trait capturable out."
+                compare(f"{name} of pass {k}, which is replayed,", actual, wanted[name], 0, remedy)
+
+
 # -- rows, time steps, parts -----------------------------------------------------------------------------------
 
 
@@ -371,6 +393,7 @@ LAYER_ASPECTS: dict[str, Callable[[Case], None]] = {
     "contract": check_contract,
     "gradients": check_case_gradients,
     "capturable": check_capturable,
+    "replays": check_replays,
     "rows of a test": check_rows,
     "time steps": check_time_steps,
     "partition_dim 1": check_features,

@@ -1,6 +1,8 @@
 """How a net learns: algorithms for a batch, update rules, learning rates, initial values."""
 
-from singa_dask.registry import import_members
+import importlib
+import pkgutil
+
 from singa_dask.training.algorithm import ALGORITHMS, BP, CD, Algorithm
 from singa_dask.training.initialisers import (
     INITIALISERS,
@@ -31,4 +33,6 @@ __all__ = [
     "with_initialisers",
 ]
 
-import_members(__name__)
+# a file beside these registers its parts too
+for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)

@@ -18,7 +18,6 @@ from singa_dask.conf import AlgConf, Conf, Phase
 from singa_dask.conf.model import Size
 from singa_dask.errors import ConfigError, NumericError, Problem
 from singa_dask.layers import Feature, Layer, Param, RBMHid
-from singa_dask.layers.attention import RNNLabel
 from singa_dask.layers.base import key_at
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import CapturedKernels
@@ -143,7 +142,7 @@ def _missing_loss(net: NeuralNet) -> str:
     ends = [node for node in net.unread_layers() if node.layer in inner]
     learning = [name for name, layer in inner.items() if layer.params]
     last = ends[-1].layer if ends else learning[-1] if learning else None
-    labels = [name for name, layer in layers.items() if layer.traits.is_input or isinstance(layer, RNNLabel)]
+    labels = [name for name, layer in layers.items() if layer.traits.is_input or layer.conf.type == "RNNLabel"]
     if last is None or not labels:
         return "Add one, e.g. a SoftmaxLoss."
     if layers[last].traits.predicts == "classes":

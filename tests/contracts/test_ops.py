@@ -166,6 +166,14 @@ def test_the_best_of_many_scores(ops: NumpyOps, dtype: Any, random: Any, n: int,
     assert scalar(ops, ops.count_in_top(given, labels, k)) == wanted
 
 
+def test_softmax_hides_no_nan(ops: NumpyOps, dtype: Any) -> None:
+    x = put(ops, np.array([[0, 1, 2], [1, np.nan, 3], [np.inf, 0, 0]], dtype))
+    p = put(ops, np.zeros((3, 3), dtype))
+    with np.errstate(invalid="ignore"):
+        ops.softmax(x, out=p)
+    assert np.isnan(get(ops, p)).all(axis=1).tolist() == [False, True, True]
+
+
 def test_a_row_of_nan_is_a_miss(ops: NumpyOps, dtype: Any) -> None:
     scores = put(ops, np.full((2, 3), np.nan, dtype))
     assert scalar(ops, ops.count_in_top(scores, np.array([2, 0]), 1)) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -374,8 +375,11 @@ def test_batch_norm(ops: NumpyOps, dtype: Any, random: Any, layout: str, shape: 
     np.testing.assert_array_equal((get(ops, mean), get(ops, var)), (known_mean, known_var))
 
 
-@pytest.mark.parametrize("shape", [(4, 3, 5, 6), (300, 40)])
-def test_a_relu_and_running_statistics_of_batch_norm(ops: NumpyOps, dtype: Any, random: Any, shape: Any) -> None:
+@pytest.mark.parametrize("has_work", [False, True])
+@pytest.mark.parametrize("shape", [(4, 3, 5, 6), (3, 16, 5, 7), (300, 40)])
+def test_a_relu_and_running_statistics_of_batch_norm(
+    ops: NumpyOps, dtype: Any, random: Any, shape: Any, has_work: bool
+) -> None:
     """As the kernels of their own compute them."""
     c, eps = shape[1], 1e-3
     x, gy = (put(ops, lay(draw(random, shape, dtype), LAYOUTS[0])) for _ in range(2))
@@ -385,12 +389,13 @@ def test_a_relu_and_running_statistics_of_batch_norm(ops: NumpyOps, dtype: Any, 
     statistics = Running(*(put(ops, values) for values in (*running, *grads)), 0.25)
     ops.batch_norm(x, scale, shift, mean, var, wanted_y, eps, True)
     ops.relu(wanted_y, wanted_y)
-    ops.batch_norm(x, scale, shift, mean, var, y, eps, True, relu=True)
+    work = put(ops, np.zeros(-(-math.prod(shape) // 8), np.uint8)) if has_work else None
+    ops.batch_norm(x, scale, shift, mean, var, y, eps, True, relu=True, work=work)
     np.testing.assert_array_equal(get(ops, y), get(ops, wanted_y))
     masked = put(ops, lay(get(ops, gy) * (get(ops, y) > 0), LAYOUTS[0]))
     ops.batch_norm_grad(x, masked, scale, mean, var, wanted_gx, grad_scale, grad_shift, eps)
     wanted = [get(ops, values).copy() for values in (wanted_gx, grad_scale, grad_shift)]
-    ops.batch_norm_grad(x, gy, scale, mean, var, gx, grad_scale, grad_shift, eps, statistics, y)
+    ops.batch_norm_grad(x, gy, scale, mean, var, gx, grad_scale, grad_shift, eps, statistics, y, work)
     for values, those in zip((gx, grad_scale, grad_shift), wanted, strict=True):
         np.testing.assert_array_equal(get(ops, values), those)
     for grad, before, of_batch in zip(statistics[2:4], running, (mean, var), strict=True):

@@ -87,15 +87,16 @@ class CupyNormalisation(CupyLinear):
         eps: float,
         training: bool,
         relu: bool = False,
+        work: Array | None = None,
     ) -> None:
         source, y = self._dense("x", x), self._output_buffer("y", out, x.dtype)
-        work = _Rows(self, source, scale.dtype, y)
-        known = (scale, shift, mean, var, work.factors)
+        rows = _Rows(self, source, scale.dtype, y)
+        known = (scale, shift, mean, var, rows.factors)
         if training:
-            work.sum("moments", (source, *known), (np.float64(eps),))
+            rows.sum("moments", (source, *known), (np.float64(eps),))
         else:
-            run(work.function("known_moments"), work.n_channels, known, (work.channels, np.float64(eps)))
-        work.apply("normal", (source, work.factors, y), relu)
+            run(rows.function("known_moments"), rows.n_channels, known, (rows.channels, np.float64(eps)))
+        rows.apply("normal", (source, rows.factors, y), relu)
         self._commit(y, out)
 
     def batch_norm_grad(
@@ -111,17 +112,18 @@ class CupyNormalisation(CupyLinear):
         eps: float,
         running: Running | None = None,
         y: Array | None = None,
+        work: Array | None = None,
     ) -> None:
         source, g = self._dense("x", x), self._dense("gy", gy)
         output, relu = (g, False) if y is None else (self._dense("y", y), True)
         gx = None if out is None else self._output_buffer("gx", out, x.dtype)
-        work = _Rows(self, source, scale.dtype, g, output, *(() if gx is None else (gx,)))
+        rows = _Rows(self, source, scale.dtype, g, output, *(() if gx is None else (gx,)))
         *statistics, rate = running or (mean, var, grad_scale, grad_shift, 0.0)
-        known = (scale, mean, var, grad_scale, grad_shift, *statistics, work.factors)
+        known = (scale, mean, var, grad_scale, grad_shift, *statistics, rows.factors)
         end = (np.float64(eps), *ints(relu, running is not None), np.float64(rate))
-        work.sum("grads", (source, g, output, *known), end)
+        rows.sum("grads", (source, g, output, *known), end)
         if gx is not None:
-            work.apply("normal_grad", (source, g, output, work.factors, gx), relu)
+            rows.apply("normal_grad", (source, g, output, rows.factors, gx), relu)
             self._commit(gx, out)
 
     # -- layer and group normalisation -----------------------------------------------------------------------

@@ -6,7 +6,7 @@ import numpy as np
 
 from singa_dask.arrays import Array
 from singa_dask.ops.numpy.elementwise import NumpyElementwise
-from singa_dask.ops.numpy.memory import NumpyMemory
+from singa_dask.ops.numpy.memory import PIECE_VALUES, NumpyMemory
 
 
 class NumpyLinear(NumpyMemory):
@@ -88,6 +88,8 @@ class NumpyLinear(NumpyMemory):
 
 # Values of the gates of a piece of a step; several arrays of half of this, or less, stay in cache.
 GATE_VALUES = 1 << 17
+# Rows of so many values are summed row by row: NumPy's `reduceat` sums down columns, which misses the caches.
+WIDE_ROW = 128
 
 
 class NumpyRecurrent(NumpyElementwise):
@@ -113,7 +115,10 @@ class NumpyRecurrent(NumpyElementwise):
         before : array, optional
             What this returned for the previous batch, for reuse.
         """
-        return values
+        if before is None or before.shape != values.shape or before.dtype != values.dtype:
+            return values.copy()
+        np.copyto(before, values)
+        return before
 
     def take_rows(self, table: Array, index: Array, out: Array) -> None:
         """``out[n] = table[index[n]]``, zeros where the index is negative.
@@ -147,7 +152,14 @@ class NumpyRecurrent(NumpyElementwise):
             is_first = np.ones(len(places), bool)
             np.not_equal(places[1:], places[:-1], out=is_first[1:])
             starts = is_first.nonzero()[0]
-            out[places.take(starts)] += np.add.reduceat(gy.take(order, axis=0), starts, axis=0)
+            if gy.shape[1] < WIDE_ROW:
+                out[places.take(starts)] += np.add.reduceat(gy.take(order, axis=0), starts, axis=0)
+                return
+            n_rows = max(1, PIECE_VALUES // gy.shape[1])
+            ends = [*starts[1:].tolist(), len(order)]
+            for place, start, end in zip(places.take(starts).tolist(), starts.tolist(), ends, strict=True):
+                for k in range(start, end, n_rows):
+                    out[place] += np.add.reduce(gy[order[k : min(k + n_rows, end)]], axis=0)
 
     def one_hot(self, index: Array, out: Array) -> None:
         """``out`` (N, V) = 1 at ``index[n]`` of row n, else 0; a row with a negative index is all 0."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -78,6 +79,17 @@ class NumpyMemory:
         """
         raise TypeError(f"{self.device} captures no kernels")
 
+    def bound(self, name: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        """Return a call of a kernel that has been called with these arguments, which reads and writes the same memory.
+
+        It is good as long as `conditions` are the same.
+        """
+        return partial(getattr(self, name), *args, **kwargs)
+
+    def conditions(self) -> tuple[object, ...]:
+        """Return what calls of `bound` depend on beside their arguments."""
+        return ()
+
     def release(self) -> None:
         """Return memory that is cached for reuse to the device, for other processes."""
 
@@ -131,6 +143,10 @@ class NumpyMemory:
     def copy(self, x: Array, out: Array) -> None:
         """``out = x``; dtypes may differ, and either may be a host array."""
         np.copyto(out, x, casting="unsafe")
+
+    def clear(self, out: Array) -> None:
+        """``out = 0``."""
+        out[...] = 0
 
     def from_host(self, x: Array) -> Array:
         """Return a host array as a device array, itself where possible."""

@@ -43,7 +43,7 @@ class NumpyNormalisation(NumpyMemory):
             _add_neighbours(y, size, out=sums)
             np.multiply(sums, alpha / size, out=sums)
             np.add(sums, knorm, out=sums)
-            np.power(sums, -beta, out=y)
+            self._inverse_power(sums, beta, out=y)
             np.multiply(y, source, out=y)
 
     def lrn_grad(
@@ -52,7 +52,7 @@ class NumpyNormalisation(NumpyMemory):
         """``out = gy S^-beta - 2 beta alpha / size x T``, T the sum of ``gy x S^(-beta - 1)`` over these channels."""
         for source, g, gx, sums in self.pieces(x, gy, out, work):
             scaled, inner = (self.scratch(name, g.shape, g.dtype) for name in ("scaled", "inner"))
-            np.power(sums, -beta, out=scaled)
+            self._inverse_power(sums, beta, out=scaled)
             np.multiply(scaled, g, out=scaled)
             np.multiply(scaled, source, out=inner)
             np.divide(inner, sums, out=inner)
@@ -60,6 +60,17 @@ class NumpyNormalisation(NumpyMemory):
             np.multiply(gx, source, out=gx)
             np.multiply(gx, -2 * beta * alpha / size, out=gx)
             np.add(gx, scaled, out=gx)
+
+    def _inverse_power(self, x: Array, exponent: float, out: Array) -> None:
+        """``out = x^-exponent``; by roots where it is 3 / 4, the usual one, which is several times faster."""
+        if exponent != 0.75:
+            np.power(x, -exponent, out=out)
+            return
+        root = self.scratch("root", x.shape, x.dtype)
+        np.sqrt(x, out=out)
+        np.sqrt(out, out=root)
+        np.multiply(out, root, out=out)
+        np.divide(1, out, out=out)
 
     # -- batch normalisation -----------------------------------------------------------------------------
 
@@ -74,6 +85,7 @@ class NumpyNormalisation(NumpyMemory):
         eps: float,
         training: bool,
         relu: bool = False,
+        work: Array | None = None,
     ) -> None:
         """``out = scale (x - mean) / sqrt(var + eps) + shift``, channel by channel.
 
@@ -85,6 +97,8 @@ class NumpyNormalisation(NumpyMemory):
             In training those of x over all rows and pixels are written here; the variance divides by their number.
         relu : bool
             ``out`` is `relu` of that.
+        work : (n,) uint8, optional
+            A bit for each value, which this may leave to `batch_norm_grad` in training with ``relu``.
         """
         if training:
             np.copyto(mean, sum_of_channels(x) * (mean.size / x.size), casting="same_kind")
@@ -115,6 +129,7 @@ class NumpyNormalisation(NumpyMemory):
         eps: float,
         running: Running | None = None,
         y: Array | None = None,
+        work: Array | None = None,
     ) -> None:
         """Compute the gradients of `batch_norm` in training.
 
@@ -128,6 +143,8 @@ class NumpyNormalisation(NumpyMemory):
             Its gradients are written, ``grad_mean = rate (running mean - mean)`` and likewise of the variance.
         y : optional
             Output of `batch_norm` with ``relu``, if that made it: gy counts where ``y > 0``, as in `relu_grad`.
+        work : optional
+            Given with ``y`` if `batch_norm` had it.
         """
         if running is not None:
             write_running(running, mean, var)
@@ -218,6 +235,14 @@ class NumpyNormalisation(NumpyMemory):
                 np.subtract(product, normal, out=product)
                 np.multiply(product, width, out=gx)
         _write_sums(totals, grad_scale, grad_shift, accumulate)
+
+    # -- root mean squares -----------------------------------------------------------------------------------
+
+    def inverse_root(self, x: Array, eps: float, out: Array) -> None:
+        """``out = 1 / sqrt(x + eps)``, (N,)."""
+        np.add(x, eps, out=out)
+        np.sqrt(out, out=out)
+        np.divide(1, out, out=out)
 
     # -- group normalisation ---------------------------------------------------------------------------------
 

@@ -566,12 +566,23 @@ class Call:
 
     def __call__(self, arrays: Sequence[Array | None], facts: Sequence[Facts | None] | None = None) -> None:
         """Run on arrays in the order of the operands; their facts, if known, save looking them up."""
-        addresses = self._addresses
-        for index, known in enumerate(facts or facts_of_all(arrays)):
-            address = None if known is None else known.address
-            if address != addresses[index]:
-                self._set(self._handles[index], address)
-                addresses[index] = address
+        self._run([known and known.address for known in facts or facts_of_all(arrays)])
+
+    def bound(self, arrays: Sequence[Array | None], facts: Sequence[Facts | None]) -> Callable[[], None]:
+        """Return a call on these arrays, which live as long as it."""
+        addresses = [known and known.address for known in facts]
+
+        def run(_: object = arrays) -> None:
+            self._run(addresses)
+
+        return run
+
+    def _run(self, addresses: list[int | None]) -> None:
+        if addresses != self._addresses:
+            for handle, address, before in zip(self._handles, addresses, self._addresses, strict=True):
+                if address != before:
+                    self._set(handle, address)
+            self._addresses = addresses
         for step in self._steps:
             status = self._execute(*step)
             if status:

@@ -24,6 +24,7 @@ from singa_dask.ops.onednn import recipes
 from singa_dask.ops.onednn.library import (
     BFLOAT16,
     DISTRIBUTION,
+    Call,
     Copied,
     Engine,
     Facts,
@@ -132,7 +133,7 @@ class OneDnnOps(UpcastOps):
     def _run(self, kernel: str, arrays: Sequence[Array | None], *parameters: Any) -> bool:
         """Run a kernel by oneDNN; returns False if it is numpy's."""
         facts = facts_of_all(arrays)
-        key = (kernel, self._n_threads(), parameters, *[known and known.kind for known in facts])
+        key = self._key(kernel, facts, parameters)
         try:
             call = self._calls[key]
         except KeyError:
@@ -157,6 +158,21 @@ class OneDnnOps(UpcastOps):
             self._log_once(kernel, reason)
             return None
         return call if all(copy is None for copy in copies) else Copied(call, copies)
+
+    def bound(self, name: str, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        if name in recipes.KERNELS:
+            arrays, parameters = ARGUMENTS[name](*args, **kwargs)
+            facts = facts_of_all(arrays)
+            call = self._calls.get(self._key(name, facts, parameters))
+            if call is not None:
+                return call.bound(arrays, facts) if isinstance(call, Call) else functools.partial(call, arrays, facts)
+        return super().bound(name, *args, **kwargs)
+
+    def conditions(self) -> tuple[object, ...]:
+        return self._n_threads(), os.getpid()
+
+    def _key(self, kernel: str, facts: Sequence[Facts | None], parameters: Any) -> tuple[Any, ...]:
+        return (kernel, self._n_threads(), parameters, *[known and known.kind for known in facts])
 
     def _log_once(self, kernel: str, reason: Unsupported) -> None:
         if kernel not in self._logged:
@@ -202,9 +218,13 @@ class OneDnnOps(UpcastOps):
         eps: float,
         training: bool,
         relu: bool = False,
+        work: Array | None = None,
     ) -> None:
-        if not self._run("batch_norm", (x, scale, shift, mean, var, out), eps, training):
-            super().batch_norm(x, scale, shift, mean, var, out, eps, training)
+        arrays = (x, scale, shift, mean, var, out)
+        if training and relu and work is not None and self._run("batch_norm", (*arrays, work), eps, True):
+            return
+        if not self._run("batch_norm", (*arrays, None), eps, training):
+            super().batch_norm(*arrays, eps, training)
         if relu:
             self.relu(out, out)
 
@@ -221,16 +241,26 @@ class OneDnnOps(UpcastOps):
         eps: float,
         running: Running | None = None,
         y: Array | None = None,
+        work: Array | None = None,
     ) -> None:
+        unwanted = self.scratch("unwanted", x.shape, x.dtype) if out is None else out
+        rest = (scale, mean, var, unwanted, grad_scale, grad_shift)
+        if running is not None:
+            write_running(running, mean, var)
+        # by the same arrays `batch_norm` has written `work`, or has not
+        if y is not None and work is not None and self._run("batch_norm_grad", (x, gy, *rest, work), eps):
+            return
         if y is not None:
             masked = self.scratch("masked", gy.shape, gy.dtype)
             self.relu_grad(y, gy, masked)
             gy = masked
-        unwanted = self.scratch("unwanted", x.shape, x.dtype) if out is None else out
-        if not self._run("batch_norm_grad", (x, gy, scale, mean, var, unwanted, grad_scale, grad_shift), eps):
+        if not self._run("batch_norm_grad", (x, gy, *rest, None), eps):
             super().batch_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps)
-        if running is not None:
-            write_running(running, mean, var)
+
+    def softmax(self, x: Array, out: Array) -> None:
+        # of a row with a NaN oneDNN gives zeros beside it, which would hide it from a loss
+        if not self._run("softmax_rows", (x, out)) or np.isnan(np.sum(out)):
+            super().softmax(x, out)
 
     def masked_softmax(self, scores: Array, out: Array, causal: bool, first: int = 0) -> None:
         source = scores
@@ -241,6 +271,10 @@ class OneDnnOps(UpcastOps):
             source = out
         if not self._run("softmax_rows", (source, out)):
             super().masked_softmax(source, out, causal=False)
+
+
+# By kernel: returns the arrays among its arguments, and the others.
+ARGUMENTS: dict[str, Callable[..., tuple[tuple[Array | None, ...], tuple[Any, ...]]]] = {}
 
 
 def by_onednn(name: str) -> Callable[..., None]:
@@ -254,14 +288,17 @@ def by_onednn(name: str) -> Callable[..., None]:
     n_arrays = sum("Array" in parameter.annotation for parameter in parameters)
     # as text, so that Python binds the arguments: several times faster than `inspect.Signature.bind`
     head = ", ".join(str(parameter.replace(annotation=parameter.empty)) for parameter in parameters)
-    numbers = "".join(f", {number}" for number in names[n_arrays:])
+    arrays, numbers = ", ".join(names[:n_arrays]), "".join(f", {number}" for number in names[n_arrays:])
     namespace: dict[str, Any] = {"inherited": inherited}
     exec(
         f"def {name}(self, {head}):\n"
-        f"    if not self._run({name!r}, ({', '.join(names[:n_arrays])}){numbers}):\n"
-        f"        inherited(self, {', '.join(names)})",
+        f"    if not self._run({name!r}, ({arrays}){numbers}):\n"
+        f"        inherited(self, {', '.join(names)})\n"
+        f"def arguments({head}):\n"
+        f"    return ({arrays}), ({numbers[2:]}{',' * bool(numbers)})",
         namespace,
     )
+    ARGUMENTS[name] = namespace["arguments"]
     kernel: Callable[..., None] = namespace[name]
     kernel.__doc__ = inherited.__doc__
     return kernel

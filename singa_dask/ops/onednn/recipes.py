@@ -38,7 +38,7 @@ KERNELS = (
     *("max_pool", "max_pool_grad", "avg_pool", "avg_pool_grad"),
     *("lrn", "lrn_grad", "layer_norm", "layer_norm_grad"),
     *("linear", "linear_grad_input", "linear_grad_weight", "batch_matmul"),
-    *("relu", "relu_grad", "gelu", "gelu_grad", "silu", "silu_grad", "sigmoid"),
+    *("add_relu", "relu", "relu_grad", "gelu", "gelu_grad", "silu", "silu_grad", "sigmoid"),
     *("elementwise", "elementwise_grad"),
 )
 
@@ -169,7 +169,7 @@ def avg_pool_grad(
 # -- normalisation ---------------------------------------------------------------------------------------------
 
 # Flags of a normalisation.
-GIVEN_STATISTICS, SCALE_AND_SHIFT = 1, 6
+GIVEN_STATISTICS, SCALE_AND_SHIFT, FUSED_RELU = 1, 6, 8
 # Of other sizes oneDNN 3.2 gives wrong gradients unless channels come in multiples; of size 1 it ends the process.
 LRN_SIZES, LRN_CHANNELS = (3, 5), 16
 
@@ -220,7 +220,7 @@ def lrn_grad(engine: Engine, x: Array, gy: Array, out: Array, work: Array, *how:
 
 
 def workspace(work: Array | None, written: bool) -> Operand | None:
-    """Return what `lrn` leaves to `lrn_grad` as an operand.
+    """Return what a kernel leaves to that of its gradient as an operand.
 
     Raises
     ------
@@ -245,17 +245,29 @@ def batch_norm(
     mean: Array,
     var: Array,
     out: Array,
+    work: Array | None,
     eps: float,
     training: bool,
 ) -> Call:
-    """Make the call of `batch_norm`."""
+    """Make the call of `batch_norm`; with ``work`` in training with a ReLU, if its gradient can be too."""
     x, out = pixels(x), pixels(out)
-    prop, flags = (Prop.TRAINING, SCALE_AND_SHIFT) if training else (Prop.INFERENCE, SCALE_AND_SHIFT | GIVEN_STATISTICS)
-    args = (described(engine, x), described(engine, out), eps, flags, engine.attributes())
-    description = fast(engine, "batch_normalization_forward", prop, *args)
+    if training:
+        description, _ = normalised(engine, x, out, eps, work is not None)
+    else:
+        args = (described(engine, x), described(engine, out), eps, SCALE_AND_SHIFT | GIVEN_STATISTICS)
+        description = fast(engine, "batch_normalization_forward", Prop.INFERENCE, *args, engine.attributes())
     reads = (read(Arg.SRC, x), read(Arg.SCALE, scale), read(Arg.SHIFT, shift))
     statistics = (Operand(Arg.MEAN, mean, training), Operand(Arg.VARIANCE, var, training))
-    return Call(engine, description, *reads, *statistics, write(Arg.DST, out))
+    return Call(engine, description, *reads, *statistics, write(Arg.DST, out), workspace(work, True))
+
+
+def normalised(engine: Engine, x: Array, y: Array, eps: float, relu: bool) -> tuple[int, int]:
+    """Describe the normalisation of a batch in training, forward and back."""
+    how = (eps, SCALE_AND_SHIFT | FUSED_RELU * relu)
+    source, target = described(engine, x), described(engine, y)
+    forward = fast(engine, "batch_normalization_forward", Prop.TRAINING, source, target, *how, engine.attributes())
+    args = (Prop.BACKWARD, source, target, source, *how, forward, engine.attributes())
+    return forward, fast(engine, "batch_normalization_backward", *args)
 
 
 def batch_norm_grad(
@@ -268,19 +280,16 @@ def batch_norm_grad(
     out: Array,
     grad_scale: Array,
     grad_shift: Array,
+    work: Array | None,
     eps: float,
 ) -> Call:
     """Make the call of `batch_norm_grad`."""
     x, gy, out = pixels(x), pixels(gy), pixels(out)
-    source, gradient, target = (described(engine, array) for array in (x, gy, out))
-    how = (eps, SCALE_AND_SHIFT)
-    forward = engine.describe("batch_normalization_forward", Prop.TRAINING, source, source, *how, engine.attributes())
-    args = (Prop.BACKWARD, target, gradient, source, *how, forward, engine.attributes())
-    description = fast(engine, "batch_normalization_backward", *args)
+    _, description = normalised(engine, x, gy, eps, work is not None)
     reads = (read(Arg.SRC, x), read(Arg.DIFF_DST, gy), read(Arg.SCALE, scale))
     statistics = (read(Arg.MEAN, mean), read(Arg.VARIANCE, var))
     written = (write(Arg.DIFF_SRC, out), write(Arg.DIFF_SCALE, grad_scale), write(Arg.DIFF_SHIFT, grad_shift))
-    return Call(engine, description, *reads, *statistics, *written)
+    return Call(engine, description, *reads, *statistics, *written, workspace(work, False))
 
 
 def layer_norm(
@@ -328,6 +337,14 @@ def copy(engine: Engine, x: Array, out: Array) -> Call:
     """Make the call of `copy`."""
     source, target = (engine.md(array.shape, array.dtype, layout(array)) for array in (x, out))
     return Call(engine, engine.describe_reorder(source, target), read(Arg.SRC, x), write(Arg.DST, out))
+
+
+def add_relu(engine: Engine, x: Array, y: Array, out: Array) -> Call:
+    """Make the call of `add_relu`."""
+    x, y, out = flat(x, y, out)
+    mds = (described(engine, array) for array in (x, y, out))
+    description = fast(engine, "binary", Alg.ADD, *mds, engine.attributes(relu=True))
+    return Call(engine, description, read(Arg.SRC, x), read(Arg.SRC_1, y), write(Arg.DST, out))
 
 
 def relu(engine: Engine, x: Array, out: Array, negative_slope: float) -> Call:

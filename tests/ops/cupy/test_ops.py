@@ -17,8 +17,10 @@ from tests.backends import backend
 
 Array = Any
 
-# What stays in host memory, only cuts arrays, or is an update like others.
-NUMPYS = {"random_words", "pieces", "update_pieces", "shift"}
+# What stays in host memory, only cuts arrays, is an update like others, or calls functions that arrays of CuPy take.
+NUMPYS = {"random_words", "pieces", "update_pieces", "shift", "clear", "inverse_root"}
+# What a CPU has in place of CUDA graphs.
+NUMPYS |= {"bound", "conditions"}
 
 
 @pytest.fixture
