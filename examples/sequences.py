@@ -1,12 +1,11 @@
-"""Make two small sets of sequences: reviews in a table of strings, as numbers of words, and numbers to write backwards.
+"""Make two small sets of sequences: tables of reviews, and numbers to write backwards.
 
     python examples/sequences.py data/sequences
 
 writes into the directory ``data/sequences``:
 
-- ``reviews.csv``, a table with the columns ``text`` and ``label``, and ``vocabulary.txt``, its words, a line each;
-- ``reviews-train.npz`` and ``reviews-test.npz``: ``data``, the place of each word in the vocabulary, padded with -1,
-  and ``label``; see ``configs/sequences/reviews.yaml``;
+- ``reviews-train.csv`` and ``reviews-test.csv``, tables with the columns ``text`` and ``label``; see
+  ``configs/sequences/reviews.yaml``;
 - ``number-train.npy`` and ``number-test.npy``, the digits of numbers, padded with -1, and ``answer-train.npy`` and
   ``answer-test.npy``: 10, which starts an answer, the same digits backwards, and 11 to the end; see
   ``configs/sequences/reverse.yaml``.
@@ -21,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-LENGTH, N_REVIEWS = 16, 6000
+N_REVIEWS = 6000
 DIGITS, N_NUMBERS = 8, 40000
 START, END = 10, 11
 
@@ -49,28 +48,12 @@ def review(draw: random.Random) -> tuple[str, int]:
     return last, label
 
 
-def encode(texts: list[str], vocabulary: list[str]) -> np.ndarray:
-    """Return the place of each word in the vocabulary, -1 behind the last one: (texts, LENGTH) int32."""
-    numbers = np.full((len(texts), LENGTH), -1, np.int32)
-    for row, text in zip(numbers, texts, strict=True):
-        words = text.split()
-        row[: len(words)] = [vocabulary.index(word) for word in words]
-    return numbers
-
-
 def write_reviews(folder: Path, draw: random.Random) -> None:
-    """Write a table of texts, its words, and the numbers of these."""
+    """Write two tables of texts and labels."""
     rows = [review(draw) for _ in range(N_REVIEWS)]
-    with (folder / "reviews.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("text", "label"), *rows])
-    with (folder / "reviews.csv").open(newline="") as file:
-        table = list(csv.DictReader(file))
-    vocabulary = sorted({word for row in table for word in row["text"].split()})
-    (folder / "vocabulary.txt").write_text("\n".join(vocabulary))
-    data = encode([row["text"] for row in table], vocabulary)
-    labels = np.array([int(row["label"]) for row in table], np.int32)
-    for name, part in (("train", slice(1000, None)), ("test", slice(1000))):
-        np.savez(folder / f"reviews-{name}.npz", data=data[part], label=labels[part])
+    for name, part in (("train", rows[1000:]), ("test", rows[:1000])):
+        with (folder / f"reviews-{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([("text", "label"), *part])
 
 
 def write_numbers(folder: Path) -> None:

@@ -149,6 +149,7 @@ def CSVInput(
     missing: float | str = ...,
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
+    texts: Mapping[str, Any] = ...,
     header: bool | None = ...,
     charset: str = ...,
     store_conf: Mapping[str, Any] = ...,
@@ -256,6 +257,9 @@ def CSVInput(
 
     encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
 
+    texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
+    vocabulary is learned from the training data, and kept in checkpoints.
+
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.
 
@@ -300,6 +304,7 @@ def CSVOutput(
     missing: float | str = ...,
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
+    texts: Mapping[str, Any] = ...,
     header: bool | None = ...,
     charset: str = ...,
     store_conf: Mapping[str, Any] = ...,
@@ -405,6 +410,9 @@ def CSVOutput(
     the training data, sorted. A name ``''`` stands for missing values.
 
     encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+
+    texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
+    vocabulary is learned from the training data, and kept in checkpoints.
 
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.
@@ -1166,6 +1174,7 @@ def RecordInput(
     missing: float | str = ...,
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
+    texts: Mapping[str, Any] = ...,
     header: bool | None = ...,
     charset: str = ...,
     store_conf: Mapping[str, Any] = ...,
@@ -1272,6 +1281,9 @@ def RecordInput(
 
     encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
 
+    texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
+    vocabulary is learned from the training data, and kept in checkpoints.
+
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.
 
@@ -1316,6 +1328,7 @@ def RecordOutput(
     missing: float | str = ...,
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
+    texts: Mapping[str, Any] = ...,
     header: bool | None = ...,
     charset: str = ...,
     store_conf: Mapping[str, Any] = ...,
@@ -1422,6 +1435,9 @@ def RecordOutput(
     the training data, sorted. A name ``''`` stands for missing values.
 
     encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+
+    texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
+    vocabulary is learned from the training data, and kept in checkpoints.
 
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.
@@ -1694,6 +1710,7 @@ def WeightInput(
     missing: float | str = ...,
     categories: Mapping[str, Any] = ...,
     encoding: Literal["one_hot", "index"] = ...,
+    texts: Mapping[str, Any] = ...,
     header: bool | None = ...,
     charset: str = ...,
     store_conf: Mapping[str, Any] = ...,
@@ -1802,6 +1819,9 @@ def WeightInput(
     the training data, sorted. A name ``''`` stands for missing values.
 
     encoding: A feature among categories becomes one value for each name, 0 or 1; or the index of its name.
+
+    texts: Columns of a table whose values are texts, and how each becomes numbers: ``{text: {length: 64}}``. The
+    vocabulary is learned from the training data, and kept in checkpoints.
 
     header: Whether a CSV file begins with a line of column names; detected if not given. If it is false, the
     columns of a table are called 1, 2, ... by their positions.

@@ -29,7 +29,7 @@ from singa_dask.jobs.preparing import changes_of, check_client, cluster_of, prep
 from singa_dask.lazy import require
 from singa_dask.observe import start_progress
 from singa_dask.observe.figure import Panel, PlottedCurve, figure_of, panels_of
-from singa_dask.observe.progress import NotebookProgress, Progress, layer_metrics, notebook_shell
+from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.stored_run import StoredRun, facts_of
 from singa_dask.redaction import redact
 from singa_dask.runtime import Driver, Result
@@ -455,7 +455,7 @@ def start(
         directory, observers = run.directory(), run.observers()
         files = stack.pop_all()
     conf = prepared.job_file.job
-    reporter = _progress(conf, run.run_url, progress)
+    reporter = start_progress(conf.cluster.nworker_groups, conf.train_steps, not progress, run_url=run.run_url)
     for line in changes_of(prepared.job_file, prepared.place):
         reporter.on_event({"event": "notice", "message": line})
 
@@ -515,11 +515,3 @@ def train(job: Job, **given: Unpack[RunOptions]) -> Run:
         # a new one: its traceback does not show where this thread waited
         raise KeyboardInterrupt(f"{run.url}: the job is {run.state} at step {run.summary.get('steps', 0)}.") from None
     return run
-
-
-def _progress(conf: JobConf, run_url: str, is_shown: bool) -> Progress:
-    """Return a progress for a notebook's cell, or for stderr."""
-    n_groups, n_steps = conf.cluster.nworker_groups, conf.train_steps
-    if is_shown and notebook_shell() is not None:
-        return NotebookProgress(n_groups, n_steps, run_url)
-    return start_progress(n_groups, n_steps, not is_shown, run_url=run_url)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import DOCS, INSTALL, ON_HDFS, OTHERS, PAGES, README, TEST, Page, shorten
-from tests.snippets import ROOT, Block, Session, session
+from tests.snippets import ROOT, Block, Session, read_blocks, session
 
 EXTRAS = {
     "".join(extra)
@@ -49,6 +49,18 @@ def test_the_blocks_of_a_page_run(page: Page, tmp_path: Path) -> None:
 def test_every_page_has_its_test() -> None:
     known = [page.path.name for page in PAGES] + [*ON_HDFS, *OTHERS]
     assert sorted(known) == sorted(["README.md", *(path.name for path in DOCS.glob("*.md"))])
+
+
+def test_every_block_that_is_saved_names_its_file() -> None:
+    """Blocks of text, which show output, are never run."""
+    saved = [
+        block
+        for path in (README, *DOCS.glob("*.md"))
+        for block in read_blocks(path)
+        if block.language not in ("sh", "text", "")
+    ]
+    assert saved
+    assert [str(block) for block in saved if not block.file_name] == []
 
 
 def test_what_another_page_or_test_runs_is_there() -> None:

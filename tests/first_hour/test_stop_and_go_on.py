@@ -64,7 +64,7 @@ def test_a_signal_stops_a_run_whose_last_line_goes_on(desk: Desk, number: signal
     assert [command["arguments"][1:3] for command in commands] == [["run", "job.yaml"]] * 2
 
 
-@pytest.mark.parametrize("module", ["rich", "numpy", "psutil", "distributed", "pyarrow", "singa_dask.net"])
+@pytest.mark.parametrize("module", ["yaml", "numpy", "psutil", "distributed", "pyarrow", "singa_dask.net"])
 def test_ctrl_c_at_the_start_is_one_line(desk: Desk, tmp_path: Path, module: str) -> None:
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTS)
     environment = {"PYTHONPATH": str(tmp_path), "INTERRUPTED_AT": module}
