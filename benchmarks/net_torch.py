@@ -13,6 +13,7 @@ from torch.nn import functional
 from benchmarks.contender import CHECKED, NETS, Net, batch, first_values, serve, trained_layers
 
 FORMS = ("eager", "channels_last", "compile", "compile_channels_last")
+FORMS_BF16 = tuple(f"{form}_bf16" for form in FORMS)
 
 
 class STanh(nn.Module):
@@ -100,7 +101,7 @@ def main() -> None:
     """Run steps as asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("net", choices=NETS)
-    parser.add_argument("form", choices=FORMS)
+    parser.add_argument("form", choices=FORMS + FORMS_BF16)
     given = parser.parse_args()
     net = NETS[given.net]
     model, groups = build(net)
@@ -113,7 +114,8 @@ def main() -> None:
 
     def step() -> float:
         sgd.zero_grad()
-        loss = functional.cross_entropy(run(x), y)
+        with torch.autocast("cpu", torch.bfloat16, enabled="bf16" in given.form):
+            loss = functional.cross_entropy(run(x), y)
         loss.backward()
         sgd.step()
         return float(loss.detach())

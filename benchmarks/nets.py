@@ -2,9 +2,10 @@
 
 Each contender is a process of its own, trains the same net from the same values on the same batch, and must find the
 same losses in its first steps before it is timed, near them in bf16. They run in turn, some steps in each round.
-``bf16`` is oneDNN with features in bfloat16, ``runtime`` ours through the whole run time, worker and server in one
-process. ``python -m benchmarks.nets [--net NAME ...] [--threads N ...] [--rounds N] [--steps N] [--limit S]
-[--ours FORM ...] [--torch FORM ...]``
+``bf16`` is oneDNN with features in bfloat16, beside PyTorch's autocast; ``runtime`` is ours through the whole run time,
+worker and server in one process.
+``python -m benchmarks.nets [--net NAME ...] [--threads N ...] [--rounds N] [--steps N] [--limit S] [--ours FORM ...]
+[--torch FORM ...]``
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from singa_dask.ops import get_ops
 
 OURS = {"numpy": "net_ours", "onednn": "net_ours", "bf16": "net_ours", "runtime": "net_runtime"}
 TORCH = ("eager", "channels_last", "compile", "compile_channels_last")
-FLAT = ("eager", "compile")
+TORCH_BF16 = tuple(f"{form}_bf16" for form in TORCH)
 TOLERANCE, TOLERANCE_BF16 = 1e-4, 5e-2
 
 
@@ -32,7 +33,7 @@ def check_losses(contenders: Mapping[str, Contender]) -> None:
     given = {name: np.array(one.last["losses"]) for name, one in contenders.items() if one.last["losses"]}
     wanted = given["eager"]
     for name, losses in given.items():
-        tolerance = TOLERANCE_BF16 if name == "bf16" else TOLERANCE
+        tolerance = TOLERANCE_BF16 if "bf16" in name else TOLERANCE
         far = np.abs(losses - wanted) > tolerance * np.maximum(1, wanted)
         if far.any():
             sys.exit(f"{name}: losses {losses}, expected {wanted} as PyTorch has them: these are not the same nets.")
@@ -40,7 +41,7 @@ def check_losses(contenders: Mapping[str, Contender]) -> None:
 
 def match(net: str, threads: int, given: argparse.Namespace) -> None:
     """Time all contenders on a net, and print their lines of the table."""
-    forms = [form for form in given.torch if form in FLAT or len(NETS[net].shape) == 3]
+    forms = [form for form in given.torch if len(NETS[net].shape) == 3 or "channels_last" not in form]
     with ExitStack() as stack:
         contenders = {}
         for form in [*forms, *given.ours]:
@@ -60,9 +61,9 @@ def show(
 ) -> None:
     """Print a net's part of the table."""
     middle = {name: float(np.median(one.ms)) for name, one in contenders.items()}
-    best = min(forms, key=middle.__getitem__)
     for name in [*forms, *ours]:
         one = contenders[name]
+        best = min((form for form in forms if ("bf16" in form) == ("bf16" in name)), key=middle.__getitem__)
         ratio = np.median([b / a for a, b in zip(one.medians, contenders[best].medians, strict=True)])
         note = f"{ratio:6.2f}" if name in ours else "  best" if name == best else ""
         outside = f"   {one.last['outside']:.1%} of it outside kernels" if "outside" in one.last else ""
@@ -91,10 +92,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20, help="of one contender in a round, at most")
     parser.add_argument("--limit", type=float, default=1.0, help="seconds after which it begins no other step")
     parser.add_argument("--ours", nargs="+", choices=OURS, default=ours_here())
-    parser.add_argument("--torch", nargs="+", choices=TORCH, default=list(TORCH))
+    parser.add_argument("--torch", nargs="+", choices=TORCH + TORCH_BF16, default=list(TORCH))
     given = parser.parse_args()
     if "eager" not in given.torch:
         parser.error("--torch: eager is what the others are checked by.")
+    if "bf16" in given.ours and not {*TORCH_BF16} & {*given.torch}:
+        given.torch += TORCH_BF16
     print(
         f"cores: {len(os.sched_getaffinity(0))}; median ms of a step; times as fast as the best of PyTorch; peak memory"
     )

@@ -28,6 +28,7 @@ __all__ = ["NETS", "Net", "batch", "first_values", "layers"]
 ROOT = Path(__file__).parents[1]
 OURS = ("numpy", "onednn", "bf16")
 TORCH = ("eager", "channels_last", "compile", "compile_channels_last")
+TORCH_BF16 = tuple(f"{form}_bf16" for form in TORCH)
 TOLERANCE, TOLERANCE_BF16 = 1e-3, 5e-2
 # What params of a type start with: weights, biases, zeros and ones.
 PARAMS = {
@@ -97,7 +98,7 @@ def check_losses(contenders: Mapping[str, Contender]) -> None:
     """End the benchmark where two contenders do not train the same net."""
     wanted = np.array(contenders["eager"].last["losses"])
     for name, one in contenders.items():
-        tolerance = TOLERANCE_BF16 if name == "bf16" else TOLERANCE
+        tolerance = TOLERANCE_BF16 if "bf16" in name else TOLERANCE
         if (np.abs(np.array(one.last["losses"]) - wanted) > tolerance * np.maximum(1, wanted)).any():
             sys.exit(f"{name}: losses {one.last['losses']}, expected {wanted} as PyTorch has them.")
 
@@ -117,8 +118,8 @@ def match(net: str, threads: int, given: argparse.Namespace) -> None:
             for one in contenders.values():
                 one.round(given.steps, given.limit)
         middle = {name: float(np.median(one.ms)) for name, one in contenders.items()}
-        best = min(forms, key=middle.__getitem__)
         for name, one in contenders.items():
+            best = min((form for form in forms if ("bf16" in form) == ("bf16" in name)), key=middle.__getitem__)
             ratio = np.median([b / a for a, b in zip(one.medians, contenders[best].medians, strict=True)])
             note = f"{ratio:6.2f}" if name in OURS else "  best" if name == best else ""
             print(
@@ -135,10 +136,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20, help="of one contender in a round, at most")
     parser.add_argument("--limit", type=float, default=2.0, help="seconds after which it begins no other step")
     parser.add_argument("--ours", nargs="+", choices=OURS, default=["numpy", "onednn"])
-    parser.add_argument("--torch", nargs="+", choices=TORCH, default=list(TORCH))
+    parser.add_argument("--torch", nargs="+", choices=TORCH + TORCH_BF16, default=list(TORCH))
     given = parser.parse_args()
     if "eager" not in given.torch:
         parser.error("--torch: eager is what the others are checked by.")
+    if "bf16" in given.ours and not {*TORCH_BF16} & {*given.torch}:
+        given.torch += TORCH_BF16
     print(
         f"cores: {len(os.sched_getaffinity(0))}; median ms of a step; times as fast as the best of PyTorch; peak memory"
     )

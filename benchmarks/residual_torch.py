@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.contender import CHECKED, serve
-from benchmarks.residual import NETS, TORCH, Net, batch, first_values, layers
+from benchmarks.residual import NETS, TORCH, TORCH_BF16, Net, batch, first_values, layers
 
 
 class Attention(nn.Module):
@@ -128,7 +128,7 @@ def main() -> None:
     """Run steps as asked."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("net", choices=NETS)
-    parser.add_argument("form", choices=TORCH)
+    parser.add_argument("form", choices=TORCH + TORCH_BF16)
     given = parser.parse_args()
     net = NETS[given.net]
     model: Any = build(net)
@@ -141,7 +141,8 @@ def main() -> None:
 
     def step() -> float:
         updater.zero_grad()
-        loss = functional.cross_entropy(run(x).flatten(0, -2), y)
+        with torch.autocast("cpu", torch.bfloat16, enabled="bf16" in given.form):
+            loss = functional.cross_entropy(run(x).flatten(0, -2), y)
         (loss * net.n_steps).backward()  # type: ignore[no-untyped-call]
         updater.step()
         return float(loss.detach())

@@ -516,6 +516,8 @@ MIN_STEPS, MIN_POINTS = 50, 8
 """Shorter runs, and curves of fewer points, are not judged."""
 GAP, STILL = 0.15, 1e-3
 """Of accuracies of training and test; part of its size by which a param has to change."""
+CORE_WAIT, MIN_CORE_WAIT_MS = 0.2, 5_000
+"""Share of a step for which a worker has waited for a core, and sum of these waits, that are worth a warning."""
 
 RATE = "base_lr: singa-dask find-rate JOB.yaml proposes one"
 STANDARDISE = "store_conf: {standardise: true}, if the values of records are large, or differ much in size"
@@ -568,9 +570,11 @@ def sentences(
     causes = causes or [*_changes(facts["changes"], is_fresh, bool(faults))]
     faults += _course(curves, is_fresh and bool(faults or causes or not beside))
     tries = dict.fromkeys(each for _, tries in causes or faults for each in tries)
+    slow = _shares_cores(summary)
+    tries |= dict.fromkeys(each for _, tries in slow for each in tries)
     return [
         *beside,
-        *(f"warning: {text}" for text, _ in (*faults, *causes)),
+        *(f"warning: {text}" for text, _ in (*faults, *causes, *slow)),
         *([f"try {'; '.join(tries)}"] * bool(tries)),
     ]
 
@@ -599,6 +603,18 @@ def _beside(
         warnings.append((f"the {name} is {before:.4g} in training, and {value:.4g} in the {phase}", [OVERFIT_REMEDY]))
     places = ".4g" if is_loss else ".4f"
     return f"{phase} {name} {value:{places}}; {answer} has {least:{places}}", warnings
+
+
+def _shares_cores(summary: Mapping[str, Any]) -> list[Fault]:
+    """Return a warning if the workers of a run that took long have waited for cores."""
+    wait_ms = summary.get("wait_ms", {}).get("cores", 0.0)
+    if wait_ms * summary["steps"] < MIN_CORE_WAIT_MS or wait_ms < CORE_WAIT * summary["step_ms"]["median"]:
+        return []
+    share = min(wait_ms / summary["step_ms"]["median"], 1.0)
+    text = (
+        f"workers could run and had no core for {share:.0%} of a step: more threads than cores are busy on their host"
+    )
+    return [(text, ["fewer threads or workers on a host, or no other programs beside them"])]
 
 
 def _curves(events: Iterable[Mapping[str, Any]]) -> dict[str, np.ndarray]:

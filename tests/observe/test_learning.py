@@ -82,7 +82,7 @@ def said(test: dict[str, float], losses: Any = (), facts: Any = None, steps: int
     labels = np.repeat([0, 1], [630, 370])
     found = facts_of_workers([of_classes(labels, 2, names=["b", "c"]) | (facts or {})])
     accuracies = more.pop("accuracies", ())
-    summary = {"steps": steps, "train": {}, "test": test, "validation": {}}
+    summary = {"steps": steps, "train": {}, "test": test, "validation": {}, **more.pop("summary", {})}
     return sentences(found, summary, train(losses, accuracies), **more)
 
 
@@ -163,3 +163,19 @@ def test_a_number_that_is_not_learnt() -> None:
     lines = sentences(facts, {**summary, "test": {"loss": base}}, train(np.linspace(base, 0.1 * base, 40)))
     assert "warning: no better than always saying the mean" in lines
     assert any(line.startswith("warning: the loss is") for line in lines)
+
+
+def test_workers_that_wait_for_cores() -> None:
+    good = {"accuracy": 0.9, "loss": 0.3}
+
+    def lines(cores_ms: float, steps: int) -> list[str]:
+        summary = {"wait_ms": {"cores": cores_ms}, "step_ms": {"median": 50.0}}
+        return said(good, FALLING, steps=steps, summary=summary)
+
+    assert lines(20.0, 1000) == [
+        CALM,
+        "warning: workers could run and had no core for 40% of a step: more threads than cores are busy on their host",
+        "try fewer threads or workers on a host, or no other programs beside them",
+    ]
+    # little of a step, or of a short run
+    assert lines(2.0, 10_000) == lines(20.0, 200) == [CALM]

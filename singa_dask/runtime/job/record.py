@@ -107,7 +107,8 @@ class Result:
     lost_s : float
         Time from each loss to the first step after it, summed, in seconds.
     step_ms, wait_ms : dict of str to float
-        Milliseconds for a step; `StepTimer` defines a step on a GPU.
+        Milliseconds for a step; `StepTimer` defines a step on a GPU. A worker waits for ``data``, for ``params``, and
+        for ``cores`` that other threads use.
     bytes : dict of str to int
         ``sent`` and ``received``: arrays between processes. ``local`` and ``remote``: blocks of records that were read
         on a host that stores them, and others.
@@ -224,7 +225,7 @@ def summarise(
         validation=dict(latest.get("validation", {})),
         step_ms={key: _average(report["step_ms"][key] for report in first) for key in ("median", "p95")},
         samples_per_s=round(sum(report["samples"] / max(report["seconds"], 1e-9) for report in workers), 1),
-        wait_ms={key: _average(report["wait_ms"][key] for report in first) for key in ("data", "params")},
+        wait_ms={key: _average(report["wait_ms"][key] for report in first) for key in ("data", "params", "cores")},
         bytes={
             **{key: sum(_bytes(reports, units, key) for units in over["processes"]) for key in ("sent", "received")},
             **{key: sum(int(report["read"][key]) for report in workers) for key in ("local", "remote")},

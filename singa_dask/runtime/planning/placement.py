@@ -251,6 +251,8 @@ LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.
 
 CGROUP = Path("/sys/fs/cgroup")
 CGROUP_OF_PROCESS = Path("/proc/self/cgroup")
+SCHEDULED = Path("/proc/thread-self/schedstat")
+"""Nanoseconds that a thread has run and that it has waited to run, on Linux."""
 
 
 def cpu_count() -> int:
@@ -274,6 +276,12 @@ def n_threads(job: JobConf, n_workers: int, n_on_gpus: int = 0) -> int:
     """
     most = max(1, (cpu_count() - n_on_gpus) // max(1, n_workers - n_on_gpus))
     return min(job.threads, most) if job.threads else most
+
+
+def core_wait_s() -> float:
+    """Return for how long this thread could run and had no core, in seconds; 0 where the system does not say."""
+    _, _, rest = _text_of(SCHEDULED).partition(" ")
+    return int(rest.split()[0]) / 1e9 if rest else 0.0
 
 
 def machine_memory() -> int:

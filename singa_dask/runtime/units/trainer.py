@@ -26,6 +26,7 @@ from singa_dask.ops.contract import Array, Ops
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.checkpoint import LayerState, take_states
 from singa_dask.runtime.planning.nets import Nets, phase_name
+from singa_dask.runtime.planning.placement import core_wait_s
 from singa_dask.runtime.units.run_state import Channel, is_due
 from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.training import ALGORITHMS, displayed_rate
@@ -515,11 +516,11 @@ class WorkerMetrics:
         self._timed = step  # first step of those that `_since` and the waits are about
         self.bad_records = self._n_bad = 0
         self._reported: set[tuple[Any, ...]] = set()
-        self._since, self._data_s, self._params_s = time.perf_counter(), 0.0, 0.0
+        self._since, self._data_s, self._params_s, self._cores_s = time.perf_counter(), 0.0, 0.0, 0.0
 
     def begin(self, now: float) -> None:
-        """Measure rates from now on, a value of ``time.perf_counter``."""
-        self._since = now
+        """Measure rates from now on, a value of ``time.perf_counter``, in the thread that trains."""
+        self._since, self._cores_s = now, core_wait_s()
 
     def report(self, phase: Phase, step: int, totals: Totals, **more: float) -> None:
         """Report (sum, count) of metrics."""
@@ -584,13 +585,14 @@ class WorkerMetrics:
         """Return the part of this worker in the summary of the job, after ``seconds`` of training."""
         step_ms = 1e3 * np.asarray(self._timer.seconds or [0.0])
         n_steps = len(self._timer.seconds)
-        data_ms, params_ms = (1e3 * wait_s / max(n_steps, 1) for wait_s in self._waits_s())
+        waits_s = (*self._waits_s(), core_wait_s() - self._cores_s)
+        data_ms, params_ms, cores_ms = (1e3 * wait_s / max(n_steps, 1) for wait_s in waits_s)
         n_local = sum(layer.bytes_local for layer in self._inputs)
         return {
             "seconds": seconds,
             "step_ms": {"median": float(np.median(step_ms)), "p95": float(np.percentile(step_ms, 95))},
             "samples": n_steps * self._n_rows * self._net.context.weight / self._n_workers,
-            "wait_ms": {"data": data_ms, "params": params_ms},
+            "wait_ms": {"data": data_ms, "params": params_ms, "cores": cores_ms},
             "read": {"local": n_local, "remote": sum(layer.bytes_read for layer in self._inputs) - n_local},
         }
 

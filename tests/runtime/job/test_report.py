@@ -47,7 +47,7 @@ def test_a_layer_counts_with_the_worker_that_takes_longest() -> None:
         "device": "cpu",
         "read": {"local": 0, "remote": 0},
         "step_ms": {"median": 1, "p95": 1},
-        "wait_ms": {"data": 0, "params": 0},
+        "wait_ms": {"data": 0, "params": 0, "cores": 0},
     }
     tables = (
         {"fc1": {"forward_ms": 2.0, "backward_ms": 1.0}},

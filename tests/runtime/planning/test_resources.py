@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 from collections.abc import Collection
 from pathlib import Path
 
@@ -108,6 +110,37 @@ def test_a_control_group_limits_the_cores(
     monkeypatch.setattr(placement, "CGROUP_OF_PROCESS", tmp_path / "process")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(99))
     assert placement.cpu_count() == most
+
+
+SHARED = """
+import os, time
+from singa_dask.runtime.planning.placement import core_wait_s
+before, began, used = core_wait_s(), time.perf_counter(), time.thread_time()
+while time.thread_time() - used < 0.3:
+    pass
+print(core_wait_s() - before, time.perf_counter() - began - (time.thread_time() - used))
+"""
+
+
+def test_a_thread_counts_how_long_it_waits_for_a_core() -> None:
+    if not placement.SCHEDULED.exists():
+        pytest.skip("the system does not count for how long threads wait")
+    core = min(os.sched_getaffinity(0))
+    beside = [sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{core}])\nwhile True: pass"]
+    with subprocess.Popen(beside) as other:
+        try:
+            code = f"import os; os.sched_setaffinity(0, [{core}]){SHARED}"
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        finally:
+            other.kill()
+    waited, not_run = map(float, done.stdout.split())
+    # it never sleeps, so it waits for a core whenever it does not run
+    assert waited == pytest.approx(not_run, rel=0.05, abs=0.01) and waited > 0.1
+
+
+def test_a_system_that_does_not_count_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "SCHEDULED", tmp_path / "none")
+    assert placement.core_wait_s() == 0
 
 
 def test_limits_of_others_are_never_raised() -> None:
