@@ -142,17 +142,17 @@ class CostTable:
         return alone, beside
 
 
-def layer_key(layer: Layer, n_threads: int) -> tuple[str, int]:
-    """Return what decides the time of a layer beside the number of its rows, and that number."""
+def layer_key(layer: Layer) -> tuple[str, int]:
+    """Return what decides the time of a layer beside its kernels and the number of its rows, and that number."""
     features = [*layer.sources, *layer.features]
     rows = max([feature.shape[0] for feature in layer.features or layer.sources], default=1)
     conf = layer.conf.model_dump(mode="json", exclude={"name", "srclayers", "param", "include", "exclude"})
     for block in conf.values():
         for key in ("path", "batchsize") if isinstance(block, dict) else ():
             block.pop(key, None)
-    told = [conf, layer.learns, layer.ops.name, [_facts(feature, rows) for feature in features]]
+    told = [conf, layer.learns, [_facts(feature, rows) for feature in features]]
     text = json.dumps([*told, [[param.shape, str(param.dtype)] for param in layer.params]], sort_keys=True)
-    return f"{layer.conf.type} {_hash(text)} {n_threads} threads", rows
+    return f"{layer.conf.type} {_hash(text)}", rows
 
 
 def _facts(feature: Feature, rows: int) -> list[Any]:
@@ -236,30 +236,30 @@ class Loop:
         self._algorithm.train_one_batch(self._n_steps)
         self._n_steps += 1
 
-    def measure(self, n_threads: int) -> tuple[dict[tuple[Layer, str], float], float]:
-        """Return the median time of each pass of a layer, and of a step, in seconds."""
-        seconds: dict[tuple[Layer, str], float] = defaultdict(float)
+    def measure(self, n_threads: int) -> tuple[dict[tuple[Layer, str], float], float, float]:
+        """Return the time of a pass of each layer, of all passes of a step, and of the step: medians, in seconds."""
+        passes: dict[tuple[Layer, str], list[float]] = defaultdict(list)
+        inside: list[float] = []
 
         def note(layer: Layer, verb: str, start: int) -> None:
-            seconds[layer, verb] += (time.monotonic_ns() - start) / 1e9
+            passes[layer, verb].append((time.monotonic_ns() - start) / 1e9)
+            inside[-1] += passes[layer, verb][-1]
 
-        passes: dict[tuple[Layer, str], list[float]] = defaultdict(list)
+        def step() -> None:
+            inside.append(0.0)
+            self.step()
+
         with limit_process(n_threads), limit_thread(n_threads):
-            self.net.on_layer = note
             for i in range(WARM_UP):
                 started = time.perf_counter()
                 self.step()
                 if i and time.perf_counter() - started > SLOW_S:
                     break
-
-            def step() -> None:
-                seconds.clear()
-                self.step()
-                for key, value in seconds.items():
-                    passes[key].append(value)
-
+            self.net.on_layer = note
             total = _median(step)
-        return {key: statistics.median(values) for key, values in passes.items()}, total
+        # contrastive divergence computes a layer several times a step
+        of_step = {key: np.reshape(values, (len(inside), -1)).mean(1) for key, values in passes.items()}
+        return {key: float(np.median(values)) for key, values in of_step.items()}, statistics.median(inside), total
 
 
 def _median(call: Callable[[], object]) -> float:
@@ -366,6 +366,7 @@ class MeasuredCosts(Costs):
         self.n_cores = cpu_count()
         self.table = CostTable(file or cost_file())
         net = build_net(plain, Phase.TRAIN)
+        self._ops = net.ops.name
         self._n_values = sum(owner.size for owner in net.owners)
         self._dtype = net.context.param_dtype
         self._batch = max((layer.batch_size for layer in net.inputs if isinstance(layer, StoreInput)), default=0)
@@ -426,9 +427,9 @@ class MeasuredCosts(Costs):
 
     def _times_of(self, layer: Layer, verb: str, n_threads: int) -> Times:
         if layer not in self._keys:
-            self._keys[layer] = layer_key(layer, 0)
+            self._keys[layer] = layer_key(layer)
         name, rows = self._keys[layer]
-        key = f"{name.removesuffix(' 0 threads')} {n_threads} threads {verb}"
+        key = self._key(name, verb, n_threads)
         of = layer.context
         nets = [(1, 0, size) for size in SIZES] + [(of.n_workers, of.worker, 1)]
         for n_workers, worker, part in nets:
@@ -448,14 +449,17 @@ class MeasuredCosts(Costs):
         if part > 1:
             job = with_batchsize(job, max(self._batch // part, 1))
         loop = Loop(job, worker)
-        alone, _ = loop.measure(n_threads)
+        alone, *_ = loop.measure(n_threads)
         beside: Mapping[tuple[Layer, str], float] = alone
         if n_threads < self.n_cores:
             with self.neighbours.busy():
-                beside, _ = loop.measure(n_threads)
+                beside, *_ = loop.measure(n_threads)
         for (layer, verb), seconds in alone.items():
-            name, rows = layer_key(layer, n_threads)
-            self.table.add(f"{name} {verb}", rows, (seconds, max(beside[layer, verb], seconds)))
+            name, rows = layer_key(layer)
+            self.table.add(self._key(name, verb, n_threads), rows, (seconds, max(beside[layer, verb], seconds)))
+
+    def _key(self, name: str, verb: str, n_threads: int) -> str:
+        return f"{name} {verb}, {self._ops}, {n_threads} threads"
 
     # -- the rest of a step ------------------------------------------------------------------------------------
 
@@ -511,7 +515,7 @@ class MeasuredCosts(Costs):
         Where the records cannot be read from here, it is that of the loop alone.
         """
         loop = Loop(self.job)
-        layers, total = loop.measure(self.n_cores)
+        _, inside, total = loop.measure(self.n_cores)
         n_steps = int(np.clip(RUN_S / total, *RUN_STEPS))
         job = with_initialisers(self.job.model_copy(update={"train_steps": n_steps}), loop.net)
         updates = self.update_s([min(self._n_values, MAX_VALUES)], 1)
@@ -519,7 +523,7 @@ class MeasuredCosts(Costs):
             url = f"{folder}/run"
             result = Driver(job, client, run_url=url, on_event=lambda event: None, job_id="plan").run()
         step_s = result.step_ms["median"] / 1e3 - updates if result.state == "done" else total
-        return max(step_s, total) - sum(layers.values())
+        return max(step_s, total) - inside
 
 
 def _woken_s() -> float:
