@@ -15,13 +15,14 @@ PACKAGE = ROOT / "singa_dask"
 MAX_LINES = 800
 
 LEVELS = {
-    "cli": 16,
-    "singa_dask": 15,
-    "estimators": 14,
-    "serving": 14,
-    "exports": 13,
-    "inference": 12,
-    "jobs": 11,
+    "cli": 17,
+    "singa_dask": 16,
+    "estimators": 15,
+    "serving": 15,
+    "exports": 14,
+    "inference": 13,
+    "jobs": 12,
+    "planner": 11,
     "runtime": 10,
     "testing": 9,
     "observe": 9,
