@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from singa_dask.inference.predicting import extract, predict, test
     from singa_dask.jobs import nn
     from singa_dask.jobs.job import Job, Net, Sequential, layer, load
+    from singa_dask.jobs.planning import plan
     from singa_dask.jobs.run import RateCurve, Run, find_rate, open_run, start, train
     from singa_dask.layers import Connection, Feature, InputLayer, Layer, Param, RecordIds, StoreInput, Traits
     from singa_dask.layers.input import CSVInput, RecordInput
@@ -78,6 +79,7 @@ __all__ = [
     "nn",
     "open_run",
     "open_store",
+    "plan",
     "predict",
     "register",
     "start",
@@ -100,6 +102,7 @@ __getattr__ = lazy_names(
         "inference.predicting": ["extract", "predict", "test"],
         "jobs.job": ["Job", "Net", "Sequential", "layer", "load"],
         "jobs.nn": ["nn"],
+        "jobs.planning": ["plan"],
         "jobs.run": ["RateCurve", "Run", "find_rate", "open_run", "start", "train"],
         "layers": ["Connection", "Feature", "InputLayer", "Layer", "Param", "RecordIds", "StoreInput", "Traits"],
         "layers.input": ["CSVInput", "RecordInput"],

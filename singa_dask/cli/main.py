@@ -51,6 +51,7 @@ VERBS = {
     "layers": "List the layers and other parts of jobs, or describe one.",
     "list": "List the jobs on a cluster, or in a directory of runs.",
     "logs": "Print the log of a job on a cluster.",
+    "plan": "Find the fastest topology of a job before anything runs.",
     "plot": "Draw the curves of runs: metrics, learning rate, speed, waits.",
     "predict": "Predict the classes, labels or targets of new records.",
     "run": "Train a net as a job file says.",

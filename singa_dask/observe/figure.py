@@ -22,7 +22,8 @@ from singa_dask.observe.stored_run import PHASES, StoredRun
 
 MAX_POINTS = 2000
 """Most points of a curve in a picture."""
-AXES = {"step": "step", "epoch": "epoch", "time": "time (s)", "samples": "samples", "rate": "learning rate"}
+AXES = {"step": "step", "epoch": "epoch", "time": "time (s)", "samples": "samples", "rate": "learning rate",
+        "processes": "processes"}  # fmt: skip
 """What curves can be drawn over, and the label of that axis; that of rates is logarithmic."""
 LOG_SPAN = 30.0
 """From this ratio of the largest value to the smallest on, an axis is logarithmic."""

@@ -260,15 +260,22 @@ def _store_inputs(net: NeuralNet) -> list[StoreInput]:
     return [layer for layer in net.all_layers if isinstance(layer, StoreInput)]
 
 
-def build_net(job: JobConf, phase: Phase, ops: Ops | None = None) -> NeuralNet:
-    """Build the net of one phase, shapes only; ``ops`` as in `build_nets`.
+def build_net(
+    job: JobConf,
+    phase: Phase,
+    ops: Ops | None = None,
+    group: int = 0,
+    worker: int = 0,
+    cancellation: Cancellation | None = None,
+) -> NeuralNet:
+    """Build the net of one phase, shapes only; all else as in `build_nets`.
 
     Raises
     ------
     ConfigError
         As `build_nets`.
     """
-    return _build_net(job, ops or _ops_for_shapes(job), phase)
+    return _build_net(job, ops or _ops_for_shapes(job), phase, group, worker, cancellation=cancellation)
 
 
 def _ops_for_shapes(job: JobConf) -> Ops:

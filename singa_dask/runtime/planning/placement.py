@@ -268,13 +268,13 @@ def cpu_count() -> int:
     return min([count, *limits])
 
 
-def n_threads(job: JobConf, n_workers: int, n_on_gpus: int = 0) -> int:
-    """Return the number of threads of each of ``n_workers`` workers that share the cores of `cpu_count`.
+def n_threads(job: JobConf, n_workers: int, n_on_gpus: int = 0, n_cores: int | None = None) -> int:
+    """Return the number of threads of each of ``n_workers`` workers that share ``n_cores`` cores, or `cpu_count`.
 
     ``n_on_gpus`` of the workers take one thread each. Servers are not counted, as they work while workers wait. The
     number of threads that Dask has for tasks does not matter.
     """
-    most = max(1, (cpu_count() - n_on_gpus) // max(1, n_workers - n_on_gpus))
+    most = max(1, ((n_cores or cpu_count()) - n_on_gpus) // max(1, n_workers - n_on_gpus))
     return min(job.threads, most) if job.threads else most
 
 
@@ -598,6 +598,11 @@ class JobPlan:
     slices: tuple[ParamSlice, ...]
     dtype: np.dtype[Any]
     tree: ProcessTree | None
+
+    @property
+    def way(self) -> ProcessTree | None:
+        """The tree, if it reaches all processes: messages then pass those on the way from one to another."""
+        return self.tree if self.tree and self.tree.n_processes == len(self.layout.processes) else None
 
     @property
     def n_trained(self) -> Counter[int]:

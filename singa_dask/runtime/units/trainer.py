@@ -467,6 +467,12 @@ class Trainer:
         return {**self.metrics.summary(seconds), "learning": self._learning.facts()}
 
 
+def group_rows(net: NeuralNet) -> int:
+    """Return the number of rows of a batch of the whole worker group."""
+    reader = next(layer for layer in net.all_layers if layer.traits.is_input)
+    return round(reader.features[0].shape[0] * reader.site.batch_shard.count / net.context.weight)
+
+
 class WorkerMetrics:
     """Measures one worker, rates, waits and bad records, and reports that and the metrics of its nets.
 
@@ -509,8 +515,7 @@ class WorkerMetrics:
         self._last_step = max(job.train_steps - 1, 0)
         self._rate = job.updater.learning_rate
         self._inputs = [layer for net in nets.each() for layer in net.layers if isinstance(layer, StoreInput)]
-        reader = next(layer for layer in self._net.all_layers if layer.traits.is_input)
-        self._n_rows = round(reader.features[0].shape[0] * reader.site.batch_shard.count / self._net.context.weight)
+        self._n_rows = group_rows(self._net)
         self.shown = window.get("shown", step)
         self._net.restore_metrics(window.get("metrics", {}))
         self._timed = step  # first step of those that `_since` and the waits are about

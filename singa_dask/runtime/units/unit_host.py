@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -97,6 +97,39 @@ PASSING = {
     errno.EPIPE,
     errno.ETIMEDOUT,
 }
+
+
+AnyStub = TypeVar("AnyStub", bound=Stub)
+
+
+def make_stub(
+    kind: type[AnyStub], process: int, job: JobConf, plan: placement.JobPlan, memory: Callable[[int, Any], Any]
+) -> AnyStub:
+    """Return the stub of a process; ``memory`` as of `Stub`."""
+    return kind(
+        process,
+        plan.slices,
+        plan.layout.process_of,
+        plan.n_sharers,
+        plan.layout.server_group_of,
+        share_memory=job.cluster.share_memory,
+        dtype=plan.dtype,
+        memory=memory,
+        tree=plan.tree,
+        applies_at_once=not job.updater.clip_norm,
+    )
+
+
+def make_server(address: Address, job: JobConf, plan: placement.JobPlan, stub: Stub, ops: Ops) -> Server:
+    """Return a server with the slices that the plan gives it, in the memory of the stub."""
+    held = [piece for piece in plan.slices if piece.server == address.id]
+    values, more = partial(stub.server_values, address.group), (job.updater, job.cluster, ops, plan.n_trained)
+    return Server(address, held, values, plan.scales, plan.n_shares, *more)
+
+
+def is_own_server(job: JobConf, plan: placement.JobPlan) -> bool:
+    """Tell whether the only server is in the process of the only worker, and shares its memory."""
+    return len(plan.layout.processes) == 1 and len(plan.layout.units) == 2 and job.cluster.share_memory
 
 
 class UnitHost:
@@ -183,23 +216,12 @@ class UnitHost:
         self.failure: dict[str, Any] | None = None
         self.writer = DaemonThreads(1, f"checkpoint-{process}")
         self.keeper = DaemonThreads(1, f"snapshot-{process}")
-        self.stub = Stub(
-            process,
-            self.plan.slices,
-            layout.process_of,
-            self.plan.n_sharers,
-            layout.server_group_of,
-            share_memory=job.cluster.share_memory,
-            dtype=self.plan.dtype,
-            memory=self.devices.memory,
-            tree=self.plan.tree,
-            applies_at_once=not job.updater.clip_norm,
-        )
+        self.stub = make_stub(Stub, process, job, self.plan, self.devices.memory)
         coordinator = Coordinator(layout.process_of, rejoin)
         self.trace = Trace(process, emit) if job.profile else None
-        tree = self.plan.tree
-        way = tree if tree is not None and tree.n_processes == len(layout.processes) else None  # it reaches all
-        self.router = Router(process, layout, self.stub, self.units, coordinator, self.abort, self.trace, way)
+        self.router = Router(
+            process, layout, self.stub, self.units, coordinator, self.abort, self.trace, self.plan.way
+        )
         self._requested: set[str] = set()
         self._lock = threading.Lock()
         self._limits = ExitStack()
@@ -611,8 +633,7 @@ def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack:
 def _own_server_of(host: UnitHost, net: NeuralNet, mirror: HostMirror | None) -> Callable[[], Server | None]:
     """Return what finds the server that a worker may call itself: one of its process that serves no other worker."""
     server = Address.server(0, 0)
-    is_own = len(host.local) == len(host.plan.layout.units) == 2 and host.job.cluster.share_memory
-    if not is_own or mirror is not None or host.trace is not None:
+    if not is_own_server(host.job, host.plan) or mirror is not None or host.trace is not None:
         return lambda: None
     if not host.devices.params_stay and sum(owner.size for owner in net.owners) > MAX_OWN_VALUES:
         return lambda: None
@@ -625,24 +646,22 @@ def _own_server_of(host: UnitHost, net: NeuralNet, mirror: HostMirror | None) ->
 
 
 def _run_server(host: UnitHost, address: Address, initial_state: InitialState, checkpoint_url: str) -> dict[str, Any]:
-    plan = host.plan
-    held = [piece for piece in plan.slices if piece.server == address.id]
-    cancellation = host.router.cancellations[address]
+    plan, cancellation = host.plan, host.router.cancellations[address]
 
     def state(what: str, piece: ParamSlice) -> np.ndarray | None:
         cancellation.check()
         return initial_state.updater_state(plan, what, piece)
 
-    ops, values, job = host.devices.ops(address), partial(host.stub.server_values, address.group), host.job
+    ops, job = host.devices.ops(address), host.job
     # on a GPU, which it shares with workers, the server may be the first to run out of memory
     with ops.activate(), placement.explain_memory_errors(lambda: build_nets(job, 0, 0).values()):
-        more = job.updater, job.cluster, ops, plan.n_trained
-        server = Server(address, held, values, plan.scales, plan.n_shares, *more)
+        server = make_server(address, job, plan, host.stub, ops)
         server.restore(state, partial(initial_state.applied, plan))
         initial_state.release()
         host.add(server)
         host.router.post(Message("hello", src=address, dst=Address.stub(0)))
-        logger.info("holds %d slices, %d values", len(held), sum(piece.size for piece in held))
+        sizes = [piece.size for piece in plan.slices if piece.server == address.id]
+        logger.info("holds %d slices, %d values", len(sizes), sum(sizes))
         _serve(host, server, _handler(host, server, initial_state))
     return {"updates": {**server.counts.report(), "refused": server.duplicates}}
 

@@ -292,7 +292,7 @@ class Worker:
         net, window = nets[Phase.TRAIN], job.profile.window(step, job.train_steps) if job.profile else range(0)
         self._profiler = Profiler(str(address), nets, net.cancellation, trace, window, self.trainer.metrics.times_s)
         self._said: Message | None = None
-        self._lockstep = _Lockstep(net)
+        self._lockstep = Lockstep(net)
         self.state = state = RunState(job, channel, step, self._lockstep.ahead, initial_state.rejoin is not None)
         self._evaluation = Evaluation(job, self.trainer, state, channel, initial_state.manifest_of(address.group))
         self._checkpointing = Checkpointing(
@@ -450,7 +450,7 @@ def disconnected_workers(n_workers: int, bridges: Iterable[tuple[int, int]]) -> 
     return sorted({*components} - {0})
 
 
-class _Lockstep:
+class Lockstep:
     """Keeps a worker in lockstep with worker 0 if no bridge connects them, also if it has no layers.
 
     Parameters

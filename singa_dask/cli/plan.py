@@ -1,0 +1,72 @@
+"""``plan``: find the fastest topology of a job before anything runs."""
+
+from __future__ import annotations
+
+import click
+
+from singa_dask import observe
+from singa_dask.cli.options import TextColumn, cluster_options, echo, job_options, json_option, table, terminal_width
+from singa_dask.redaction import redact
+
+RANKS = {"efficiency": 1, "MiB a process": 2, "threads": 3, "cost": 4}
+"""Columns that are left out first where the terminal is narrow, from the highest number on."""
+
+
+@click.command()
+@job_options
+@cluster_options("Plan for the Dask cluster of this scheduler: its hosts and its network are measured.")
+@click.option(
+    "--what-if",
+    metavar="KEY=VALUE,...",
+    default="",
+    help="Plan for a cluster that might be: hosts, cores of each, link, latency, memory of each, speed of a core beside "
+    "one of this machine, e.g. hosts=64,link=25Gbit,latency=30us,cores=32.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write the job with the best plan, for run.")
+@click.option("--html", metavar="FILE", help="Write a page with the plans, and curves over the number of processes.")
+@click.option("--price", type=click.FloatRange(min=0), default=0.0, help="Price of a machine for an hour, for costs.")
+@json_option
+def plan(
+    job_file: str,
+    sets: tuple[str, ...],
+    cluster_file: str | None,
+    strict: bool,
+    scheduler: str | None,
+    scheduler_file: str | None,
+    what_if: str,
+    output: str | None,
+    html: str | None,
+    price: float,
+    as_json: bool,
+) -> None:
+    """Find the fastest topology of a job before anything runs.
+
+    What layers, updates and messages cost is measured on this machine, in some seconds, and kept for the next plan.
+    Steps of the job on the cluster are then simulated. Synchronous plans have the batch that the job says; plans with
+    several worker groups, whose gradients are stale, are listed by themselves. Without a cluster the plan is for this
+    machine.
+    """
+    from singa_dask import fs
+    from singa_dask.cli import job
+    from singa_dask.jobs.job import Job
+    from singa_dask.jobs.planning import plan as find
+
+    read = job.read(job_file, sets, cluster_file)
+    job.warn(read, strict=strict)
+    echo("measuring what the job costs on this machine, and simulating it ...", err=True)
+    found = find(Job.of(read), what_if=what_if, client=scheduler, scheduler_file=scheduler_file, price=price)
+    for kind in ("synchronous", "asynchronous"):
+        if rows := found.rows(kind):
+            columns = [
+                TextColumn(name, [row[name] for row in rows], RANKS.get(name, 0), right=name[0] not in "tl")
+                for name in rows[0]
+            ]
+            echo("\n".join([f"{kind} plans for {found.where}", *table(columns, terminal_width()), ""]))
+    echo(f"chosen: {found.reason()}")
+    if output:
+        fs.write_atomic(fs.absolute(output), found.to_yaml().encode())
+        echo(f"to run it: singa-dask run {output}", err=True)
+    if html:
+        fs.write_atomic(fs.absolute(html), redact(found.page()).encode())
+    if as_json:
+        echo(observe.to_json({"cluster": found.where, "candidates": found.values()}))

@@ -1,0 +1,128 @@
+"""What the planner knows: hosts and links, what work costs on them, and what a simulation of a step has found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from singa_dask.layers import Layer
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine.
+
+    Attributes
+    ----------
+    name : str
+    n_cores : int
+    speed : float
+        Of its cores, relative to those that costs were measured on.
+    memory : int
+        In bytes.
+    """
+
+    name: str
+    n_cores: int
+    speed: float = 1.0
+    memory: int = 0
+
+
+@dataclass(frozen=True)
+class Link:
+    """What connects two processes.
+
+    Attributes
+    ----------
+    latency_s : float
+        From the write of a small message to its read, both threads idle.
+    bytes_per_s : float
+        Of one direction of the network interface of a host; within a host, of one connection.
+    sent_s, received_s : float
+        CPU time of the thread that writes or reads a message, apart from its bytes.
+    sent_byte_s, received_byte_s : float
+        CPU time of these threads for each byte.
+    """
+
+    latency_s: float
+    bytes_per_s: float
+    sent_s: float = 0.0
+    received_s: float = 0.0
+    sent_byte_s: float = 0.0
+    received_byte_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Processes that a job can have, each on a host.
+
+    Attributes
+    ----------
+    hosts : tuple of Host
+    host_of : tuple of int
+        Index of the host of each process, in the order in which a job takes them.
+    within, between : Link
+        Between processes of one host, and of two.
+    """
+
+    hosts: tuple[Host, ...]
+    host_of: tuple[int, ...]
+    within: Link
+    between: Link
+
+
+class Costs(Protocol):
+    """What the work of a job costs on a core of a host of speed 1, in seconds."""
+
+    step_s: float
+    """Of a worker's step outside of layers and messages: loader, metrics, the loop."""
+    handled_s: float
+    """Of a message that a stub or a server takes, apart from its arrays."""
+    woken_s: float
+    """Until a thread that waits goes on, after another has what it waits for."""
+
+    def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
+        """Return the time of ``"forward"`` or ``"backward"`` of a layer of a built net, of the shapes that it has there.
+
+        ``n_threads`` compute it, while ``n_busy`` cores of the host are busy, these among them.
+        """
+
+    def update_s(self, sizes: Sequence[int], n_busy: int) -> float:
+        """Return the time in which a server updates slices of so many values, in one call."""
+
+    def copied_byte_s(self, n_busy: int) -> float:
+        """Return the time to copy or add up a byte of arrays."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a job takes on a cluster, by simulation.
+
+    Attributes
+    ----------
+    step_s : float
+        Median of the steps of worker groups, once they have settled.
+    samples_per_s : float
+        Of all worker groups.
+    bytes_sent, messages_sent : tuple of int
+        Of each process to others, in a step.
+    busy : mapping of str to float
+        Share of the step for which each of these was busy, where it was busiest: ``"compute"``, ``"update"``,
+        ``"messages"``, ``"network"``, ``"reading"``.
+    waits : mapping of str to float
+        Seconds of a step in which the slowest worker waited, by what for: ``"params"``, ``"records"``, ``"group"``.
+    staleness : float
+        Mean number of updates of others between the values that a gradient is of and its own update; 0 if synchronous.
+    trace : tuple
+        Events of one step, as Chrome's trace format has them, if asked for.
+    """
+
+    step_s: float
+    samples_per_s: float
+    bytes_sent: tuple[int, ...]
+    messages_sent: tuple[int, ...]
+    busy: Mapping[str, float] = field(default_factory=dict)
+    waits: Mapping[str, float] = field(default_factory=dict)
+    staleness: float = 0.0
+    trace: tuple[Mapping[str, object], ...] = ()
