@@ -561,7 +561,8 @@ class Layer:
 
     def check_labels(self, source: int, labels: Array, n_classes: int) -> None:
         """Check that labels of a source are in [0, n_classes); DataError if one is not."""
-        if labels.min() < 0 or labels.max() >= n_classes:
+        # as an unsigned number a negative one is large
+        if np.maximum.reduce(labels.view(f"u{labels.itemsize}"), axis=None) >= n_classes:
             wrong = labels[(labels < 0) | (labels >= n_classes)][0]
             bounds = f"from {self.conf.srclayers[source]!r} must be 0 to {n_classes - 1}, for {n_classes} classes"
             raise DataError(f"layer {self.name}: label {wrong} is out of range. Labels {bounds}.")

@@ -420,10 +420,10 @@ class NumpySoftmax(NumpyMemory):
         """
         least = np.finfo(p.dtype).tiny
         picked = p[np.arange(len(labels)), labels]
-        losses = np.log(np.maximum(picked, least))
+        losses = np.log(np.maximum(picked, least, out=picked), out=picked)
         if weights is not None:
             np.multiply(losses, weights, out=losses)
-        loss = -float(losses.mean(dtype=np.float64))
+        loss = -float(np.add.reduce(losses, dtype=np.float64)) / len(losses)
         if not smoothing:
             return loss
         total = 0.0
@@ -488,6 +488,10 @@ class NumpySoftmax(NumpyMemory):
     def count_in_top(self, scores: Array, labels: Array, k: int) -> int:
         """Return how many rows have their label, which is not -1, among the ``k`` highest scores; ties as in `top`."""
         own, n_columns, axis = scores[np.arange(len(labels)), labels], scores.shape[1], 1
+        if k == 1:
+            # a label of -1 is no column, and a row of NaN is a miss
+            hits = scores[:, ::-1].argmax(axis=1) == n_columns - 1 - np.asarray(labels)
+            return int(np.count_nonzero(np.logical_and(hits, own == own, out=hits)))
         places: Array = np.arange(n_columns)
         if n_columns < SHORT_ROW:
             scores, places, axis = np.ascontiguousarray(scores.T), places[:, None], 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -259,7 +260,7 @@ class OneDnnOps(UpcastOps):
 
     def softmax(self, x: Array, out: Array) -> None:
         # of a row with a NaN oneDNN gives zeros beside it, which would hide it from a loss
-        if not self._run("softmax_rows", (x, out)) or np.isnan(np.sum(out)):
+        if not self._run("softmax_rows", (x, out)) or math.isnan(np.add.reduce(out, axis=None)):
             super().softmax(x, out)
 
     def masked_softmax(self, scores: Array, out: Array, causal: bool, first: int = 0) -> None:
