@@ -15,13 +15,11 @@ import os
 import platform
 import re
 import select
-import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -36,36 +34,29 @@ from singa_dask.comm.message import Address, Message
 from singa_dask.comm.stub import ParamSlice
 from singa_dask.conf import ClusterConf, JobConf, Phase, loads
 from singa_dask.conf.yaml_text import dump
-from singa_dask.data.types import Field
-from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import Feature, Layer, StoreInput
-from singa_dask.layers.connection import CARRIED, Bridge
-from singa_dask.layers.input import StoreReader
-from singa_dask.net import NeuralNet
+from singa_dask.layers.connection import Bridge
 from singa_dask.ops import NumpyOps
-from singa_dask.ops.contract import Array, ArrayList
+from singa_dask.ops.contract import ArrayList
 from singa_dask.planner.model import Costs
 from singa_dask.runtime.job.cluster import embedded_cluster
 from singa_dask.runtime.job.driver import Driver
-from singa_dask.runtime.planning.nets import build_net, build_nets, find_ops, with_batchsize
+from singa_dask.runtime.planning.loop import Loop, median_s
+from singa_dask.runtime.planning.nets import build_net, with_batchsize
 from singa_dask.runtime.planning.placement import cpu_count, limit_process, limit_thread, machine_memory, plan_processes
 from singa_dask.runtime.units.server import Server
-from singa_dask.training import ALGORITHMS, UPDATERS, with_initialisers
+from singa_dask.training import UPDATERS, with_initialisers
 from singa_dask.version import __version__
 
 logger = logging.getLogger(__name__)
 
-WARM_UP, MIN_PASSES, MAX_PASSES, SECONDS = 5, 3, 200, 0.25
-"""Passes before any is timed, in which kernels are captured; passes that are timed, and for how long."""
-SLOW_S = 0.3
-"""A pass that takes so long needs two passes to warm up: captured kernels make no difference to it."""
 SIZES = (1, 4, 16)
 """Parts of the batch whose layers are timed."""
 RUN_S, RUN_STEPS = 2.0, (5, 60)
 """Time, and fewest and most steps, of the run that shows what a step takes outside of layers."""
 TINY, MANY, MAX_VALUES = 64, 16, 1 << 23
 """Slices of an update that is timed: one tiny one, many tiny ones, and one of all params up to so many values."""
-UNTRAINED = {
+UNTRAINED: dict[str, Any] = {
     "epochs": None, "test_freq": 0, "validate_freq": 0, "disp_freq": 0, "checkpoint_freq": 0, "checkpoint_minutes": 0.0,
     "keep_checkpoints": None, "early_stopping": None, "metrics": [], "checkpoint_path": [], "tensorboard": False,
     "mlflow": "", "debug": False, "profile": None,
@@ -162,114 +153,6 @@ def _facts(feature: Feature, rows: int) -> list[Any]:
 
 def _hash(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-class _Elsewhere:
-    """The other workers of a group, that have always sent what a bridge waits for: zeros."""
-
-    def __init__(self, net: NeuralNet) -> None:
-        self._bridges = {layer.site.channel: layer for layer in net.layers if isinstance(layer, Bridge)}
-
-    def send(self, worker: int, key: str, arrays: Sequence[Array], names: Sequence[str]) -> None:
-        pass
-
-    def receive(self, key: str) -> dict[str, Array]:
-        _, what, channel = key.split(" ", 2)
-        feature = self._bridges[channel].features[0]
-        n, *rest = feature.shape
-        shape = (n, *rest[1:], rest[0]) if len(rest) == 3 else feature.shape
-        arrays = {"grad" if what == "grad" else "data": np.zeros(shape, feature.dtype)}
-        if what == "data" and "labels" in feature.consumed_as & set(CARRIED.values()):
-            arrays["labels"] = np.zeros(n, np.int32)
-        return arrays
-
-    def has(self, key: str) -> bool:
-        return True
-
-    def wait(self, condition: Callable[[], bool], what: str) -> None:
-        pass
-
-
-def _made_up(layer: StoreReader) -> dict[str, Array]:
-    """Return a batch with the fields of a layer's records, if its store can be opened here, else with usual ones."""
-    n, *shape = layer.features[0].shape
-    fields = {name: Field(np.dtype(np.float32), tuple(shape)) for name in ("data", "target", "weight")}
-    fields |= {"label": Field(np.dtype(np.int32))}
-    with contextlib.suppress(DataError, ConfigError, NotImplementedError):
-        with layer.open_checked() as store:
-            fields = dict(store.schema)
-        if isinstance(layer, StoreInput):
-            layer.read_statistics()
-    return {
-        name: np.full((n, *field.shape), 0 if name == "label" else 1, field.dtype) for name, field in fields.items()
-    }
-
-
-class Loop:
-    """Training steps of one worker's net, with made-up records; gradients stay where they are.
-
-    Parameters
-    ----------
-    job : JobConf
-    worker : int
-        Of its group.
-    """
-
-    def __init__(self, job: JobConf, worker: int = 0) -> None:
-        ops = find_ops(job, job.ops)
-        self.net = net = build_nets(job, 0, worker, ops=ops)[Phase.TRAIN]
-        net.allocate()
-        net.allocate_params()
-        random = np.random.default_rng(0)
-        for owner in net.owners:
-            values = 0.01 * random.standard_normal(owner.data.shape, np.float32)
-            ops.copy((np.abs(values) + 0.5 if owner.running_statistic else values).astype(owner.dtype), out=owner.data)
-        net.context.exchange = _Elsewhere(net)
-        self._batches = {layer: _made_up(layer) for layer in net.inputs if isinstance(layer, StoreReader)}
-        self._algorithm = ALGORITHMS.find(job.train_one_batch.alg)(net, conf=job.train_one_batch)
-        self._n_steps = 0
-
-    def step(self) -> None:
-        """Compute a batch."""
-        for layer, arrays in self._batches.items():
-            layer.feed(arrays)
-        self._algorithm.train_one_batch(self._n_steps)
-        self._n_steps += 1
-
-    def measure(self, n_threads: int) -> tuple[dict[tuple[Layer, str], float], float, float]:
-        """Return the time of a pass of each layer, of all passes of a step, and of the step: medians, in seconds."""
-        passes: dict[tuple[Layer, str], list[float]] = defaultdict(list)
-        inside: list[float] = []
-
-        def note(layer: Layer, verb: str, start: int) -> None:
-            passes[layer, verb].append((time.monotonic_ns() - start) / 1e9)
-            inside[-1] += passes[layer, verb][-1]
-
-        def step() -> None:
-            inside.append(0.0)
-            self.step()
-
-        with limit_process(n_threads), limit_thread(n_threads):
-            for i in range(WARM_UP):
-                started = time.perf_counter()
-                self.step()
-                if i and time.perf_counter() - started > SLOW_S:
-                    break
-            self.net.on_layer = note
-            total = _median(step)
-        # contrastive divergence computes a layer several times a step
-        of_step = {key: np.reshape(values, (len(inside), -1)).mean(1) for key, values in passes.items()}
-        return {key: float(np.median(values)) for key, values in of_step.items()}, statistics.median(inside), total
-
-
-def _median(call: Callable[[], object]) -> float:
-    """Return the median time of a call, in seconds."""
-    times: list[float] = []
-    while len(times) < MIN_PASSES or (sum(times) < SECONDS and len(times) < MAX_PASSES):
-        started = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - started)
-    return statistics.median(times)
 
 
 def keep_busy() -> None:
@@ -488,7 +371,7 @@ class MeasuredCosts(Costs):
         value, grad = ([np.full(size, 1e-3, self._dtype) for _ in range(n)] for _ in range(2))
         state = {name: ArrayList([np.zeros(size, self._dtype) for _ in range(n)]) for name in updater.state_names}
         lists = ArrayList(value), ArrayList(grad)
-        return _median(lambda: updater.update(0, 0, *lists, state))
+        return median_s(lambda: updater.update(0, 0, *lists, state))
 
     def _measure_handled(self) -> float:
         """Return the time in which a server takes a message with a gradient, apart from the update."""
@@ -507,7 +390,7 @@ class MeasuredCosts(Costs):
                 unit.handle(Message("update", Address.worker(0, 0), server, **about, info=info, arrays=(values[i],)))
             step += 1
 
-        return max(_median(handle) / MANY - self._measure_update(1, 1), 0.0)
+        return max(median_s(handle) / MANY - self._measure_update(1, 1), 0.0)
 
     def _measure_step(self) -> float:
         """Return the time of a step of a run in this process outside of layers and updates.
@@ -548,4 +431,4 @@ def _woken_s() -> float:
 
 def _added_byte_s() -> float:
     total, more = np.zeros(1 << 22, np.float32), np.ones(1 << 22, np.float32)
-    return _median(lambda: np.add(total, more, out=total)) / total.nbytes
+    return median_s(lambda: np.add(total, more, out=total)) / total.nbytes

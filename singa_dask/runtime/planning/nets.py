@@ -142,6 +142,7 @@ DTYPES = {
     "float64": np.dtype(np.float64),
     "tf32": np.dtype(np.float32),
     "bf16": BFLOAT16,
+    "auto": np.dtype(np.float32),  # until it is chosen, and where nothing is trained
 }
 
 
@@ -292,7 +293,7 @@ def find_ops(job: JobConf, name: str) -> Ops:
         They cannot be used here.
     """
     try:
-        return get_ops(name, job.precision)
+        return get_ops(name, "float32" if job.precision == "auto" else job.precision)
     except ConfigError as error:
         key = "gpu" if job.gpu and name not in (job.ops, "auto") else "ops"
         hint = " Or compute on the CPU: --cpu." if name.startswith("cuda") else ""

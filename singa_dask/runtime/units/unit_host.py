@@ -219,9 +219,7 @@ class UnitHost:
         self.stub = make_stub(Stub, process, job, self.plan, self.devices.memory)
         coordinator = Coordinator(layout.process_of, rejoin)
         self.trace = Trace(process, emit) if job.profile else None
-        self.router = Router(
-            process, layout, self.stub, self.units, coordinator, self.abort, self.trace, self.plan.way
-        )
+        self.router = Router(process, layout, self.stub, self.units, coordinator, self.abort, self.trace, self.plan.way)
         self._requested: set[str] = set()
         self._lock = threading.Lock()
         self._limits = ExitStack()
@@ -608,7 +606,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         logger.info("starts at step %d", worker.step)
         metrics = worker.run()
         logger.info("stops at step %d", worker.step)
-    return {**metrics, "ops": ops.name, "device": ops.device, "threads": threads}
+    return {**metrics, "ops": ops.name, "device": ops.device, "threads": threads, "precision": host.job.precision}
 
 
 def _close(net: NeuralNet, cancellation: Cancellation) -> None:
