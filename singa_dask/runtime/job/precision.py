@@ -115,7 +115,7 @@ def measure_gain(job: JobConf, threads: int) -> float:
         loops = _loops(with_batchsize(job, max(batch // PART, job.cluster.nworkers_per_group)))
     rounds = [[loop.measure(threads)[2] for loop in loops] for _ in range(ROUNDS)]
     exact_s, coarse_s = map(min, zip(*rounds, strict=True))
-    return exact_s / coarse_s
+    return float(exact_s / coarse_s)
 
 
 def _loops(job: JobConf) -> list[Loop]:
