@@ -31,6 +31,8 @@ SIZES = {0: 200, 1 << 16: 100, 1 << 20: 40, 1 << 22: 20}
 """Bytes of the messages that are sent, and how many of each in a row."""
 N_TURNS = 200
 TIMEOUT_S = 20.0
+MAX_SLOTS = 64
+"""Processes that a cluster which is not there can have, where its hosts are fewer."""
 KERNEL = 384
 """Rows and columns of the matrices whose product shows how fast a core is."""
 
@@ -337,4 +339,4 @@ def imagined_cluster(values: Mapping[str, float], within: Link, over_tcp: Link) 
     memory = int(values["memory"]) or machine_memory()
     hosts = tuple(Host(f"host-{i}", cores, values["speed"], memory) for i in range(n))
     between = replace(over_tcp, latency_s=values["latency"], bytes_per_s=values["link"] or over_tcp.bytes_per_s)
-    return Cluster(hosts, tuple(range(n)) * cores, within, between)
+    return Cluster(hosts, tuple(range(n)) * min(cores, max(MAX_SLOTS // n, 2)), within, between)

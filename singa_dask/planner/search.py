@@ -24,8 +24,8 @@ from singa_dask.training import UPDATERS
 
 MAX_PARTED = 8
 """Most workers of a group whose net is cut by features: bridges grow with the square of their number."""
-MAX_SIMULATED = 40
-N_STEPS = 12
+MAX_UNITS, N_STEPS = 400, 8
+"""Workers and servers of each kind of candidates that are simulated, beside one of each power of two of processes."""
 
 CostsOf = Callable[[JobConf], Costs]
 Simulate = Callable[..., Prediction]
@@ -124,12 +124,17 @@ def search(
     for is_synchronous in (True, False):
         steps: list[float] = []
         seen: set[int] = set()
+        n_units = 0
         for draft in drafts:
             conf, n = draft.job.cluster, len(draft.plan.layout.processes)
             enough = len(steps) >= n_best and draft.bound_s >= sorted(steps)[n_best - 1]
-            if (conf.nworker_groups == 1) != is_synchronous or (n in seen and (enough or len(steps) >= MAX_SIMULATED)):
+            is_first = n not in seen and n & (n - 1) == 0
+            if (conf.nworker_groups == 1) != is_synchronous or (
+                not is_first and (enough or n_units > MAX_UNITS)
+            ):
                 continue
             seen.add(n)
+            n_units += len(draft.plan.layout.units)
             found = simulate(
                 draft.job, draft.plan, cluster, costs(draft.job), n_steps=N_STEPS, threads=draft.threads
             )
@@ -202,10 +207,10 @@ class _Drafts:
             return
         share = min(hosts[host].n_cores // n for host, n in n_workers.items() if n)
         share = min(share, self._job.threads or share)
-        for threads in sorted({share, max(share // 2, 1), 1}, reverse=True):
-            said = job if threads == share else job.model_copy(update={"threads": threads})
-            bound_s = self._bound_s(partition, plan, threads)
-            yield _Draft(bound_s / conf.nworker_groups, partition, said, plan, threads, largest)
+        bounds = {threads: self._bound_s(partition, plan, threads) for threads in {share, max(share // 2, 1), 1}}
+        threads = min(bounds, key=lambda n: (bounds[n], n))
+        said = job if threads == share else job.model_copy(update={"threads": threads})
+        yield _Draft(bounds[threads] / conf.nworker_groups, partition, said, plan, threads, largest)
 
     @cache
     def _nets(self, partition: str, n_workers: int) -> list[NeuralNet]:
