@@ -1,0 +1,150 @@
+"""Predicted and measured times of a step: what the planner says of topologies, and what the run time takes.
+
+Each case is a net, a topology on this host, and a partition. The prediction is that of ``singa-dask plan``; what is
+measured is the median step of a job of real processes. Bytes that are sent in a step are compared, too.
+With ``--link`` each process is on a host of its own: a network namespace with one core and an interface of this rate.
+``python -m benchmarks.plan [--net NAME ...] [--case NAME ...] [--steps N] [--link RATE]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from distributed import Client
+
+from benchmarks.contender import NETS
+from benchmarks.jobs import job_on_made_records
+from benchmarks.namespaces import HUB_ADDRESS, entered, inside, shaped_hosts
+from singa_dask.conf import ClusterConf, JobConf, Phase, load
+from singa_dask.planner.costs import MeasuredCosts
+from singa_dask.planner.links import imagined_cluster, measure_here, read_what_if
+from singa_dask.planner.search import partitions_of, with_dims
+from singa_dask.planner.simulation import simulate
+from singa_dask.runtime.job.cluster import embedded_cluster
+from singa_dask.runtime.job.driver import Driver
+from singa_dask.runtime.planning.nets import build_nets
+from singa_dask.runtime.planning.placement import JobPlan, plan_processes
+from singa_dask.training import with_initialisers
+
+ROOT = Path(__file__).parents[1]
+JOBS = ("digits", "lenet", "mlp", "cifar-bn")
+CASES: dict[str, dict[str, Any]] = {
+    "one": {},
+    "two workers of a process": {"nworkers_per_group": 2, "nworkers_per_procs": 2},
+    "server apart": {"server_worker_separate": True},
+    "all-reduce 2": {"nworkers_per_group": 2, "nservers_per_group": 2},
+    "sandblaster 2 + 1": {"nworkers_per_group": 2, "server_worker_separate": True},
+    "two workers, one server": {"nworkers_per_group": 2},
+    "downpour 2 + 1": {"nworker_groups": 2, "server_worker_separate": True},
+    "hogwild 2": {"nworker_groups": 2, "nserver_groups": 2, "sync_freq": 1},
+    "all-reduce 3": {"nworkers_per_group": 3, "nservers_per_group": 3},
+    "all-reduce 4": {"nworkers_per_group": 4, "nservers_per_group": 4},
+    "feature 2": {"nworkers_per_group": 2, "nservers_per_group": 2},
+}
+"""Topologies by name."""
+
+
+def job_of(name: str, folder: str) -> JobConf:
+    """Return the job of a net, without tests."""
+    if name == "digits":
+        keys = load(str(ROOT / "configs/digits/mlp.yaml")).job.model_dump(mode="json", exclude_unset=True)
+        keys["neuralnet"]["layer"] = [
+            layer for layer in keys["neuralnet"]["layer"] if layer.get("include", ["train"]) == ["train"]
+        ]
+        for key in ("test_freq", "test_steps", "validate_freq", "epochs", "checkpoint_freq", "early_stopping"):
+            keys.pop(key, None)
+    else:
+        keys = job_on_made_records(NETS[name], folder)
+    job = JobConf.model_validate({**keys, "disp_freq": 0, "train_steps": 1})
+    return with_initialisers(job, build_nets(job)[Phase.TRAIN])
+
+
+@contextmanager
+def shaped_cluster(n: int, rate: str) -> Iterator[Client]:
+    """Start a Dask worker on each of ``n`` hosts with shaped links; yield a client in the middle of them."""
+    with ExitStack() as stack:
+        hub, hosts = stack.enter_context(shaped_hosts(n, rate))
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        stack.enter_context(entered(hub))
+        quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        dask = [sys.executable, "-m", "dask"]
+        file = f"{folder}/scheduler.json"
+        commands = [[*dask, "scheduler", "--host", HUB_ADDRESS, "--no-dashboard", "--scheduler-file", file]]
+        worker = [*dask, "worker", "--scheduler-file", file, "--nthreads", "4", "--no-nanny", "--no-dashboard"]
+        commands += [[*inside(name), *worker, "--name", f"host-{k}"] for k, name in enumerate(hosts)]
+        for command in commands:
+            process = stack.enter_context(subprocess.Popen(command, **quiet))
+            stack.callback(process.terminate)
+        client = stack.enter_context(Client(scheduler_file=file, set_as_default=False))
+        client.wait_for_workers(n)
+        yield client
+
+
+def measured(job: JobConf, n_steps: int, folder: str, rate: str) -> tuple[float, int, float]:
+    """Return the median time of a step of a run, its wait for cores, both in ms, and the bytes sent in a step."""
+    layout, results = plan_processes(job.cluster), []
+    with shaped_cluster(len(layout.processes), rate.lower()) if rate else embedded_cluster(layout) as client:
+        for n in (n_steps // 4, n_steps):
+            conf = job.model_copy(update={"train_steps": n})
+            url = f"{folder}/run-{time.monotonic_ns()}"
+            results.append(Driver(conf, client, run_url=url, on_event=lambda event: None, job_id=f"plan-{n}").run())
+    few, many = results
+    if many.state != "done":
+        raise SystemExit(f"{many.reason}\n{many.error}")
+    n_bytes = (many.bytes["sent"] - few.bytes["sent"]) / (n_steps - n_steps // 4)
+    return many.step_ms["median"], many.wait_ms["cores"], round(n_bytes)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--net", nargs="+", choices=JOBS, default=list(JOBS))
+    parser.add_argument("--case", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--link", default="", help="each process on a host of its own, e.g. with 1Gbit or 100Mbit")
+    given = parser.parse_args()
+    n_cores, load_1 = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    print(f"cores: {n_cores}; load {load_1:.1f}; ms of a step, error, wait for cores, bytes sent a step")
+    errors: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        within, over_tcp = measure_here(shared=True), measure_here(shared=False)
+        for net in given.net:
+            job = job_of(net, folder)
+            with MeasuredCosts(job, Path(folder, "costs.json")) as costs:
+                for name in given.case:
+                    conf = ClusterConf.model_validate(CASES[name])
+                    dims = dict(partitions_of(job)).get("feature") if name.startswith("feature") else {}
+                    n = len(plan_processes(conf).processes)
+                    if dims is None or (given.link and not 1 < n <= n_cores):
+                        continue
+                    cut = with_dims(job, dims).model_copy(update={"cluster": conf, "threads": 1})
+                    what_if = f"hosts={n},cores=1,link={given.link}" if given.link else "hosts=1"
+                    here = imagined_cluster(read_what_if(what_if), within, over_tcp)
+                    if not given.link:
+                        here = replace(here, host_of=(0,) * n)
+                    found = simulate(cut, JobPlan.make(cut), here, costs.of(cut))
+                    ms, waited_ms, n_bytes = measured(cut, given.steps, folder, given.link)
+                    error = 1e3 * found.step_s / ms - 1
+                    errors.append(abs(error))
+                    same = "same bytes" if sum(found.bytes_sent) == n_bytes else f"{n_bytes} bytes, not"
+                    print(
+                        f"{net:9} {name:26} predicted {1e3 * found.step_s:8.2f}  measured {ms:8.2f}  {error:+6.1%}  "
+                        f"{waited_ms:6.2f}  {same} {sum(found.bytes_sent)}",
+                        flush=True,
+                    )
+    print(f"{len(errors)} cases: error {np.median(errors):.1%} in the median, {max(errors):.1%} at most")
+
+
+if __name__ == "__main__":
+    main()
