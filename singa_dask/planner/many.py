@@ -10,9 +10,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple
 from itertools import count
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from singa_dask.comm.exchange import PartialSum
 from singa_dask.comm.message import Address, Message
 from singa_dask.comm.tree import FUSED_BYTES, ProcessTree, TreeExchange
 from singa_dask.conf import JobConf, Phase
-from singa_dask.layers import Param
+from singa_dask.layers import Layer, Param
 from singa_dask.net import NeuralNet
 from singa_dask.planner.model import Cluster, Costs, Prediction
 from singa_dask.planner.phantoms import Meter, PhantomOps, replace_layers
@@ -34,10 +35,9 @@ Vector = np.ndarray[Any, Any]
 
 
 def is_for_many(job: JobConf, plan: JobPlan) -> bool:
-    """Tell whether `simulate_many` knows a job: a worker in each process of the tree of sums, and no common norm."""
-    return (
-        plan.tree is not None and plan.tree.n_processes == job.cluster.nworkers_per_group and not job.updater.clip_norm
-    )
+    """Tell whether `Many` knows a job: a worker in each process of the tree of sums, and no common norm."""
+    has_tree = plan.tree is not None and plan.tree.n_processes == job.cluster.nworkers_per_group
+    return has_tree and not job.updater.clip_norm
 
 
 class _Sends(NamedTuple):
@@ -63,9 +63,11 @@ class _Sends(NamedTuple):
             np.bincount(place, weights, len(pairs)).astype(np.int64)
             for weights in (is_alone, ~is_alone, n_bytes, n_bytes * ~is_alone)
         )
-        of_alone, of_small = (np.unique(place[which] * n + source[which]) for which in (is_alone, ~is_alone))
-        n_messages = np.bincount(of_alone // n, minlength=len(pairs))
-        n_messages[np.unique(np.setdiff1d(of_small, of_alone) // n)] += 1
+        n_messages = np.ones(len(pairs), np.int64)
+        if is_alone.any():
+            of_alone, of_small = (np.unique(place[which] * n + source[which]) for which in (is_alone, ~is_alone))
+            n_messages = np.bincount(of_alone // n, minlength=len(pairs))
+            n_messages[np.unique(np.setdiff1d(of_small, of_alone) // n)] += 1
         return cls(*np.divmod(pairs, n), total, n_messages, n_alone + (n_small > 0), fused * (n_small > 1))
 
 
@@ -136,8 +138,16 @@ class _Recorder(TreeExchange):
         return []
 
 
-class _Many:
-    """All processes: arrays have an element for each of them, or for each host."""
+class Many:
+    """Simulates all processes of a job that `is_for_many`.
+
+    Parameters
+    ----------
+    job, plan, cluster, costs, threads
+        See `singa_dask.planner.simulation.simulate`.
+    """
+
+    # arrays have an element for each process, or for each host
 
     def __init__(self, job: JobConf, plan: JobPlan, cluster: Cluster, costs: Costs, threads: int | None) -> None:
         tree = plan.tree
@@ -147,27 +157,30 @@ class _Many:
         self._net.allocate()
         recorder = _Recorder(job, plan, tree, self._net)
         self._buckets = [_Bucket(plan, tree, numbers) for numbers in recorder.buckets]
-        self._bucket_of = {plan.slices[i].param: k for k, numbers in enumerate(recorder.buckets) for i in numbers}
+        self._bucket_of: dict[int, int] = {
+            plan.slices[i].param: k for k, numbers in enumerate(recorder.buckets) for i in numbers
+        }
         n_processes, n_hosts = len(plan.layout.processes), len(cluster.hosts)
         self._host = np.array(cluster.host_of[:n_processes])
         self._speed = np.array([cluster.hosts[host].speed for host in self._host])
         n_workers = Counter(cluster.host_of[: self._n])
-        cores = [cluster.hosts[host].n_cores for host in cluster.host_of[: self._n]]
-        self._threads = [
-            (n, min(n * n_workers[host], n_cores))
-            for host, n_cores in zip(cluster.host_of, cores, strict=False)
-            for n in [threads or placement.n_threads(job, n_workers[host], n_cores=n_cores)]
-        ]
+        self._threads, share = [], np.ones(self._n)
+        for process, host in enumerate(cluster.host_of[: self._n]):
+            n_cores = cluster.hosts[host].n_cores
+            n = threads or placement.n_threads(job, n_workers[host], n_cores=n_cores)
+            self._threads.append((n, min(n * n_workers[host], n_cores)))
+            share[process] = min(1.0, n_cores / (n * n_workers[host]))
+        self._worker_speed = self._speed[: self._n] * share
         self._actions = [(what, self._seconds(*x) if what == "compute" else x) for what, x in recorder.actions]
         self._free, self._server_free, self._messages_s, self._update_s = np.zeros((4, n_processes))
         self._out_free, self._in_free, self._network_s = np.zeros((3, n_hosts))
         self._now, self._computed_s, self._waited_s = np.zeros((3, self._n))
         self._values_at = np.zeros((len(self._buckets), n_processes))
 
-    def _seconds(self, layer: Any, verb: str) -> Vector:
+    def _seconds(self, layer: Layer, verb: str) -> Vector:
         """Return what a layer takes in each process."""
         seconds = {kind: self._costs.layer_s(layer, verb, *kind) for kind in set(self._threads)}
-        return np.array([seconds[kind] for kind in self._threads]) / self._speed[: self._n]
+        return np.array([seconds[kind] for kind in self._threads]) / self._worker_speed
 
     def run(self, n_steps: int) -> Prediction:
         """Do the steps."""
@@ -182,7 +195,7 @@ class _Many:
                     np.add.at(n_sent[1], here, sends.n_messages[which])
         slowest = int(self._computed_s.argmax())
         busy = {"compute": self._computed_s, "update": self._update_s, "messages": self._messages_s}
-        busy |= {"network": self._network_s}
+        busy["network"] = self._network_s
         return Prediction(
             step_s=step_s,
             samples_per_s=group_rows(self._net) / step_s if step_s else np.inf,
@@ -195,14 +208,14 @@ class _Many:
     def _do_step(self) -> float:
         """Do a step; return when the last worker has ended it."""
         begin = np.zeros((len(self._buckets), len(self._host)))
-        for what, about in [*self._actions, ("compute", self._costs.step_s / self._speed[: self._n])]:
+        for what, about in [*self._actions, ("compute", self._costs.step_s / self._worker_speed)]:
             if what == "compute":
                 self._now += about
                 self._computed_s += about
             elif what == "send":
                 begin[about, : self._n] = self._now
             else:
-                at = self._values_at[self._bucket_of[about], : self._n]
+                at = self._values_at[self._bucket_of[cast(int, about)], : self._n]
                 at = np.where(at > self._now, at + self._costs.woken_s, self._now)
                 self._waited_s += at - self._now
                 self._now = at
@@ -230,8 +243,7 @@ class _Many:
     def _serve(self, bucket: _Bucket, at: Vector) -> None:
         """Have servers update the slices of a bucket, in the order in which their sums come."""
         to, back = self._served(bucket)
-        came = self._carry(to, at)
-        came = dict(zip(zip(to.src.tolist(), to.dst.tolist(), strict=True), came.tolist(), strict=True))
+        came = {(src, dst): time for src, dst, time in zip(to.src, to.dst, self._carry(to, at), strict=True)}
         ready = {pair: came.get(pair, at[pair[0]]) + self._costs.woken_s for pair in bucket.served}
         for pair in sorted(ready, key=ready.__getitem__):
             (root, home), sizes = pair, bucket.served[pair]
@@ -257,10 +269,9 @@ class _Many:
 
         ``adds``: the receiver adds them up. Messages of one process, or one interface, go one after the other.
         """
-        came, handled_s = at[sends.src], sends.n_parts * self._costs.handled_s
         copied_s = self._costs.copied_byte_s(1)
-        handled_s = handled_s + (sends.n_bytes if adds else sends.n_fused) * copied_s
-        came += sends.n_fused * copied_s / self._speed[sends.src]
+        handled_s = sends.n_parts * self._costs.handled_s + (sends.n_bytes if adds else sends.n_fused) * copied_s
+        came: Vector = at[sends.src] + sends.n_fused * copied_s / self._speed[sends.src]
         for which, here, to in self._hops(sends):
             leg = _Sends(here, to, *(each[which] for each in sends[2:]))
             came[which] = self._hop(leg, came[which], handled_s[which] * (to == sends.dst[which]))
@@ -282,20 +293,20 @@ class _Many:
         hosts = self._host[src], self._host[dst]
         is_within = hosts[0] == hosts[1]
 
-        def of_link(name: str) -> Vector:
-            return np.where(is_within, getattr(within, name), getattr(between, name))
-
-        seconds = n_messages * of_link("sent_s") + n_bytes * of_link("sent_byte_s")
+        latency_s, bytes_per_s, sent_s, received_s, sent_byte_s, received_byte_s = (
+            np.where(is_within, *pair) for pair in zip(astuple(within), astuple(between), strict=True)
+        )
+        seconds = n_messages * sent_s + n_bytes * sent_byte_s
         begin, written = _in_turn(src, ready, seconds / self._speed[src], self._free, self._messages_s)
-        on_way = n_bytes / of_link("bytes_per_s")
+        on_way = n_bytes / bytes_per_s
         arrived = begin + on_way + within.latency_s
         out, into = (each[~is_within] for each in hosts)
         start, _ = _in_turn(out, begin[~is_within], on_way[~is_within], self._out_free, self._network_s)
         start += between.latency_s
         into_s = np.zeros_like(self._in_free)
         arrived[~is_within] = _in_turn(into, start, on_way[~is_within], self._in_free, into_s)[1]
-        arrived = np.maximum(arrived, written + of_link("latency_s"))
-        seconds = n_messages * of_link("received_s") + n_bytes * of_link("received_byte_s") + handled_s
+        arrived = np.maximum(arrived, written + latency_s)
+        seconds = n_messages * received_s + n_bytes * received_byte_s + handled_s
         return _in_turn(dst, arrived, seconds / self._speed[dst], self._free, self._messages_s)[1]
 
 
@@ -311,10 +322,3 @@ def _in_turn(who: Vector, ready: Vector, seconds: Vector, free: Vector, busy_s: 
         end[those] = free[who[those]] = begin[those] + seconds[those]
         busy_s[who[those]] += seconds[those]
     return begin, end
-
-
-def simulate_many(
-    job: JobConf, plan: JobPlan, cluster: Cluster, costs: Costs, n_steps: int, threads: int | None
-) -> Prediction:
-    """Predict as `simulation.simulate` does, for a job that `is_for_many`."""
-    return _Many(job, plan, cluster, costs, threads).run(n_steps)

@@ -51,7 +51,7 @@ class Meter:
         return seconds
 
     def array(self, shape: int | Sequence[int], dtype: DType) -> Phantom:
-        """Return a phantom array in C order. All share memory that nobody touches, so that the system has none of it."""
+        """Return a phantom array in C order. All share memory that nobody touches, so that it costs none."""
         kind, sizes = np.dtype(dtype), (shape,) if isinstance(shape, int) else tuple(shape)
         n_bytes = math.prod(sizes) * kind.itemsize
         if self._memory.size < n_bytes:

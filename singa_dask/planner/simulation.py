@@ -26,10 +26,10 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ClusterError
 from singa_dask.layers import Layer
 from singa_dask.layers.feature import RecordIds
-from singa_dask.planner.many import is_for_many, simulate_many
+from singa_dask.planner.many import Many, is_for_many
 from singa_dask.planner.model import Cluster, Costs, Link, Prediction
 from singa_dask.planner.phantoms import Meter, Phantom, PhantomOps, PhantomUpdater, replace_layers
-from singa_dask.planner.virtual_time import Clock, CodeThread, Cores, Network, SerialThread, VirtualWait
+from singa_dask.planner.virtual_time import Clock, CodeThread, Cores, Network, SerialThread, Thread, VirtualWait
 from singa_dask.runtime.planning import placement
 from singa_dask.runtime.planning.nets import build_net
 from singa_dask.runtime.planning.placement import JobPlan
@@ -84,7 +84,7 @@ def simulate(
     if len(cluster.host_of) < n_processes:
         raise ClusterError(f"the job needs {n_processes} processes, and the cluster has {len(cluster.host_of)}.")
     if n_processes > MAX_PROCESSES and is_for_many(job, plan) and not trace:
-        return simulate_many(job, plan, cluster, costs, n_steps, threads)
+        return Many(job, plan, cluster, costs, threads).run(n_steps)
     simulation = _Simulation(job, plan, cluster, Clock(costs, Meter(), trace), n_steps, threads)
     try:
         return simulation.run()
@@ -287,8 +287,9 @@ class _Simulation:
         self._do_steps(FIRST_STEPS)
         started, before = self._clock.now, [process.n_sent.copy() for process in self._processes]
         self._network.busy_s.clear()
-        for each in (*self.workers, *self._servers, *self._processes):
-            each.thread.busy_s = 0.0
+        for some in self._threads().values():
+            for thread in some:
+                thread.busy_s = 0.0
         for server in self._servers:
             server.server.counts = UpdateCounts()
         if self._clock.events:
@@ -326,9 +327,13 @@ class _Simulation:
         if stuck := [str(worker.address) for worker in self.workers if len(worker.ends) < worker.n_due]:
             raise RuntimeError(f"the simulated job hangs: {', '.join(stuck)} wait for what nobody sends.")
 
+    def _threads(self) -> dict[str, list[Thread]]:
+        threads: dict[str, list[Thread]] = {"compute": [worker.thread for worker in self.workers]}
+        threads["update"] = [server.thread for server in self._servers]
+        return threads | {"messages": [process.thread for process in self._processes]}
+
     def _busy(self, seconds: float) -> dict[str, float]:
-        threads = {"compute": self.workers, "update": self._servers, "messages": self._processes}
-        times = {name: [each.thread.busy_s for each in some] for name, some in threads.items()}
+        times = {name: [thread.busy_s for thread in some] for name, some in self._threads().items()}
         times["network"] = [*self._network.busy_s.values()]
         return {name: max(busy, default=0.0) / seconds if seconds else 0.0 for name, busy in times.items()}
 

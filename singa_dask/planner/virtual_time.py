@@ -114,8 +114,8 @@ class Thread:
 
     def collect(self, code: Effect) -> Script:
         """Run code of this thread; return its effects."""
-        clock = self.clock
-        clock.thread, clock.script = self, (script := [])
+        clock, script = self.clock, Script()
+        clock.thread, clock.script = self, script
         code()
         clock.effect(lambda: None)
         clock.thread = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ class Counted(Transport):
 
     n_sent = 0
     process: int
-    all: list[Counted] = []
+    all: ClassVar[list[Counted]] = []
 
     def __init__(self, *args: Any, process: int, **options: Any) -> None:
         self.process = process
