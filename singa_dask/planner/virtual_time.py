@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -131,10 +131,7 @@ class Thread:
                 self.clock.events.append((self, what, started, self.clock.now))
             then()
 
-        if seconds:
-            self.cores.run(n_threads, seconds, end)
-        else:
-            self.clock.after(0.0, then)
+        self.cores.run(n_threads, seconds, end)
 
 
 class SerialThread(Thread):
@@ -143,32 +140,31 @@ class SerialThread(Thread):
     def __init__(self, name: str, process: int, cores: Cores) -> None:
         super().__init__(name, process, cores)
         self._jobs: deque[tuple[str, float, Effect, Effect]] = deque()
-        self._is_idle = True
+        self._life: Iterator[tuple[str, float]] | None = None
 
     def put(self, what: str, seconds: float, begin: Effect, code: Effect, wake_s: float = 0.0) -> None:
         """Add a job: call ``begin``, spend time, run code. If the thread is idle it first takes time to wake up."""
         self._jobs.append((what, seconds, begin, code))
-        if self._is_idle:
-            self._is_idle = False
-            self.clock.after(wake_s, self._next)
+        if self._life is None:
+            self._life = self._live()
+            self.clock.after(wake_s, self._go_on)
 
-    def _next(self) -> None:
-        if self._jobs:
+    def _live(self) -> Iterator[tuple[str, float]]:
+        """Do all jobs; yield what takes how long."""
+        while self._jobs:
             what, seconds, begin, code = self._jobs.popleft()
             begin()
-            self.run(what, 1, seconds, lambda: self._play(what, deque(self.collect(code))))
-        else:
-            self._is_idle = True
+            yield what, seconds
+            for more, effect in self.collect(code):
+                yield what, more
+                effect()
+        self._life = None
 
-    def _play(self, what: str, script: deque[tuple[float, Effect]]) -> None:
-        while script:
-            seconds, effect = script.popleft()
+    def _go_on(self) -> None:
+        for what, seconds in self._life or ():
             if seconds:
-                script.appendleft((0.0, effect))
-                self.run(what, 1, seconds, lambda: self._play(what, script))
+                self.run(what, 1, seconds, self._go_on)
                 return
-            effect()
-        self._next()
 
 
 class _Stopped(BaseException):
