@@ -144,7 +144,7 @@ class Many:
     Parameters
     ----------
     job, plan, cluster, costs, threads
-        See `singa_dask.planner.simulation.simulate`.
+        See `singa_dask.planner.simulation.simulate`. All workers have as large a part of the batch as the first.
     """
 
     # arrays have an element for each process, or for each host
@@ -214,8 +214,8 @@ class Many:
                 self._computed_s += about
             elif what == "send":
                 begin[about, : self._n] = self._now
-            else:
-                at = self._values_at[self._bucket_of[cast(int, about)], : self._n]
+            elif (bucket := self._bucket_of.get(cast(int, about))) is not None:  # else nobody trains the param
+                at = self._values_at[bucket, : self._n]
                 at = np.where(at > self._now, at + self._costs.woken_s, self._now)
                 self._waited_s += at - self._now
                 self._now = at

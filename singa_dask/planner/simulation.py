@@ -312,7 +312,7 @@ class _Simulation:
             samples_per_s=rate,
             bytes_sent=tuple(n_bytes),
             messages_sent=tuple(n_messages),
-            busy=self._busy(max(worker.ends[-1] for worker in self.workers) - started),
+            busy=self._busy(self._clock.now - started),
             waits={name: (waited[-1][name] - waited[n_skipped - 1][name]) / n_timed for name in waited[-1]},
             staleness=self._staleness(),
             trace=tuple(self._last_step()),

@@ -186,13 +186,11 @@ class CodeThread(Thread):
         self._go.acquire()
         self._back.acquire()
         self._thread = threading.Thread(target=self._live, name=name, daemon=True)
-        self._thread.start()
 
     def _live(self) -> None:
         self._go.acquire()
         try:
-            if not self._is_stopped:
-                self._code()
+            self._code()
         except BaseException as error:
             self._error = error
         self._is_done = True
@@ -200,6 +198,8 @@ class CodeThread(Thread):
 
     def resume(self) -> None:
         """Run the code until it waits; called by the clock."""
+        if self._thread.ident is None:
+            self._thread.start()
         self._go.release()
         self._back.acquire()
         if self._error is not None:
@@ -214,10 +214,10 @@ class CodeThread(Thread):
 
     def stop(self) -> None:
         """End the code, wherever it waits."""
-        if not self._is_done:
+        if self._thread.ident is not None and not self._is_done:
             self._is_stopped = True
             self._go.release()
-        self._thread.join()
+            self._thread.join()
 
     def compute(self, what: str, n_threads: int, seconds: float) -> None:
         """Spend the time of the work so far, and more; called by the code."""

@@ -13,6 +13,8 @@ from singa_dask.planner.model import Cluster, Host
 from singa_dask.planner.simulation import simulate
 from singa_dask.runtime.planning.placement import JobPlan
 from tests.planner.clusters import FREE, INSTANT, REAL, FixedCosts, cluster_of
+from tests.runtime.end_to_end.test_rbm import frozen, rbm, records
+from tests.runtime.end_to_end.test_rbm import job as rbm_job
 from tests.runtime.harness import dense, mlp
 
 
@@ -55,6 +57,16 @@ def test_stragglers_and_shared_cores_slow_all_processes() -> None:
     assert slow.step_s == pytest.approx(2 * n_layers * 1e-3)
     hosts = Cluster(tuple(Host(str(i), 2) for i in range(4)), tuple(i // 4 for i in range(16)), INSTANT, INSTANT)
     assert Many(job, plan, hosts, costs, threads=1).run(4).step_s == pytest.approx(2 * n_layers * 1e-3)
+
+
+def test_a_param_that_nobody_trains_is_not_sent() -> None:
+    layers = [records(), *frozen(1, "data", 16), *rbm(2, "sigmoid1", 8)]
+    job = rbm_job(layers, cluster={"nworkers_per_group": 12, "nservers_per_group": 12})
+    plan = JobPlan.make(job)
+    at_once = Many(job, plan, cluster_of(12), FixedCosts(), threads=1).run(4)
+    one_by_one = simulate(job, plan, cluster_of(12), FixedCosts(), n_steps=4, threads=1)
+    assert at_once.bytes_sent == one_by_one.bytes_sent
+    assert at_once.messages_sent == one_by_one.messages_sent
 
 
 def test_jobs_with_a_common_norm_are_followed_message_by_message() -> None:
