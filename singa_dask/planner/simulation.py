@@ -29,7 +29,7 @@ from singa_dask.layers.feature import RecordIds
 from singa_dask.planner.many import Many, is_for_many
 from singa_dask.planner.model import Cluster, Costs, Link, Prediction
 from singa_dask.planner.phantoms import Meter, Phantom, PhantomOps, PhantomUpdater, replace_layers
-from singa_dask.planner.virtual_time import Clock, CodeThread, Cores, Network, SerialThread, Thread, VirtualWait
+from singa_dask.planner.virtual_time import VirtualClock, CodeThread, Cores, Network, SerialThread, Thread, VirtualWait
 from singa_dask.runtime.planning import placement
 from singa_dask.runtime.planning.nets import build_net
 from singa_dask.runtime.planning.placement import JobPlan
@@ -85,7 +85,7 @@ def simulate(
         raise ClusterError(f"the job needs {n_processes} processes, and the cluster has {len(cluster.host_of)}.")
     if n_processes > MAX_PROCESSES and is_for_many(job, plan) and not trace:
         return Many(job, plan, cluster, costs, threads).run(n_steps)
-    simulation = _Simulation(job, plan, cluster, Clock(costs, Meter(), trace), n_steps, threads)
+    simulation = _Simulation(job, plan, cluster, VirtualClock(costs, Meter(), trace), n_steps, threads)
     try:
         return simulation.run()
     finally:
@@ -262,7 +262,7 @@ class _Simulation:
     """All units of a job."""
 
     def __init__(
-        self, job: JobConf, plan: JobPlan, cluster: Cluster, clock: Clock, n_steps: int, n_threads: int | None
+        self, job: JobConf, plan: JobPlan, cluster: Cluster, clock: VirtualClock, n_steps: int, n_threads: int | None
     ) -> None:
         self._layout, self._n_steps, self._clock = plan.layout, n_steps, clock
         self._network = Network(clock, cluster)

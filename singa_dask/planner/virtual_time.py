@@ -22,7 +22,7 @@ Script = list[tuple[float, Effect]]
 """Effects, each with the seconds of work before it."""
 
 
-class Clock:
+class VirtualClock:
     """Calls functions in the order of their times; ``events``, if kept: thread, what it did, from when to when."""
 
     def __init__(self, costs: Costs, meter: Meter, trace: bool = False) -> None:
@@ -59,7 +59,7 @@ class Clock:
 class Cores:
     """The cores of a host. All its threads that run are equally fast."""
 
-    def __init__(self, clock: Clock, host: Host) -> None:
+    def __init__(self, clock: VirtualClock, host: Host) -> None:
         self.clock, self.host = clock, host
         self._work = self._since = 0.0  # seconds of a core that each running thread has had, and up to when
         self._n_running = self._n_starts = 0
@@ -238,7 +238,7 @@ class VirtualWait(Cancellation):
 
     thread: CodeThread
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: VirtualClock) -> None:
         super().__init__()
         self.waited_s = 0.0
         self.condition: Any = self  # no other thread runs
@@ -274,7 +274,7 @@ class Network:
     ``busy_s``: for how long each way has been busy.
     """
 
-    def __init__(self, clock: Clock, cluster: Cluster) -> None:
+    def __init__(self, clock: VirtualClock, cluster: Cluster) -> None:
         self._clock, self._cluster = clock, cluster
         self._free_at, self.busy_s = defaultdict[Any, float](float), defaultdict[Any, float](float)
 
