@@ -1,8 +1,9 @@
 """Steps of a job with very many processes: what all of them do at one height of the tree of sums is computed at once.
 
 `simulation` follows each message; here one event is all messages of a bucket at one height, as arrays over processes.
-Bytes and messages are the same. Times differ a little: the messages of an event go one after the other, and each thread
-has a core of its own.
+Bytes and messages are the same, but where small slices and large ones share a bucket: there the number of messages
+depends on which come first. Times differ: the messages of an event go one after the other, all processes send in the
+same order, and message threads have cores of their own.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from singa_dask.layers.feature import RecordIds
 from singa_dask.planner.many import Many, is_for_many
 from singa_dask.planner.model import Cluster, Costs, Link, Prediction
 from singa_dask.planner.phantoms import Meter, Phantom, PhantomOps, PhantomUpdater, replace_layers
-from singa_dask.planner.virtual_time import VirtualClock, CodeThread, Cores, Network, SerialThread, Thread, VirtualWait
+from singa_dask.planner.virtual_time import CodeThread, Cores, Network, SerialThread, Thread, VirtualClock, VirtualWait
 from singa_dask.runtime.planning import placement
 from singa_dask.runtime.planning.nets import build_net
 from singa_dask.runtime.planning.placement import JobPlan

@@ -128,7 +128,9 @@ def test_a_layer_that_draws_is_left_alone() -> None:
     assert len({mask.tobytes() for mask in masks}) == len(masks)
 
 
-def test_a_device_with_memory_of_its_own_is_left_alone(counts: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_with_memory_of_its_own_is_left_alone(
+    counts: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     ops = get_ops("numpy")
     monkeypatch.setattr(type(ops), "device", "cuda:0")
     Run(job(mlp()), ops, np.float32).train(range(10))
