@@ -71,10 +71,6 @@ class Cluster:
     within: Link
     between: Link
 
-    def link(self, src: int, dst: int) -> Link:
-        """Return what connects two processes."""
-        return self.within if self.host_of[src] == self.host_of[dst] else self.between
-
 
 class Costs(Protocol):
     """What the work of a job costs on a core of a host of speed 1, in seconds."""

@@ -109,9 +109,7 @@ class _Process:
     ``n_sent``: bytes and messages to other processes so far.
     """
 
-    def __init__(
-        self, index: int, job: JobConf, plan: JobPlan, cluster: Cluster, cores: Cores, network: Network
-    ) -> None:
+    def __init__(self, index: int, job: JobConf, plan: JobPlan, cores: Cores, network: Network) -> None:
         self.index, self.cores, self.clock, self.n_sent = index, cores, cores.clock, np.zeros(2, np.int64)
         self.thread = SerialThread("messages", index, cores)
         self.stub = make_stub(_Stub, index, job, plan, self.clock.meter.array)
@@ -120,13 +118,13 @@ class _Process:
         self.router.connect([str(process) for process in range(len(plan.layout.processes))])
         self.router.transport = cast(Any, self)
         self.peers: list[_Process] = []
-        self._cluster, self._network = cluster, network
+        self._network = network
 
     def send(self, address: str, message: Message) -> None:
         """Send a message to another process, as `Transport.send` does."""
         to, n_bytes = int(address), message.n_bytes
         self.n_sent += n_bytes, 1
-        link, clock = self._cluster.link(self.index, to), self.clock
+        link, clock = self._network.link(self.index, to), self.clock
         wake_s = 0.0 if clock.thread is self.thread else clock.costs.woken_s
         left = [1, 2]
 
@@ -268,7 +266,7 @@ class _Simulation:
         self._network = Network(clock, cluster)
         cores = [Cores(clock, host) for host in cluster.hosts]
         homes = [cores[host] for host in cluster.host_of[: len(plan.layout.processes)]]
-        self._processes = [_Process(i, job, plan, cluster, home, self._network) for i, home in enumerate(homes)]
+        self._processes = [_Process(i, job, plan, home, self._network) for i, home in enumerate(homes)]
         for process in self._processes:
             process.peers = self._processes
         units = [(unit, self._processes[index]) for unit, index in plan.layout.process_of.items()]

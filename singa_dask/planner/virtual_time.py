@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from singa_dask.cancellation import Cancellation
-from singa_dask.planner.model import Cluster, Costs, Host
+from singa_dask.planner.model import Cluster, Costs, Host, Link
 from singa_dask.planner.phantoms import Meter
 
 Effect = Callable[[], None]
@@ -278,9 +278,14 @@ class Network:
         self._clock, self._cluster = clock, cluster
         self._free_at, self.busy_s = defaultdict[Any, float](float), defaultdict[Any, float](float)
 
+    def link(self, src: int, dst: int) -> Link:
+        """Return what connects two processes."""
+        hosts = self._cluster.host_of
+        return self._cluster.within if hosts[src] == hosts[dst] else self._cluster.between
+
     def carry(self, src: int, dst: int, n_bytes: int, then: Effect) -> None:
         """Carry bytes from one process to another one, and call a function."""
-        hosts, link = self._cluster.host_of, self._cluster.link(src, dst)
+        hosts, link = self._cluster.host_of, self.link(src, dst)
         seconds = n_bytes / link.bytes_per_s
         if hosts[src] == hosts[dst]:
             self._clock.at(self._occupy(("within", src, dst), seconds) + link.latency_s, then)
