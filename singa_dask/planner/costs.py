@@ -38,7 +38,7 @@ from singa_dask.conf.yaml_text import dump
 from singa_dask.data.types import Field
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import Layer, StoreInput
-from singa_dask.layers.connection import CARRIED, Bridge
+from singa_dask.layers.connection import Bridge
 from singa_dask.layers.input import StoreReader
 from singa_dask.net import NeuralNet
 from singa_dask.ops import NumpyOps
@@ -167,13 +167,11 @@ class _Elsewhere:
     def send(self, worker: int, key: str, arrays: Sequence[Array], names: Sequence[str]) -> None: ...
 
     def receive(self, key: str) -> dict[str, Array]:
-        _, what, channel = key.split(" ", 2)
-        feature = self._features[channel]
+        feature = self._features[key.split(" ", 2)[2]]
         n, *rest = feature.shape
+        # images are sent as (N, H, W, C)
         data = np.zeros((n, *rest[1:], rest[0]) if len(rest) == 3 else feature.shape, feature.dtype)
-        if what == "data" and feature.consumed_as & set(CARRIED.values()):
-            return {"data": data, "labels": np.zeros(n, np.int32)}
-        return {"grad" if what == "grad" else "data": data}
+        return {"data": data, "grad": data, "labels": np.zeros(n, np.int32)}
 
     def has(self, key: str) -> bool:
         return True
@@ -211,10 +209,8 @@ class Loop:
         net.allocate_params()
         random = np.random.default_rng(0)
         for owner in net.owners:
-            values = random.uniform(0.01, 0.02, owner.data.shape) * (
-                1 if owner.running_statistic else random.choice((-1, 1))
-            )
-            ops.copy(values.astype(owner.dtype), out=owner.data)
+            values = np.asarray(random.random(owner.data.shape)) - (0.0 if owner.running_statistic else 0.5)
+            ops.copy((0.01 * values).astype(owner.dtype), out=owner.data)
         net.context.exchange = _Elsewhere(net)
         self._batches = {layer: _made_up(layer) for layer in net.inputs if isinstance(layer, StoreReader)}
         self._algorithm = ALGORITHMS.find(job.train_one_batch.alg)(net, conf=job.train_one_batch)
@@ -465,12 +461,13 @@ class MeasuredCosts(Costs):
         info = {"group": 0, "node": 0, "n": 1, "total": 1, "in_place": True}
         steps = iter(range(1 << 30))
 
-        def handle() -> None:
+        def handle(kind: str = "update") -> None:
             step = next(steps)
             for i in range(MANY):
                 about: dict[str, Any] = {"param": i, "slice": i, "version": step, "step": step, "info": info}
-                server.handle(Message("update", Address.worker(0, 0), address, **about, arrays=(values[i],)))
+                server.handle(Message(kind, Address.worker(0, 0), address, **about, arrays=(values[i],)))
 
+        handle("put")
         return max(_median(handle) / MANY - self._measure_update(1, 1), 0.0)
 
     def _measure_step(self) -> float:

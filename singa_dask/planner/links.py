@@ -97,7 +97,8 @@ class LinkEnd:
         self.send(address, n_bytes)
         _, *before = self.send(address)
         started = time.perf_counter()
-        return (self.send(address, n_bytes, n) - (started, *before)) / n
+        taken: np.ndarray = (self.send(address, n_bytes, n) - (started, *before)) / n
+        return taken
 
     def measure(self, address: str) -> Link:
         """Return the link to another end. The CPU time of a message is a line over its bytes."""

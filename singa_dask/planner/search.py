@@ -54,7 +54,7 @@ class Candidate:
     limit : str
         What a step waits for most.
     efficiency : float
-        Samples per second and core that computes, by those of the best candidate with one process.
+        Samples per second and core that computes, by those of the best synchronous candidate with one process.
     """
 
     job: JobConf
@@ -143,7 +143,7 @@ def search(
         raise ConfigError(
             "no topology of this job fits the cluster: its hosts have too few cores, or too little memory."
         )
-    alone = max((each.rate for each in candidates if len(each.layout.processes) == 1), default=0.0)
+    alone = max((each.rate for each in candidates if each.is_synchronous and len(each.layout.processes) == 1), default=0.0)
     candidates = [replace(each, efficiency=each.rate / (alone or each.rate)) for each in candidates]
     return sorted(
         candidates,
@@ -274,9 +274,9 @@ def _with_dims(job: JobConf, dims: dict[int, int]) -> JobConf:
 def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int, int]]]:
     """Yield names of partitions, and the ``partition_dim`` of the layers, by place, that the job does not have so.
 
-    ``""`` is what the job says, ``batch`` cuts all layers by records. In ``feature`` the layers that have more params than
-    they read and write values are cut by features, with those that work value by value on what they give, and the
-    others by records: Krizhevsky (2014), "One weird trick for parallelizing convolutional neural networks".
+    ``""`` is what the job says, ``batch`` cuts all layers by records. In ``feature`` layers with more params than values
+    that they read and write are cut by features, with those that work value by value on what they give, the others by
+    records, after Krizhevsky (2014), "One weird trick for parallelizing convolutional neural networks".
     """
     yield "", {}
     layers = job.neuralnet.layer
