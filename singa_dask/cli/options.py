@@ -98,6 +98,8 @@ def ago(seconds: float) -> str:
 
 CPU = "--cpu"
 """Placeholder for the changes of this option among those of ``--set``."""
+AUTO = "auto"
+"""Value of ``--cluster`` of run for a cluster block that is planned."""
 LATEST = "latest"
 """Value of ``--resume`` without an argument."""
 
@@ -130,7 +132,7 @@ def job_options(command: Command) -> Command:
             "cluster_file",
             metavar="FILE",
             help="Take the cluster block from this file, or from one that is built in: allreduce, downpour, hogwild, "
-            "hybrid, sandblaster, single.",
+            "hybrid, sandblaster, single. For run also auto: the fastest one by plan.",
         ),
         click.option(
             "--set",

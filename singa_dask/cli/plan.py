@@ -8,8 +8,9 @@ from singa_dask import observe
 from singa_dask.cli.options import TextColumn, cluster_options, echo, job_options, json_option, table, terminal_width
 from singa_dask.redaction import redact
 
-RANKS = {"efficiency": 1, "MiB a process": 2, "threads": 3, "cost": 4}
-"""Columns that are left out first where the terminal is narrow, from the highest number on."""
+RANKS = {"efficiency": 1, "MiB a process": 2, "threads": 3, "staleness": 4}
+"""Columns that are left out where the terminal is narrow, the highest number first."""
+TEXTS = ("topology", "partition", "limited by")
 
 
 @click.command()
@@ -50,16 +51,17 @@ def plan(
     from singa_dask.cli import job
     from singa_dask.jobs.job import Job
     from singa_dask.jobs.planning import plan as find
+    from singa_dask.planner.report import KINDS
 
     read = job.read(job_file, sets, cluster_file)
     job.warn(read, strict=strict)
     echo("measuring what the job costs on this machine, and simulating it ...", err=True)
     found = find(Job.of(read), what_if=what_if, client=scheduler, scheduler_file=scheduler_file, price=price)
-    for kind in ("synchronous", "asynchronous"):
+    for kind in KINDS:
         if rows := found.rows(kind):
             columns = [
-                TextColumn(name, [row[name] for row in rows], RANKS.get(name, 0), right=name[0] not in "tl")
-                for name in rows[0]
+                TextColumn(title, [row[title] for row in rows], RANKS.get(title, 0), right=title not in TEXTS)
+                for title in rows[0]
             ]
             echo("\n".join([f"{kind} plans for {found.where}", *table(columns, terminal_width()), ""]))
     echo(f"chosen: {found.reason()}")

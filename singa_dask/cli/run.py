@@ -7,13 +7,17 @@ import json
 import re
 import shlex
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 import click
 
 from singa_dask import observe, runtime
 from singa_dask.cli.clusters import Signals, hidden_from_children, patience_of
-from singa_dask.cli.options import LATEST, echo, init_from_option, job_options, json_option, scheduler_options
+from singa_dask.cli.options import AUTO, LATEST, echo, init_from_option, job_options, json_option, scheduler_options
 from singa_dask.errors import ConfigError, NumericError
+
+if TYPE_CHECKING:
+    from singa_dask.conf import JobFile
 
 
 @click.command()
@@ -122,9 +126,13 @@ def run(
         sets = (*sets, "tensorboard=true")
     if mlflow is not None:
         sets = (*sets, f"mlflow={json.dumps(mlflow)}")
+    is_auto = cluster_file == AUTO
+    cluster_file = None if is_auto else cluster_file
     read = job.read(job_file, sets, cluster_file)
     if profile and read.job.profile is None:  # else the job says which steps
         read = job.read(job_file, (*sets, "profile=true"), cluster_file)
+    if is_auto:
+        read = planned(read, scheduler, scheduler_file, quiet)
     if overwrite and (resume or not run_dir):
         raise click.UsageError("--overwrite replaces the run in --run-dir. Give that, and no --resume.")
     elsewhere = bool(scheduler or scheduler_file)
@@ -181,6 +189,19 @@ def run(
     if as_json:
         echo(observe.to_json(summary))
     ctx.exit(result.exit_code)
+
+
+def planned(read: JobFile, scheduler: str | None, scheduler_file: str | None, quiet: bool) -> JobFile:
+    """Return a job with the fastest synchronous topology on a cluster, or on this machine; say which, and why."""
+    from singa_dask.api import REGISTRIES
+    from singa_dask.conf import loads
+    from singa_dask.jobs.job import Job
+    from singa_dask.jobs.planning import plan
+
+    found = plan(Job.of(read), client=None if scheduler_file else scheduler, scheduler_file=scheduler_file)
+    if not quiet:
+        echo(f"chosen for {found.where}: {found.reason()}", err=True)
+    return loads(found.to_yaml(), "the planned job", registries=REGISTRIES)
 
 
 def sets_of_listen(listen: str | None) -> tuple[str, ...]:

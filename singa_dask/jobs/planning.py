@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from dataclasses import astuple, fields
 
 from distributed import Client
 
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.jobs.job import Job, check, complete, load
 from singa_dask.jobs.preparing import find_cluster
-from singa_dask.planner.costs import MeasuredCosts
+from singa_dask.planner.costs import CostTable, MeasuredCosts
 from singa_dask.planner.links import imagined_cluster, measure_cluster, measure_here, read_what_if
+from singa_dask.planner.model import Link
 from singa_dask.planner.report import Plan
 from singa_dask.planner.search import search
 from singa_dask.planner.simulation import simulate
@@ -25,20 +27,22 @@ def plan(
     scheduler_file: str | None = None,
     price: float = 0.0,
 ) -> Plan:
-    """Find the fastest topology and partition of a job.
+    """Find the fastest topology and partition of a job, by simulation.
 
-    What the job costs is measured on this machine, in some seconds, and kept for the next plan; steps are then
-    simulated. Without a cluster it is planned for this machine alone.
+    What the job costs is measured on this machine, in some seconds, and kept for the next plan. Without a cluster the
+    plan is for this machine.
 
     Parameters
     ----------
     job : Job or path
     what_if : str
         A cluster that might be, e.g. ``"hosts=64,link=25Gbit,latency=30us,cores=32"``.
-    client, scheduler_file
-        A cluster that is there; see `singa_dask.train`.
+    client : distributed.Client or str, optional
+        A cluster that is there, or the address of its scheduler.
+    scheduler_file : str, optional
+        The file that its scheduler has written.
     price : float
-        Of a machine for an hour.
+        Of a host for an hour.
 
     Raises
     ------
@@ -47,24 +51,34 @@ def plan(
     ClusterError
         The cluster does not answer.
     """
-    job_file = (job if isinstance(job, Job) else load(job)).file
+    read = (job if isinstance(job, Job) else load(job)).file
     imagined = read_what_if(what_if)
     if what_if and (client or scheduler_file):
         raise ConfigError("--what-if is for a cluster that is not there. Leave it out, or the scheduler.")
-    whole = complete(job_file)
+    whole = complete(read)
     check(whole, absent=absent_records(whole.job))
-    if not whole.job.trains:
-        raise whole.locate(ConfigError(Problem((), "there is nothing to train: no updater, no epochs, no train_steps.")))
-    if whole.job.gpu or whole.job.ops == "cupy":
-        key = ("gpu",) if whole.job.gpu else ("ops",)
-        raise whole.locate(ConfigError(Problem(key, "plans are for jobs on CPUs. Say --cpu.")))
-    with whole.located(), MeasuredCosts(whole.job) as costs:
-        within = measure_here(shared=whole.job.cluster.listen.shared_memory)
-        if client or scheduler_file:
-            with find_cluster(client, scheduler_file) as connected:
-                cluster = measure_cluster(connected, within)
-        else:
-            cluster = imagined_cluster(imagined, within, measure_here(shared=False))
-        candidates = search(whole.job, cluster, costs.of, simulate=simulate)
-    n, cores = len(cluster.hosts), sum(host.n_cores for host in cluster.hosts)
-    return Plan(job_file, candidates, f"{n} host{'s' * (n > 1)} with {cores} cores", price)
+    conf = whole.job
+    with whole.located():
+        if not conf.trains:
+            raise ConfigError(Problem((), "there is nothing to train: no updater, no epochs, no train_steps."))
+        if conf.gpu or conf.ops == "cupy":
+            raise ConfigError(Problem(("gpu",) if conf.gpu else ("ops",), "plans are for jobs on CPUs. Say --cpu."))
+        with MeasuredCosts(conf) as costs:
+            within = _link_here(costs.table, conf.cluster.listen.shared_memory)
+            if client or scheduler_file:
+                with find_cluster(client, scheduler_file) as connected:
+                    cluster = measure_cluster(connected, within)
+            else:
+                cluster = imagined_cluster(imagined, within, _link_here(costs.table, False))
+            candidates = search(conf, cluster, costs.of, simulate=simulate)
+    n, n_cores = len(cluster.hosts), sum(host.n_cores for host in cluster.hosts)
+    return Plan(read, candidates, f"{n} host{'s' * (n > 1)} with {n_cores} cores", price)
+
+
+def _link_here(table: CostTable, shared: bool) -> Link:
+    """Return the link between two processes of this machine, measured if it is not known."""
+    keys = [f"link {field.name}{', shared memory' * shared}" for field in fields(Link)]
+    if any(table.get(key) is None for key in keys):
+        for key, value in zip(keys, astuple(measure_here(shared)), strict=True):
+            table.add(key, (value, value))
+    return Link(*(times[0] for key in keys if (times := table.get(key))))

@@ -15,7 +15,22 @@ from singa_dask.lazy import require
 from singa_dask.observe.figure import Panel, PlottedCurve, draw, picture, table, write_page
 from singa_dask.planner.search import Candidate
 
-KINDS = {True: "synchronous", False: "asynchronous"}
+KINDS = ("synchronous", "asynchronous")
+COLUMNS = {
+    "topology": "{topology}",
+    "partition": "{partition}",
+    "limited by": "{limit}",
+    "processes": "{processes}",
+    "threads": "{threads}",
+    "ms a step": "{step_ms:.3g}",
+    "samples/s": "{samples_per_s:,.0f}",
+    "efficiency": "{efficiency:.0%}",
+    "staleness": "{staleness:.3g}",
+    "MiB a process": "{memory_mib:,.0f}",
+    "cost": "{cost:.3g}",
+}
+"""Of the tables, by title."""
+CURVES = {"step_ms": "ms a step", "samples_per_s": "samples/s", "efficiency": "efficiency", "cost": "cost"}
 
 
 @dataclass(frozen=True)
@@ -27,12 +42,11 @@ class Plan:
     file : JobFile
         The job.
     candidates : sequence of Candidate
-        Those that were simulated: synchronous ones by the time of a step, then those with several worker groups, whose
-        gradients are stale, by samples per second.
+        Those that were simulated, see `singa_dask.planner.search.search`.
     where : str
         The cluster, in words.
     price : float
-        Of a machine for an hour; 0 if it is not known.
+        Of a host for an hour; 0 if it is not known.
     """
 
     file: JobFile
@@ -42,107 +56,89 @@ class Plan:
 
     @property
     def best(self) -> Candidate:
-        """The fastest candidate whose gradients are not stale."""
+        """The fastest one whose gradients are not stale."""
         return self.candidates[0]
 
     def __repr__(self) -> str:
-        return f"<Plan: {self.best.topology}, {1e3 * self.best.prediction.step_s:.3g} ms a step on {self.where}>"
+        return f"<Plan: {self.reason()}, on {self.where}>"
 
     def values(self) -> list[dict[str, Any]]:
-        """Return each candidate as plain values; ``cost`` is that of a million samples."""
-        rows = []
-        for each in self.candidates:
-            found, conf = each.prediction, each.job.cluster
-            cost = self.price * each.n_hosts / 3600 * 1e6 / found.samples_per_s
-            rows.append(
-                {
-                    "kind": KINDS[each.is_synchronous],
-                    "topology": each.topology,
-                    "partition": each.partition,
-                    "processes": len(each.layout.processes),
-                    "hosts": each.n_hosts,
-                    "threads": each.threads,
-                    "step_ms": 1e3 * found.step_s,
-                    "samples_per_s": found.samples_per_s,
-                    "limit": each.limit,
-                    "efficiency": each.efficiency,
-                    "memory": each.memory,
-                    "staleness": found.staleness,
-                    **({"cost": cost} if self.price else {}),
-                    "cluster": {key: getattr(conf, key) for key in conf.model_fields_set if key[0] in "ns"},
-                }
-            )
-        return rows
-
-    def to_frame(self) -> Any:
-        """Return the candidates as a pandas DataFrame; `ConfigError` if pandas is not installed."""
-        return require("pandas", "pandas", "the candidates of a plan").DataFrame(self.values())
-
-    def to_yaml(self, candidate: Candidate | None = None) -> str:
-        """Return the job file with the cluster, partition and threads of a candidate, by default the best one."""
-        chosen, job = (candidate or self.best).job, self.file.job
-        pairs = zip(job.neuralnet.layer, chosen.neuralnet.layer, strict=True)
-        layers = [
-            layer if layer.partition_dim == other.partition_dim
-            else layer.model_copy(update={"partition_dim": other.partition_dim})
-            for layer, other in pairs
-        ]  # fmt: skip
-        threads = {"threads": chosen.threads} if chosen.threads != job.threads else {}
-        return replace(self.file, job=job.with_layers(layers).model_copy(update={"cluster": chosen.cluster, **threads})).given()
-
-    def rows(self, kind: str, n: int = 10) -> list[dict[str, str]]:
-        """Return the cells of the best candidates of a kind, by the title of their column."""
+        """Return each candidate as plain values; ``cost`` is that of a million samples, if there is a price."""
         return [
             {
-                "topology": each["topology"],
-                "partition": each["partition"],
-                "processes": str(each["processes"]),
-                "threads": str(each["threads"]),
-                "ms a step": f"{each['step_ms']:.3g}",
-                "samples/s": f"{each['samples_per_s']:,.0f}",
-                "limited by": each["limit"],
-                "efficiency": f"{each['efficiency']:.0%}",
-                "MiB a process": f"{each['memory'] / 2**20:,.0f}",
-                "staleness": f"{each['staleness']:.3g}" if each["staleness"] else "",
-                "cost": f"{each['cost']:.3g}" if "cost" in each else "",
+                "kind": KINDS[not each.is_synchronous],
+                "topology": each.topology,
+                "partition": each.partition,
+                "processes": len(each.layout.processes),
+                "hosts": each.n_hosts,
+                "threads": each.threads,
+                "step_ms": 1e3 * each.prediction.step_s,
+                "samples_per_s": each.prediction.samples_per_s,
+                "limit": each.limit,
+                "efficiency": each.efficiency,
+                "staleness": each.prediction.staleness,
+                "memory_mib": each.memory / 2**20,
+                **(
+                    {"cost": self.price * each.n_hosts * 1e6 / 3600 / each.prediction.samples_per_s}
+                    if self.price
+                    else {}
+                ),
             }
-            for each in self.values()
-            if each["kind"] == kind
-        ][:n]
+            for each in self.candidates
+        ]
+
+    def to_frame(self) -> Any:
+        """Return `values` as a pandas DataFrame; ConfigError if pandas is not installed."""
+        return require("pandas", "pandas", "a table of plans").DataFrame(self.values())
+
+    def to_yaml(self, candidate: Candidate | None = None) -> str:
+        """Return the job file with cluster, threads and partition of a candidate, by default the best one."""
+        chosen, job = (candidate or self.best).job, self.file.job
+        layers = list(job.neuralnet.layer)
+        for i, layer in enumerate(chosen.neuralnet.layer):
+            if layers[i].partition_dim != layer.partition_dim:
+                layers[i] = layers[i].model_copy(update={"partition_dim": layer.partition_dim})
+        threads = {"threads": chosen.threads} if chosen.threads != job.threads else {}
+        job = job.with_layers(layers).model_copy(update={"cluster": chosen.cluster, **threads})
+        return replace(self.file, job=job).given()
+
+    def rows(self, kind: str, n: int = 10) -> list[dict[str, str]]:
+        """Return the cells of the best candidates of a kind, by `COLUMNS`."""
+        chosen = [values for values in self.values() if values["kind"] == kind][:n]
+        titles = [title for title in COLUMNS if title != "cost" or self.price]
+        return [{title: COLUMNS[title].format_map(values) for title in titles} for values in chosen]
 
     def reason(self) -> str:
-        """Return why the best candidate is the best one, in words."""
+        """Return the best candidate and why it is the best, in words."""
         best, alone = self.best, next((each for each in self.candidates if len(each.layout.processes) == 1), None)
         text = f"{best.topology}: {1e3 * best.prediction.step_s:.3g} ms a step, limited by {best.limit}"
-        if alone is None or alone is best:
-            return text if alone is None else f"{text}; no plan with more processes is faster"
-        return f"{text}; {alone.prediction.step_s / best.prediction.step_s:.2f} times as fast as one process"
+        if alone is best:
+            return f"{text}; none with more processes is faster"
+        return f"{text}; one process takes {1e3 * alone.prediction.step_s:.3g} ms" if alone else text
 
     def page(self) -> str:
-        """Return a page with the tables and curves over the number of processes; without matplotlib it has no curves."""
-        parts = [f"<p>{escape(self.where)}. {escape(self.reason())}.</p>"]
-        for kind in KINDS.values():
+        """Return a page with tables, and curves over the number of processes if matplotlib is installed."""
+        parts = [f"<p>{escape(f'On {self.where}: {self.reason()}.')}</p>"]
+        for kind in KINDS:
             if rows := self.rows(kind):
                 parts += [f"<h2>{kind.capitalize()}</h2>", table(rows, ("topology", "partition", "limited by"))]
         try:
-            parts.append(picture(draw(self._panels(), list(KINDS.values()), "processes", ".svg")))
+            parts.append(picture(draw(self._panels(), KINDS, "processes", ".svg")))
         except ConfigError as error:
             parts.append(f'<p class="soft">{escape(str(error))}</p>')
-        return write_page(f"{self.file.job.name}: plan", parts)
+        return write_page(f"{self.file.job.name}: plans", parts)
 
     def _panels(self) -> list[Panel]:
-        """Return the curves of the best candidate with each number of processes."""
-        titles = {"step_ms": "ms a step", "samples_per_s": "samples/s", "efficiency": "efficiency"}
-        titles |= {"cost": "cost of a million samples"} if self.price else {}
         best: dict[tuple[str, int], dict[str, Any]] = {}
-        for each in self.values():
-            best.setdefault((each["kind"], each["processes"]), each)
+        for values in self.values():
+            best.setdefault((values["kind"], values["processes"]), values)
         panels = []
-        for key, title in titles.items():
-            curves = []
-            for i, kind in enumerate(KINDS.values()):
-                points = sorted((n, each[key]) for (of, n), each in best.items() if of == kind)
-                if points:
-                    curves.append(PlottedCurve(i, "", *np.array(points, float).T))
-            panels.append(Panel(title, curves, from_zero=True))
+        for key, title in CURVES.items():
+            points = {
+                kind: sorted((n, v[key]) for (of, n), v in best.items() if of == kind and key in v) for kind in KINDS
+            }
+            curves = [
+                PlottedCurve(i, "", *np.array(points[kind], float).T) for i, kind in enumerate(KINDS) if points[kind]
+            ]
+            panels += [Panel(title, curves, from_zero=True)] if curves else []
         return panels

@@ -47,7 +47,8 @@ def simulate(job: JobConf, plan: JobPlan, cluster: Cluster, costs: Costs, *, thr
     workers = [unit for unit in layout.units if unit.kind == "worker"]
     for unit in workers:
         net = build_nets(job, 0, unit.id)[Phase.TRAIN]
-        seconds = sum(costs.layer_s(layer, verb, threads, 1) for layer in net.layers for verb in ("forward", "backward"))
+        passes = [(layer, verb) for layer in net.layers for verb in ("forward", "backward")]
+        seconds = sum(costs.layer_s(layer, verb, threads, 1) for layer, verb in passes)
         compute_s = max(compute_s, seconds / cluster.hosts[host_of[unit]].speed)
     sent = Counter[int]()
     for piece in plan.slices:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -14,7 +13,7 @@ from singa_dask.conf import JobConf, Phase
 from singa_dask.data.types import Field
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.layers import Layer, StoreInput
-from singa_dask.layers.connection import CARRIED, Bridge
+from singa_dask.layers.connection import Bridge
 from singa_dask.layers.input import StoreReader
 from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Array
@@ -23,50 +22,45 @@ from singa_dask.runtime.planning.placement import limit_process, limit_thread
 from singa_dask.training import ALGORITHMS
 
 WARM_UP, MIN_PASSES, MAX_PASSES, SECONDS = 5, 3, 200, 0.25
-"""Passes before any is timed, in which kernels are captured; passes that are timed, and for how long."""
+"""Calls before any is timed, in which layers capture their kernels; calls that are timed, and for how long."""
 SLOW_S = 0.3
-"""A pass that takes so long needs two passes to warm up: captured kernels make no difference to it."""
+"""Steps that take so long need two to warm up: captured kernels make no difference to them."""
+
+Passes = dict[tuple[Layer, str], float]
 
 
 class _Elsewhere:
     """The other workers of a group, that have always sent what a bridge waits for: zeros."""
 
     def __init__(self, net: NeuralNet) -> None:
-        self._bridges = {layer.site.channel: layer for layer in net.layers if isinstance(layer, Bridge)}
+        self._features = {each.site.channel: each.features[0] for each in net.layers if isinstance(each, Bridge)}
 
-    def send(self, worker: int, key: str, arrays: Sequence[Array], names: Sequence[str]) -> None:
-        pass
+    def send(self, worker: int, key: str, arrays: Sequence[Array], names: Sequence[str]) -> None: ...
 
     def receive(self, key: str) -> dict[str, Array]:
-        _, what, channel = key.split(" ", 2)
-        feature = self._bridges[channel].features[0]
+        feature = self._features[key.split(" ", 2)[2]]
         n, *rest = feature.shape
-        shape = (n, *rest[1:], rest[0]) if len(rest) == 3 else feature.shape
-        arrays = {"grad" if what == "grad" else "data": np.zeros(shape, feature.dtype)}
-        if what == "data" and "labels" in feature.consumed_as & set(CARRIED.values()):
-            arrays["labels"] = np.zeros(n, np.int32)
-        return arrays
+        # images are sent as (N, H, W, C)
+        data = np.zeros((n, *rest[1:], rest[0]) if len(rest) == 3 else feature.shape, feature.dtype)
+        return {"data": data, "grad": data, "labels": np.zeros(n, np.int32)}
 
     def has(self, key: str) -> bool:
         return True
 
-    def wait(self, condition: Callable[[], bool], what: str) -> None:
-        pass
+    def wait(self, condition: Callable[[], bool], what: str) -> None: ...
 
 
 def _made_up(layer: StoreReader) -> dict[str, Array]:
-    """Return a batch with the fields of a layer's records, if its store can be opened here, else with usual ones."""
+    """Return a batch with the fields of a layer's records if its store can be opened here, else with usual ones."""
     n, *shape = layer.features[0].shape
     fields = {name: Field(np.dtype(np.float32), tuple(shape)) for name in ("data", "target", "weight")}
-    fields |= {"label": Field(np.dtype(np.int32))}
+    fields["label"] = Field(np.dtype(np.int32))
     with contextlib.suppress(DataError, ConfigError, NotImplementedError):
         with layer.open_checked() as store:
             fields = dict(store.schema)
         if isinstance(layer, StoreInput):
             layer.read_statistics()
-    return {
-        name: np.full((n, *field.shape), 0 if name == "label" else 1, field.dtype) for name, field in fields.items()
-    }
+    return {name: np.full((n, *each.shape), int(name != "label"), each.dtype) for name, each in fields.items()}
 
 
 class Loop:
@@ -86,21 +80,19 @@ class Loop:
         net.allocate_params()
         random = np.random.default_rng(0)
         for owner in net.owners:
-            values = 0.01 * random.standard_normal(owner.data.shape, np.float32)
-            ops.copy((np.abs(values) + 0.5 if owner.running_statistic else values).astype(owner.dtype), out=owner.data)
+            values = np.asarray(random.random(owner.data.shape)) - (0.0 if owner.running_statistic else 0.5)
+            ops.copy((0.01 * values).astype(owner.dtype), out=owner.data)
         net.context.exchange = _Elsewhere(net)
         self._batches = {layer: _made_up(layer) for layer in net.inputs if isinstance(layer, StoreReader)}
         self._algorithm = ALGORITHMS.find(job.train_one_batch.alg)(net, conf=job.train_one_batch)
-        self._n_steps = 0
 
     def step(self) -> None:
         """Compute a batch."""
         for layer, arrays in self._batches.items():
             layer.feed(arrays)
-        self._algorithm.train_one_batch(self._n_steps)
-        self._n_steps += 1
+        self._algorithm.train_one_batch(self.net.context.step + 1)
 
-    def measure(self, n_threads: int) -> tuple[dict[tuple[Layer, str], float], float, float]:
+    def measure(self, n_threads: int) -> tuple[Passes, float, float]:
         """Return the time of a pass of each layer, of all passes of a step, and of the step: medians, in seconds."""
         passes: dict[tuple[Layer, str], list[float]] = defaultdict(list)
         inside: list[float] = []
@@ -120,17 +112,17 @@ class Loop:
                 if i and time.perf_counter() - started > SLOW_S:
                     break
             self.net.on_layer = note
-            total = median_s(step)
+            step_s = median_s(step)
         # contrastive divergence computes a layer several times a step
         of_step = {key: np.reshape(values, (len(inside), -1)).mean(1) for key, values in passes.items()}
-        return {key: float(np.median(values)) for key, values in of_step.items()}, statistics.median(inside), total
+        return {key: float(np.median(values)) for key, values in of_step.items()}, float(np.median(inside)), step_s
 
 
 def median_s(call: Callable[[], object]) -> float:
-    """Return the median time of a call that is repeated, in seconds."""
+    """Return the median time of a call, in seconds."""
     times: list[float] = []
     while len(times) < MIN_PASSES or (sum(times) < SECONDS and len(times) < MAX_PASSES):
         started = time.perf_counter()
         call()
         times.append(time.perf_counter() - started)
-    return statistics.median(times)
+    return float(np.median(times))
