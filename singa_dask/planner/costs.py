@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,7 @@ from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.connection import Bridge
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import ArrayList
+from singa_dask.planner.links import woken_s
 from singa_dask.planner.model import Cluster, Costs, Host, Link
 from singa_dask.planner.simulation import simulate
 from singa_dask.runtime.job.cluster import embedded_cluster
@@ -243,8 +243,7 @@ class MeasuredCosts(Costs):
         self._keys: WeakKeyDictionary[Layer, tuple[str, int]] = WeakKeyDictionary()
         self._updater = f"update {_hash(plain.updater.model_dump_json())}, {self._dtype}"
         self.handled_s = self._once(f"handled {self._updater}", self._measure_handled, False)[0]
-        with ThreadPoolExecutor(1) as pool:  # it wakes a thread, which wakes this one
-            self.woken_s = self._once("woken", lambda: median_s(lambda: pool.submit(int).result()) / 2, False)[0]
+        self.woken_s = self._once("woken", woken_s, False)[0]
         job_hash = _hash(plain.model_dump_json(exclude={"name", "cluster"}))
         self.step_s = self._once(f"step {job_hash}", self._measure_step, False)[0]
 

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
+from statistics import median
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,9 +30,10 @@ from singa_dask.runtime.planning.placement import cpu_count, limit_process, mach
 
 LOOPBACK = "tcp://127.0.0.1"
 UNIT = Address.stub(0)
-SIZES = {0: 200, 1 << 16: 100, 1 << 20: 40, 1 << 22: 20}
-"""Bytes of the messages that are sent, the smallest first, and how many of each in a row."""
-N_TURNS, TIMEOUT_S = 100, 20.0
+SIZES = (0, 1 << 16, 1 << 20, 1 << 22)
+"""Bytes of the messages that are sent."""
+N_FIRST, N_TURNS, PAUSE_S, TIMEOUT_S = 3, 15, 0.005, 20.0
+"""Messages before any is measured, and that are; the time before each."""
 KERNEL, N_KERNELS = 384, 9
 """Rows and columns of the matrices whose product shows how fast a core is, and how often it is computed."""
 MAX_SLOTS = 64
@@ -70,45 +73,61 @@ class LinkEnd:
         elif to := message.info["answer_to"]:
             self.transport.send(to, Message("r-update", UNIT, UNIT, info={"cpu_s": time.thread_time()}))
 
-    def send(self, address: str, n_bytes: int = 0, n: int = 1) -> np.ndarray:
-        """Send messages in a row, and wait until the last is answered.
+    def send(self, address: str, array: np.ndarray | None = None) -> np.ndarray:
+        """Send a message, after a pause in which all threads fall asleep as in a job, and wait for the answer.
 
         Returns
         -------
         ndarray
-            When that was, in seconds, and the CPU time of the threads for messages at both ends until then.
+            What it took, in seconds, and the CPU time of the threads for messages at both ends until then.
 
         Raises
         ------
         CommError
             The other end cannot be reached.
         """
-        arrays = (np.zeros(n_bytes, np.uint8),) if n_bytes else ()
-        for i in range(n):
-            info = {"n_bytes": n_bytes, "answer_to": self.transport.address if i == n - 1 else ""}
-            self.transport.send(address, Message("update", UNIT, UNIT, info=info, arrays=arrays))
+        arrays = () if array is None else (array,)
+        info = {"n_bytes": 0 if array is None else array.nbytes, "answer_to": self.transport.address}
+        time.sleep(PAUSE_S)
+        if array is not None:
+            array += 1  # it comes from the caches of this core, as gradients do
+        started = time.perf_counter()
+        self.transport.send(address, Message("update", UNIT, UNIT, info=info, arrays=arrays))
         answer = self._answers.get(timeout=TIMEOUT_S)
         if isinstance(answer, Exception):
             raise answer
-        return np.array(answer)
+        return np.array(answer) - (started, 0.0, 0.0)
 
-    def exchange(self, address: str, n_bytes: int, n: int) -> np.ndarray:
-        """Return what `send` takes for each of so many messages: seconds, and CPU time here and there."""
-        self.send(address, n_bytes)
-        _, *before = self.send(address)
-        started = time.perf_counter()
-        taken: np.ndarray = (self.send(address, n_bytes, n) - (started, *before)) / n
-        return taken
+    def exchange(self, address: str, n_bytes: int) -> np.ndarray:
+        """Return what `send` takes for a message: median seconds, and mean CPU time here and there."""
+        array = np.ones(n_bytes, np.uint8) if n_bytes else None
+        for _ in range(N_FIRST):
+            before = self.send(address, array)
+        times = np.array([self.send(address, array) for _ in range(N_TURNS)])
+        return np.array([np.median(times[:, 0]), *(times[-1, 1:] - before[1:]) / N_TURNS])
 
     def measure(self, address: str) -> Link:
-        """Return the link to another end. The CPU time of a message is a line over its bytes."""
-        turn_s = min(float(self.exchange(address, 0, 1)[0]) for _ in range(N_TURNS)) / 2
-        times = np.array([self.exchange(address, size, n) for size, n in SIZES.items()])
-        # where a line through large messages meets zero may be anywhere: small ones say what a message takes
-        sent_s, received_s = times[0, 1:].tolist()
-        sent_byte_s, received_byte_s = np.maximum(np.polyfit(list(SIZES), times[:, 1:], 1)[0], 0.0).tolist()
-        latency_s = max(turn_s - sent_s - received_s, 1e-6)
-        return Link(latency_s, max(SIZES) / float(times[-1, 0]), sent_s, received_s, sent_byte_s, received_byte_s)
+        """Return the link to another end: lines over the bytes of messages."""
+        times = np.array([self.exchange(address, size) for size in SIZES])
+        # where a line through large messages meets zero may be anywhere: those without bytes say what a message takes
+        byte_s, sent_byte_s, received_byte_s = np.maximum(np.polyfit(SIZES, times, 1)[0], 0.0).tolist()
+        # each end has sent one and received one
+        turn_s, sent_s, received_s = (times[0] / (1, 2, 2)).tolist()
+        latency_s = max(turn_s / 2 - sent_s - received_s - woken_s(), 1e-6)
+        bytes_per_s = 1 / max(byte_s - received_byte_s, 1e-12)
+        return Link(latency_s, bytes_per_s, sent_s, received_s, sent_byte_s, received_byte_s)
+
+
+def woken_s() -> float:
+    """Return the time until a thread that sleeps goes on, after another has what it waits for."""
+    times = []
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(N_TURNS):
+            time.sleep(PAUSE_S)
+            started = time.perf_counter()
+            pool.submit(int).result()  # it wakes a thread, which wakes this one
+            times.append((time.perf_counter() - started) / 2)
+    return median(times)
 
 
 def answer() -> None:
@@ -168,9 +187,7 @@ def _measure_to(token: str, address: str) -> Link:
 
 
 def _bytes_per_s_to(token: str, address: str) -> float:
-    return max(SIZES) / float(
-        _ENDS[get_worker().address, token].exchange(address, max(SIZES), 2 * min(SIZES.values()))[0]
-    )
+    return max(SIZES) / float(_ENDS[get_worker().address, token].exchange(address, max(SIZES))[0])
 
 
 def _close_end(token: str) -> None:

@@ -143,7 +143,9 @@ def search(
         raise ConfigError(
             "no topology of this job fits the cluster: its hosts have too few cores, or too little memory."
         )
-    alone = max((each.rate for each in candidates if each.is_synchronous and len(each.layout.processes) == 1), default=0.0)
+    alone = max(
+        (each.rate for each in candidates if each.is_synchronous and len(each.layout.processes) == 1), default=0.0
+    )
     candidates = [replace(each, efficiency=each.rate / (alone or each.rate)) for each in candidates]
     return sorted(
         candidates,
