@@ -20,8 +20,8 @@ TEXTS = ("topology", "partition", "limited by")
     "--what-if",
     metavar="KEY=VALUE,...",
     default="",
-    help="Plan for a cluster that might be: hosts, cores of each, link, latency, memory of each, speed of a core beside "
-    "one of this machine, e.g. hosts=64,link=25Gbit,latency=30us,cores=32.",
+    help="Plan for a cluster that might be: hosts, cores and memory of each, speed of a core beside one of this machine, "
+    "link, latency; e.g. hosts=64,link=25Gbit,latency=30us,cores=32.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write the job with the best plan, for run.")
 @click.option("--html", metavar="FILE", help="Write a page with the plans, and curves over the number of processes.")

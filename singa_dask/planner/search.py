@@ -143,7 +143,9 @@ def search(
         raise ConfigError(
             "no topology of this job fits the cluster: its hosts have too few cores, or too little memory."
         )
-    alone = max((each.rate for each in candidates if each.is_synchronous and len(each.layout.processes) == 1), default=0.0)
+    alone = max(
+        (each.rate for each in candidates if each.is_synchronous and len(each.layout.processes) == 1), default=0.0
+    )
     candidates = [replace(each, efficiency=each.rate / (alone or each.rate)) for each in candidates]
     return sorted(
         candidates,
@@ -274,8 +276,8 @@ def _with_dims(job: JobConf, dims: dict[int, int]) -> JobConf:
 def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int, int]]]:
     """Yield names of partitions, and the ``partition_dim`` of the layers, by place, that the job does not have so.
 
-    ``""`` is what the job says, ``batch`` cuts all layers by records. In ``feature`` layers with more params than values
-    that they read and write are cut by features, with those that work value by value on what they give, the others by
+    ``""`` is what the job says, ``batch`` cuts all layers by records. ``feature`` cuts layers with more params than
+    values that they read and write by features, with those that work value by value on what they give, and the others by
     records, after Krizhevsky (2014), "One weird trick for parallelizing convolutional neural networks".
     """
     yield "", {}
