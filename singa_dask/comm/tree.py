@@ -85,13 +85,25 @@ class ProcessTree:
         fits = is_for_many and is_even and in_order and 0 < len(workers[-1]) <= size
         return cls(n) if fits else None
 
-    def _node(self, height: int, block: int, root: int) -> int:
-        """Return the process that a node is in."""
+    def root(self, number: int, server: int) -> int:
+        """Return the process with the sum of a slice: that of its server, or one that sends it there."""
+        return server if server < self.n_processes else number % self.n_processes
+
+    def climb(self, roots: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield, height by height, who sends the sum of a slice to whom: index of its root, process, parent of that."""
+        index, here = np.divmod(np.arange(len(roots) * self.n_processes), self.n_processes)
+        for height in range((self.n_processes - 1).bit_length()):
+            block = here >> height
+            parent = self._node(height + 1, block >> 1, roots[index])
+            sends = ((block ^ 1) << height < self.n_processes) & (parent != here)
+            yield index[sends], here[sends], parent[sends]
+            index, here = index[~sends], here[~sends]
+
+    def _node(self, height: int, block: Any, root: Any) -> Any:
+        """Return the process that a node is in; of arrays for each element."""
         for bit in reversed(range(height)):
-            left = 2 * block
-            block = left + (root >> bit & 1)
-            if block << bit >= self.n_processes:
-                block = left
+            left, one = 2 * block, root >> bit & 1
+            block = left + one * (left + one << bit < self.n_processes)
         return block
 
     def _route(self, process: int, root: int) -> Route:
@@ -106,9 +118,13 @@ class ProcessTree:
             children.append(self._node(height, sibling, root))
         return Route(tuple(children), None)
 
-    def hop(self, here: int, to: int) -> int:
-        """Return the next process on the way to another one: first bits are cleared, then set, so that all exist."""
-        bits = here & ~to or to & ~here
+    def hop(self, here: Any, to: Any) -> Any:
+        """Return the next process on the way to another one: first bits are cleared, then set, so that all exist.
+
+        Of arrays for each element.
+        """
+        cleared = here & ~to
+        bits = cleared + (cleared == 0) * (to & ~here)
         return here ^ (bits & -bits)
 
     def neighbours(self, here: int) -> list[int]:
@@ -190,7 +206,7 @@ class TreeExchange(SliceExchange):
         self._request = request
         self._passages: dict[str, list[_Passage]] = {"get": [], "update": []}
         for number, root in enumerate(roots):
-            children, parent = tree.route(process, root if root < tree.n_processes else number % tree.n_processes)
+            children, parent = tree.route(process, tree.root(number, root))
             alone = number if n_bytes[number] >= FUSED_BYTES else -1
             legs = [_Leg("reduce", parent, alone), *(_Leg("gather", child, alone) for child in children)]
             for passages in self._passages.values():

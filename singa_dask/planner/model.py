@@ -83,7 +83,7 @@ class Costs(Protocol):
     """Until a thread that waits goes on, after another has what it waits for."""
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
-        """Return the time of ``"forward"`` or ``"backward"`` of a layer of a built net, of its shapes there.
+        """Return the time of ``"forward"`` or ``"backward"`` of a layer of a built net, for the shapes it has there.
 
         ``n_threads`` compute it, while ``n_busy`` cores of the host are busy, these among them.
         """

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from singa_dask.arrays import Array, DType
-from singa_dask.conf import UpdaterConf
-from singa_dask.ops.contract import ArrayList, Arrays, Ops, Preparation
+from singa_dask.conf import Phase, UpdaterConf
+from singa_dask.layers import Layer
+from singa_dask.layers.base import run_verb
+from singa_dask.layers.connection import Bridge
+from singa_dask.net import NeuralNet
+from singa_dask.ops.contract import ArrayList, Arrays, Ops
 from singa_dask.ops.numpy.memory import in_layout
-from singa_dask.ops.update_rules import UpdateRule
+from singa_dask.planner.model import Costs
 from singa_dask.training import Updater
 
 
 class Meter:
-    """Counts the work of whoever runs now, until it is taken.
+    """Counts the work of the code that runs, until it is taken.
 
     Attributes
     ----------
@@ -30,24 +35,27 @@ class Meter:
     """
 
     def __init__(self) -> None:
-        self.n_messages = self.n_bytes = 0
-        self.updates: list[list[int]] = []
         self._memory = np.empty(0, np.uint8)
+        self.clear()
 
     def clear(self) -> None:
         """Forget what was counted."""
         self.n_messages = self.n_bytes = 0
-        self.updates.clear()
+        self.updates: list[list[int]] = []
+
+    def take_s(self, costs: Costs, n_busy: int) -> float:
+        """Return the seconds of what was counted, and forget it."""
+        seconds = self.n_messages * costs.handled_s + sum(costs.update_s(sizes, n_busy) for sizes in self.updates)
+        seconds += self.n_bytes * costs.copied_byte_s(n_busy) if self.n_bytes else 0.0
+        self.clear()
+        return seconds
 
     def array(self, shape: int | Sequence[int], dtype: DType) -> Phantom:
-        """Return a phantom array in C order.
-
-        All share memory that nobody writes to, so that the system never provides it.
-        """
+        """Return a phantom array in C order. All share memory that nobody touches, so that it costs none."""
         kind, sizes = np.dtype(dtype), (shape,) if isinstance(shape, int) else tuple(shape)
         n_bytes = math.prod(sizes) * kind.itemsize
         if self._memory.size < n_bytes:
-            self._memory = np.empty(max(n_bytes, 2 * self._memory.size, 1 << 26), np.uint8)
+            self._memory = np.empty(max(2 * n_bytes, 1 << 26), np.uint8)
         array = np.ndarray.__new__(Phantom, sizes, kind, self._memory.data)
         array.meter = self
         return array
@@ -63,80 +71,81 @@ class Phantom(np.ndarray[Any, Any]):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
         if out is None:
-            shape = np.broadcast_shapes(*(np.shape(each) for each in inputs))
-            return self._counted(_meter_of(inputs).array(shape, self.dtype))
-        _meter_of((*inputs, *out)).n_bytes += out[0].nbytes
+            return _counted(inputs, np.broadcast_shapes(*map(np.shape, inputs)), self.dtype)
+        _counted((*inputs, *out), out[0].shape, out[0].dtype)
         return out[0]
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if function is np.copyto:
-            _meter_of(args).n_bytes += args[0].nbytes
-            return None
-        if function is np.concatenate:
-            return self._counted(_meter_of(args[0]).array(sum(each.size for each in args[0]), args[0][0].dtype))
-        return super().__array_function__(function, types, args, kwargs)
+            _counted(args, args[0].shape, args[0].dtype)
+        elif function is np.concatenate:
+            return _counted(args[0], sum(each.size for each in args[0]), args[0][0].dtype)
+        else:
+            return super().__array_function__(function, types, args, kwargs)
 
     def __setitem__(self, index: Any, values: Any) -> None:
-        _meter_of((self,)).n_bytes += self[index].nbytes
+        self[index].copy()
 
     def copy(self, order: Any = "C") -> Phantom:
-        return self._counted(_meter_of((self,)).array(self.shape, self.dtype))
-
-    def _counted(self, array: Phantom) -> Phantom:
-        _meter_of((array,)).n_bytes += array.nbytes
-        return array
+        return _counted([self], self.shape, self.dtype)
 
 
-def _meter_of(arrays: Iterable[Any]) -> Meter:
-    return next(meter for each in arrays if (meter := getattr(each, "meter", None)) is not None)
+def _counted(arrays: Iterable[Any], shape: Any, dtype: DType) -> Phantom:
+    """Count a result of arrays; return it."""
+    meter = next(meter for each in arrays if (meter := getattr(each, "meter", None)))
+    result: Phantom = meter.array(shape, dtype)
+    meter.n_bytes += result.nbytes
+    return result
 
 
 class PhantomOps(Ops):
-    """Kernels whose memory is of phantom arrays.
-
-    Parameters
-    ----------
-    meter : Meter
-    """
+    """Kernels whose memory is of phantom arrays."""
 
     def __init__(self, meter: Meter) -> None:
         super().__init__()
-        self._meter = meter
+        self.meter = meter
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
-        return self._meter.array(shape, dtype)
+        return self.meter.array(shape, dtype)
 
     zeros = pinned = empty
 
     def features(self, shape: Sequence[int], dtype: DType) -> Array:
-        return in_layout(self._meter.array(math.prod(shape), dtype), shape)
+        return in_layout(self.meter.array(math.prod(shape), dtype), shape)
 
     def sum_squares(self, x: Array, weights: Array | None = None) -> float:
-        self._meter.n_bytes += x.nbytes
+        self.meter.n_bytes += x.nbytes
         return 0.0
 
-    def update(
-        self, rule: UpdateRule, prep: Preparation | None, numbers: Sequence[float], g: Arrays, w: Arrays, *state: Arrays
-    ) -> None:
-        self._meter.n_bytes += sum(each.nbytes for each in _listed(w))
+    def update(self, rule: Any, prep: Any, numbers: Sequence[float], g: Arrays, w: Arrays, *state: Arrays) -> None:
+        self.meter.updates.append(_sizes(w))
 
 
 class PhantomUpdater(Updater):
-    """Notes what is updated.
-
-    Parameters
-    ----------
-    conf : UpdaterConf
-    meter : Meter
-    """
+    """Counts what is updated."""
 
     def __init__(self, conf: UpdaterConf, meter: Meter) -> None:
         super().__init__(conf)
         self._meter = meter
 
     def update(self, step: int, n_updates: int, value: Arrays, grad: Arrays, state: Any, **options: Any) -> None:
-        self._meter.updates.append([each.size for each in _listed(value)])
+        self._meter.updates.append(_sizes(value))
 
 
-def _listed(arrays: Arrays) -> Sequence[Array]:
-    return arrays if isinstance(arrays, ArrayList) else [arrays]
+def _sizes(arrays: Arrays) -> list[int]:
+    return [each.size for each in (arrays if isinstance(arrays, ArrayList) else [arrays])]
+
+
+def replace_layers(net: NeuralNet, compute: Callable[[Layer, str], None]) -> None:
+    """Have a net call a function, with the layer and ``"forward"`` or ``"backward"``, in place of its layers' work.
+
+    Bridges to other workers do theirs.
+    """
+
+    def run(verb: str, layer: Layer, phase: Phase) -> None:
+        if isinstance(layer, Bridge):
+            run_verb(layer, phase, verb)
+        else:
+            compute(layer, verb)
+
+    vars(net).update({verb: partial(run, verb) for verb in ("forward", "backward")})

@@ -1,7 +1,7 @@
 """Simulation: training steps of a job on a cluster in virtual time, by the code of the run time itself.
 
-Routers, stubs, servers, exchanges, algorithms and bridges are those of a job. What is simulated is below them: arrays are
-phantoms, layers and updates take the time that `Costs` says, and threads, cores and the network are those of
+Routers, stubs, servers, exchanges, algorithms and bridges are those of a job. What is simulated is below them: arrays
+are phantoms, layers and updates take the time that `Costs` says, and threads, cores and the network are those of
 `virtual_time`. So who sends what to whom, and when, cannot differ from what a job does.
 
 Reading, snapshots and the loss of processes are not simulated, nor are GPUs.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -22,28 +22,27 @@ import numpy as np
 
 from singa_dask.comm.message import Address, Message
 from singa_dask.comm.stub import Stub
-from singa_dask.comm.transport import Transport
 from singa_dask.conf import JobConf, Phase
 from singa_dask.errors import ClusterError
 from singa_dask.layers import Layer
-from singa_dask.layers.base import run_verb
-from singa_dask.layers.connection import Bridge
 from singa_dask.layers.feature import RecordIds
-from singa_dask.net import NeuralNet
+from singa_dask.planner.many import Many, is_for_many
 from singa_dask.planner.model import Cluster, Costs, Link, Prediction
-from singa_dask.planner.phantoms import Meter, Phantom, PhantomOps, PhantomUpdater
-from singa_dask.planner.virtual_time import Clock, CodeThread, Cores, Network, SerialThread, Thread, VirtualWait
+from singa_dask.planner.phantoms import Meter, Phantom, PhantomOps, PhantomUpdater, replace_layers
+from singa_dask.planner.virtual_time import CodeThread, Cores, Network, SerialThread, Thread, VirtualClock, VirtualWait
 from singa_dask.runtime.planning import placement
 from singa_dask.runtime.planning.nets import build_net
 from singa_dask.runtime.planning.placement import JobPlan
 from singa_dask.runtime.units.router import Coordinator, Mailbox, Router
-from singa_dask.runtime.units.server import Server, UpdateCounts
+from singa_dask.runtime.units.server import UpdateCounts
 from singa_dask.runtime.units.trainer import group_rows
 from singa_dask.runtime.units.unit_host import MAX_OWN_VALUES, is_own_server, make_server, make_stub
 from singa_dask.runtime.units.worker import Lockstep
 from singa_dask.runtime.units.worker_params import WorkerParams
 from singa_dask.training import ALGORITHMS
 
+MAX_PROCESSES = 64
+"""With more processes messages are not followed one by one, if `is_for_many` permits."""
 FIRST_STEPS = 1
 """Steps before those that are counted: the first one of a job may send more."""
 
@@ -68,25 +67,25 @@ def simulate(
     cluster : Cluster
     costs : Costs
     n_steps : int
-        Number of steps, at least 2. The first quarter of them is not timed.
+        Number of steps, at least 4. The first quarter of them is not timed.
     threads : int, optional
-        Of each worker, as the run time chooses them if not given.
+        Of each worker; by default as many as the run time would choose.
     trace : bool
-        Whether to return the events of the last step.
+        Whether to return the events of the last step. Every message is then followed.
 
     Raises
     ------
     ClusterError
         The cluster has fewer processes than the job.
-    ConfigError
-        The net is mistaken.
     """
-    if n_steps < 2:
-        raise ValueError(f"n_steps: expected at least 2, got {n_steps}.")
     n_processes = len(plan.layout.processes)
+    if n_steps < 4:
+        raise ValueError(f"n_steps: expected at least 4, got {n_steps}.")
     if len(cluster.host_of) < n_processes:
         raise ClusterError(f"the job needs {n_processes} processes, and the cluster has {len(cluster.host_of)}.")
-    simulation = _Simulation(job, plan, cluster, costs, n_steps, threads, trace)
+    if n_processes > MAX_PROCESSES and is_for_many(job, plan) and not trace:
+        return Many(job, plan, cluster, costs, threads).run(n_steps)
+    simulation = _Simulation(job, plan, cluster, VirtualClock(costs, Meter(), trace), n_steps, threads)
     try:
         return simulation.run()
     finally:
@@ -105,41 +104,28 @@ class _Stub(Stub):
 
 
 class _Process:
-    """A process of the job: its stub and router, and the thread for its messages, which is its `Transport`, too.
+    """A process: its stub and router, and the thread for messages, which is the `Transport` of the router, too.
 
-    Attributes
-    ----------
-    sent_bytes, n_sent : int
-        To other processes.
+    ``n_sent``: bytes and messages to other processes so far.
     """
 
-    peers: list[_Process]
-
-    def __init__(
-        self, index: int, job: JobConf, plan: JobPlan, cores: Cores, cluster: Cluster, network: Network
-    ) -> None:
-        self.index, self.clock = index, cores.clock
-        self.sent_bytes = self.n_sent = 0
+    def __init__(self, index: int, job: JobConf, plan: JobPlan, cores: Cores, network: Network) -> None:
+        self.index, self.cores, self.clock, self.n_sent = index, cores, cores.clock, np.zeros(2, np.int64)
         self.thread = SerialThread("messages", index, cores)
         self.stub = make_stub(_Stub, index, job, plan, self.clock.meter.array)
         self.stub.meter = self.clock.meter
-        layout = plan.layout
-        self.router = Router(index, layout, self.stub, {}, Coordinator({}), _fail, tree=plan.way)
-        self.router.connect([str(process) for process in range(len(layout.processes))])
-        self.router.transport = cast(Transport, self)
-        self._cluster, self._network = cluster, network
+        self.router = Router(index, plan.layout, self.stub, {}, Coordinator({}), _fail, tree=plan.way)
+        self.router.connect([str(process) for process in range(len(plan.layout.processes))])
+        self.router.transport = cast(Any, self)
+        self.peers: list[_Process] = []
+        self._network = network
 
     def send(self, address: str, message: Message) -> None:
-        """Send a message to another process."""
-        n_bytes = message.n_bytes
-        self.sent_bytes += n_bytes
-        self.n_sent += 1
-        is_own = self.clock.thread is self.thread  # which need not be woken
-        self.clock.effect(partial(self._write, int(address), message, n_bytes, is_own))
-
-    def _write(self, to: int, message: Message, n_bytes: int, is_own: bool) -> None:
-        hosts, clock = self._cluster.host_of, self.clock
-        link = self._cluster.within if hosts[self.index] == hosts[to] else self._cluster.between
+        """Send a message to another process, as `Transport.send` does."""
+        to, n_bytes = int(address), message.n_bytes
+        self.n_sent += n_bytes, 1
+        link, clock = self._network.link(self.index, to), self.clock
+        wake_s = 0.0 if clock.thread is self.thread else clock.costs.woken_s
         left = [1, 2]
 
         def arrive() -> None:
@@ -148,18 +134,14 @@ class _Process:
                 self.peers[to].receive(message, link, n_bytes)
 
         # bytes travel while they are written; the last one leaves at the end
-        self.thread.put(
-            "send",
-            link.sent_s + n_bytes * link.sent_byte_s,
-            lambda: clock.after(link.latency_s, arrive),
-            0.0 if is_own else clock.costs.woken_s,
-            lambda: self._network.carry(self.index, to, n_bytes, arrive),
-        )
+        begin = partial(self._network.carry, self.index, to, n_bytes, arrive)
+        end = partial(clock.after, link.latency_s, arrive)
+        clock.effect(partial(self.thread.put, "send", link.sent_s + n_bytes * link.sent_byte_s, begin, end, wake_s))
 
     def receive(self, message: Message, link: Link, n_bytes: int) -> None:
         """Read a message that has come, and deliver it."""
         seconds = link.received_s + n_bytes * link.received_byte_s
-        self.thread.put("receive", seconds, lambda: self.router.receive(self._read(message)), 0.0)
+        self.thread.put("receive", seconds, _nothing, lambda: self.router.receive(self._read(message)))
 
     def _read(self, message: Message) -> Message:
         """Return a message with its arrays where the stub wants them, as `Message.from_header` does."""
@@ -175,64 +157,38 @@ def _fail(failure: Mapping[str, Any], tell: bool) -> None:
     raise RuntimeError(f"a simulated process failed: {failure['reason']}")
 
 
-class _ServerThread:
-    """The thread of a server, which is its inbox, too."""
+def _nothing() -> None:
+    pass
 
-    def __init__(self, address: Address, job: JobConf, plan: JobPlan, process: _Process, cores: Cores) -> None:
-        meter = cores.clock.meter
+
+class _Server:
+    """A server, and its thread, which is its inbox, too."""
+
+    def __init__(self, address: Address, job: JobConf, plan: JobPlan, process: _Process) -> None:
+        self._clock, self._router, meter = process.clock, process.router, process.clock.meter
         self.server = make_server(address, job, plan, process.stub, PhantomOps(meter))
         self.server.updater = PhantomUpdater(job.updater, meter)
-        self.thread = SerialThread(str(address), process.index, cores)
-        self._clock, self._process = cores.clock, process
+        self.thread = SerialThread(str(address), process.index, process.cores)
         process.router.inboxes[address] = cast(Any, self)
-
-    def begin(self, groups: Collection[int], plan: JobPlan) -> None:
-        """Take initial values from each of the worker groups, in no time."""
-        address = self.server.address
-        for group in groups:
-            for piece in plan.slices:
+        for group in range(job.cluster.nworker_groups):  # initial values
+            for piece in plan.slices if plan.layout.server_group_of(group) == address.group else ():
                 if piece.server == address.id:
                     info = {"group": group, "in_place": True}
                     self.server.handle(Message("put", address, address, slice=piece.id, version=0, info=info))
 
     def put(self, message: Message) -> None:
         """Take a message once the thread is free."""
-        self._clock.effect(
-            lambda: self.thread.put("update", 0.0, lambda: self._handle(message), self._clock.costs.woken_s)
-        )
+        code, wake_s = partial(self._handle, message), self._clock.costs.woken_s
+        self._clock.effect(partial(self.thread.put, "update", 0.0, _nothing, code, wake_s))
 
     def _handle(self, message: Message) -> None:
         self._clock.meter.n_messages += max(len(message.parts), 1)
         for answer in self.server.handle(message):
-            self._process.router.post(answer)
-
-
-class _TimedNet:
-    """A net whose layers only take time, but for the bridges to other workers."""
-
-    def __init__(self, net: NeuralNet, worker: _Worker) -> None:
-        self._net, self._worker = net, worker
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._net, name)
-
-    def forward(self, layer: Layer, phase: Phase) -> None:
-        """Run a layer forward."""
-        self._run(layer, phase, "forward")
-
-    def backward(self, layer: Layer, phase: Phase) -> None:
-        """Run a layer backward."""
-        self._run(layer, phase, "backward")
-
-    def _run(self, layer: Layer, phase: Phase, verb: str) -> None:
-        if isinstance(layer, Bridge):
-            run_verb(layer, phase, verb)
-        else:
-            self._worker.compute(layer, verb)
+            self._router.post(answer)
 
 
 class _Worker:
-    """A worker: its thread, and what it does there.
+    """A worker, and its thread.
 
     Attributes
     ----------
@@ -240,6 +196,8 @@ class _Worker:
         Time of the end of each step.
     waits : dict of str to VirtualWait
         Where it waits, by what for.
+    waited_s : list of dict of str to float
+        For how long, up to the end of each step.
     """
 
     def __init__(
@@ -248,163 +206,133 @@ class _Worker:
         job: JobConf,
         plan: JobPlan,
         process: _Process,
-        cores: Cores,
         n_threads: int,
-        n_steps: int,
-        own_server: Server | None,
+        own_server: _Server | None,
     ) -> None:
-        self.address = address
+        self.address, self._clock, self._router = address, process.clock, process.router
         self.ends: list[float] = []
-        self._clock, self._router, self._n_threads, self._n_steps = cores.clock, process.router, n_threads, n_steps
-        self.waits = {name: VirtualWait(cores.clock) for name in ("params", "group")}
-        meter, params_wait = cores.clock.meter, self.waits["params"]
-        self.net = build_net(job, Phase.TRAIN, PhantomOps(meter), address.group, address.id, params_wait)
-        mailbox = Mailbox(address, self._post, self.waits["group"])
-        self.net.context.exchange = process.router.mailboxes[address] = mailbox
-        self.net.allocate()
-        for feature in (feature for layer in self.net.layers for feature in layer.features):
-            labels, ids = (meter.array(feature.shape[0], dtype) for dtype in (np.int32, np.int64))
+        self.waited_s: list[dict[str, float]] = []
+        self.waits = {name: VirtualWait(self._clock) for name in ("params", "group")}
+        self._n_threads, self.n_due = n_threads, 0
+        ops = PhantomOps(self._clock.meter)
+        self.net = net = build_net(job, Phase.TRAIN, ops, address.group, address.id, self.waits["params"])
+        self._router.mailboxes[address] = net.context.exchange = Mailbox(address, self._post, self.waits["group"])
+        net.allocate()
+        for feature in (feature for layer in net.layers for feature in layer.features):
+            labels, ids = (ops.empty((feature.shape[0],), dtype) for dtype in (np.int32, np.int64))
             feature.records = RecordIds(labels, ids, ids)
             if not feature.has_data:  # its layer would set it
-                feature.data = self.net.ops.features(feature.shape, feature.dtype)
-        is_own = own_server is not None and sum(owner.size for owner in self.net.owners) <= MAX_OWN_VALUES
-        find = (lambda: own_server) if is_own else (lambda: None)
-        self._params = WorkerParams(address, self.net, plan, process.stub, self._post, own_server=find)
-        for owner in self.net.owners:
+                feature.data = ops.features(feature.shape, feature.dtype)
+        replace_layers(net, self._compute)
+        is_own = own_server is not None and sum(owner.size for owner in net.owners) <= MAX_OWN_VALUES
+        server = own_server.server if is_own and own_server else None
+        self._params = WorkerParams(address, net, plan, process.stub, self._post, own_server=lambda: server)
+        for owner in net.owners:
             owner.version = 0
-        net, conf = cast(NeuralNet, _TimedNet(self.net, self)), job.train_one_batch
+        conf = job.train_one_batch
         self._algorithm = ALGORITHMS.find(conf.alg)(net, self._params.collect, self._params.update, conf)
-        self._lockstep = Lockstep(self.net)
-        self.thread = CodeThread(str(address), process.index, cores, self._live)
+        self._lockstep = Lockstep(net)
+        self.thread = CodeThread(str(address), process.index, process.cores, self._live)
         for wait in self.waits.values():
             wait.thread = self.thread
 
     def _post(self, message: Message) -> None:
         self.thread.play(partial(self._router.post, message))
 
-    def compute(self, layer: Layer, verb: str) -> None:
-        """Spend the time of a layer."""
+    def _compute(self, layer: Layer, verb: str) -> None:
         n = self._n_threads
         seconds = self._clock.costs.layer_s(layer, verb, n, self.thread.cores.n_busy(n))
         self.thread.compute(f"{layer.name} {verb}", n, seconds)
 
     def _live(self) -> None:
-        for step in range(FIRST_STEPS + self._n_steps):
-            if step == FIRST_STEPS:
+        while True:
+            while len(self.ends) == self.n_due:
                 self.thread.pause()
             self._lockstep.step()
-            self._algorithm.train_one_batch(step)
+            self._algorithm.train_one_batch(len(self.ends))
             self._params.flush()
             self.thread.compute("step", 1, self._clock.costs.step_s)
             self.ends.append(self._clock.now)
+            self.waited_s.append({name: wait.waited_s for name, wait in self.waits.items()})
 
 
 class _Simulation:
     """All units of a job."""
 
     def __init__(
-        self,
-        job: JobConf,
-        plan: JobPlan,
-        cluster: Cluster,
-        costs: Costs,
-        n_steps: int,
-        n_threads: int | None,
-        trace: bool,
+        self, job: JobConf, plan: JobPlan, cluster: Cluster, clock: VirtualClock, n_steps: int, n_threads: int | None
     ) -> None:
-        self.workers: list[_Worker] = []
-        self._plan, self._n_steps, self._meter = plan, n_steps, Meter()
-        self._clock = clock = Clock(costs, self._meter, trace)
+        self._layout, self._n_steps, self._clock = plan.layout, n_steps, clock
         self._network = Network(clock, cluster)
-        layout, hosts = plan.layout, cluster.host_of
         cores = [Cores(clock, host) for host in cluster.hosts]
-        self._processes: list[_Process] = []
-        for index in range(len(layout.processes)):
-            process = _Process(index, job, plan, cores[hosts[index]], cluster, self._network)
+        homes = [cores[host] for host in cluster.host_of[: len(plan.layout.processes)]]
+        self._processes = [_Process(i, job, plan, home, self._network) for i, home in enumerate(homes)]
+        for process in self._processes:
             process.peers = self._processes
-            self._processes.append(process)
-        self._servers: list[_ServerThread] = []
-        for address, index in layout.process_of.items():
-            if address.kind == "server":
-                process = self._processes[index]
-                self._servers.append(_ServerThread(address, job, plan, process, cores[hosts[index]]))
-        n_workers = Counter(hosts[index] for unit, index in layout.process_of.items() if unit.kind == "worker")
-        own_server = self._servers[0].server if is_own_server(job, plan) else None
-        for address, index in layout.process_of.items():
-            if address.kind == "worker":
-                host = hosts[index]
-                n = n_threads or placement.n_threads(job, n_workers[host], n_cores=cluster.hosts[host].n_cores)
-                process = self._processes[index]
-                self.workers.append(_Worker(address, job, plan, process, cores[host], n, n_steps, own_server))
+        units = [(unit, self._processes[index]) for unit, index in plan.layout.process_of.items()]
+        self._servers = [_Server(unit, job, plan, process) for unit, process in units if unit.kind == "server"]
+        workers = [(unit, process) for unit, process in units if unit.kind == "worker"]
+        n_workers, own = Counter(process.cores for _, process in workers), is_own_server(job, plan)
+        self.workers: list[_Worker] = []
+        for unit, process in workers:
+            n_cores = process.cores.host.n_cores
+            n = n_threads or placement.n_threads(job, n_workers[process.cores], n_cores=n_cores)
+            self.workers.append(_Worker(unit, job, plan, process, n, self._servers[0] if own else None))
+        clock.meter.clear()
 
     def run(self) -> Prediction:
         """Do the steps."""
-        layout, groups = self._plan.layout, range(self._plan.layout.cluster.nworker_groups)
-        for each in self._servers:
-            served = [group for group in groups if layout.server_group_of(group) == each.server.address.group]
-            each.begin(served, self._plan)
-        self._meter.clear()
         self._do_steps(FIRST_STEPS)
-        started = self._clock.now
-        before = [(process.sent_bytes, process.n_sent) for process in self._processes]
-        self._forget()
-        self._do_steps(FIRST_STEPS + self._n_steps)
-        sent = [
-            (round((process.sent_bytes - n_bytes) / self._n_steps), round((process.n_sent - n) / self._n_steps))
-            for process, (n_bytes, n) in zip(self._processes, before, strict=True)
-        ]
-        n_skipped = FIRST_STEPS + max(self._n_steps // 4, 1)
+        started, before = self._clock.now, [process.n_sent.copy() for process in self._processes]
+        self._network.busy_s.clear()
+        for some in self._threads().values():
+            for thread in some:
+                thread.busy_s = 0.0
+        for server in self._servers:
+            server.server.counts = UpdateCounts()
+        if self._clock.events:
+            self._clock.events.clear()
+        self._do_steps(self._n_steps)
+        sent = np.array([now.n_sent - then for now, then in zip(self._processes, before, strict=True)]) / self._n_steps
+        n_bytes, n_messages = np.rint(sent).astype(int).T.tolist()
+        n_skipped = FIRST_STEPS + self._n_steps // 4
         durations, rate = list[float](), 0.0
-        for group in groups:
+        for group in range(self._layout.cluster.nworker_groups):
             workers = [worker for worker in self.workers if worker.address.group == group]
-            ends = [max(times) for times in zip(*(worker.ends for worker in workers), strict=True)][n_skipped - 1 :]
+            ends = np.max([worker.ends[n_skipped - 1 :] for worker in workers], axis=0).tolist()
             durations += [end - start for start, end in pairwise(ends)]
             seconds = ends[-1] - ends[0]
             rate += group_rows(workers[0].net) * (len(ends) - 1) / seconds if seconds else math.inf
         slowest = max(self.workers, key=lambda worker: worker.thread.busy_s)
+        waited, n_timed = slowest.waited_s, len(slowest.ends) - n_skipped
         return Prediction(
             step_s=median(durations),
             samples_per_s=rate,
-            bytes_sent=tuple(n_bytes for n_bytes, _ in sent),
-            messages_sent=tuple(n for _, n in sent),
-            busy=self._busy(max(worker.ends[-1] for worker in self.workers) - started),
-            waits={name: wait.waited_s / self._n_steps for name, wait in slowest.waits.items()},
+            bytes_sent=tuple(n_bytes),
+            messages_sent=tuple(n_messages),
+            busy=self._busy(self._clock.now - started),
+            waits={name: (waited[-1][name] - waited[n_skipped - 1][name]) / n_timed for name in waited[-1]},
             staleness=self._staleness(),
             trace=tuple(self._last_step()),
         )
 
     def _do_steps(self, n: int) -> None:
-        """Have all workers do steps until they have done ``n``, and all that follows from these."""
+        """Have all workers do steps, and all that follows from these."""
         for worker in self.workers:
+            worker.n_due += n
             self._clock.after(0.0, worker.thread.resume)
         self._clock.run()
-        if stuck := [str(worker.address) for worker in self.workers if len(worker.ends) < n]:
+        if stuck := [str(worker.address) for worker in self.workers if len(worker.ends) < worker.n_due]:
             raise RuntimeError(f"the simulated job hangs: {', '.join(stuck)} wait for what nobody sends.")
 
-    def _forget(self) -> None:
-        """Forget what was measured so far."""
-        self._network.busy_s.clear()
-        for thread in self._threads():
-            thread.busy_s = 0.0
-        for worker in self.workers:
-            for wait in worker.waits.values():
-                wait.waited_s = 0.0
-        for each in self._servers:
-            each.server.counts = UpdateCounts()
-        if self._clock.events is not None:
-            self._clock.events.clear()
-
-    def _threads(self) -> Iterator[Thread]:
-        for each in (*self.workers, *self._servers, *self._processes):
-            yield each.thread
+    def _threads(self) -> dict[str, list[Thread]]:
+        threads: dict[str, list[Thread]] = {"compute": [worker.thread for worker in self.workers]}
+        threads["update"] = [server.thread for server in self._servers]
+        return threads | {"messages": [process.thread for process in self._processes]}
 
     def _busy(self, seconds: float) -> dict[str, float]:
-        times = {
-            "compute": [worker.thread.busy_s for worker in self.workers],
-            "update": [each.thread.busy_s for each in self._servers],
-            "messages": [process.thread.busy_s for process in self._processes],
-            "network": list(self._network.busy_s.values()),
-        }
+        times = {name: [thread.busy_s for thread in some] for name, some in self._threads().items()}
+        times["network"] = [*self._network.busy_s.values()]
         return {name: max(busy, default=0.0) / seconds if seconds else 0.0 for name, busy in times.items()}
 
     def _staleness(self) -> float:

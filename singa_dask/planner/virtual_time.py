@@ -1,50 +1,35 @@
 """Virtual time: threads of simulated hosts, which share cores and wait for each other, and the network between hosts.
 
-Code of the run time runs at once, in no time. What it does that others notice, such as to send a message, happens later:
-once the simulated thread has spent the time of the work before. `Thread.collect` gathers these effects.
+Code of the run time runs in no time. Its effects, what others notice, happen later: once its simulated thread has spent
+the time of the work before. `Thread.collect` gathers them.
 """
 
 from __future__ import annotations
 
 import heapq
-import math
 import threading
-from collections import deque
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from singa_dask.cancellation import Cancellation
-from singa_dask.planner.model import Cluster, Costs, Host
+from singa_dask.planner.model import Cluster, Costs, Host, Link
 from singa_dask.planner.phantoms import Meter
 
 Effect = Callable[[], None]
+Script = list[tuple[float, Effect]]
+"""Effects, each with the seconds of work before it."""
 
 
-class Clock:
-    """Calls functions in the order of their times, in seconds.
+class VirtualClock:
+    """Calls functions in the order of their times; ``events``, if kept: thread, what it did, from when to when."""
 
-    Parameters
-    ----------
-    costs : Costs
-    meter : Meter
-    trace : bool
-        Whether to keep `events`.
-
-    Attributes
-    ----------
-    now : float
-    script : list of (float, Effect), or None
-        Effects of the code that runs now, each after some seconds of work; None outside of `Thread.collect`.
-    events : list of (Thread, str, float, float)
-        What threads have done, from when to when.
-    """
-
-    def __init__(self, costs: Costs, meter: Meter, trace: bool) -> None:
-        self.costs, self.meter = costs, meter
-        self.now = 0.0
-        self.script: list[tuple[float, Effect]] | None = None
-        self.thread: Thread | None = None
+    def __init__(self, costs: Costs, meter: Meter, trace: bool = False) -> None:
+        self.costs, self.meter, self.now = costs, meter, 0.0
         self.events: list[tuple[Thread, str, float, float]] | None = [] if trace else None
+        self.thread: Thread | None = None  # whose code runs now, and its effects so far
+        self.script: Script = []
         self._calls: list[tuple[float, int, Effect]] = []
         self._n_calls = 0
 
@@ -59,7 +44,7 @@ class Clock:
 
     def effect(self, call: Effect) -> None:
         """Call a function once the thread whose code runs now has spent the time of its work so far."""
-        if self.script is None or self.thread is None:
+        if self.thread is None:
             call()
         else:
             self.script.append((self.thread.spent(), call))
@@ -72,23 +57,21 @@ class Clock:
 
 
 class Cores:
-    """The cores of a host, which its threads share equally.
+    """The cores of a host. All its threads that run are equally fast."""
 
-    ``_work`` is how many seconds of a core every thread that runs has had since the start.
-    """
-
-    def __init__(self, clock: Clock, host: Host) -> None:
+    def __init__(self, clock: VirtualClock, host: Host) -> None:
         self.clock, self.host = clock, host
-        self._work = self._since = 0.0
-        self._n_running = self._n_starts = self._n_plans = 0
+        self._work = self._since = 0.0  # seconds of a core that each running thread has had, and up to when
+        self._n_running = self._n_starts = 0
         self._ends: list[tuple[float, int, int, Effect]] = []
+        self._planned = object()
 
     def n_busy(self, more: int) -> int:
         """Return how many cores are busy if ``more`` threads run."""
         return min(self.host.n_cores, self._n_running + more)
 
     def run(self, n_threads: int, seconds: float, then: Effect) -> None:
-        """Run ``n_threads`` for some seconds of a core of speed 1 each, and call a function."""
+        """Run ``n_threads`` threads, for some seconds of a core of speed 1 each, and call a function."""
         self._advance()
         self._n_running += n_threads
         self._n_starts += 1
@@ -105,66 +88,41 @@ class Cores:
 
     def _plan(self) -> None:
         """Plan the next end, in place of the one that was planned before."""
-        self._n_plans += 1
+        self._planned = plan = object()
         if self._ends:
-            plan, left = self._n_plans, max(self._ends[0][0] - self._work, 0.0)
-            self.clock.after(left / self._rate, lambda: self._end(plan))
+            self.clock.after(max(self._ends[0][0] - self._work, 0.0) / self._rate, lambda: self._end(plan))
 
-    def _end(self, plan: int) -> None:
-        if plan != self._n_plans:
-            return
-        self._advance()
-        end, _, n_threads, then = heapq.heappop(self._ends)
-        self._work = end  # without what rounding has left
-        self._n_running -= n_threads
-        self._plan()
-        then()
+    def _end(self, plan: object) -> None:
+        if plan is self._planned:
+            self._advance()
+            self._work, _, n_threads, then = heapq.heappop(self._ends)
+            self._n_running -= n_threads
+            self._plan()
+            then()
 
 
 class Thread:
-    """What all simulated threads share.
-
-    Parameters
-    ----------
-    name : str
-    process : int
-    cores : Cores
-
-    Attributes
-    ----------
-    busy_s : float
-        For how long it has run.
-    """
+    """A simulated thread; ``busy_s``: for how long it has run."""
 
     def __init__(self, name: str, process: int, cores: Cores) -> None:
-        self.name, self.process, self.cores = name, process, cores
-        self.clock = cores.clock
+        self.name, self.process, self.cores, self.clock = name, process, cores, cores.clock
         self.busy_s = 0.0
 
     def spent(self) -> float:
-        """Return the seconds of the work that was counted since the last call."""
-        meter, costs, n_busy = self.clock.meter, self.clock.costs, self.cores.n_busy(1)
-        seconds = meter.n_messages * costs.handled_s
-        if meter.n_bytes:
-            seconds += meter.n_bytes * costs.copied_byte_s(n_busy)
-        seconds += sum(costs.update_s(sizes, n_busy) for sizes in meter.updates)
-        meter.clear()
-        return seconds
+        """Return the seconds of the work that was metered since the last call."""
+        return self.clock.meter.take_s(self.clock.costs, self.cores.n_busy(1))
 
-    def collect(self, code: Effect) -> list[tuple[float, Effect]]:
-        """Run code; return its effects, each with the seconds of work before it."""
-        clock = self.clock
-        clock.script, clock.thread = script, _ = [], self
+    def collect(self, code: Effect) -> Script:
+        """Run code of this thread; return its effects."""
+        clock, script = self.clock, Script()
+        clock.thread, clock.script = self, script
         code()
-        script.append((self.spent(), _nothing))
-        clock.script = clock.thread = None
+        clock.effect(lambda: None)
+        clock.thread = None
         return script
 
     def run(self, what: str, n_threads: int, seconds: float, then: Effect) -> None:
         """Spend time, and call a function."""
-        if not seconds:
-            self.clock.after(0.0, then)
-            return
         started = self.clock.now
 
         def end() -> None:
@@ -176,42 +134,37 @@ class Thread:
         self.cores.run(n_threads, seconds, end)
 
 
-def _nothing() -> None:
-    pass
-
-
 class SerialThread(Thread):
     """A thread that takes one job after the other: that of a server, or the one for the messages of a process."""
 
     def __init__(self, name: str, process: int, cores: Cores) -> None:
         super().__init__(name, process, cores)
         self._jobs: deque[tuple[str, float, Effect, Effect]] = deque()
-        self._is_idle = True
+        self._life: Iterator[tuple[str, float]] | None = None
 
-    def put(self, what: str, seconds: float, code: Effect, wake_s: float, begin: Effect = _nothing) -> None:
-        """Add a job: call ``begin``, spend time, run code, whose effects follow; after ``wake_s`` if it was idle."""
-        self._jobs.append((what, seconds, code, begin))
-        if self._is_idle:
-            self._is_idle = False
-            self.clock.after(wake_s, self._next)
+    def put(self, what: str, seconds: float, begin: Effect, code: Effect, wake_s: float = 0.0) -> None:
+        """Add a job: call ``begin``, spend time, run code. If the thread is idle it first takes time to wake up."""
+        self._jobs.append((what, seconds, begin, code))
+        if self._life is None:
+            self._life = self._live()
+            self.clock.after(wake_s, self._go_on)
 
-    def _next(self) -> None:
-        if not self._jobs:
-            self._is_idle = True
-            return
-        what, seconds, code, begin = self._jobs.popleft()
-        begin()
-        self.run(what, 1, seconds, lambda: self._play(what, deque(self.collect(code))))
+    def _live(self) -> Iterator[tuple[str, float]]:
+        """Do all jobs; yield what takes how long."""
+        while self._jobs:
+            what, seconds, begin, code = self._jobs.popleft()
+            begin()
+            yield what, seconds
+            for more, effect in self.collect(code):
+                yield what, more
+                effect()
+        self._life = None
 
-    def _play(self, what: str, script: deque[tuple[float, Effect]]) -> None:
-        while script:
-            seconds, effect = script.popleft()
+    def _go_on(self) -> None:
+        for what, seconds in self._life or ():
             if seconds:
-                script.appendleft((0.0, effect))
-                self.run(what, 1, seconds, lambda: self._play(what, script))
+                self.run(what, 1, seconds, self._go_on)
                 return
-            effect()
-        self._next()
 
 
 class _Stopped(BaseException):
@@ -219,41 +172,34 @@ class _Stopped(BaseException):
 
 
 class CodeThread(Thread):
-    """A thread that runs code which waits within its calls, as that of a worker does.
+    """A thread whose code waits within its calls, as that of a worker does; a real thread, too.
 
-    It is a thread of this process, too, and runs while the clock stands.
-
-    Parameters
-    ----------
-    code : callable
+    Either its code runs, or the clock does.
     """
 
     def __init__(self, name: str, process: int, cores: Cores, code: Effect) -> None:
         super().__init__(name, process, cores)
-        self.is_done = False
         self._code = code
         self._error: BaseException | None = None
-        self._is_stopped = False
+        self._is_done = self._is_stopped = False
         self._go, self._back = threading.Lock(), threading.Lock()
         self._go.acquire()
         self._back.acquire()
         self._thread = threading.Thread(target=self._live, name=name, daemon=True)
-        self._thread.start()
 
     def _live(self) -> None:
         self._go.acquire()
         try:
-            if not self._is_stopped:
-                self._code()
-        except _Stopped:
-            pass
+            self._code()
         except BaseException as error:
             self._error = error
-        self.is_done = True
+        self._is_done = True
         self._back.release()
 
     def resume(self) -> None:
         """Run the code until it waits; called by the clock."""
+        if self._thread.ident is None:
+            self._thread.start()
         self._go.release()
         self._back.acquire()
         if self._error is not None:
@@ -268,13 +214,13 @@ class CodeThread(Thread):
 
     def stop(self) -> None:
         """End the code, wherever it waits."""
-        if not self.is_done:
+        if self._thread.ident is not None and not self._is_done:
             self._is_stopped = True
             self._go.release()
-        self._thread.join()
+            self._thread.join()
 
     def compute(self, what: str, n_threads: int, seconds: float) -> None:
-        """Spend time, that of the work so far too; called by the code."""
+        """Spend the time of the work so far, and more; called by the code."""
         for n, each in ((1, self.spent()), (n_threads, seconds)):
             if each:
                 self.run(what, n, each, self.resume)
@@ -282,25 +228,20 @@ class CodeThread(Thread):
 
     def play(self, code: Effect) -> None:
         """Run a part of the code that does not wait, and its effects; called by the code."""
-        self.compute("exchange", 1, 0.0)
         for seconds, effect in self.collect(code):
             self.compute("exchange", 1, seconds)
             effect()
 
 
 class VirtualWait(Cancellation):
-    """Where the code of a thread waits.
+    """Where the code of ``thread`` waits; ``waited_s``: for how long it has."""
 
-    Attributes
-    ----------
-    waited_s : float
-    """
+    thread: CodeThread
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: VirtualClock) -> None:
         super().__init__()
-        self.condition: Any = self  # nobody else has it
-        self.thread: CodeThread | None = None
         self.waited_s = 0.0
+        self.condition: Any = self  # no other thread runs
         self._clock = clock
         self._until: Callable[[], bool] | None = None
 
@@ -315,51 +256,46 @@ class VirtualWait(Cancellation):
         self._clock.effect(self._look)
 
     def _look(self) -> None:
-        if self._until is not None and self.thread is not None and self._until():
+        if self._until is not None and self._until():
             self._until = None
             self._clock.after(self._clock.costs.woken_s, self.thread.resume)
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
-        thread = self.thread
-        assert thread is not None
-        thread.compute("exchange", 1, 0.0)
-        if condition():
-            return
-        started, self._until = self._clock.now, condition
-        thread.pause()
-        self.waited_s += self._clock.now - started
+        self.thread.compute("exchange", 1, 0.0)
+        if not condition():
+            started, self._until = self._clock.now, condition
+            self.thread.pause()
+            self.waited_s += self._clock.now - started
 
 
 class Network:
     """Connections between processes: of two hosts by their interfaces, within a host each by itself.
 
-    Attributes
-    ----------
-    busy_s : dict
-        For how long each way has been busy.
+    ``busy_s``: for how long each way has been busy.
     """
 
-    def __init__(self, clock: Clock, cluster: Cluster) -> None:
+    def __init__(self, clock: VirtualClock, cluster: Cluster) -> None:
         self._clock, self._cluster = clock, cluster
-        self._free_at: dict[tuple[Any, ...], float] = {}
-        self.busy_s: dict[tuple[Any, ...], float] = {}
+        self._free_at, self.busy_s = defaultdict[Any, float](float), defaultdict[Any, float](float)
+
+    def link(self, src: int, dst: int) -> Link:
+        """Return what connects two processes."""
+        hosts = self._cluster.host_of
+        return self._cluster.within if hosts[src] == hosts[dst] else self._cluster.between
 
     def carry(self, src: int, dst: int, n_bytes: int, then: Effect) -> None:
         """Carry bytes from one process to another one, and call a function."""
-        clock, hosts = self._clock, self._cluster.host_of
-        if hosts[src] == hosts[dst]:
-            link = self._cluster.within
-            _, end = self._occupy(("within", src, dst), n_bytes / link.bytes_per_s)
-            clock.at(end + link.latency_s, then)
-            return
-        link = self._cluster.between
+        hosts, link = self._cluster.host_of, self.link(src, dst)
         seconds = n_bytes / link.bytes_per_s
-        start, _ = self._occupy(("out", hosts[src]), seconds)
-        clock.at(start + link.latency_s, lambda: clock.at(self._occupy(("in", hosts[dst]), seconds)[1], then))
+        if hosts[src] == hosts[dst]:
+            self._clock.at(self._occupy(("within", src, dst), seconds) + link.latency_s, then)
+            return
+        start = self._occupy(("out", hosts[src]), seconds) - seconds
+        take = partial(self._occupy, ("in", hosts[dst]), seconds)
+        self._clock.at(start + link.latency_s, lambda: self._clock.at(take(), then))
 
-    def _occupy(self, way: tuple[Any, ...], seconds: float) -> tuple[float, float]:
-        """Use a way once it is free; return from when to when."""
-        start = max(self._clock.now, self._free_at.get(way, -math.inf))
-        self._free_at[way] = start + seconds
-        self.busy_s[way] = self.busy_s.get(way, 0.0) + seconds
-        return start, start + seconds
+    def _occupy(self, way: object, seconds: float) -> float:
+        """Use a way once it is free; return until when."""
+        self._free_at[way] = max(self._clock.now, self._free_at[way]) + seconds
+        self.busy_s[way] += seconds
+        return self._free_at[way]

@@ -113,3 +113,13 @@ def test_other_jobs_exchange_slices_directly(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(tree, "MIN_PROCESSES", 2)
     assert ProcessTree.of(units([0, 1], [0, 1])) is not None
     assert ProcessTree.of(units([0], [0])) is None
+
+
+@pytest.mark.parametrize("n", [2, 5, 8, 13, 33])
+def test_all_who_climb_take_their_routes(n: int) -> None:
+    tree, roots = ProcessTree(n), np.arange(n)[::-1]
+    found = {
+        (int(roots[i]), int(here)): int(to) for step in tree.climb(roots) for i, here, to in zip(*step, strict=True)
+    }
+    routes = {(root, here): tree.route(here, root).parent for root in range(n) for here in range(n)}
+    assert found == {key: parent for key, parent in routes.items() if parent is not None}

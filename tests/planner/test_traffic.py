@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from singa_dask.planner.simulation import simulate
 from singa_dask.runtime.planning.placement import JobPlan
 from tests.planner.clusters import FixedCosts, cluster_of
 from tests.runtime import harness
+from tests.runtime.end_to_end.test_rbm import rbm, records
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, Outcome, mlp, run_job
 
 __all__ = ["run_job"]
@@ -25,7 +26,7 @@ class Counted(Transport):
 
     n_sent = 0
     process: int
-    all: list[Counted] = []
+    all: ClassVar[list[Counted]] = []
 
     def __init__(self, *args: Any, process: int, **options: Any) -> None:
         self.process = process
@@ -40,6 +41,7 @@ class Counted(Transport):
 PIPELINE = [{"location": 0}, {"location": 0}, {"location": 0}, {"location": 1}, {"location": 1}, {"location": 1}]
 ELSEWHERE = [{"location": 1}, {}, {"partition_dim": 1}, {}, {"location": 1}, {"location": 0}]
 CLIPPED = {"type": "SGD", "clip_norm": 1.0, "learning_rate": {"type": "Fixed", "base_lr": 0.05}}
+PERSISTENT = {"alg": "CD", "cd_conf": {"persistent": True}}
 APART = {"server_worker_separate": True, "nservers_per_procs": 2}
 JOBS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = {
     "allreduce": (ALLREDUCE, [], {}),
@@ -51,6 +53,8 @@ JOBS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = {
     "pipeline": (ALLREDUCE, PIPELINE, {}),
     "elsewhere": (ALLREDUCE, ELSEWHERE, {}),
     "direct": ({"nworkers_per_group": 4, "nservers_per_group": 3}, [], {}),
+    "rbm": (ALLREDUCE, [], {"neuralnet": {"layer": [records(), *rbm(1, "data", 16)]}, "train_one_batch": PERSISTENT}),
+    "two-in-a-process": ({"nworkers_per_group": 4, "nservers_per_group": 2, "nworkers_per_procs": 2}, [], {}),
     "tree": ({"nworkers_per_group": 6, "nservers_per_group": 6}, [], {}),
     "tree-apart": ({"nworkers_per_group": 12, "nservers_per_group": 2, **APART}, [], {}),
 }
@@ -80,4 +84,6 @@ def test_steps_send_what_a_job_sends(
     job = job_of(name, 7)
     plan = JobPlan.make(job)
     predicted = simulate(job, plan, cluster_of(len(plan.layout.processes)), FixedCosts(), n_steps=4)
-    assert [list(pair) for pair in zip(predicted.bytes_sent, predicted.messages_sent, strict=True)] == a_step.tolist()
+    assert predicted.bytes_sent == tuple(a_step[:, 0])
+    if name != "two-in-a-process":  # there it depends on who flushes first how many messages it takes
+        assert predicted.messages_sent == tuple(a_step[:, 1])

@@ -219,9 +219,7 @@ class UnitHost:
         self.stub = make_stub(Stub, process, job, self.plan, self.devices.memory)
         coordinator = Coordinator(layout.process_of, rejoin)
         self.trace = Trace(process, emit) if job.profile else None
-        self.router = Router(
-            process, layout, self.stub, self.units, coordinator, self.abort, self.trace, self.plan.way
-        )
+        self.router = Router(process, layout, self.stub, self.units, coordinator, self.abort, self.trace, self.plan.way)
         self._requested: set[str] = set()
         self._lock = threading.Lock()
         self._limits = ExitStack()
