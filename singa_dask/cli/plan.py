@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from singa_dask import observe
+from singa_dask import observe, runtime
 from singa_dask.cli.options import TextColumn, cluster_options, echo, job_options, json_option, table, terminal_width
 from singa_dask.redaction import redact
 
@@ -20,8 +20,8 @@ TEXTS = ("topology", "partition", "limited by")
     "--what-if",
     metavar="KEY=VALUE,...",
     default="",
-    help="Plan for a cluster that might be: hosts, cores of each, link, latency, memory of each, speed of a core beside "
-    "one of this machine, e.g. hosts=64,link=25Gbit,latency=30us,cores=32.",
+    help="Plan for a cluster that might be, e.g. hosts=64,link=25Gbit,latency=30us,cores=32; also memory=64GiB of each "
+    "host, and speed=1.2 of a core beside one of this machine.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write the job with the best plan, for run.")
 @click.option("--html", metavar="FILE", help="Write a page with the plans, and curves over the number of processes.")
@@ -54,7 +54,7 @@ def plan(
     from singa_dask.planner.report import KINDS
 
     read = job.read(job_file, sets, cluster_file)
-    job.warn(read, strict=strict)
+    job.warn(read, strict=strict, more=runtime.absent_records(read.job).values())
     echo("measuring what the job costs on this machine, and simulating it ...", err=True)
     found = find(Job.of(read), what_if=what_if, client=scheduler, scheduler_file=scheduler_file, price=price)
     for kind in KINDS:

@@ -179,37 +179,39 @@ class Neighbours:
     """
 
     def __init__(self, job: JobConf, n: int) -> None:
-        self._job, self._n = job, n
+        self._job: JobConf | None = job
+        self._n = n
         self._pipes: list[tuple[Any, Any]] = []
         self._stack = contextlib.ExitStack()
 
     @contextlib.contextmanager
     def busy(self) -> Iterator[None]:
         """Keep them busy until the context ends; they are started for the first one."""
-        if len(self._pipes) < self._n:
-            self._start()
-        for stdin, _ in self._pipes:
-            stdin.write(b".")
+        if self._job:
+            self._start(self._job)
+        self._write()
         yield
-        for stdin, stdout in self._pipes:
-            stdin.write(b".")
-            stdout.read(1)
+        self._write()
+        self._pipes = [(stdin, stdout) for stdin, stdout in self._pipes if stdout.read(1)]
 
-    def _start(self) -> None:
+    def _write(self) -> None:
+        for stdin, _ in self._pipes:
+            with contextlib.suppress(BrokenPipeError):  # one that has ended
+                stdin.write(b".")
+
+    def _start(self, job: JobConf) -> None:
+        self._job = None
         file = Path(self._stack.enter_context(tempfile.TemporaryDirectory()), "job.yaml")
-        file.write_text(dump(self._job.model_dump(mode="json", exclude_unset=True)))
+        file.write_text(dump(job.model_dump(mode="json", exclude_unset=True)))
         command = [sys.executable, "-c", "from singa_dask.planner.costs import keep_busy; keep_busy()", str(file)]
-        pipe = subprocess.PIPE
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         for _ in range(self._n):
-            process = self._stack.enter_context(subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0))
+            process = self._stack.enter_context(subprocess.Popen(command, bufsize=0, **pipes))
             self._pipes.append((process.stdin, process.stdout))
-        for _, stdout in self._pipes:
-            stdout.read(1)
+        self._pipes = [(stdin, stdout) for stdin, stdout in self._pipes if stdout.read(1)]
 
     def close(self) -> None:
-        """End them."""
-        for stdin, _ in self._pipes:
-            stdin.close()
+        """End them: their stdin ends."""
         self._stack.close()
 
 

@@ -271,8 +271,8 @@ def read_what_if(text: str) -> dict[str, float]:
     Returns
     -------
     dict of str to float
-        ``hosts``, ``cores`` and bytes of ``memory`` of each, ``speed`` of a core beside one of this machine, ``link`` in
-        bytes per second, ``latency`` in seconds. What is not given has its default, 0 for that of this machine.
+        ``hosts``, ``cores`` and bytes of ``memory`` of each, ``speed`` of a core beside one of this machine, bytes per
+        second of the ``link``, seconds of ``latency``; 0 stands for what this machine has.
 
     Raises
     ------
