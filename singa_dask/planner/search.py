@@ -276,8 +276,9 @@ def _with_dims(job: JobConf, dims: dict[int, int]) -> JobConf:
 def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int, int]]]:
     """Yield names of partitions, and the ``partition_dim`` of the layers, by place, that the job does not have so.
 
-    ``""`` is what the job says, ``batch`` cuts all layers by records. ``feature`` cuts by features the layers that have more
-    params than they read and write values, and those that work value by value on what they give; the others by records.
+    ``""`` is what the job says, ``batch`` cuts all layers by records. ``feature`` cuts by features the layers with more
+    params than values that they read and write, and those that work value by value on what they give; the others by
+    records.
     After Krizhevsky (2014), "One weird trick for parallelizing convolutional neural networks".
     """
     yield "", {}

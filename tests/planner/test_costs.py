@@ -12,7 +12,8 @@ from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.layers import Layer
 from singa_dask.layers.connection import Bridge
 from singa_dask.planner import costs as costs_module
-from singa_dask.planner.costs import CostTable, Loop, MeasuredCosts, layer_key
+from singa_dask.planner.costs import CostTable, MeasuredCosts, layer_key
+from singa_dask.runtime.planning.loop import MIN_PASSES, WARM_UP, Loop
 from singa_dask.runtime.planning.nets import build_net, build_nets, with_batchsize
 
 PASSES = {"data forward", "fc forward", "fc backward", "loss forward", "loss backward"}
@@ -79,7 +80,7 @@ def test_a_step_computes_each_layer_once(tiny: JobConf) -> None:
     loop.step = lambda: (count(), step())  # type: ignore[method-assign,assignment]
     passes, inside_s, step_s = loop.measure(1)
     assert {f"{layer.conf_name} {verb}" for layer, verb in passes} == PASSES
-    assert n_steps >= costs_module.WARM_UP + costs_module.MIN_PASSES
+    assert n_steps >= WARM_UP + MIN_PASSES
     assert 0 < max(passes.values()) <= inside_s < step_s
 
 
@@ -127,7 +128,7 @@ def test_a_second_plan_measures_nothing(
     with MeasuredCosts(tiny, file) as costs:
         first = all_of(costs)
     n_measured = len(fake.measured)
-    monkeypatch.setattr(costs_module, "_median", lambda call: pytest.fail("it was measured before"))
+    monkeypatch.setattr(costs_module, "median_s", lambda call: pytest.fail("it was measured before"))
     with MeasuredCosts(tiny, file) as costs:
         assert all_of(costs) == first
     assert len(fake.measured) == n_measured
