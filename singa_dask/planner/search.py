@@ -196,17 +196,19 @@ class _Drafts:
                 if draft:
                     yield draft
 
-    def _build(self, partition: str, n_workers: int) -> list[NeuralNet]:
-        """Return the nets of the workers of a group; one if they have the same layers."""
+    def _build(self, partition: str, n_workers: int) -> tuple[list[NeuralNet], list[int]]:
+        """Return the nets of the workers of a group, one if they have the same layers, and the memory of each."""
         layers, block = self._jobs[partition].neuralnet.layer, ClusterConf(nworkers_per_group=n_workers)
         job = self._job.with_layers(list(layers)).model_copy(update={"cluster": block})
         first = build_nets(job)[Phase.TRAIN]
         others = range(1, n_workers) if first.is_partitioned or first.context.shares else ()
-        return [first, *(build_nets(job, 0, worker)[Phase.TRAIN] for worker in others)]
+        nets = [first, *(build_nets(job, 0, worker)[Phase.TRAIN] for worker in others)]
+        return nets, [net.memory_bytes() for net in nets]
 
     def _draft(self, partition: str, job: JobConf) -> _Draft | None:
         """Return a candidate with the number of threads that computes it fastest; None if it does not fit."""
-        hosts, nets = self._cluster.hosts, self._nets(partition, job.cluster.nworkers_per_group)
+        hosts, n = self._cluster.hosts, job.cluster.nworkers_per_group
+        nets, n_bytes_of = self._nets(partition, n)
         plan = JobPlan.make(job, nets[0])
         n_states = 1 + len(UPDATERS.find(job.updater.type)(job.updater).state_names)
         n_states += (job.updater.accumulate > 1) + (job.updater.ema_decay > 0)
@@ -216,54 +218,60 @@ class _Drafts:
         n_workers, memory, largest = Counter[int](), Counter[int](), 0
         for host, units in zip(self._cluster.host_of, plan.layout.processes, strict=False):
             workers = [unit for unit in units if unit.kind == "worker"]
-            n_bytes = sum(nets[unit.id % len(nets)].memory_bytes() for unit in workers)
-            n_bytes += sum(n_states * plan.dtype.itemsize * held[unit.id] for unit in units if unit not in workers)
+            n_bytes = sum(n_bytes_of[unit.id % len(nets)] for unit in workers)
+            n_bytes += sum(n_states * plan.dtype.itemsize * held[unit.id] for unit in units[len(workers) :])
             n_workers[host] += len(workers)
             memory[host] += n_bytes
             largest = max(largest, n_bytes)
         if any(n_workers[i] > hosts[i].n_cores or 0 < hosts[i].memory < memory[i] for i in memory):
             return None
-        share = min(hosts[i].n_cores // n for i, n in n_workers.items() if n)
+        share = min(hosts[i].n_cores // k for i, k in n_workers.items() if k)
         share = min(share, job.threads or share)
-        bounds = {n: self._bound_s(partition, job, plan, n) for n in (1, max(share // 2, 1), share)}
-        threads = min(bounds, key=bounds.__getitem__)
+        placed = {(host, unit.id % len(nets)) for unit, host in self._workers(plan)}
+        computed = {
+            threads: max(self._compute_s(partition, n, i, threads) / hosts[host].speed for host, i in placed)
+            for threads in {1, max(share // 2, 1), share}
+        }
+        threads = min(sorted(computed), key=computed.__getitem__)
+        bound_s = max(computed[threads], self._served_s(nets[0], job, plan))
         job = job if threads == share else job.model_copy(update={"threads": threads})
-        return _Draft(bounds[threads] / job.cluster.nworker_groups, partition, job, plan, threads, largest)
+        return _Draft(bound_s / job.cluster.nworker_groups, partition, job, plan, threads, largest)
 
-    def _computed_s(self, partition: str, n_workers: int, worker: int, threads: int) -> float:
-        """Return the time of the layers of a worker with nothing beside."""
-        net, costs = self._nets(partition, n_workers)[worker], self._costs(self._jobs[partition])
-        verbs = ("forward", "backward")
-        return costs.step_s + sum(
-            costs.layer_s(layer, verb, threads, threads) for layer in net.layers for verb in verbs
-        )
+    def _workers(self, plan: JobPlan) -> list[tuple[Address, int]]:
+        """Return the workers and their hosts."""
+        of_process = zip(self._cluster.host_of, plan.layout.processes, strict=False)
+        return [(unit, host) for host, units in of_process for unit in units if unit.kind == "worker"]
 
-    def _bound_s(self, partition: str, job: JobConf, plan: JobPlan, threads: int) -> float:
-        """Return a time below that of a step of a worker group."""
-        layout, cluster, n = plan.layout, self._cluster, job.cluster.nworkers_per_group
-        n_nets = len(self._nets(partition, n))
-        host_of = {unit: cluster.host_of[process] for unit, process in layout.process_of.items()}
-        bound_s, costs, bytes_in = 0.0, self._costs(job), Counter[int]()
-        users = [{*each.workers} or {*range(n)} for each in self._nets(partition, n)[0].logical.values()]
-        for unit, host in host_of.items():
-            if unit.kind == "worker":
-                seconds = self._compute_s(partition, n, unit.id % n_nets, threads)
-                bound_s = max(bound_s, seconds / cluster.hosts[host].speed)
-                continue
-            mine = [piece for piece in plan.slices if piece.server == unit.id]
-            groups = [
-                group for group in range(job.cluster.nworker_groups) if layout.server_group_of(group) == unit.group
-            ]
-            seconds = costs.update_s([piece.size for piece in mine], 1) * len(groups)
-            bound_s = max(bound_s, seconds / cluster.hosts[host].speed)
-            for piece in mine:
-                n_bytes = piece.size * plan.dtype.itemsize
+    def _computed_s(self, partition: str, n_workers: int, index: int, threads: int) -> float:
+        """Return the time of a step of a worker with nothing beside."""
+        net, costs = self._nets(partition, n_workers)[0][index], self._costs(self._jobs[partition])
+        passes = [(layer, verb) for layer in net.layers for verb in ("forward", "backward")]
+        return costs.step_s + sum(costs.layer_s(layer, verb, threads, threads) for layer, verb in passes)
+
+    def _served_s(self, net: NeuralNet, job: JobConf, plan: JobPlan) -> float:
+        """Return the time that the busiest server updates, and network interface carries params, for a step of each group."""
+        layout, cluster, bytes_in, update_s = plan.layout, self._cluster, Counter[int](), 0.0
+        users = [frozenset(each.workers) for each in net.logical.values()]
+        sizes: dict[int, dict[frozenset[int], list[int]]] = {}
+        for piece in plan.slices:
+            sizes.setdefault(piece.server, {}).setdefault(users[piece.param], []).append(piece.size)
+        workers: dict[int, list[tuple[int, int]]] = {}
+        for unit, host in self._workers(plan):
+            workers.setdefault(unit.group, []).append((unit.id, host))
+        for server in (unit for unit in layout.units if unit.kind == "server"):
+            home = cluster.host_of[layout.process_of[server]]
+            groups = [each for group, each in workers.items() if layout.server_group_of(group) == server.group]
+            of_server = sizes.get(server.id, {})
+            seconds = self._costs(job).update_s([size for each in of_server.values() for size in each], 1) * len(groups)
+            update_s = max(update_s, seconds / cluster.hosts[home].speed)
+            for members, each in of_server.items():
+                n_bytes = sum(each) * plan.dtype.itemsize
                 for group in groups:
-                    others = {host_of[Address.worker(group, i)] for i in users[piece.param]} - {host}
-                    # each of these hosts takes the value once, and this one the sum of the gradients
+                    others = {host for i, host in group if not members or i in members} - {home}
+                    # each of these hosts takes the values once, and this one the sum of the gradients
                     bytes_in.update(dict.fromkeys(others, n_bytes))
-                    bytes_in[host] += n_bytes * bool(others)
-        return max(bound_s, max(bytes_in.values(), default=0) / cluster.between.bytes_per_s)
+                    bytes_in[home] += n_bytes * bool(others)
+        return max(update_s, max(bytes_in.values(), default=0) / cluster.between.bytes_per_s)
 
 
 def _with_dims(job: JobConf, dims: dict[int, int]) -> JobConf:
