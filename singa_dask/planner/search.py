@@ -249,7 +249,7 @@ class _Drafts:
         return costs.step_s + sum(costs.layer_s(layer, verb, threads, threads) for layer, verb in passes)
 
     def _served_s(self, net: NeuralNet, job: JobConf, plan: JobPlan) -> float:
-        """Return the time that the busiest server updates, and network interface carries params, for a step of each group."""
+        """Return how long the busiest server updates, and the busiest network interface is used, in a step."""
         layout, cluster, bytes_in, update_s = plan.layout, self._cluster, Counter[int](), 0.0
         users = [frozenset(each.workers) for each in net.logical.values()]
         sizes: dict[int, dict[frozenset[int], list[int]]] = {}
