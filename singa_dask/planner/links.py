@@ -263,6 +263,8 @@ WHAT_IF: dict[str, tuple[float, Mapping[str, float], str]] = {
     "speed": (1, ONE, "1.5"),
 }
 """Default, 0 for that of this machine, units and an example of each key."""
+PAYLOAD = 1448 / 1538
+"""Part of what a link of Ethernet carries that is no header of TCP, IP and frames."""
 
 
 def read_what_if(text: str) -> dict[str, float]:
@@ -272,7 +274,7 @@ def read_what_if(text: str) -> dict[str, float]:
     -------
     dict of str to float
         ``hosts``, ``cores`` and bytes of ``memory`` of each, ``speed`` of a core beside one of this machine, bytes per
-        second of the ``link``, seconds of ``latency``; 0 stands for what this machine has.
+        second of the ``link``, seconds of ``latency`` from host to host; 0 stands for what this machine has.
 
     Raises
     ------
@@ -310,5 +312,6 @@ def imagined_cluster(values: Mapping[str, float], within: Link, over_tcp: Link) 
     n, cores = int(values["hosts"]), int(values["cores"]) or cpu_count()
     memory = int(values["memory"]) or machine_memory()
     hosts = tuple(Host(f"host-{i}", cores, values["speed"], memory) for i in range(n))
-    between = replace(over_tcp, latency_s=values["latency"], bytes_per_s=values["link"] or over_tcp.bytes_per_s)
+    bytes_per_s = values["link"] * PAYLOAD or over_tcp.bytes_per_s
+    between = replace(over_tcp, latency_s=over_tcp.latency_s + values["latency"], bytes_per_s=bytes_per_s)
     return Cluster(hosts, tuple(range(n)) * min(cores, max(MAX_SLOTS // n, 2)), within, between)
