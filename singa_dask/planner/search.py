@@ -23,7 +23,7 @@ from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.placement import JobPlan, Layout, plan_processes
 from singa_dask.training import UPDATERS
 
-MAX_PARTED = 8
+MAX_PARTED = 4
 """Most workers of a group whose net is cut by features: bridges grow with the square of their number."""
 MAX_STALE, MAX_GROUPS = 4, 16
 """Most workers of a group beside other worker groups, and most such groups where there are fewer hosts."""
