@@ -433,6 +433,7 @@ class MeasuredCosts(Costs):
         for (layer, verb), seconds in alone.items():
             name, rows = layer_key(layer)
             self.table.add(self._key(name, verb, n_threads), (seconds, max(beside[layer, verb], seconds)), rows)
+        self.table.save()  # a plan that is stopped goes on from here
 
     # -- the rest of a step ------------------------------------------------------------------------------------
 
