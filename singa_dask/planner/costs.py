@@ -72,6 +72,9 @@ PLAIN: dict[str, Any] = {
 }  # fmt: skip
 """Keys of a job whose steps are timed."""
 
+NO_MATTER = {"name", "srclayers", "param", "include", "exclude", "partition_dim", "location"}
+"""Keys of a layer that make no difference to its time, where its shapes are the same."""
+
 Times = tuple[float, float]
 """Seconds alone, and while all cores are busy."""
 
@@ -143,7 +146,7 @@ class CostTable:
 def layer_key(layer: Layer) -> tuple[str, int]:
     """Return what decides the time of a layer beside its kernels and the number of its rows, and that number."""
     rows = max([feature.shape[0] for feature in layer.features or layer.sources], default=1)
-    conf = layer.conf.model_dump(mode="json", exclude={"name", "srclayers", "param", "include", "exclude"})
+    conf = layer.conf.model_dump(mode="json", exclude=NO_MATTER)
     for block in conf.values():
         for key in ("path", "batchsize") if isinstance(block, dict) else ():
             block.pop(key, None)
@@ -241,7 +244,7 @@ class MeasuredCosts(Costs):
         self._batch = max((layer.batch_size for layer in net.inputs if isinstance(layer, StoreInput)), default=0)
         fitting = machine_memory() // (2 * max(net.memory_bytes(), 1))
         self._neighbours = Neighbours(plain, min(self._n_cores - 1, fitting))
-        self._measured: set[tuple[int, ...]] = set()
+        self._measured: set[tuple[int | None, ...]] = set()
         self._keys: WeakKeyDictionary[Layer, tuple[str, int]] = WeakKeyDictionary()
         self._updater = f"update {_hash(plain.updater.model_dump_json())}, {self._dtype}"
         self.handled_s = self._once(f"handled {self._updater}", self._measure_handled, False)[0]
@@ -259,7 +262,7 @@ class MeasuredCosts(Costs):
     def of(self, job: JobConf) -> MeasuredCosts:
         """Return the costs of the same job with another cluster, or partition of its layers."""
         costs = copy.copy(self)
-        costs._variant, costs._measured = job.model_copy(update=PLAIN), set()
+        costs._variant = job.model_copy(update=PLAIN)
         return costs
 
     def _once(self, key: str, measure: Callable[[], float], beside: bool = True) -> Times:
@@ -316,7 +319,9 @@ class MeasuredCosts(Costs):
 
     def _measure_net(self, n_workers: int, worker: int, part: int, n_threads: int) -> None:
         """Measure the layers of a worker of a group, with a part of the batch."""
-        if (what := (n_workers, worker, part, n_threads)) in self._measured:
+        # of one worker nothing is cut
+        dims = [layer.partition_dim for layer in self._variant.neuralnet.layer if n_workers > 1]
+        if (what := (n_workers, worker, part, n_threads, *dims)) in self._measured:
             return
         self._measured.add(what)
         job = self._variant.model_copy(update={"cluster": ClusterConf(nworkers_per_group=n_workers)})
@@ -328,6 +333,7 @@ class MeasuredCosts(Costs):
         for (layer, verb), seconds in alone.items():
             name, rows = layer_key(layer)
             self.table.add(self._key(name, verb, n_threads), (seconds, max(beside[layer, verb], seconds)), rows)
+        self.table.save()  # a plan that is stopped goes on from here
 
     # -- the rest of a step ------------------------------------------------------------------------------------
 

@@ -23,11 +23,11 @@ from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.placement import JobPlan, Layout, plan_processes
 from singa_dask.training import UPDATERS
 
-MAX_PARTED = 8
+MAX_PARTED = 4
 """Most workers of a group whose net is cut by features: bridges grow with the square of their number."""
-MAX_STALE = 4
-"""Most workers of a group beside other worker groups."""
-MAX_UNITS, N_STEPS = 400, 8
+MAX_STALE, MAX_GROUPS = 4, 16
+"""Most workers of a group beside other worker groups, and most such groups where there are fewer hosts."""
+MAX_UNITS, N_STEPS = 256, 8
 """Workers and servers of each kind of candidates that are simulated, beside one of each power of two of processes."""
 LIMITS = {"network": "network interface", "messages": "message thread", "update": "updates"}
 
@@ -249,7 +249,7 @@ class _Drafts:
         return costs.step_s + sum(costs.layer_s(layer, verb, threads, threads) for layer, verb in passes)
 
     def _served_s(self, net: NeuralNet, job: JobConf, plan: JobPlan) -> float:
-        """Return how long the busiest server updates, and the busiest network interface is used, in a step."""
+        """Return how long the busiest server updates, or network interface carries params, for a step of each group."""
         layout, cluster, bytes_in, update_s = plan.layout, self._cluster, Counter[int](), 0.0
         users = [frozenset(each.workers) for each in net.logical.values()]
         sizes: dict[int, dict[frozenset[int], list[int]]] = {}
@@ -284,10 +284,9 @@ def _with_dims(job: JobConf, dims: dict[int, int]) -> JobConf:
 def partitions_of(job: JobConf, net: NeuralNet) -> Iterator[tuple[str, dict[int, int]]]:
     """Yield names of partitions, and the ``partition_dim`` of the layers, by place, that the job does not have so.
 
-    ``""`` is what the job says, ``batch`` cuts all layers by records. ``feature`` cuts by features the layers with more
-    params than values that they read and write, and those that work value by value on what they give; the others by
-    records.
-    After Krizhevsky (2014), "One weird trick for parallelizing convolutional neural networks".
+    ``""`` is what the job says, ``batch`` cuts all layers by records. ``feature`` cuts those by features that have more
+    params than they read and write values, with what works value by value on their outputs, and others by records:
+    Krizhevsky (2014), "One weird trick for parallelizing convolutional neural networks".
     """
     yield "", {}
     layers = job.neuralnet.layer
@@ -318,7 +317,8 @@ def topologies(conf: ClusterConf, cluster: Cluster, batch: int) -> Iterator[Clus
     """
     n_slots, cores = len(cluster.host_of), max(host.n_cores for host in cluster.hosts)
     n_cores, powers = sum(host.n_cores for host in cluster.hosts), [1 << i for i in range(n_slots.bit_length())]
-    for n_groups in sorted({*powers, len(cluster.hosts)}):
+    n_hosts = len(cluster.hosts)
+    for n_groups in sorted({n for n in (*powers, n_hosts) if n <= max(n_hosts, MAX_GROUPS)}):
         most = n_cores // n_groups if n_groups == 1 else min(n_cores // n_groups, MAX_STALE)
         for n in [n for n in range(1, min(batch, most) + 1) if batch % n == 0]:
             total = n_groups * n

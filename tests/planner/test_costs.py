@@ -167,8 +167,9 @@ def test_times_between_sizes_are_on_a_line_and_never_below_zero(tmp_path: Path) 
     assert table.get("fc", 6) == (0.6, 1.2)
 
 
-def test_names_paths_and_batches_make_no_difference_to_a_layer(tiny: JobConf) -> None:
-    net, smaller = build_net(tiny, Phase.TRAIN), build_net(with_batchsize(tiny, 5), Phase.TRAIN)
+def test_batches_and_partitions_make_no_difference_to_a_layer(tiny: JobConf) -> None:
+    cut = [layer.model_copy(update={"partition_dim": int(layer.name == "fc")}) for layer in tiny.neuralnet.layer]
+    net, smaller = build_net(tiny, Phase.TRAIN), build_net(with_batchsize(tiny.with_layers(cut), 5), Phase.TRAIN)
     for layer, other in zip(net.layers, smaller.layers, strict=True):
         assert layer_key(layer)[0] == layer_key(other)[0]
         assert (layer_key(layer)[1], layer_key(other)[1]) == (20, 5)
