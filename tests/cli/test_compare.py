@@ -48,7 +48,8 @@ def test_a_comparison(call: Call, job: Path, tmp_path: Path, monkeypatch: pytest
     downpour = tmp_path / "downpour.yaml"
     downpour.write_text((CLUSTERS / "downpour.yaml").read_text())
     given = ["compare", job, "--clusters", "single", downpour, "odd.yaml", "--run-dir", "all", "--json"]
-    given += ["--set", "train_steps=60", "--set", "test_freq=10", "-o", "out.html"]
+    # so many that a run on a busy machine has not ended before it is told to stop
+    given += ["--set", "train_steps=600", "--set", "test_freq=10", "-o", "out.html"]
     result = call(*given, "--until", "accuracy=0.3")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout.splitlines()[-1])
@@ -59,10 +60,10 @@ def test_a_comparison(call: Call, job: Path, tmp_path: Path, monkeypatch: pytest
     assert (run["state"], run["staleness"].keys()) == ("done", {"0"})
     assert run["reason"].startswith("reached test.accuracy ≥ 0.3 at step")
     assert run["target"]["samples"] == run["target"]["samples"] // 200 * 200 > 0
-    assert run["steps"] < 60
+    assert run["steps"] < 600
     assert run["final"]["test.accuracy"] >= 0.3
     assert shared["runs"][0]["state"] == "done"
-    assert shared["runs"][0]["steps"] <= 30
+    assert shared["runs"][0]["steps"] <= 300
     assert "odd" in result.stderr
     assert "accuracy" in (tmp_path / "out.html").read_text()
     assert json.loads((tmp_path / "all/single/seed-7/summary.json").read_text())["state"] == "done"
