@@ -39,6 +39,7 @@ from singa_dask.layers.connection import Bridge
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import ArrayList
 from singa_dask.planner.model import Costs
+from singa_dask.planner.reading import measure_reading
 from singa_dask.runtime.job.cluster import embedded_cluster
 from singa_dask.runtime.job.driver import Driver
 from singa_dask.runtime.planning.loop import Loop, median_s
@@ -239,7 +240,7 @@ class MeasuredCosts(Costs):
 
     Attributes
     ----------
-    step_s, handled_s, woken_s : float
+    step_s, handled_s, woken_s, record_bytes : float
         See `Costs`.
     """
 
@@ -262,6 +263,8 @@ class MeasuredCosts(Costs):
         self.handled_s = self._once(f"handled {self._updater}", self._measure_handled)[0]
         self.woken_s = self._once("woken", _woken_s)[0]
         self.step_s = self._once(f"step {job_key}", self._measure_step)[0]
+        self._record = f"record {job_key}"
+        self.record_bytes = self._once(f"bytes of a {self._record}", lambda: measure_reading(plain)[1])[0]
 
     def __enter__(self) -> MeasuredCosts:
         return self
@@ -362,6 +365,10 @@ class MeasuredCosts(Costs):
         """Return the time to copy or add up a byte of arrays."""
         return self._at(self._once("add", _added_byte_s, beside=True), n_busy)
 
+    def read_s(self, rows: int, n_busy: int) -> float:
+        """Return the time in which a thread reads and decodes the records of a batch."""
+        return rows * self._at(self._once(self._record, lambda: measure_reading(self.job)[0], beside=True), n_busy)
+
     def _at(self, times: Times, n_busy: int) -> float:
         share = min(max(n_busy - 1, 0) / max(self.n_cores - 1, 1), 1.0)
         return times[0] + share * (times[1] - times[0])
@@ -405,8 +412,9 @@ class MeasuredCosts(Costs):
         with tempfile.TemporaryDirectory() as folder, embedded_cluster(plan_processes(job.cluster)) as client:
             url = f"{folder}/run"
             result = Driver(job, client, run_url=url, on_event=lambda event: None, job_id="plan").run()
-        step_s = result.step_ms["median"] / 1e3 - updates if result.state == "done" else total
-        return max(step_s, total) - inside
+        if result.state == "done":
+            total = max((result.step_ms["median"] - result.wait_ms["data"]) / 1e3 - updates, total)
+        return total - inside
 
 
 def _woken_s() -> float:
