@@ -20,7 +20,8 @@ RANKS = {"efficiency": 1, "MiB a process": 2, "threads": 3, "cost": 4}
     metavar="KEY=VALUE,...",
     default="",
     help="Plan for a cluster that might be: hosts, cores of each, link, latency, memory of each, speed of a core beside "
-    "one of this machine, e.g. hosts=64,link=25Gbit,latency=30us,cores=32.",
+    "one of this machine, what each host reads of records, mean life of a process, e.g. "
+    "hosts=64,link=25Gbit,latency=30us,cores=32,read=200MB,life=10000h.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write the job with the best plan, for run.")
 @click.option("--html", metavar="FILE", help="Write a page with the plans, and curves over the number of processes.")

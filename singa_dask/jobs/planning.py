@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from distributed import Client
 
@@ -11,6 +12,7 @@ from singa_dask.jobs.job import Job, check, complete, load
 from singa_dask.jobs.preparing import find_cluster
 from singa_dask.planner.costs import MeasuredCosts
 from singa_dask.planner.links import imagined_cluster, measure_cluster, measure_here, read_what_if
+from singa_dask.planner.losses import lost_time, state_bytes
 from singa_dask.planner.report import Plan
 from singa_dask.planner.search import search
 from singa_dask.planner.simulation import simulate
@@ -66,5 +68,11 @@ def plan(
         else:
             cluster = imagined_cluster(imagined, within, measure_here(shared=False))
         candidates = search(whole.job, cluster, costs.of, simulate=simulate)
+    if life_s := imagined["life"]:
+        n_bytes = state_bytes(whole.job)
+        candidates = [
+            replace(each, lost=lost_time(each.job, each.layout, n_bytes, each.prediction.step_s, life_s))
+            for each in candidates
+        ]
     n, cores = len(cluster.hosts), sum(host.n_cores for host in cluster.hosts)
     return Plan(job_file, candidates, f"{n} host{'s' * (n > 1)} with {cores} cores", price)

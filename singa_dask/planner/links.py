@@ -284,10 +284,17 @@ UNITS = {
     "link": {"Gbit": 1e9 / 8, "Mbit": 1e6 / 8},
     "latency": {"s": 1.0, "ms": 1e-3, "us": 1e-6},
     "memory": {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6},
+    "read": {"Gbit": 1e9 / 8, "Mbit": 1e6 / 8, "GB": 1e9, "MB": 1e6},
+    "life": {"h": 3600.0, "d": 86400.0},
 }
 COUNTS = ("hosts", "cores")
-DEFAULTS: Mapping[str, float] = {"hosts": 1, "cores": 0, "link": 0.0, "latency": 50e-6, "memory": 0, "speed": 1.0}
-EXAMPLES = {"link": "25Gbit", "latency": "30us", "memory": "64GiB", "speed": "1.2", "hosts": "64", "cores": "32"}
+DEFAULTS: Mapping[str, float] = {
+    "hosts": 1, "cores": 0, "link": 0.0, "latency": 50e-6, "memory": 0, "speed": 1.0, "read": 0.0, "life": 0.0,
+}  # fmt: skip
+EXAMPLES = {
+    "link": "25Gbit", "latency": "30us", "memory": "64GiB", "speed": "1.2", "hosts": "64", "cores": "32",
+    "read": "200MB/s", "life": "10000h",
+}  # fmt: skip
 
 
 def read_what_if(text: str) -> dict[str, float]:
@@ -297,8 +304,9 @@ def read_what_if(text: str) -> dict[str, float]:
     -------
     dict of str to float
         Bytes per second of ``link``, seconds of ``latency``, bytes of ``memory``; ``hosts``, ``cores`` of each, and
-        their ``speed`` beside those of this machine. What is not given has its default; 0 stands for that of this
-        machine.
+        their ``speed`` beside those of this machine; ``read`` bytes per second of records, and seconds of the mean
+        ``life`` of a process. What is not given has its default; 0 stands for that of this machine, and for no limit
+        of ``read`` and ``life``.
 
     Raises
     ------
@@ -339,4 +347,5 @@ def imagined_cluster(values: Mapping[str, float], within: Link, over_tcp: Link) 
     memory = int(values["memory"]) or machine_memory()
     hosts = tuple(Host(f"host-{i}", cores, values["speed"], memory) for i in range(n))
     between = replace(over_tcp, latency_s=values["latency"], bytes_per_s=values["link"] or over_tcp.bytes_per_s)
-    return Cluster(hosts, tuple(range(n)) * min(cores, max(MAX_SLOTS // n, 2)), within, between)
+    host_of = tuple(range(n)) * min(cores, max(MAX_SLOTS // n, 2))
+    return Cluster(hosts, host_of, within, between, values["read"])

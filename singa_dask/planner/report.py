@@ -69,6 +69,7 @@ class Plan:
                     "memory": each.memory,
                     "staleness": found.staleness,
                     **({"cost": cost} if self.price else {}),
+                    **({} if each.lost is None else {"lost": each.lost}),
                     "cluster": {key: getattr(conf, key) for key in conf.model_fields_set if key[0] in "ns"},
                 }
             )
@@ -105,6 +106,7 @@ class Plan:
                 "MiB a process": f"{each['memory'] / 2**20:,.0f}",
                 "staleness": f"{each['staleness']:.3g}" if each["staleness"] else "",
                 "cost": f"{each['cost']:.3g}" if "cost" in each else "",
+                **({"lost": f"{each['lost']:.2%}"} if "lost" in each else {}),
             }
             for each in self.values()
             if each["kind"] == kind

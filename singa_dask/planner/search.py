@@ -52,6 +52,8 @@ class Candidate:
         What a step waits for most.
     efficiency : float
         Samples per second and core, by those of the best candidate with one process.
+    lost : float, optional
+        Part of the time that processes which end, and snapshots, cost.
     """
 
     job: JobConf
@@ -63,6 +65,7 @@ class Candidate:
     prediction: Prediction
     limit: str
     efficiency: float = 1.0
+    lost: float | None = None
 
     @property
     def is_synchronous(self) -> bool:
