@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import platform
 import re
 import tempfile
@@ -187,6 +188,7 @@ def main() -> None:
     what_if = f"cores={given.cores},link={given.link},latency=30us"
     print(f"costs measured on {cpu[1] if cpu else platform.processor()}; hosts with {what_if}")
     links = best_link(shared=True), best_link(shared=False)
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     for name in given.net:
         with ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory())

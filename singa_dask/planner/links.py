@@ -293,7 +293,7 @@ DEFAULTS: Mapping[str, float] = {
 }  # fmt: skip
 EXAMPLES = {
     "link": "25Gbit", "latency": "30us", "memory": "64GiB", "speed": "1.2", "hosts": "64", "cores": "32",
-    "read": "200MB/s", "life": "10000h",
+    "read": "200MB", "life": "10000h",
 }  # fmt: skip
 
 

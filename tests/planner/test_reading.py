@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from singa_dask.conf import JobConf
+from singa_dask.planner.links import imagined_cluster, read_what_if
 from singa_dask.planner.many import Many
 from singa_dask.planner.model import Cluster, Host, Prediction
 from singa_dask.planner.reading import measure_reading
@@ -87,3 +88,10 @@ def test_records_are_read_again_if_memory_has_no_room_for_them(tmp_path: Path) -
 def test_records_that_are_not_here_count_as_free(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert measure_reading(job_of(tmp_path / "absent.csv", 64)) == (0, 0)
     assert "reading its records is not in the plan" in caplog.text
+
+
+def test_what_a_cluster_that_might_be_reads_and_how_long_its_processes_live() -> None:
+    values = read_what_if("hosts=2,cores=1,link=10Gbit,read=200MB,life=10000h")
+    assert values["life"] == 10_000 * 3600
+    assert imagined_cluster(values, INSTANT, INSTANT).read_bytes_per_s == 200e6
+    assert imagined_cluster(read_what_if(""), INSTANT, INSTANT).read_bytes_per_s == 0
