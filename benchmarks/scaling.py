@@ -62,13 +62,14 @@ class Net(NamedTuple):
 
 NETS = {
     "cifar": Net("cifar10/convnet", 128, 128),
-    "alexnet": Net("alexnet/alexnet", 256, 8),
+    "alexnet": Net("alexnet/alexnet", 256, 32),
     "resnet20": Net("cifar10/resnet20", 128, 128),
     "mlp": Net("mnist/mlp", 64, 64),
     "rbm": Net("rbm/rbm1", 128, 128),
     "gru": Net("char-rnn/gru", 64, 64),
     "transformer": Net("char-rnn/transformer", 32, 32),
 }
+SMALL = Net("digits/mlp", 64, 64)
 FRAMEWORKS: dict[str, Callable[[int], dict[str, Any]]] = {
     "AllReduce": lambda n: {"nworkers_per_group": n, "nservers_per_group": n},
     "Sandblaster": lambda n: {"nworkers_per_group": n, **_apart(n)},
@@ -130,17 +131,20 @@ class Row(NamedTuple):
 
 
 class HostCosts(Costs):
-    """Costs on hosts with more cores, from those of one core that were measured several times."""
+    """Costs on hosts with more cores, from those of one core that were measured several times.
 
-    def __init__(self, measured: Sequence[MeasuredCosts]) -> None:
-        self._measured = measured
-        self.step_s, self.handled_s, self.woken_s, self.record_bytes = (
-            min(getattr(each, name) for each in measured) for name in ("step_s", "handled_s", "woken_s", "record_bytes")
+    What a step takes outside of layers is that of a small net: next to the layers of large ones it cannot be measured.
+    """
+
+    def __init__(self, measured: Sequence[MeasuredCosts], step_s: float) -> None:
+        self._measured, self.step_s = measured, step_s
+        self.handled_s, self.woken_s, self.record_bytes = (
+            min(getattr(each, name) for each in measured) for name in ("handled_s", "woken_s", "record_bytes")
         )
 
     def of(self, job: JobConf) -> HostCosts:
         """Return the costs of the same job with another cluster or partition."""
-        return HostCosts([each.of(job) for each in self._measured])
+        return HostCosts([each.of(job) for each in self._measured], self.step_s)
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
         return min(each.layer_s(layer, verb, 1, 1) for each in self._measured) / n_threads**GAIN
@@ -191,10 +195,10 @@ def main() -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     for name in given.net:
         with ExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            job = job_of(NETS[name], given.costs or folder)
-            files = [Path(given.costs or folder, f"{name}-{i}.json") for i in range(N_TIMES)]
-            costs = HostCosts([stack.enter_context(MeasuredCosts(job, file)) for file in files])
+            folder = given.costs or stack.enter_context(tempfile.TemporaryDirectory())
+            small, job = job_of(SMALL, folder), job_of(NETS[name], folder)
+            step_s = min(each.step_s for each in measured(small, Path(folder, "small"), stack))
+            costs = HostCosts(measured(job, Path(folder, name), stack), step_s)
             scaling = Scaling(job, costs, links, what_if)
             show(name, scaling, given.processes)
             if given.feature:
@@ -207,9 +211,17 @@ def best_link(shared: bool) -> Link:
     return min(links, key=lambda link: link.sent_byte_s + link.received_byte_s)
 
 
+def measured(job: JobConf, path: Path, stack: ExitStack) -> list[MeasuredCosts]:
+    """Return costs of a job that are measured several times, and kept in files."""
+    return [stack.enter_context(MeasuredCosts(job, path.with_name(f"{path.name}-{i}.json"))) for i in range(N_TIMES)]
+
+
 def show(name: str, scaling: Scaling, processes: list[int]) -> None:
     """Print the table of a net."""
-    batch = NETS[name].batch
+    _, batch, rows = NETS[name]
+    if rows < batch:  # by a line through these two
+        for n in (rows // 4, rows):
+            scaling.row({}, n)
     row = scaling.row({}, batch)
     alone = row.found.samples_per_s
     print(f"\n{name}, batch {batch}, {scaling.n_bytes / 1e6:.3g} MB of state; one process: {row.cell(alone)}\n")
