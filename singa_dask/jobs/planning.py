@@ -70,9 +70,7 @@ def plan(
         candidates = search(whole.job, cluster, costs.of, simulate=simulate)
     if life_s := imagined["life"]:
         n_bytes = state_bytes(whole.job)
-        candidates = [
-            replace(each, lost=lost_time(each.job, each.layout, n_bytes, each.prediction.step_s, life_s))
-            for each in candidates
-        ]
+        for i, each in enumerate(candidates):
+            candidates[i] = replace(each, lost=lost_time(each.job, each.layout, n_bytes, each.prediction.step_s, life_s))
     n, cores = len(cluster.hosts), sum(host.n_cores for host in cluster.hosts)
     return Plan(job_file, candidates, f"{n} host{'s' * (n > 1)} with {cores} cores", price)

@@ -366,7 +366,6 @@ class MeasuredCosts(Costs):
         return self._at(self._once("add", _added_byte_s, beside=True), n_busy)
 
     def read_s(self, rows: int, n_busy: int) -> float:
-        """Return the time in which a thread reads and decodes the records of a batch."""
         return rows * self._at(self._once(self._record, lambda: measure_reading(self.job)[0], beside=True), n_busy)
 
     def _at(self, times: Times, n_busy: int) -> float:

@@ -288,13 +288,9 @@ UNITS = {
     "life": {"h": 3600.0, "d": 86400.0},
 }
 COUNTS = ("hosts", "cores")
-DEFAULTS: Mapping[str, float] = {
-    "hosts": 1, "cores": 0, "link": 0.0, "latency": 50e-6, "memory": 0, "speed": 1.0, "read": 0.0, "life": 0.0,
-}  # fmt: skip
-EXAMPLES = {
-    "link": "25Gbit", "latency": "30us", "memory": "64GiB", "speed": "1.2", "hosts": "64", "cores": "32",
-    "read": "200MB", "life": "10000h",
-}  # fmt: skip
+DEFAULTS = {"hosts": 1.0, "cores": 0, "link": 0, "latency": 50e-6, "memory": 0, "speed": 1.0, "read": 0, "life": 0}
+EXAMPLES = {"link": "25Gbit", "latency": "30us", "memory": "64GiB", "speed": "1.2", "hosts": "64", "cores": "32"}
+EXAMPLES |= {"read": "200MB", "life": "10000h"}
 
 
 def read_what_if(text: str) -> dict[str, float]:
@@ -304,9 +300,8 @@ def read_what_if(text: str) -> dict[str, float]:
     -------
     dict of str to float
         Bytes per second of ``link``, seconds of ``latency``, bytes of ``memory``; ``hosts``, ``cores`` of each, and
-        their ``speed`` beside those of this machine; ``read`` bytes per second of records, and seconds of the mean
-        ``life`` of a process. What is not given has its default; 0 stands for that of this machine, and for no limit
-        of ``read`` and ``life``.
+        their ``speed`` beside those of this machine, bytes per second of records that each can ``read``, seconds of the
+        mean ``life`` of a process. What is not given has its default; 0 stands for that of this machine, or no limit.
 
     Raises
     ------

@@ -2,8 +2,7 @@
 
 After J. W. Young (1974), "A first order approximation to the optimum checkpoint interval", and J. T. Daly (2006), "A
 higher order estimate of the optimum checkpoint interval for restart dumps". Processes end independently of each other
-and of their age, and there is always a Dask worker to replace one. It is not counted that a snapshot may be lost with
-both processes that keep it.
+and of their age, never both that keep a snapshot, and there is always a Dask worker to replace one.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.checkpointing import MIN_S, SHARE
 from singa_dask.training import UPDATERS
 
-RESTART_S, RESTARTED_S = 0.9, 1e-3
-"""From the notice of a loss to new steps, and more for each process: `benchmarks.recovery` and `.simulated`."""
-SNAPSHOT_BYTE_S = 1e-9
-"""Pause and work for a byte of a snapshot: `benchmarks.snapshots`."""
+RESTART_S, RESTARTED_S, SNAPSHOT_BYTE_S = 0.9, 1e-3, 1e-9
+"""From the notice of a loss to new steps, more for each process, and for a byte of a snapshot: see benchmarks."""
 
 
 def lost_share(interval_s: float, save_s: float, down_s: float, rate: float) -> float:
@@ -28,26 +25,21 @@ def lost_share(interval_s: float, save_s: float, down_s: float, rate: float) -> 
 
     Parameters
     ----------
-    interval_s : float
-        Seconds of work between two times that the state is saved.
-    save_s : float
-        What saving takes.
-    down_s : float
-        From a failure until work goes on; failures begin it anew.
+    interval_s, save_s, down_s : float
+        Of work until the state is saved, to save it, and from a failure until work goes on; failures begin that anew.
     rate : float
         Failures per second.
 
     Notes
     -----
-    Work of an interval takes ``exp(rate * down) * (exp(rate * (interval + save)) - 1) / rate`` on average: Daly's
-    equation 13, for failures without memory. For small rates the loss is Young's, that of saving,
-    ``save / (interval + save)``, and ``rate * (down + interval / 2)``.
+    An interval takes ``exp(rate * down) * (exp(rate * (interval + save)) - 1) / rate`` on average, as Daly has it. For
+    small rates that is Young's loss: ``save / (interval + save)`` and ``rate * (down + interval / 2)``.
     """
-    exponent = rate * (interval_s + save_s)
-    if exponent + rate * down_s > 700:  # it does not come to an end
+    whole_s = interval_s + save_s
+    if rate * (whole_s + down_s) > 700:  # it does not come to an end
         return 1.0
-    ratio = exponent / math.expm1(exponent) if exponent else 1.0
-    return 1.0 - interval_s / (interval_s + save_s) * math.exp(-rate * down_s) * ratio
+    ratio = rate * whole_s / math.expm1(rate * whole_s) if rate else 1.0
+    return 1.0 - interval_s / whole_s * math.exp(-rate * down_s) * ratio
 
 
 def state_bytes(job: JobConf) -> int:
@@ -60,31 +52,26 @@ def state_bytes(job: JobConf) -> int:
 def lost_time(job: JobConf, layout: Layout, n_bytes: int, step_s: float, life_s: float) -> float:
     """Return the part of its time that a job loses.
 
-    The end of a process with a server, or of any in a job of one worker group, takes all units back; that of another
-    one stops its worker group alone. It is noticed as late as the run time permits, by silence. With a single process,
-    which takes no snapshots, and with ``snapshot_freq: 0`` a job goes back to its checkpoints, which count as free, or
-    to its beginning.
+    The end of a process with a server, or of any in a job of one worker group, takes all units back; another one stops
+    its worker group alone. It is noticed by silence, as late as may be. Without snapshots, as with a single process, a
+    job goes back to its checkpoints, which count as free, or to its beginning.
 
     Parameters
     ----------
-    job : JobConf
-    layout : Layout
+    job, layout
     n_bytes : int
         See `state_bytes`.
-    step_s : float
-        Time of a step.
-    life_s : float
-        Mean life of a process.
+    step_s, life_s : float
+        Seconds of a step, and mean life of a process.
     """
     conf, processes = job.cluster, layout.processes
     n_with_server = sum(any(unit.kind == "server" for unit in units) for units in processes)
     n_back = len(processes) if conf.nworker_groups == 1 else n_with_server
     down_s = limit("silent") + RESTART_S + RESTARTED_S * len(processes)
+    save_s, saved_s = 0.0, (job.checkpoint_freq * step_s, 60 * job.checkpoint_minutes, job.train_steps * step_s)
+    interval_s = min(filter(None, saved_s), default=math.inf)
     if len(processes) > 1 and conf.snapshot_freq != 0:
         save_s = n_bytes * conf.nserver_groups / n_with_server * SNAPSHOT_BYTE_S
         interval_s = conf.snapshot_freq * step_s if conf.snapshot_freq else max(MIN_S, save_s / SHARE)
-    else:
-        saved_s = (job.checkpoint_freq * step_s, 60 * job.checkpoint_minutes, job.train_steps * step_s)
-        save_s, interval_s = 0.0, min(filter(None, saved_s), default=math.inf)
     of_group = (len(processes) - n_back) / life_s * (down_s + step_s) / conf.nworker_groups
     return 1.0 - (1.0 - lost_share(interval_s, save_s, down_s, n_back / life_s)) / (1.0 + of_group)

@@ -176,14 +176,14 @@ class Many:
         self._actions = [(what, self._seconds(*x) if what == "compute" else x) for what, x in recorder.actions]
         self._free, self._server_free, self._messages_s, self._update_s = np.zeros((4, n_processes))
         self._out_free, self._in_free, self._network_s = np.zeros((3, n_hosts))
-        self._now, self._computed_s, self._waited_s = np.zeros((3, self._n))
+        self._now, self._computed_s = np.zeros((2, self._n))
+        self._waits = {name: np.zeros(self._n) for name in ("params", "records")}
         self._values_at = np.zeros((len(self._buckets), n_processes))
-        rows, n_on_host = rows_read(self._net), np.array([n_workers[host] for host in self._host[: self._n]])
-        n_bytes, rate = rows * costs.record_bytes * n_on_host, cluster.read_bytes_per_s
+        rows, rate = rows_read(self._net), cluster.read_bytes_per_s
+        n_bytes = rows * costs.record_bytes * np.array([n_workers[host] for host in self._host[: self._n]])
         seconds = np.array([costs.read_s(rows, kind[1]) for kind in self._threads]) / self._speed[: self._n]
         self._read_s = np.maximum(seconds, n_bytes / rate if rate else 0.0)
-        self._taken = np.zeros((N_AHEAD, self._n))
-        self._records_at, self._records_waited_s = np.zeros((2, self._n))
+        self._taken, self._records_at = np.zeros((N_AHEAD, self._n)), np.zeros(self._n)
 
     def _seconds(self, layer: Layer, verb: str) -> Vector:
         """Return what a layer takes in each process."""
@@ -210,11 +210,7 @@ class Many:
             bytes_sent=tuple(n_sent[0].tolist()),
             messages_sent=tuple(n_sent[1].tolist()),
             busy={name: float(times.max()) / ends[-1] if ends[-1] else 0.0 for name, times in busy.items()},
-            waits={
-                "params": float(self._waited_s[slowest]) / n_steps,
-                "records": float(self._records_waited_s[slowest]) / n_steps,
-                "group": 0.0,
-            },
+            waits={name: float(waited_s[slowest]) / n_steps for name, waited_s in self._waits.items()} | {"group": 0.0},
         )
 
     def _do_step(self) -> float:
@@ -230,7 +226,7 @@ class Many:
             elif (bucket := self._bucket_of.get(cast(int, about))) is not None:  # else nobody trains the param
                 at = self._values_at[bucket, : self._n]
                 at = np.where(at > self._now, at + self._costs.woken_s, self._now)
-                self._waited_s += at - self._now
+                self._waits["params"] += at - self._now
                 self._now = at
         self._exchange(begin)
         return float(self._now.max())
@@ -239,7 +235,7 @@ class Many:
         """Wait for the records of a batch, which are read once those of some batches before it are taken."""
         self._records_at = np.maximum(self._records_at, self._taken[0]) + self._read_s
         started, self._now = self._now, np.maximum(self._now, self._records_at)
-        self._records_waited_s += self._now - started
+        self._waits["records"] += self._now - started
         self._taken = np.vstack([self._taken[1:], self._now])
 
     def _exchange(self, at: Vector) -> None:

@@ -119,13 +119,13 @@ class _Process:
         self.router.connect([str(process) for process in range(len(plan.layout.processes))])
         self.router.transport = cast(Any, self)
         self.peers: list[_Process] = []
-        self._network = network
+        self.network = network
 
     def send(self, address: str, message: Message) -> None:
         """Send a message to another process, as `Transport.send` does."""
         to, n_bytes = int(address), message.n_bytes
         self.n_sent += n_bytes, 1
-        link, clock = self._network.link(self.index, to), self.clock
+        link, clock = self.network.link(self.index, to), self.clock
         wake_s = 0.0 if clock.thread is self.thread else clock.costs.woken_s
         left = [1, 2]
 
@@ -135,7 +135,7 @@ class _Process:
                 self.peers[to].receive(message, link, n_bytes)
 
         # bytes travel while they are written; the last one leaves at the end
-        begin = partial(self._network.carry, self.index, to, n_bytes, arrive)
+        begin = partial(self.network.carry, self.index, to, n_bytes, arrive)
         end = partial(clock.after, link.latency_s, arrive)
         clock.effect(partial(self.thread.put, "send", link.sent_s + n_bytes * link.sent_byte_s, begin, end, wake_s))
 
@@ -191,20 +191,18 @@ class _Server:
 class _Reader:
     """The records of a worker, and the thread that reads them ahead. They take no time if nothing says that they do."""
 
-    def __init__(self, name: str, rows: int, process: _Process, network: Network, wait: VirtualWait) -> None:
+    def __init__(self, name: str, rows: int, process: _Process, wait: VirtualWait) -> None:
         self.thread = SerialThread(f"prefetch-{name}", process.index, process.cores)
-        self._rows, self._network, self._wait, self._clock = rows, network, wait, process.clock
+        self._rows, self._network, self._wait, self._clock = rows, process.network, wait, process.clock
         self._n_asked = self._n_read = self._n_taken = 0
 
     def take(self) -> None:
         """Take the records of a batch once they are there; called by the thread of the worker."""
-        costs = self._clock.costs
-        if not self._rows or not (costs.record_bytes or costs.read_s(self._rows, 1)):
-            return
-        self._ask()
-        self._wait.wait(lambda: self._n_read > self._n_taken, "records")
-        self._n_taken += 1
-        self._ask()
+        if self._rows and (self._clock.costs.record_bytes or self._clock.costs.read_s(self._rows, 1)):
+            self._ask()
+            self._wait.wait(lambda: self._n_read > self._n_taken, "records")
+            self._n_taken += 1
+            self._ask()
 
     def _ask(self) -> None:
         while self._n_asked < self._n_taken + N_AHEAD:
@@ -241,7 +239,6 @@ class _Worker:
         process: _Process,
         n_threads: int,
         own_server: _Server | None,
-        network: Network,
     ) -> None:
         self.address, self._clock, self._router = address, process.clock, process.router
         self.ends: list[float] = []
@@ -266,7 +263,7 @@ class _Worker:
         conf = job.train_one_batch
         self._algorithm = ALGORITHMS.find(conf.alg)(net, self._params.collect, self._params.update, conf)
         self._lockstep = Lockstep(net)
-        self.reader = _Reader(str(address), rows_read(net), process, network, self.waits["records"])
+        self.reader = _Reader(str(address), rows_read(net), process, self.waits["records"])
         self.thread = CodeThread(str(address), process.index, process.cores, self._live)
         for wait in self.waits.values():
             wait.thread = self.thread
@@ -313,8 +310,7 @@ class _Simulation:
         for unit, process in workers:
             n_cores = process.cores.host.n_cores
             n = n_threads or placement.n_threads(job, n_workers[process.cores], n_cores=n_cores)
-            server = self._servers[0] if own else None
-            self.workers.append(_Worker(unit, job, plan, process, n, server, self._network))
+            self.workers.append(_Worker(unit, job, plan, process, n, self._servers[0] if own else None))
         clock.meter.clear()
 
     def run(self) -> Prediction:
