@@ -68,9 +68,9 @@ def plan(
         else:
             cluster = imagined_cluster(imagined, within, measure_here(shared=False))
         candidates = search(whole.job, cluster, costs.of, simulate=simulate)
-    if life_s := imagined["life"]:
+    if life := imagined["life"]:
         n_bytes = state_bytes(whole.job)
         for i, each in enumerate(candidates):
-            candidates[i] = replace(each, lost=lost_time(each.job, each.layout, n_bytes, each.prediction.step_s, life_s))
+            candidates[i] = replace(each, lost=lost_time(each.job, each.layout, n_bytes, each.prediction.step_s, life))
     n, cores = len(cluster.hosts), sum(host.n_cores for host in cluster.hosts)
     return Plan(job_file, candidates, f"{n} host{'s' * (n > 1)} with {cores} cores", price)
