@@ -21,7 +21,8 @@ TEXTS = ("topology", "partition", "limited by")
     metavar="KEY=VALUE,...",
     default="",
     help="Plan for a cluster that might be, e.g. hosts=64,link=25Gbit,latency=30us,cores=32; also memory=64GiB of each "
-    "host, and speed=1.2 of a core beside one of this machine.",
+    "host, speed=1.2 of a core beside one of this machine, read=200MB that a host reads of records in a second, and "
+    "life=10000h, the mean life of a process.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write the job with the best plan, for run.")
 @click.option("--html", metavar="FILE", help="Write a page with the plans, and curves over the number of processes.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import astuple, fields
+from dataclasses import astuple, fields, replace
 
 from distributed import Client
 
@@ -12,6 +12,7 @@ from singa_dask.jobs.job import Job, check, complete, load
 from singa_dask.jobs.preparing import find_cluster
 from singa_dask.planner.costs import CostTable, MeasuredCosts
 from singa_dask.planner.links import imagined_cluster, measure_cluster, measure_here, read_what_if
+from singa_dask.planner.losses import lost_time, state_bytes
 from singa_dask.planner.model import Link
 from singa_dask.planner.report import Plan
 from singa_dask.planner.search import search
@@ -71,6 +72,10 @@ def plan(
             else:
                 cluster = imagined_cluster(imagined, within, _link_here(costs.table, False))
             candidates = search(conf, cluster, costs.of, simulate=simulate)
+    if life := imagined["life"]:
+        n_bytes = state_bytes(conf)
+        for i, each in enumerate(candidates):
+            candidates[i] = replace(each, lost=lost_time(each.job, each.layout, n_bytes, each.prediction.step_s, life))
     n, n_cores = len(cluster.hosts), sum(host.n_cores for host in cluster.hosts)
     return Plan(read, candidates, f"{n} host{'s' * (n > 1)} with {n_cores} cores", price)
 

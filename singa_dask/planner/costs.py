@@ -38,6 +38,7 @@ from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import ArrayList
 from singa_dask.planner.links import woken_s
 from singa_dask.planner.model import Cluster, Costs, Host, Link
+from singa_dask.planner.reading import measure_reading
 from singa_dask.planner.simulation import simulate
 from singa_dask.runtime.job.cluster import embedded_cluster
 from singa_dask.runtime.job.driver import Driver
@@ -230,7 +231,7 @@ class MeasuredCosts(Costs):
 
     Attributes
     ----------
-    step_s, handled_s, woken_s : float
+    step_s, handled_s, woken_s, record_bytes : float
         See `Costs`.
     table : CostTable
     """
@@ -250,6 +251,8 @@ class MeasuredCosts(Costs):
         self.handled_s = self._once(f"handled {self._updater}", self._measure_handled, False)[0]
         self.woken_s = self._once("woken", woken_s, False)[0]
         job_hash = _hash(plain.model_dump_json(exclude={"name", "cluster"}))
+        self._record = f"record {job_hash}"
+        self.record_bytes = self._once(f"bytes of a {self._record}", lambda: measure_reading(plain)[1], False)[0]
         self.step_s = self._once(f"step {job_hash}", self._measure_step, False)[0]
 
     def __enter__(self) -> MeasuredCosts:
@@ -351,6 +354,9 @@ class MeasuredCosts(Costs):
         """Return the time to copy or add up a byte of arrays."""
         x, y = np.zeros((2, 1 << 22), np.float32)
         return self._at(self._once("add", lambda: median_s(lambda: np.add(x, y, out=x)) / x.nbytes), 1, n_busy)
+
+    def read_s(self, rows: int, n_busy: int) -> float:
+        return rows * self._at(self._once(self._record, lambda: measure_reading(self._job)[0]), 1, n_busy)
 
     def _measure_update(self, n: int, size: int) -> float:
         updater = UPDATERS.find(self._job.updater.type)(self._job.updater)

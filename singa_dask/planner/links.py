@@ -261,6 +261,8 @@ WHAT_IF: dict[str, tuple[float, Mapping[str, float], str]] = {
     "latency": (50e-6, {"us": 1e-6, "ms": 1e-3, "s": 1.0}, "30us"),
     "memory": (0, {"GiB": 2.0**30, "GB": 1e9, "MiB": 2.0**20, "MB": 1e6}, "64GiB"),
     "speed": (1, ONE, "1.5"),
+    "read": (0, {"Gbit": 1e9 / 8, "Mbit": 1e6 / 8, "GB": 1e9, "MB": 1e6}, "200MB"),
+    "life": (0, {"h": 3600.0, "d": 86400.0}, "10000h"),
 }
 """Default, 0 for that of this machine, units and an example of each key."""
 PAYLOAD = 1448 / 1538
@@ -274,7 +276,8 @@ def read_what_if(text: str) -> dict[str, float]:
     -------
     dict of str to float
         ``hosts``, ``cores`` and bytes of ``memory`` of each, ``speed`` of a core beside one of this machine, bytes per
-        second of the ``link``, seconds of ``latency`` from host to host; 0 stands for what this machine has.
+        second of the ``link``, seconds of ``latency`` from host to host, bytes per second that each can ``read``,
+        seconds of the mean ``life`` of a process; 0 stands for what this machine has, or for no limit.
 
     Raises
     ------
@@ -314,4 +317,5 @@ def imagined_cluster(values: Mapping[str, float], within: Link, over_tcp: Link) 
     hosts = tuple(Host(f"host-{i}", cores, values["speed"], memory) for i in range(n))
     bytes_per_s = values["link"] * PAYLOAD or over_tcp.bytes_per_s
     between = replace(over_tcp, latency_s=over_tcp.latency_s + values["latency"], bytes_per_s=bytes_per_s)
-    return Cluster(hosts, tuple(range(n)) * min(cores, max(MAX_SLOTS // n, 2)), within, between)
+    host_of = tuple(range(n)) * min(cores, max(MAX_SLOTS // n, 2))
+    return Cluster(hosts, host_of, within, between, values["read"])

@@ -26,6 +26,7 @@ from singa_dask.layers import Layer, Param
 from singa_dask.net import NeuralNet
 from singa_dask.planner.model import Cluster, Costs, Prediction
 from singa_dask.planner.phantoms import Meter, PhantomOps, replace_layers
+from singa_dask.planner.reading import N_AHEAD, rows_read
 from singa_dask.runtime.planning import placement
 from singa_dask.runtime.planning.nets import build_net
 from singa_dask.runtime.planning.placement import JobPlan
@@ -175,8 +176,14 @@ class Many:
         self._actions = [(what, self._seconds(*x) if what == "compute" else x) for what, x in recorder.actions]
         self._free, self._server_free, self._messages_s, self._update_s = np.zeros((4, n_processes))
         self._out_free, self._in_free, self._network_s = np.zeros((3, n_hosts))
-        self._now, self._computed_s, self._waited_s = np.zeros((3, self._n))
+        self._now, self._computed_s = np.zeros((2, self._n))
+        self._waits = {name: np.zeros(self._n) for name in ("params", "records")}
         self._values_at = np.zeros((len(self._buckets), n_processes))
+        rows, rate = rows_read(self._net), cluster.read_bytes_per_s
+        n_bytes = rows * costs.record_bytes * np.array([n_workers[host] for host in self._host[: self._n]])
+        seconds = np.array([costs.read_s(rows, kind[1]) for kind in self._threads]) / self._speed[: self._n]
+        self._read_s = np.maximum(seconds, n_bytes / rate if rate else 0.0)
+        self._taken, self._records_at = np.zeros((N_AHEAD, self._n)), np.zeros(self._n)
 
     def _seconds(self, layer: Layer, verb: str) -> Vector:
         """Return what a layer takes in each process."""
@@ -196,19 +203,20 @@ class Many:
                     np.add.at(n_sent[1], here, sends.n_messages[which])
         slowest = int(self._computed_s.argmax())
         busy = {"compute": self._computed_s, "update": self._update_s, "messages": self._messages_s}
-        busy["network"] = self._network_s
+        busy |= {"network": self._network_s, "reading": self._read_s * n_steps}
         return Prediction(
             step_s=step_s,
             samples_per_s=group_rows(self._net) / step_s if step_s else np.inf,
             bytes_sent=tuple(n_sent[0].tolist()),
             messages_sent=tuple(n_sent[1].tolist()),
             busy={name: float(times.max()) / ends[-1] if ends[-1] else 0.0 for name, times in busy.items()},
-            waits={"params": float(self._waited_s[slowest]) / n_steps, "group": 0.0},
+            waits={name: float(waited_s[slowest]) / n_steps for name, waited_s in self._waits.items()} | {"group": 0.0},
         )
 
     def _do_step(self) -> float:
         """Do a step; return when the last worker has ended it."""
         begin = np.zeros((len(self._buckets), len(self._host)))
+        self._take_records()
         for what, about in [*self._actions, ("compute", self._costs.step_s / self._worker_speed)]:
             if what == "compute":
                 self._now += about
@@ -218,10 +226,17 @@ class Many:
             elif (bucket := self._bucket_of.get(cast(int, about))) is not None:  # else nobody trains the param
                 at = self._values_at[bucket, : self._n]
                 at = np.where(at > self._now, at + self._costs.woken_s, self._now)
-                self._waited_s += at - self._now
+                self._waits["params"] += at - self._now
                 self._now = at
         self._exchange(begin)
         return float(self._now.max())
+
+    def _take_records(self) -> None:
+        """Wait for the records of a batch, which are read once those of some batches before it are taken."""
+        self._records_at = np.maximum(self._records_at, self._taken[0]) + self._read_s
+        started, self._now = self._now, np.maximum(self._now, self._records_at)
+        self._waits["records"] += self._now - started
+        self._taken = np.vstack([self._taken[1:], self._now])
 
     def _exchange(self, at: Vector) -> None:
         """Send gradients up and values down, what is ready first coming first; ``at``: when buckets leave."""

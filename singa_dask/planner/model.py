@@ -64,12 +64,15 @@ class Cluster:
         Index of the host of each process, in the order in which a job takes them.
     within, between : Link
         Between processes of one host, and of two.
+    read_bytes_per_s : float
+        Of records that a host reads from where they are stored; 0 is no limit.
     """
 
     hosts: tuple[Host, ...]
     host_of: tuple[int, ...]
     within: Link
     between: Link
+    read_bytes_per_s: float = 0.0
 
 
 class Costs(Protocol):
@@ -81,6 +84,8 @@ class Costs(Protocol):
     """Of a message that a stub or a server takes, apart from its arrays."""
     woken_s: float
     """Until a thread that waits goes on, after another has what it waits for."""
+    record_bytes: float
+    """That are read for each record."""
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
         """Return the time of ``"forward"`` or ``"backward"`` of a layer of a built net, for the shapes it has there.
@@ -93,6 +98,9 @@ class Costs(Protocol):
 
     def copied_byte_s(self, n_busy: int) -> float:
         """Return the time to copy or add up a byte of arrays."""
+
+    def read_s(self, rows: int, n_busy: int) -> float:
+        """Return the time in which a thread reads and decodes the records of a batch."""
 
 
 @dataclass(frozen=True)

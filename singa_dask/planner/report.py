@@ -28,6 +28,7 @@ COLUMNS = {
     "staleness": "{staleness:.3g}",
     "MiB a process": "{memory_mib:,.0f}",
     "cost": "{cost:.3g}",
+    "lost": "{lost:.2%}",
 }
 """Of the tables, by title."""
 CURVES = {"step_ms": "ms a step", "samples_per_s": "samples/s", "efficiency": "efficiency", "cost": "cost"}
@@ -63,7 +64,11 @@ class Plan:
         return f"<Plan: {self.reason()}, on {self.where}>"
 
     def values(self) -> list[dict[str, Any]]:
-        """Return each candidate as plain values; ``cost`` is that of a million samples, if there is a price."""
+        """Return each candidate as plain values.
+
+        ``cost`` is that of a million samples, if there is a price, and ``lost`` the part of the time that processes
+        which end, and snapshots, take, if their mean life is known.
+        """
         return [
             {
                 "kind": KINDS[not each.is_synchronous],
@@ -78,6 +83,7 @@ class Plan:
                 "efficiency": each.efficiency,
                 "staleness": each.prediction.staleness,
                 "memory_mib": each.memory / 2**20,
+                **({} if each.lost is None else {"lost": each.lost}),
                 **(
                     {"cost": self.price * each.n_hosts * 1e6 / 3600 / each.prediction.samples_per_s}
                     if self.price
@@ -105,7 +111,7 @@ class Plan:
     def rows(self, kind: str, n: int = 10) -> list[dict[str, str]]:
         """Return the cells of the best candidates of a kind, by `COLUMNS`."""
         chosen = [values for values in self.values() if values["kind"] == kind][:n]
-        titles = [title for title in COLUMNS if title != "cost" or self.price]
+        titles = [title for title in COLUMNS if title not in ("cost", "lost") or (chosen and title in chosen[0])]
         return [{title: COLUMNS[title].format_map(values) for title in titles} for values in chosen]
 
     def reason(self) -> str:

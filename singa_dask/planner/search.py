@@ -55,6 +55,8 @@ class Candidate:
         What a step waits for most.
     efficiency : float
         Samples per second and core that computes, by those of the best synchronous candidate with one process.
+    lost : float, optional
+        Part of the time that processes which end, and snapshots, take.
     """
 
     job: JobConf
@@ -66,6 +68,7 @@ class Candidate:
     prediction: Prediction
     limit: str
     efficiency: float = 1.0
+    lost: float | None = None
 
     @property
     def is_synchronous(self) -> bool:

@@ -4,7 +4,7 @@ Routers, stubs, servers, exchanges, algorithms and bridges are those of a job. W
 are phantoms, layers and updates take the time that `Costs` says, and threads, cores and the network are those of
 `virtual_time`. So who sends what to whom, and when, cannot differ from what a job does.
 
-Reading, snapshots and the loss of processes are not simulated, nor are GPUs.
+Snapshots and the loss of processes are not simulated, see `losses`, nor are GPUs.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from singa_dask.layers.feature import RecordIds
 from singa_dask.planner.many import Many, is_for_many
 from singa_dask.planner.model import Cluster, Costs, Link, Prediction
 from singa_dask.planner.phantoms import Meter, Phantom, PhantomOps, PhantomUpdater, replace_layers
+from singa_dask.planner.reading import N_AHEAD, rows_read
 from singa_dask.planner.virtual_time import CodeThread, Cores, Network, SerialThread, Thread, VirtualClock, VirtualWait
 from singa_dask.runtime.planning import placement
 from singa_dask.runtime.planning.nets import build_net
@@ -118,13 +119,13 @@ class _Process:
         self.router.connect([str(process) for process in range(len(plan.layout.processes))])
         self.router.transport = cast(Any, self)
         self.peers: list[_Process] = []
-        self._network = network
+        self.network = network
 
     def send(self, address: str, message: Message) -> None:
         """Send a message to another process, as `Transport.send` does."""
         to, n_bytes = int(address), message.n_bytes
         self.n_sent += n_bytes, 1
-        link, clock = self._network.link(self.index, to), self.clock
+        link, clock = self.network.link(self.index, to), self.clock
         wake_s = 0.0 if clock.thread is self.thread else clock.costs.woken_s
         left = [1, 2]
 
@@ -134,7 +135,7 @@ class _Process:
                 self.peers[to].receive(message, link, n_bytes)
 
         # bytes travel while they are written; the last one leaves at the end
-        begin = partial(self._network.carry, self.index, to, n_bytes, arrive)
+        begin = partial(self.network.carry, self.index, to, n_bytes, arrive)
         end = partial(clock.after, link.latency_s, arrive)
         clock.effect(partial(self.thread.put, "send", link.sent_s + n_bytes * link.sent_byte_s, begin, end, wake_s))
 
@@ -187,6 +188,36 @@ class _Server:
             self._router.post(answer)
 
 
+class _Reader:
+    """The records of a worker, and the thread that reads them ahead. They take no time if nothing says that they do."""
+
+    def __init__(self, name: str, rows: int, process: _Process, wait: VirtualWait) -> None:
+        self.thread = SerialThread(f"prefetch-{name}", process.index, process.cores)
+        self._rows, self._network, self._wait, self._clock = rows, process.network, wait, process.clock
+        self._n_asked = self._n_read = self._n_taken = 0
+
+    def take(self) -> None:
+        """Take the records of a batch once they are there; called by the thread of the worker."""
+        if self._rows and (self._clock.costs.record_bytes or self._clock.costs.read_s(self._rows, 1)):
+            self._ask()
+            self._wait.wait(lambda: self._n_read > self._n_taken, "records")
+            self._n_taken += 1
+            self._ask()
+
+    def _ask(self) -> None:
+        while self._n_asked < self._n_taken + N_AHEAD:
+            self._n_asked += 1
+            self._network.read(self.thread.cores, self._rows * self._clock.costs.record_bytes, self._decode)
+
+    def _decode(self) -> None:
+        seconds = self._clock.costs.read_s(self._rows, self.thread.cores.n_busy(1))
+        self.thread.put("read", seconds, _nothing, self._add)
+
+    def _add(self) -> None:
+        self._n_read += 1
+        self._wait.notify_all()
+
+
 class _Worker:
     """A worker, and its thread.
 
@@ -212,7 +243,7 @@ class _Worker:
         self.address, self._clock, self._router = address, process.clock, process.router
         self.ends: list[float] = []
         self.waited_s: list[dict[str, float]] = []
-        self.waits = {name: VirtualWait(self._clock) for name in ("params", "group")}
+        self.waits = {name: VirtualWait(self._clock) for name in ("params", "records", "group")}
         self._n_threads, self.n_due = n_threads, 0
         ops = PhantomOps(self._clock.meter)
         self.net = net = build_net(job, Phase.TRAIN, ops, address.group, address.id, self.waits["params"])
@@ -232,6 +263,7 @@ class _Worker:
         conf = job.train_one_batch
         self._algorithm = ALGORITHMS.find(conf.alg)(net, self._params.collect, self._params.update, conf)
         self._lockstep = Lockstep(net)
+        self.reader = _Reader(str(address), rows_read(net), process, self.waits["records"])
         self.thread = CodeThread(str(address), process.index, process.cores, self._live)
         for wait in self.waits.values():
             wait.thread = self.thread
@@ -249,6 +281,7 @@ class _Worker:
             while len(self.ends) == self.n_due:
                 self.thread.pause()
             self._lockstep.step()
+            self.reader.take()
             self._algorithm.train_one_batch(len(self.ends))
             self._params.flush()
             self.thread.compute("step", 1, self._clock.costs.step_s)
@@ -328,11 +361,14 @@ class _Simulation:
     def _threads(self) -> dict[str, list[Thread]]:
         threads: dict[str, list[Thread]] = {"compute": [worker.thread for worker in self.workers]}
         threads["update"] = [server.thread for server in self._servers]
+        threads["reading"] = [worker.reader.thread for worker in self.workers]
         return threads | {"messages": [process.thread for process in self._processes]}
 
     def _busy(self, seconds: float) -> dict[str, float]:
         times = {name: [thread.busy_s for thread in some] for name, some in self._threads().items()}
-        times["network"] = [*self._network.busy_s.values()]
+        times["network"] = []
+        for (way, *_), busy_s in self._network.busy_s.items():
+            times["reading" if way == "read" else "network"].append(busy_s)
         return {name: max(busy, default=0.0) / seconds if seconds else 0.0 for name, busy in times.items()}
 
     def _staleness(self) -> float:

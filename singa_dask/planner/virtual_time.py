@@ -294,6 +294,11 @@ class Network:
         take = partial(self._occupy, ("in", hosts[dst]), seconds)
         self._clock.at(start + link.latency_s, lambda: self._clock.at(take(), then))
 
+    def read(self, cores: Cores, n_bytes: float, then: Effect) -> None:
+        """Read bytes of records on a host, one batch after the other, and call a function."""
+        rate = self._cluster.read_bytes_per_s
+        self._clock.at(self._occupy(("read", cores), n_bytes / rate if rate else 0.0), then)
+
     def _occupy(self, way: object, seconds: float) -> float:
         """Use a way once it is free; return until when."""
         self._free_at[way] = max(self._clock.now, self._free_at[way]) + seconds

@@ -195,6 +195,7 @@ PAGES = [
     Page(DOCS / "deploy.md"),  # tests/examples/test_deploy.py runs its scripts
     Page(DOCS / "compare.md", {"--seeds 3 --until accuracy=0.95": "--until accuracy=0.6 --set test_freq=10"},
          not_run={f"{COMPARED} --set test_freq=50": "the same command as above"}),
+    Page(DOCS / "scale.md"),
     Page(DOCS / "runs.md"),
     # a hand at the keyboard
     Page(DOCS / "checkpoints.md", {STOPPED: material.interrupted("runs/mine", STOPPED)}, prepare=write_jobs,

@@ -23,6 +23,8 @@ class FixedCosts:
     a_layer_s: float = 1e-3
     value_s: float = 1e-9
     byte_s: float = 1e-10
+    record_s: float = 0.0
+    record_bytes: float = 0.0
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
         return self.a_layer_s
@@ -32,6 +34,9 @@ class FixedCosts:
 
     def copied_byte_s(self, n_busy: int) -> float:
         return self.byte_s
+
+    def read_s(self, rows: int, n_busy: int) -> float:
+        return self.record_s * rows
 
 
 FREE = FixedCosts(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)

@@ -26,6 +26,7 @@ class FakeCosts(Costs):
     step_s: float = 0.0
     handled_s: float = 0.0
     woken_s: float = 0.0
+    record_bytes: float = 0.0
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
         if isinstance(layer, Bridge):
@@ -36,6 +37,9 @@ class FakeCosts(Costs):
         return 0.0
 
     def copied_byte_s(self, n_busy: int) -> float:
+        return 0.0
+
+    def read_s(self, rows: int, n_busy: int) -> float:
         return 0.0
 
 

@@ -36,7 +36,7 @@ def test_one_process_takes_the_sum_of_its_costs() -> None:
 def test_a_network_that_takes_no_time_leaves_the_time_of_layers() -> None:
     found = predict(mlp(cluster=ALLREDUCE), cluster_of(2, link=INSTANT), replace(FREE, a_layer_s=1e-3))
     assert found.step_s == pytest.approx((N_FORWARD + N_BACKWARD) * 1e-3)
-    assert found.waits == {"params": pytest.approx(0, abs=1e-9), "group": 0}
+    assert found.waits == {"params": pytest.approx(0, abs=1e-9), "records": 0, "group": 0}
 
 
 def test_a_straggler_bounds_a_synchronous_step_and_others_wait_for_it() -> None:

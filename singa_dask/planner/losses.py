@@ -1,0 +1,77 @@
+"""Losses: the part of its time that a job loses to snapshots and to processes that end, in closed form.
+
+After J. W. Young (1974), "A first order approximation to the optimum checkpoint interval", and J. T. Daly (2006), "A
+higher order estimate of the optimum checkpoint interval for restart dumps". Processes end independently of each other
+and of their age, never both that keep a snapshot, and there is always a Dask worker to replace one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from singa_dask.conf import ClusterConf, JobConf, Phase
+from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.planning.nets import build_net
+from singa_dask.runtime.planning.placement import Layout
+from singa_dask.runtime.units.checkpointing import MIN_S, SHARE
+from singa_dask.training import UPDATERS
+
+RESTART_S, RESTARTED_S, SNAPSHOT_BYTE_S = 0.9, 1e-3, 1e-9
+"""From the notice of a loss to new steps, more for each process, and for a byte of a snapshot: see benchmarks."""
+
+
+def lost_share(interval_s: float, save_s: float, down_s: float, rate: float) -> float:
+    """Return the part of the time that is lost where each failure takes all units back to what was saved last.
+
+    Parameters
+    ----------
+    interval_s, save_s, down_s : float
+        Of work until the state is saved, to save it, and from a failure until work goes on; failures begin that anew.
+    rate : float
+        Failures per second.
+
+    Notes
+    -----
+    An interval takes ``exp(rate * down) * (exp(rate * (interval + save)) - 1) / rate`` on average, as Daly has it. For
+    small rates that is Young's loss: ``save / (interval + save)`` and ``rate * (down + interval / 2)``.
+    """
+    whole_s = interval_s + save_s
+    if rate * (whole_s + down_s) > 700:  # it does not come to an end
+        return 1.0
+    ratio = rate * whole_s / math.expm1(rate * whole_s) if rate else 1.0
+    return 1.0 - interval_s / whole_s * math.exp(-rate * down_s) * ratio
+
+
+def state_bytes(job: JobConf) -> int:
+    """Return the bytes of a snapshot: params, and what the updater keeps of each."""
+    net = build_net(job.model_copy(update={"cluster": ClusterConf()}), Phase.TRAIN)
+    n_states = 1 + len(UPDATERS.find(job.updater.type)(job.updater).state_names) + (job.updater.ema_decay > 0)
+    return net.context.param_dtype.itemsize * n_states * sum(owner.size for owner in net.owners)
+
+
+def lost_time(job: JobConf, layout: Layout, n_bytes: int, step_s: float, life_s: float) -> float:
+    """Return the part of its time that a job loses.
+
+    The end of a process with a server, or of any in a job of one worker group, takes all units back; another one stops
+    its worker group alone. It is noticed by silence, as late as may be. Without snapshots, as with a single process, a
+    job goes back to its checkpoints, which count as free, or to its beginning.
+
+    Parameters
+    ----------
+    job, layout
+    n_bytes : int
+        See `state_bytes`.
+    step_s, life_s : float
+        Seconds of a step, and mean life of a process.
+    """
+    conf, processes = job.cluster, layout.processes
+    n_with_server = sum(any(unit.kind == "server" for unit in units) for units in processes)
+    n_back = len(processes) if conf.nworker_groups == 1 else n_with_server
+    down_s = limit("silent") + RESTART_S + RESTARTED_S * len(processes)
+    save_s, saved_s = 0.0, (job.checkpoint_freq * step_s, 60 * job.checkpoint_minutes, job.train_steps * step_s)
+    interval_s = min(filter(None, saved_s), default=math.inf)
+    if len(processes) > 1 and conf.snapshot_freq != 0:
+        save_s = n_bytes * conf.nserver_groups / n_with_server * SNAPSHOT_BYTE_S
+        interval_s = conf.snapshot_freq * step_s if conf.snapshot_freq else max(MIN_S, save_s / SHARE)
+    of_group = (len(processes) - n_back) / life_s * (down_s + step_s) / conf.nworker_groups
+    return 1.0 - (1.0 - lost_share(interval_s, save_s, down_s, n_back / life_s)) / (1.0 + of_group)

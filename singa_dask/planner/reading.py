@@ -1,0 +1,55 @@
+"""Reading: what the records of a job cost to read, by the loaders of its own input layers."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from singa_dask.conf import JobConf, Phase
+from singa_dask.data.loading import Loader
+from singa_dask.errors import ConfigError, DataError
+from singa_dask.layers.input import StoreReader
+from singa_dask.net import NeuralNet
+from singa_dask.runtime.planning.nets import build_net
+
+logger = logging.getLogger(__name__)
+
+WARM_UP_S, SECONDS = 0.5, 0.25
+"""For how long records are read before, and while, it is measured; before that no longer than one pass over them."""
+N_AHEAD = 2
+"""Batches that a simulated worker reads ahead at most. More would only put off what a long job settles to."""
+
+
+def rows_read(net: NeuralNet) -> int:
+    """Return the number of records that a worker reads for a batch."""
+    return max((layer.features[0].shape[0] for layer in net.inputs if isinstance(layer, StoreReader)), default=0)
+
+
+def measure_reading(job: JobConf) -> tuple[float, float]:
+    """Return CPU seconds, and bytes of blocks, that one more record in a batch costs to read.
+
+    Records that stay in memory after the first pass cost what they cost from then on. Stores that cannot be opened
+    here count as free; a warning names them.
+    """
+    totals = [0.0, 0.0]
+    for layer in build_net(job, Phase.TRAIN).inputs:
+        if isinstance(layer, StoreReader):
+            try:
+                with layer.open_checked() as store, layer.make_loader(store) as loader:
+                    loader.prefetch = False  # so that no batch is read that is not counted
+                    _read(loader, WARM_UP_S, store.count)
+                    cpu_s, n_bytes = time.process_time(), loader.reader.bytes_read
+                    n = _read(loader, SECONDS)
+                    totals[0] += (time.process_time() - cpu_s) / n
+                    totals[1] += (loader.reader.bytes_read - n_bytes) / n
+            except (DataError, ConfigError, NotImplementedError) as error:
+                logger.warning("layer %s: reading its records is not in the plan: %s", layer.name, error)
+    return totals[0], totals[1]
+
+
+def _read(loader: Loader, seconds: float, n_records: float = float("inf")) -> int:
+    """Read buffers of batches for some seconds, or up to some records; return the number of records."""
+    started, n = time.perf_counter(), 0
+    while not n or (n < n_records and time.perf_counter() - started < seconds):
+        n += sum(len(loader.next().ids) for _ in range(loader.budget.buffer_steps))
+    return n
