@@ -37,7 +37,7 @@ from singa_dask.layers.connection import Bridge
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import ArrayList
 from singa_dask.planner.links import woken_s
-from singa_dask.planner.model import Cluster, Costs, Host, Link
+from singa_dask.planner.model import Cluster, Costs, Link, Machine
 from singa_dask.planner.reading import measure_reading
 from singa_dask.planner.simulation import simulate
 from singa_dask.runtime.job.cluster import embedded_cluster
@@ -400,5 +400,5 @@ class MeasuredCosts(Costs):
         if result.state != "done":
             return step_s - inside_s
         self.step_s = 0.0
-        here = Cluster((Host("here", self._n_cores),), (0,), NOWHERE, NOWHERE)
+        here = Cluster((Machine("here", self._n_cores),), (0,), NOWHERE, NOWHERE)
         return max(result.step_ms["median"] / 1e3 - simulate(job, JobPlan.make(job), here, self).step_s, 0.0)

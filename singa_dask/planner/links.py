@@ -23,7 +23,7 @@ from singa_dask.comm.shared import segment_bytes
 from singa_dask.comm.transport import Transport
 from singa_dask.errors import ClusterError, CommError, ConfigError
 from singa_dask.ops import get_ops
-from singa_dask.planner.model import Cluster, Host, Link
+from singa_dask.planner.model import Cluster, Link, Machine
 from singa_dask.registry import suggest
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.planning.placement import cpu_count, limit_process, machine_memory
@@ -236,7 +236,7 @@ def measure_cluster(client: Client, within: Link) -> Cluster:
         first.setdefault(workers[address]["host"], address)
     names, at, here_s = list(first), list(first.values()), kernel_s()
     facts = _on(client, at, [_facts] * len(at))
-    hosts = tuple(Host(name, n, here_s / s, memory) for name, (n, memory, s) in zip(names, facts, strict=True))
+    hosts = tuple(Machine(name, n, here_s / s, memory) for name, (n, memory, s) in zip(names, facts, strict=True))
     cluster = Cluster(hosts, tuple(names.index(workers[each]["host"]) for each in order), within, within)
     if len(at) == 1:
         return cluster
@@ -314,7 +314,7 @@ def imagined_cluster(values: Mapping[str, float], within: Link, over_tcp: Link) 
     """
     n, cores = int(values["hosts"]), int(values["cores"]) or cpu_count()
     memory = int(values["memory"]) or machine_memory()
-    hosts = tuple(Host(f"host-{i}", cores, values["speed"], memory) for i in range(n))
+    hosts = tuple(Machine(f"host-{i}", cores, values["speed"], memory) for i in range(n))
     bytes_per_s = values["link"] * PAYLOAD or over_tcp.bytes_per_s
     between = replace(over_tcp, latency_s=over_tcp.latency_s + values["latency"], bytes_per_s=bytes_per_s)
     host_of = tuple(range(n)) * min(cores, max(MAX_SLOTS // n, 2))

@@ -10,7 +10,7 @@ from singa_dask.layers import Layer
 
 
 @dataclass(frozen=True)
-class Host:
+class Machine:
     """A machine.
 
     Attributes
@@ -59,7 +59,7 @@ class Cluster:
 
     Attributes
     ----------
-    hosts : tuple of Host
+    hosts : tuple of Machine
     host_of : tuple of int
         Index of the host of each process, in the order in which a job takes them.
     within, between : Link
@@ -68,7 +68,7 @@ class Cluster:
         Of records that a host reads from where they are stored; 0 is no limit.
     """
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[Machine, ...]
     host_of: tuple[int, ...]
     within: Link
     between: Link

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from singa_dask.cancellation import Cancellation
-from singa_dask.planner.model import Cluster, Costs, Host, Link
+from singa_dask.planner.model import Cluster, Costs, Link, Machine
 from singa_dask.planner.phantoms import Meter
 
 Effect = Callable[[], None]
@@ -59,7 +59,7 @@ class VirtualClock:
 class Cores:
     """The cores of a host. All its threads that run are equally fast."""
 
-    def __init__(self, clock: VirtualClock, host: Host) -> None:
+    def __init__(self, clock: VirtualClock, host: Machine) -> None:
         self.clock, self.host = clock, host
         self._work = self._since = 0.0  # seconds of a core that each running thread has had, and up to when
         self._n_running = self._n_starts = 0

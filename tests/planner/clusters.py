@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from singa_dask.layers import Layer
-from singa_dask.planner.model import Cluster, Host, Link
+from singa_dask.planner.model import Cluster, Link, Machine
 
 INSTANT = Link(0.0, math.inf)
 REAL = Link(3e-5, 1e9, 1e-5, 1e-5, 1e-10, 1e-10)
@@ -44,5 +44,5 @@ FREE = FixedCosts(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 def cluster_of(n: int, n_cores: int = 4, link: Link = REAL, speeds: Sequence[float] = ()) -> Cluster:
     """Return a cluster of hosts with a process each."""
-    hosts = [Host(f"host-{i}", n_cores, speed) for i, speed in enumerate(speeds or [1.0] * n)]
+    hosts = [Machine(f"host-{i}", n_cores, speed) for i, speed in enumerate(speeds or [1.0] * n)]
     return Cluster(tuple(hosts), tuple(range(n)), link, link)

@@ -11,7 +11,7 @@ from typing import Any
 from singa_dask.conf import JobConf, Phase
 from singa_dask.layers import Layer
 from singa_dask.layers.connection import Bridge
-from singa_dask.planner.model import Cluster, Costs, Host, Link, Prediction
+from singa_dask.planner.model import Cluster, Costs, Link, Machine, Prediction
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.placement import JobPlan
 
@@ -78,5 +78,5 @@ def simulate(job: JobConf, plan: JobPlan, cluster: Cluster, costs: Costs, *, thr
 def hosts(n: int, n_cores: int = 2, bytes_per_s: float = 1e9, speeds: Sequence[float] = ()) -> Cluster:
     """Return a cluster of hosts, a job takes one process of each in turn."""
     between = Link(latency_s=1e-4, bytes_per_s=bytes_per_s)
-    machines = tuple(Host(f"host-{i}", n_cores, speeds[i] if speeds else 1.0, 1 << 34) for i in range(n))
+    machines = tuple(Machine(f"host-{i}", n_cores, speeds[i] if speeds else 1.0, 1 << 34) for i in range(n))
     return Cluster(machines, tuple(range(n)) * n_cores, LINK, between)

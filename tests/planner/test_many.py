@@ -9,7 +9,7 @@ import pytest
 
 from singa_dask.conf import JobConf
 from singa_dask.planner.many import Many, is_for_many
-from singa_dask.planner.model import Cluster, Host
+from singa_dask.planner.model import Cluster, Machine
 from singa_dask.planner.simulation import simulate
 from singa_dask.runtime.planning.placement import JobPlan
 from tests.planner.clusters import FREE, INSTANT, REAL, FixedCosts, cluster_of
@@ -55,7 +55,7 @@ def test_stragglers_and_shared_cores_slow_all_processes() -> None:
     assert fast.step_s == pytest.approx(n_layers * 1e-3)
     slow = Many(job, plan, cluster_of(16, link=INSTANT, speeds=[1.0] * 15 + [0.5]), costs, threads=1).run(4)
     assert slow.step_s == pytest.approx(2 * n_layers * 1e-3)
-    hosts = Cluster(tuple(Host(str(i), 2) for i in range(4)), tuple(i // 4 for i in range(16)), INSTANT, INSTANT)
+    hosts = Cluster(tuple(Machine(str(i), 2) for i in range(4)), tuple(i // 4 for i in range(16)), INSTANT, INSTANT)
     assert Many(job, plan, hosts, costs, threads=1).run(4).step_s == pytest.approx(2 * n_layers * 1e-3)
 
 

@@ -11,7 +11,7 @@ from singa_dask.conf import JobConf
 from singa_dask.planner import reading
 from singa_dask.planner.links import imagined_cluster, read_what_if
 from singa_dask.planner.many import Many
-from singa_dask.planner.model import Cluster, Host, Prediction
+from singa_dask.planner.model import Cluster, Machine, Prediction
 from singa_dask.planner.reading import measure_reading
 from singa_dask.planner.simulation import simulate
 from singa_dask.runtime.planning.placement import JobPlan
@@ -50,7 +50,7 @@ def test_readers_take_cores_from_workers() -> None:
 
 @pytest.mark.parametrize(("n_hosts", "steps_of_bytes"), [(1, 2), (2, 1)])
 def test_workers_of_a_host_share_what_it_reads(n_hosts: int, steps_of_bytes: int) -> None:
-    hosts = tuple(Host(str(i), 8) for i in range(n_hosts))
+    hosts = tuple(Machine(str(i), 8) for i in range(n_hosts))
     cluster = Cluster(hosts, (0, n_hosts - 1, 0), INSTANT, INSTANT, read_bytes_per_s=1e6)
     costs = replace(FREE, a_layer_s=1e-3, record_bytes=1000)
     found = predict(mlp(cluster=DOWNPOUR), cluster, costs)

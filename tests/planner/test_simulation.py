@@ -9,7 +9,7 @@ import pytest
 
 from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError
-from singa_dask.planner.model import Cluster, Host, Link, Prediction
+from singa_dask.planner.model import Cluster, Link, Machine, Prediction
 from singa_dask.planner.simulation import simulate
 from singa_dask.runtime.planning.placement import JobPlan
 from tests.planner.clusters import FREE, INSTANT, FixedCosts, cluster_of
@@ -77,7 +77,7 @@ def test_latency_counts_both_ways_where_nothing_hides_it() -> None:
 
 
 def test_threads_beyond_the_cores_share_them() -> None:
-    one_host = Cluster((Host("both", 1),), (0, 0), INSTANT, INSTANT)
+    one_host = Cluster((Machine("both", 1),), (0, 0), INSTANT, INSTANT)
     found = predict(mlp(cluster=DOWNPOUR), one_host, replace(FREE, a_layer_s=1e-3))
     assert found.step_s == pytest.approx(2 * (N_FORWARD + N_BACKWARD) * 1e-3)
 
