@@ -15,6 +15,7 @@ from singa_dask.planner.model import Link
 from singa_dask.runtime.planning.placement import cpu_count, machine_memory
 
 WITHIN = Link(1e-5, 1e10, 1e-6, 2e-6, 1e-11, 2e-11)
+HTTP = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 OVER_TCP = Link(2e-5, 1e9, 3e-6, 4e-6, 3e-11, 4e-11)
 
 
@@ -103,10 +104,10 @@ def test_the_link_of_two_processes(shared: bool) -> None:
 def test_hosts_of_a_dask_cluster() -> None:
     """Three workers on two addresses of this machine, which stand for hosts."""
     workers = {
-        name: {"cls": Worker, "options": {"host": f"127.0.0.{host}", "nthreads": n_threads, "dashboard": False}}
+        name: {"cls": Worker, "options": {"host": f"127.0.0.{host}", "nthreads": n_threads, **HTTP}}
         for name, host, n_threads in (("a", 1, 1), ("b", 2, 1), ("c", 2, 4))
     }
-    scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "dashboard": False}}
+    scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", **HTTP}}
     with SpecCluster(workers=workers, scheduler=scheduler, silence_logs=50) as cluster, Client(cluster) as client:
         client.wait_for_workers(3)
         found = measure_cluster(client, WITHIN)
