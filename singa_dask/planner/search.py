@@ -27,8 +27,10 @@ MAX_PARTED = 4
 """Most workers of a group whose net is cut by features: bridges grow with the square of their number."""
 MAX_STALE, MAX_GROUPS = 4, 16
 """Most workers of a group beside other worker groups, and most such groups where there are fewer hosts."""
-MAX_UNITS, N_STEPS = 256, 8
+MAX_UNITS = 256
 """Workers and servers of each kind of candidates that are simulated, beside one of each power of two of processes."""
+N_STEPS = {True: 4, False: 8}
+"""That are simulated, by whether a candidate is synchronous: its steps are alike."""
 LIMITS = {"network": "network interface", "messages": "message thread", "update": "updates"}
 
 CostsOf = Callable[[JobConf], Costs]
@@ -134,7 +136,8 @@ def search(
             is_over = n_units > MAX_UNITS or (len(times) >= n_best and draft.bound_s >= sorted(times)[n_best - 1])
             if (n_groups == 1) != is_synchronous or (is_over and not is_first):
                 continue
-            found = simulate(draft.job, draft.plan, cluster, costs(draft.job), n_steps=N_STEPS, threads=draft.threads)
+            how = {"n_steps": N_STEPS[is_synchronous], "threads": draft.threads}
+            found = simulate(draft.job, draft.plan, cluster, costs(draft.job), **how)
             seen.add(n)
             n_units += len(layout.units)
             times.append(found.step_s / n_groups)
