@@ -18,6 +18,7 @@ import select
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -232,6 +233,7 @@ class MeasuredCosts(Costs):
     Attributes
     ----------
     step_s, handled_s, woken_s, record_bytes : float
+    step_s, handled_s, woken_s, pass_s : float
         See `Costs`.
     table : CostTable
     """
@@ -250,6 +252,7 @@ class MeasuredCosts(Costs):
         self._updater = f"update {_hash(plain.updater.model_dump_json())}, {self._dtype}"
         self.handled_s = self._once(f"handled {self._updater}", self._measure_handled, False)[0]
         self.woken_s = self._once("woken", woken_s, False)[0]
+        self.pass_s = self._once(f"pass of {net.ops.name}", self._measure_pass, False)[0] if self._n_cores > 1 else 0.0
         job_hash = _hash(plain.model_dump_json(exclude={"name", "cluster"}))
         self._record = f"record {job_hash}"
         self.record_bytes = self._once(f"bytes of a {self._record}", lambda: measure_reading(plain)[1], False)[0]
@@ -383,6 +386,27 @@ class MeasuredCosts(Costs):
 
         handle("put")
         return max(median_s(handle) / MANY - self._measure_update(1, 1), 0.0)
+
+    def _measure_pass(self) -> float:
+        """Return what a pass takes longer beside a thread of the same process than beside one of another process."""
+        job = self._job.model_copy(update={"threads": 1})
+        loop, other, is_over = Loop(job), Loop(job), threading.Event()
+
+        def run() -> None:
+            with limit_process(1), limit_thread(1):
+                while not is_over.is_set():
+                    other.step()
+
+        with self._neighbours.busy():
+            passes, _, apart_s = loop.measure(1)
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            _, _, together_s = loop.measure(1)
+        finally:
+            is_over.set()
+            thread.join()
+        return max(together_s - apart_s, 0.0) / len(passes)
 
     def _measure_step(self) -> float:
         """Return what a step of a run in this process takes beside what is simulated, by a worker of one thread.

@@ -86,6 +86,8 @@ class Costs(Protocol):
     """Until a thread that waits goes on, after another has what it waits for."""
     record_bytes: float
     """That are read for each record."""
+    pass_s: float
+    """That a pass of a layer takes longer for each other thread of its process that runs: they share Python's lock."""
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
         """Return the time of ``"forward"`` or ``"backward"`` of a layer of a built net, for the shapes it has there.

@@ -273,7 +273,8 @@ class _Worker:
 
     def _compute(self, layer: Layer, verb: str) -> None:
         n = self._n_threads
-        seconds = self._clock.costs.layer_s(layer, verb, n, self.thread.cores.n_busy(n))
+        costs, n_beside = self._clock.costs, self._clock.n_running[self.thread.process]
+        seconds = costs.layer_s(layer, verb, n, self.thread.cores.n_busy(n)) + n_beside * costs.pass_s
         self.thread.compute(f"{layer.name} {verb}", n, seconds)
 
     def _live(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -30,6 +30,7 @@ class VirtualClock:
         self.events: list[tuple[Thread, str, float, float]] | None = [] if trace else None
         self.thread: Thread | None = None  # whose code runs now, and its effects so far
         self.script: Script = []
+        self.n_running = Counter[int]()  # threads of each process
         self._calls: list[tuple[float, int, Effect]] = []
         self._n_calls = 0
 
@@ -123,9 +124,11 @@ class Thread:
 
     def run(self, what: str, n_threads: int, seconds: float, then: Effect) -> None:
         """Spend time, and call a function."""
-        started = self.clock.now
+        started, n_running = self.clock.now, self.clock.n_running
+        n_running[self.process] += 1
 
         def end() -> None:
+            n_running[self.process] -= 1
             self.busy_s += self.clock.now - started
             if self.clock.events is not None:
                 self.clock.events.append((self, what, started, self.clock.now))

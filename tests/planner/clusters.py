@@ -20,6 +20,7 @@ class FixedCosts:
     step_s: float = 1e-4
     handled_s: float = 5e-6
     woken_s: float = 2e-5
+    pass_s: float = 0.0
     a_layer_s: float = 1e-3
     value_s: float = 1e-9
     byte_s: float = 1e-10

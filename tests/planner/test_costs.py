@@ -54,7 +54,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeLoop]:
     monkeypatch.setattr(costs_module, "Loop", FakeLoop)
     monkeypatch.setattr(costs_module, "Neighbours", FakeNeighbours)
     monkeypatch.setattr(costs_module, "cpu_count", lambda: 4)
-    for name in ("_measure_step", "_measure_handled"):
+    for name in ("_measure_step", "_measure_handled", "_measure_pass"):
         monkeypatch.setattr(MeasuredCosts, name, lambda self: 1e-3)
     monkeypatch.setattr(MeasuredCosts, "_measure_update", lambda self, n, size: 1e-5 + 2e-6 * n + 1e-9 * n * size)
     return FakeLoop
