@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -183,6 +184,9 @@ class Backlog:
         self.on_room: Callable[[], None] = lambda: None
         self._limit = limit
         self._n_bytes = 0
+        # memory that is not in use, by its bytes
+        self._kept: defaultdict[int, list[np.ndarray]] = defaultdict(list)
+        self._n_kept = 0
         self._lock = threading.RLock()
 
     @property
@@ -191,11 +195,27 @@ class Backlog:
         return self._n_bytes > self._limit
 
     def empty(self, size: int, dtype: Any) -> np.ndarray:
-        """Return an array of ``size`` values that counts until nobody refers to it."""
-        array = np.empty(size, dtype)
-        self._add(array.nbytes)
-        weakref.finalize(array, self._add, -array.nbytes).atexit = False
+        """Return an array of ``size`` values that counts until nobody refers to it; then its memory is used again.
+
+        The system would take several times as long to provide new memory as it takes to read the array.
+        """
+        n_bytes = size * np.dtype(dtype).itemsize
+        with self._lock:
+            kept = self._kept[n_bytes]
+            self._n_kept -= n_bytes * bool(kept)
+            memory = kept.pop() if kept else np.empty(n_bytes, np.uint8)
+        # its views have it as their base, so it lives as long as they do
+        array: np.ndarray = np.frombuffer(memoryview(memory), dtype)
+        self._add(n_bytes)
+        weakref.finalize(array, self._release, memory).atexit = False
         return array
+
+    def _release(self, memory: np.ndarray) -> None:
+        with self._lock:
+            if self._n_kept + memory.nbytes <= self._limit:
+                self._kept[memory.nbytes].append(memory)
+                self._n_kept += memory.nbytes
+        self._add(-memory.nbytes)
 
     def _add(self, n_bytes: int) -> None:
         with self._lock:

@@ -64,3 +64,29 @@ def test_gradients_of_many_groups_wait_for_a_slow_server(host: str) -> None:
             seen[group].append(message.step)
             del message
         assert all(steps == [0, 1] for steps in seen.values())
+
+
+def test_memory_is_used_again_once_nobody_refers_to_it() -> None:
+    backlog = Backlog()
+    first = backlog.empty(100, np.float32)
+    first[:] = 1
+    address, part = first.ctypes.data, first.reshape(10, 10)[3:5]
+    del first
+    # a view is left
+    other = backlog.empty(100, np.float32)
+    assert other.ctypes.data != address
+    other[:] = 2
+    assert (part == 1).all()
+    del part
+    again = backlog.empty(50, np.float64)
+    assert again.ctypes.data == address and again.flags.writeable and again.shape == (50,)
+
+
+def test_memory_that_is_kept_has_a_limit() -> None:
+    backlog = Backlog(limit=1000)
+    arrays = [backlog.empty(100, np.float32) for _ in range(5)]
+    addresses = {array.ctypes.data for array in arrays}
+    arrays.clear()
+    kept = [backlog.empty(100, np.float32) for _ in range(2)]
+    assert {array.ctypes.data for array in kept} < addresses
+    assert not any(backlog._kept.values())
