@@ -174,6 +174,9 @@ class Many:
             share[process] = min(1.0, n_cores / (n * n_workers[host]))
         self._worker_speed = self._speed[: self._n] * share
         self._actions = [(what, self._seconds(*x) if what == "compute" else x) for what, x in recorder.actions]
+        # the time outside of layers is spent where no gradient of the step is on its way
+        turn = next((i for i, (what, x) in enumerate(recorder.actions) if what == "compute" and x[1] == "backward"), 0)
+        self._actions.insert(turn, ("compute", costs.step_s / self._worker_speed))
         self._free, self._server_free, self._messages_s, self._update_s = np.zeros((4, n_processes))
         self._out_free, self._in_free, self._network_s = np.zeros((3, n_hosts))
         self._now, self._computed_s = np.zeros((2, self._n))
@@ -217,7 +220,7 @@ class Many:
         """Do a step; return when the last worker has ended it."""
         begin = np.zeros((len(self._buckets), len(self._host)))
         self._take_records()
-        for what, about in [*self._actions, ("compute", self._costs.step_s / self._worker_speed)]:
+        for what, about in self._actions:
             if what == "compute":
                 self._now += about
                 self._computed_s += about

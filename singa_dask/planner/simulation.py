@@ -242,6 +242,7 @@ class _Worker:
     ) -> None:
         self.address, self._clock, self._router = address, process.clock, process.router
         self.ends: list[float] = []
+        self._rest_s = 0.0
         self.waited_s: list[dict[str, float]] = []
         self.waits = {name: VirtualWait(self._clock) for name in ("params", "records", "group")}
         self._n_threads, self.n_due = n_threads, 0
@@ -272,10 +273,17 @@ class _Worker:
         self.thread.play(partial(self._router.post, message))
 
     def _compute(self, layer: Layer, verb: str) -> None:
+        if verb == "backward":
+            self._compute_rest()
         n = self._n_threads
         costs, n_beside = self._clock.costs, self._clock.n_running[self.thread.process]
         seconds = costs.layer_s(layer, verb, n, self.thread.cores.n_busy(n)) + n_beside * costs.pass_s
         self.thread.compute(f"{layer.name} {verb}", n, seconds)
+
+    def _compute_rest(self) -> None:
+        """Spend the time of a step outside of layers, where no gradient of it is on its way."""
+        rest_s, self._rest_s = self._rest_s, 0.0
+        self.thread.compute("step", 1, rest_s)
 
     def _live(self) -> None:
         while True:
@@ -283,9 +291,10 @@ class _Worker:
                 self.thread.pause()
             self._lockstep.step()
             self.reader.take()
+            self._rest_s = self._clock.costs.step_s
             self._algorithm.train_one_batch(len(self.ends))
             self._params.flush()
-            self.thread.compute("step", 1, self._clock.costs.step_s)
+            self._compute_rest()
             self.ends.append(self._clock.now)
             self.waited_s.append({name: wait.waited_s for name, wait in self.waits.items()})
 

@@ -20,12 +20,12 @@ class FixedCosts:
     step_s: float = 1e-4
     handled_s: float = 5e-6
     woken_s: float = 2e-5
-    pass_s: float = 0.0
     a_layer_s: float = 1e-3
     value_s: float = 1e-9
     byte_s: float = 1e-10
     record_s: float = 0.0
     record_bytes: float = 0.0
+    pass_s: float = 0.0
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
         return self.a_layer_s

@@ -82,6 +82,18 @@ def test_threads_beyond_the_cores_share_them() -> None:
     assert found.step_s == pytest.approx(2 * (N_FORWARD + N_BACKWARD) * 1e-3)
 
 
+def test_threads_of_one_process_share_the_lock_of_python() -> None:
+    conf = {"nworkers_per_group": 2, "nworkers_per_procs": 2}
+    found = predict(mlp(cluster=conf), cluster_of(1), replace(FREE, a_layer_s=1e-3, pass_s=1e-4))
+    # both workers compute all the time; the first pass of one begins before that of the other
+    n = N_FORWARD + N_BACKWARD
+    assert n * 1e-3 + (n - 1) * 1e-4 <= found.step_s <= n * 1.1e-3 + 1e-9
+    apart = predict(
+        mlp(cluster=conf | {"nworkers_per_procs": 1}), cluster_of(2), replace(FREE, a_layer_s=1e-3, pass_s=1e-4)
+    )
+    assert apart.step_s < found.step_s
+
+
 def test_a_step_is_the_same_each_time_and_its_trace_is_within_it() -> None:
     job = mlp(cluster={"nworkers_per_group": 6, "nservers_per_group": 6})
     first, second = (predict(job, cluster_of(6), FixedCosts(), trace=True) for _ in range(2))
