@@ -29,7 +29,7 @@ from benchmarks.namespaces import HUB_ADDRESS, entered, inside, shaped_hosts
 from singa_dask.conf import ClusterConf, JobConf, Phase, load
 from singa_dask.planner.costs import MeasuredCosts
 from singa_dask.planner.links import imagined_cluster, measure_here, read_what_if
-from singa_dask.planner.search import partitions_of
+from singa_dask.planner.search import partitions_of, with_dims
 from singa_dask.planner.simulation import simulate
 from singa_dask.runtime.job.cluster import embedded_cluster
 from singa_dask.runtime.job.driver import Driver
@@ -129,11 +129,7 @@ def main() -> None:
                     n = len(plan_processes(conf).processes)
                     if dims is None or (given.link and not 1 < n <= n_cores):
                         continue
-                    layers = [
-                        layer.model_copy(update={"partition_dim": dims.get(i, layer.partition_dim)})
-                        for i, layer in enumerate(job.neuralnet.layer)
-                    ]
-                    cut = job.with_layers(layers).model_copy(update={"cluster": conf, "threads": 1})
+                    cut = with_dims(job, dims).model_copy(update={"cluster": conf, "threads": 1})
                     what_if = f"hosts={n},cores=1,link={given.link}" if given.link else "hosts=1"
                     here = imagined_cluster(read_what_if(what_if), within, over_tcp)
                     if not given.link:

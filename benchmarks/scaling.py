@@ -246,7 +246,7 @@ def show(name: str, scaling: Scaling, processes: list[int]) -> None:
 
 def show_partitions(job: JobConf, scaling: Scaling, batch: int) -> None:
     """Print the table of partitions, as far as the net has large layers that can be cut by features."""
-    if "feature" not in (partitions := dict(partitions_of(job))):
+    if "feature" not in (partitions := dict(partitions_of(job, build_nets(job)[Phase.TRAIN]))):
         return
     print(f"\nbatch {batch}\n\n| workers | all by records | large layers by features |\n|---|---|---|")
     alone = scaling.row({}, batch).found.samples_per_s

@@ -181,7 +181,7 @@ class _Drafts:
         self._cluster, self._costs = cluster, costs
         self._job = job.model_copy(update={"test_freq": 0, "validate_freq": 0, "cluster": ClusterConf()})
         self._whole = build_nets(self._job)[Phase.TRAIN]
-        self._jobs = {name: _with_dims(job, dims) for name, dims in partitions_of(job, self._whole)}
+        self._jobs = {name: with_dims(job, dims) for name, dims in partitions_of(job, self._whole)}
         self._nets, self._compute_s = cache(self._build), cache(self._computed_s)
 
     def all(self) -> Iterator[_Draft]:
@@ -280,7 +280,8 @@ class _Drafts:
         return max(update_s, max(bytes_in.values(), default=0) / cluster.between.bytes_per_s)
 
 
-def _with_dims(job: JobConf, dims: dict[int, int]) -> JobConf:
+def with_dims(job: JobConf, dims: dict[int, int]) -> JobConf:
+    """Return a job with ``partition_dim`` of layers, by their place."""
     layers = list(job.neuralnet.layer)
     for i, dim in dims.items():
         layers[i] = layers[i].model_copy(update={"partition_dim": dim})
