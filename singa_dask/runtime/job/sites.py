@@ -185,6 +185,9 @@ def _explain(error: BaseException) -> dict[str, Any]:
     return {"error": text_of(error), "lasting": isinstance(error, ClusterError)}
 
 
+MAX_CONNECTS = 5
+
+
 class UnitTasks:
     """Starts and cancels the tasks of units, and hands over their reports.
 
@@ -202,11 +205,18 @@ class UnitTasks:
 
     async def connect(self) -> None:
         """Connect the client that owns the tasks, unless that is done."""
-        if self._client is None:
-            security = as_client(self._scheduler.security, "scheduler")
-            # asynchronous, on the scheduler's own loop
-            self._client = Client(self._scheduler.address, asynchronous=True, set_as_default=False, security=security)
-        await self._client
+        for n_left in reversed(range(MAX_CONNECTS)):
+            if self._client is None:
+                security, address = as_client(self._scheduler.security, "scheduler"), self._scheduler.address
+                # asynchronous, on the scheduler's own loop
+                self._client = Client(address, asynchronous=True, set_as_default=False, security=security)
+            try:
+                await self._client
+                return
+            except AssertionError:  # distributed expects its first message alone, and all clients were told something
+                if not n_left:
+                    raise
+                await self.close()
 
     async def close(self) -> None:
         """Close that client."""
