@@ -232,8 +232,7 @@ class MeasuredCosts(Costs):
 
     Attributes
     ----------
-    step_s, handled_s, woken_s, record_bytes : float
-    step_s, handled_s, woken_s, pass_s : float
+    step_s, handled_s, woken_s, pass_s, record_bytes : float
         See `Costs`.
     table : CostTable
     """

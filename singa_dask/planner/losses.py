@@ -14,6 +14,7 @@ from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.planning.nets import build_net
 from singa_dask.runtime.planning.placement import Layout
 from singa_dask.runtime.units.checkpointing import MIN_S, SHARE
+from singa_dask.runtime.units.server import state_names
 from singa_dask.training import UPDATERS
 
 RESTART_S, RESTARTED_S, SNAPSHOT_BYTE_S = 0.9, 1e-3, 1e-9
@@ -45,8 +46,8 @@ def lost_share(interval_s: float, save_s: float, down_s: float, rate: float) -> 
 def state_bytes(job: JobConf) -> int:
     """Return the bytes of a snapshot: params, and what the updater keeps of each."""
     net = build_net(job.model_copy(update={"cluster": ClusterConf()}), Phase.TRAIN)
-    n_states = 1 + len(UPDATERS.find(job.updater.type)(job.updater).state_names) + (job.updater.ema_decay > 0)
-    return net.context.param_dtype.itemsize * n_states * sum(owner.size for owner in net.owners)
+    n_arrays = 1 + len(state_names(UPDATERS.find(job.updater.type)(job.updater)))
+    return net.context.param_dtype.itemsize * n_arrays * sum(owner.size for owner in net.owners)
 
 
 def lost_time(job: JobConf, layout: Layout, n_bytes: int, step_s: float, life_s: float) -> float:

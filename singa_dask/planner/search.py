@@ -21,6 +21,7 @@ from singa_dask.net import NeuralNet
 from singa_dask.planner.model import Cluster, Costs, Prediction
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.placement import JobPlan, Layout, plan_processes
+from singa_dask.runtime.units.server import state_names
 from singa_dask.training import UPDATERS
 
 MAX_PARTED = 4
@@ -216,8 +217,7 @@ class _Drafts:
         hosts, n = self._cluster.hosts, job.cluster.nworkers_per_group
         nets, n_bytes_of = self._nets(partition, n)
         plan = JobPlan.make(job, nets[0])
-        n_states = 1 + len(UPDATERS.find(job.updater.type)(job.updater).state_names)
-        n_states += (job.updater.accumulate > 1) + (job.updater.ema_decay > 0)
+        n_arrays = 1 + len(state_names(UPDATERS.find(job.updater.type)(job.updater)))
         held = Counter[int]()  # values of the slices of each server
         for piece in plan.slices:
             held[piece.server] += piece.size
@@ -225,7 +225,7 @@ class _Drafts:
         for host, units in zip(self._cluster.host_of, plan.layout.processes, strict=False):
             workers = [unit for unit in units if unit.kind == "worker"]
             n_bytes = sum(n_bytes_of[unit.id % len(nets)] for unit in workers)
-            n_bytes += sum(n_states * plan.dtype.itemsize * held[unit.id] for unit in units[len(workers) :])
+            n_bytes += sum(n_arrays * plan.dtype.itemsize * held[unit.id] for unit in units[len(workers) :])
             n_workers[host] += len(workers)
             memory[host] += n_bytes
             largest = max(largest, n_bytes)

@@ -47,6 +47,8 @@ def test_a_job_goes_back_to_its_snapshots_and_a_group_only_stops() -> None:
     job, hour = mlp(cluster=ALLREDUCE), 3600.0
     n_bytes = state_bytes(job)
     assert n_bytes == 4 * 2 * (784 * 32 + 32 + 32 * 10 + 10)  # with momentum
+    summed = job.model_copy(update={"updater": job.updater.model_copy(update={"accumulate": 4, "ema_decay": 0.9})})
+    assert state_bytes(summed) == 2 * n_bytes
     layout = plan_processes(job.cluster)
     # silence of 10 s, a restart, and half of the second between two snapshots of almost nothing
     seconds = 10 + 0.9 + 0.002 + 0.5

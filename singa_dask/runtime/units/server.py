@@ -120,6 +120,12 @@ ACCUMULATED = "accumulated"
 MOVING_AVERAGE = UpdateRule("moving_average", "beta rest", "a", "a = beta * a + rest * w")
 
 
+def state_names(updater: Updater) -> tuple[str, ...]:
+    """Return the names of what a server keeps of a slice that is trained, beside its values."""
+    wanted = {ACCUMULATED: updater.conf.accumulate > 1, AVERAGE: updater.conf.ema_decay > 0}
+    return (*updater.state_names, *(name for name, is_wanted in wanted.items() if is_wanted))
+
+
 class Server:
     """One server of a server group.
 
@@ -181,10 +187,7 @@ class Server:
         self._held: dict[int, _Held] = {}
         for piece in slices:
             view = values(piece.param)[piece.start : piece.stop]
-            names = self.updater.state_names if scales[piece.param] else ()
-            if scales[piece.param]:
-                wanted = {ACCUMULATED: updater.accumulate > 1, AVERAGE: updater.ema_decay > 0}
-                names = (*names, *(name for name, is_wanted in wanted.items() if is_wanted))
+            names = state_names(self.updater) if scales[piece.param] else ()
             state = {name: ops.zeros(view.shape, view.dtype) for name in names}
             applied, given = ([-1] * cluster.nworker_groups for _ in range(2))
             self._held[piece.id] = _Held(piece, view, state, applied, given)
