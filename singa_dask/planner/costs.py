@@ -163,6 +163,11 @@ def _hash(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+def _added_byte_s() -> float:
+    x, y = np.zeros((2, 1 << 22), np.float32)
+    return median_s(lambda: np.add(x, y, out=x)) / x.nbytes
+
+
 def keep_busy() -> None:
     """Compute the job in the file that the command line names, from one byte on stdin to the next, until it ends."""
     loop = Loop(loads(Path(sys.argv[1]).read_text(), sys.argv[1], registries=REGISTRIES, with_lines=False).job)
@@ -354,8 +359,7 @@ class MeasuredCosts(Costs):
 
     def copied_byte_s(self, n_busy: int) -> float:
         """Return the time to copy or add up a byte of arrays."""
-        x, y = np.zeros((2, 1 << 22), np.float32)
-        return self._at(self._once("add", lambda: median_s(lambda: np.add(x, y, out=x)) / x.nbytes), 1, n_busy)
+        return self._at(self._once("add", _added_byte_s), 1, n_busy)
 
     def read_s(self, rows: int, n_busy: int) -> float:
         return rows * self._at(self._once(self._record, lambda: measure_reading(self._job)[0]), 1, n_busy)
