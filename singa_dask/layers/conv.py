@@ -183,7 +183,7 @@ class Convolution(Windowed):
             raise ConfigError(Problem(("partition_dim",), message))
         self.groups = int(last - first) if block.groups > 1 else 1
         # those that the filters of this instance see
-        self.channels = slice(int(first) * size, int(last) * size) if block.groups > 1 else slice(n_channels)
+        self.channels = slice(int(first) * size, int(last) * size) if block.groups > 1 else slice(0, n_channels)
         output = self.add_output((n_rows, span.size, *places), overwritable=True, span=span)
         output.can_relu = type(self) is Convolution
         self.shape = (span.size, size, *self.kernel)
