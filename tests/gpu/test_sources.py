@@ -144,8 +144,8 @@ def test_a_source_compiles(nvrtc: Nvrtc, architecture: str, name: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_rules_for_lists_compile(nvrtc: Nvrtc, architecture: str) -> None:
-    for rule, dtype in itertools.product(RULES, (np.float32, np.float64)):
-        code = elementwise.source_for_lists(elementwise.kernel_of(rule), np.dtype(dtype))
+    for rule, dtype, differ in itertools.product(RULES, (np.float32, np.float64), (False, True)):
+        code = elementwise.source_for_lists(elementwise.kernel_of(rule), np.dtype(dtype), differ)
         status, said = nvrtc.compile(code, [STANDARD, *CUPYS_OPTIONS, f"-arch={architecture}"])
         assert status == 0 and not said.strip(), f"{rule.name}\n{said}"
 
