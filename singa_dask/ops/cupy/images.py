@@ -130,8 +130,17 @@ class CupyImages(CupyElementwise):
         self._commit(y, out)
 
     def avg_pool_grad(self, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool) -> None:
+        self._avg_pool_grad(None, gy, out, (kernel, stride, pad), count_pad)
+
+    def avg_pool_relu_grad(
+        self, y: Array, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool
+    ) -> None:
+        self._avg_pool_grad(y, gy, out, (kernel, stride, pad), count_pad)
+
+    def _avg_pool_grad(self, y: Array | None, gy: Array, out: Array, how: Any, count_pad: bool) -> None:
         g, gx = self._dense("gy", gy), self._output_buffer("gx", out, gy.dtype)
-        self._pool("avg_pool_grad", (g, gx), gx, gx, g, (kernel, stride, pad), np.bool_(count_pad))
+        relu = gx if y is None else self._dense("y", y)
+        self._pool("avg_pool_grad", (g, relu, gx), gx, gx, g, how, np.bool_(count_pad), np.bool_(y is not None))
         self._commit(gx, out)
 
     def global_avg_pool(self, x: Array, out: Array) -> None:

@@ -306,6 +306,13 @@ class NumpyImages(NumpyMemory):
             for _, windows, pixels in _places(out, gy, kernel, stride, pad):
                 np.add(gx[pixels], part[windows], out=gx[pixels])
 
+    def avg_pool_relu_grad(
+        self, y: Array, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool
+    ) -> None:
+        """``out`` = gradient of `avg_pool` of a ReLU with output ``y`` (N, C, H, W), and of the ReLU."""
+        self.avg_pool_grad(gy, out, kernel, stride, pad, count_pad)
+        self.relu_grad(y, out, out=out)
+
     def global_avg_pool(self, x: Array, out: Array) -> None:
         """``out`` (N, C) = mean of x (N, C, H, W) over its pixels."""
         np.divide(pixel_sums(x), x[0, 0].size, out=out, casting="same_kind")
