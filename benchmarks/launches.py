@@ -3,8 +3,8 @@
 The simulated GPU of the tests takes the steps, as they are captured and replayed; a display would come on top. Ours are
 kernels; a call of cuBLAS or cuDNN counts as one launch, though a card may need more than one kernel for it. CuDNN's
 front end is the stand-in of ``tests/gpu/test_cudnn.py``: it takes each convolution by the first plan and computes
-nothing. Bytes are those of the arrays that launches read and write, each once. Copies between host and device are no
-launches, and are told apart.
+nothing. Bytes are those of the arrays that launches read and write, each once; those that an update, or the copies of
+weights, find by a table are left out. Copies between host and device are no launches, and are told apart.
 ``python -m benchmarks.launches [--what NET ...] [--precision NAME ...]``
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -19,14 +20,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from tests.conftest import is_simulated
-from tests.gpu.test_cudnn import FrontEnd, Graph
-
 from benchmarks import gpu_nets, residual, residual_ours
 from benchmarks.loop import Loop
-from singa_dask.ops import BFLOAT16, NumpyOps, get_ops
+from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.ops.cupy import cudnn, images
 from singa_dask.training.algorithm import FIRST_STEPS
+from tests.conftest import is_simulated
+from tests.gpu.test_cudnn import FrontEnd, Graph
 
 __all__ = ["NETS", "Step", "step_of"]
 
@@ -95,7 +95,7 @@ def _convolutions(world: Any) -> Iterator[None]:
         name = "+".join(operation for operation, *_ in graph.operations)
         written = graph.operations[-1][2].said
         sizes = [(said["dim"], said["data_type"]) for said in (*graph.tensors.values(), written)]
-        n_bytes = sum(int(images.math.prod(dim)) * (2 if kind == "BFLOAT16" else 4) for dim, kind in sizes)
+        n_bytes = sum(math.prod(dim) * (2 if kind == "BFLOAT16" else 4) for dim, kind in sizes)
         op = world.Op(name, lambda: None, n_bytes=n_bytes)
         cupy.cuda.get_current_stream()._queue.put(op)
 

@@ -14,7 +14,7 @@ import numpy as np
 from singa_dask.conf import Conf, UpdaterConf
 from singa_dask.conf.job import DecayRate
 from singa_dask.ops import NumpyOps
-from singa_dask.ops.contract import Array, ArrayList, Arrays, Each, Ops, Preparation
+from singa_dask.ops.contract import Array, Arrays, Each, Ops, Preparation
 from singa_dask.ops.update_rules import UpdateRule
 from singa_dask.registry import Registry
 from singa_dask.training.schedules import SCHEDULES

@@ -85,6 +85,7 @@ COMBINATIONS = {
     "softmax_rows": product(
         X=FLOATS, Y_and_Z=[(kind, kind) for kind in FLOATS], WIDTH_and_PACKS=[(1, 1), (2, 16), (4, 8)]
     ),
+    "weights": product(In_and_Out=[*((kind, kind) for kind in FLOATS[:2]), ("float", "bfloat16")]),
     "sums": product(X=[*FLOATS, "unsigned char"], Y=FLOATS),
 }
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from singa_dask.arrays import Array
-from singa_dask.ops.numpy.memory import NumpyMemory, channels_last
+from singa_dask.ops.numpy.elementwise import NumpyElementwise
+from singa_dask.ops.numpy.memory import channels_last
 from singa_dask.ops.types import UNDILATED, Pair
 
 # Values of unfolded images that one matrix product takes.
@@ -20,7 +21,7 @@ CROP_VALUES = 1 << 18
 BYTE_PLACES = 256
 
 
-class NumpyImages(NumpyMemory):
+class NumpyImages(NumpyElementwise):
     """Kernels on images (N, C, H, W) of any strides, fastest if they lie in memory as N, H, W, C.
 
     ``C`` and ``F`` are the channels before and after, ``H, W`` and ``OH, OW`` the sizes;
