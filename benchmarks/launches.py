@@ -5,7 +5,7 @@ kernels; a call of cuBLAS or cuDNN counts as one launch, though a card may need 
 front end is the stand-in of ``tests/gpu/test_cudnn.py``: it takes each convolution by the first plan and computes
 nothing. Bytes are those of the arrays that launches read and write, each once; those that an update, or the copies of
 weights, find by a table are left out. Copies between host and device are no launches, and are told apart.
-``python -m benchmarks.launches [--what NET ...] [--precision NAME ...]``
+``PYTHONPATH=tests/simulated python -m benchmarks.launches [--what NET ...] [--precision NAME ...]``
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import cupy
+
 from benchmarks import gpu_nets, residual, residual_ours
 from benchmarks.loop import Loop
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.ops.cupy import cudnn, images
 from singa_dask.training.algorithm import FIRST_STEPS
-from tests.conftest import is_simulated
 from tests.gpu.test_cudnn import FrontEnd, Graph
 
 __all__ = ["NETS", "Step", "step_of"]
@@ -46,10 +47,9 @@ class Step(NamedTuple):
 
 def step_of(what: str, precision: str, small: bool = False) -> Step:
     """Return what a warm step of a net asks of a GPU; of a ``small`` batch kernels are run, otherwise only counted."""
-    if not is_simulated():
-        raise RuntimeError("launches are counted on the simulated GPU. Set SIMULATED_DEVICES=1.")
-    # the package that is found is the simulated one
-    from cupy import _world
+    if not hasattr(cupy, "__simulated__"):
+        raise RuntimeError("launches are counted on the simulated GPU. Set PYTHONPATH=tests/simulated.")
+    from cupy import _world  # which CuPy itself does not have
 
     ops = get_ops(gpu_nets.DEVICE, precision)
     with _convolutions(_world), ops.activate():
@@ -87,8 +87,6 @@ def _loop(what: str, ops: NumpyOps, precision: str, small: bool) -> Loop:
 @contextlib.contextmanager
 def _convolutions(world: Any) -> Iterator[None]:
     """Have convolutions enqueued by the stand-in for cuDNN, a launch each."""
-    import cupy
-
     front_end = FrontEnd()
 
     def enqueue(graph: Graph, addresses: dict[int, int], workspace: int, index: int, handle: Any) -> None:
