@@ -33,7 +33,6 @@ __all__ = ["NETS", "Step", "step_of"]
 
 NETS = ("cifar-100", "resnet20", "transformer-4", "mlp-64")
 PRECISIONS = ("float32", "tf32", "bf16")
-COPY = "memcpyAsync"
 
 
 class Step(NamedTuple):
@@ -59,26 +58,22 @@ def step_of(what: str, precision: str, small: bool = False) -> Step:
             loop = _loop(what, ops, precision, small)
             for _ in range(FIRST_STEPS + 1):
                 loop.train()
-            if loop.algorithm.n_captures != 1:
-                raise RuntimeError(f"{what}: its steps cannot be captured")
+            assert loop.algorithm.n_captures == 1
             ops.synchronize()
             with _world.metered() as meter:
                 loop.train()
-    found = [op for op in meter.ops if op.name != COPY]
-    n_bytes: Counter[str] = Counter()
-    for op in found:
-        n_bytes[op.name] += op.n_bytes
+    found = [op for op in meter.ops if op.name != "memcpyAsync"]
+    n_bytes = sum((Counter({op.name: op.n_bytes}) for op in found), Counter[str]())
     return Step(Counter(op.name for op in found), n_bytes, len(meter.ops) - len(found), meter.n_waits)
 
 
 def _loop(what: str, ops: NumpyOps, precision: str, small: bool) -> Loop:
-    """Return a net in one loop; ``transformer-4`` is the transformer with four blocks instead of its five."""
+    """Return a net in one loop; ``transformer-4`` is the transformer with four of its five blocks."""
     if what != "transformer-4":
         return gpu_nets.loop_of(what, ops, precision, small)
     net = residual.NETS["transformer"]
     with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder, "transformer.yaml")
-        text = (residual.ROOT / "configs" / net.config).read_text()
+        config, text = Path(folder, "transformer.yaml"), (residual.ROOT / "configs" / net.config).read_text()
         config.write_text(text.replace("repeat: 5", "repeat: 4"))
         net = net._replace(config=str(config), n_rows=gpu_nets.SMALL_ROWS if small else net.n_rows)
         return residual_ours.loop_of(net, ops, precision)
@@ -87,18 +82,15 @@ def _loop(what: str, ops: NumpyOps, precision: str, small: bool) -> Loop:
 @contextlib.contextmanager
 def _convolutions(world: Any) -> Iterator[None]:
     """Have convolutions enqueued by the stand-in for cuDNN, a launch each."""
-    front_end = FrontEnd()
 
     def enqueue(graph: Graph, addresses: dict[int, int], workspace: int, index: int, handle: Any) -> None:
         name = "+".join(operation for operation, *_ in graph.operations)
-        written = graph.operations[-1][2].said
-        sizes = [(said["dim"], said["data_type"]) for said in (*graph.tensors.values(), written)]
-        n_bytes = sum(math.prod(dim) * (2 if kind == "BFLOAT16" else 4) for dim, kind in sizes)
-        op = world.Op(name, lambda: None, n_bytes=n_bytes)
-        cupy.cuda.get_current_stream()._queue.put(op)
+        arrays = [*graph.tensors.values(), graph.operations[-1][2].said]
+        n_bytes = sum(math.prod(x["dim"]) * (2 if x["data_type"] == "BFLOAT16" else 4) for x in arrays)
+        cupy.cuda.get_current_stream()._queue.put(world.Op(name, lambda: None, n_bytes=n_bytes))
 
     with (
-        mock.patch.object(cudnn, "load", lambda: front_end),
+        mock.patch.object(cudnn, "load", FrontEnd),
         mock.patch.object(Graph, "execute_plan_at_index", enqueue),
         mock.patch.object(images, "MIN_PRODUCTS", 1 << 62),  # none is timed
     ):

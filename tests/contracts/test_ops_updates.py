@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from singa_dask.ops import NumpyOps
-from singa_dask.ops.contract import ArrayList, Each
+from singa_dask.ops.contract import ArrayList
 from singa_dask.ops.types import Preparation
 from singa_dask.ops.update_rules import UpdateRule
 from singa_dask.training import updaters
@@ -178,27 +178,6 @@ def test_a_list_of_slices_has_the_bits_of_each_alone(
         formula, rates = (updaters.PLAIN, (lr,)) if rule is None else arguments(rule.__name__, lr, *numbers)
         for w, g, *state in (lists, *zip(*alone, strict=True)):
             ops.update(formula, prep, rates, g, w, *state)
-    for column, wanted in zip(lists, alone, strict=True):
-        for actual, x in zip(column, wanted, strict=True):
-            np.testing.assert_array_equal(get(ops, actual), get(ops, x))
-
-
-@pytest.mark.parametrize(("rule", "numbers"), RULES, ids=lambda x: getattr(x, "__name__", None))
-def test_a_list_of_slices_with_numbers_of_their_own(
-    ops: NumpyOps, dtype: Any, random: Any, rule: Any, numbers: Any
-) -> None:
-    n_state = rule.__code__.co_argcount - 2 - len(numbers)
-    columns = [[np.abs(draw(random, (size,), dtype)) for size in SIZES] for _ in range(2 + n_state)]
-    lists = [ArrayList(put(ops, x.copy()) for x in column) for column in columns]
-    alone = [[put(ops, x.copy()) for x in column] for column in columns]
-    formula, _ = arguments(rule.__name__, LR, *numbers)
-    for step in (1, 2):
-        rates = [arguments(rule.__name__, LR / (k + step), *numbers)[1] for k in range(len(SIZES))]
-        preps = [Preparation(-0.5, 0.5, 0.7, 0.1 * k, 1 - 0.01 * k) for k in range(len(SIZES))]
-        w, g, *state = lists
-        ops.update(formula, Each(preps), Each(rates), g, w, *state)
-        for prep, rate, (w, g, *state) in zip(preps, rates, zip(*alone, strict=True), strict=True):
-            ops.update(formula, prep, rate, g, w, *state)
     for column, wanted in zip(lists, alone, strict=True):
         for actual, x in zip(column, wanted, strict=True):
             np.testing.assert_array_equal(get(ops, actual), get(ops, x))

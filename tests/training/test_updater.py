@@ -218,10 +218,10 @@ def test_slices_of_a_list_have_factors_of_their_own(member: str, name: str) -> N
     together, alone = ([ops.from_host(x.copy()) for x in started] for _ in range(2))
     states = [{each: ops.zeros(x.shape, np.float32) for each in updater.state_names} for x in alone]
     lists = {each: ArrayList(ops.zeros(x.shape, np.float32) for x in alone) for each in updater.state_names}
-    lr_scale, wd_scale = zip(*scales, strict=True)
+    factors = dict(zip(("lr_scale", "wd_scale"), zip(*scales, strict=True), strict=True))
     for t, gradients in enumerate(grads):
         there, values = ArrayList(ops.from_host(x) for x in gradients), ArrayList(together)
-        updater.update(t, t, values, there, lists, n_sharers=2, lr_scale=lr_scale, wd_scale=wd_scale)
+        updater.update(t, t, values, there, lists, n_sharers=2, **factors)
         for value, grad, state, (lr, wd) in zip(alone, there, states, scales, strict=True):
             updater.update(t, t, value, grad, state, n_sharers=2, lr_scale=lr, wd_scale=wd)
     for one, other in zip(together, alone, strict=True):

@@ -63,12 +63,7 @@ class Op:
     __slots__ = ("blocks", "checked", "n_bytes", "name", "run")
 
     def __init__(
-        self,
-        name: str,
-        run: Callable[[], Any],
-        blocks: Iterable[Any] = (),
-        checked: bool = False,
-        n_bytes: int = 0,
+        self, name: str, run: Callable[[], Any], blocks: Iterable[Any] = (), checked: bool = False, n_bytes: int = 0
     ) -> None:
         self.name = name
         self.run = run
@@ -94,18 +89,18 @@ class Meter:
         self.n_waits = 0
 
 
-_METERS: list[Meter] = []
+UNMETERED = _meter = Meter(True)
 
 
 @contextlib.contextmanager
 def metered(runs: bool = True) -> Iterator[Meter]:
     """Give what is asked of the devices in the context; the work is left out, so that values mean nothing, or runs."""
-    meter = Meter(runs)
-    _METERS.append(meter)
+    global _meter
+    before, _meter = _meter, Meter(runs and _meter.runs)
     try:
-        yield meter
+        yield _meter
     finally:
-        _METERS.remove(meter)
+        _meter = before
 
 
 class Capture:
@@ -137,9 +132,9 @@ class Queue:
                 if self is not self.capture.origin:
                     self.capture.unjoined[self] = len(self.capture.ops)
                 return
-            for meter in _METERS:
-                meter.ops.append(op)
-            if not all(meter.runs for meter in _METERS):
+            if _meter is not UNMETERED:
+                _meter.ops.append(op)
+            if not _meter.runs:
                 return
             for block in op.blocks:
                 if block.device != self.device:
@@ -160,9 +155,7 @@ class Queue:
     def wait_until(self, ticket: int) -> None:
         """Have the host wait for what is in the queue up to a ticket."""
         with LOCK:
-            if self.taken < ticket:
-                for meter in _METERS:
-                    meter.n_waits += 1
+            _meter.n_waits += self.taken < ticket
             self.run_until(ticket)
 
     def run_until(self, ticket: int) -> None:
@@ -233,8 +226,7 @@ def synchronize_device(device: int) -> None:
     with LOCK:
         if any(queue.capture is not None for queue in device_queues(device)):
             raise _errors.CUDARuntimeError(_errors.CAPTURE_UNSUPPORTED)
-        for meter in _METERS:
-            meter.n_waits += 1
+        _meter.n_waits += 1
         drain(device)
         _memory.check_all(device)
         raise_faults()
