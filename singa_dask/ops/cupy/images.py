@@ -182,7 +182,8 @@ class CupyImages(CupyElementwise):
 # CupyConv: convolution on a GPU: by cuDNN where it is installed, or by matrix products over unfolded images.
 #
 # Both take images that are dense in memory as N, H, W, C, as `features` makes them; others are copied before or
-# after. Each call copies the weights to the layout F, kh, kw, C and the dtype of the images, unless they have both.
+# after. Each call copies the weights to the layout F, kh, kw, C and the dtype of the images, unless they have both;
+# of captured calls one launch copies the weights of all.
 # The first call for some shapes and types times the engines of cuDNN and the products, and the fastest is kept, see
 # `Choices`: the heuristics of cuDNN are right most of the time only, and the best engine can be several times as fast
 # as their first.
@@ -501,8 +502,8 @@ class CupyConv(CupyLinear, CupyElementwise):
         """
         if w.dtype == dtype and can_take(w):
             return w
-        # memory of their own: other weights are copied before these are used
-        taken = self.scratch(f"conv {name} {w.data.ptr}", w.shape, dtype)
+        # memory of their own, also for another shape of the same weights: all are copied before any is used
+        taken = self.scratch(f"conv {name} {w.data.ptr} {w.shape}", w.shape, dtype)
         kinds = (w.dtype, taken.dtype)
         copies = self._step_weights.get(kinds)
         if copies is None or not w.flags.c_contiguous or not copies.add(w, taken):
