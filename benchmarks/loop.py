@@ -114,7 +114,7 @@ class Loop:
             self._update_ready()
 
     def _update_ready(self) -> None:
-        """Change the params that have all of their gradients, those with equal numbers by one kernel."""
+        """Change the params that have all of their gradients, those of one kind by one kernel."""
         key, self._ready, self._n_ready = tuple(self._ready), [], 0
         if key not in self._groups:
             self._groups[key] = self._grouped(key)
@@ -123,24 +123,23 @@ class Loop:
         for total, grad in sums:
             self.net.ops.add(total, grad, out=total)
         for scales, values, grads, state in groups:
-            if scales is None:
+            if not scales:
                 self.net.ops.shift(values, grads, 1)
                 continue
-            lr_scale, wd_scale = scales
-            more = {"lr_scale": self.rate * lr_scale, "wd_scale": wd_scale}
+            more = {"lr_scale": [self.rate * lr_scale for lr_scale, _ in scales], "wd_scale": [wd for _, wd in scales]}
             self.updater.update(at, self.n_steps, values, grads, state, **more)
 
     def _grouped(self, owners: tuple[Param, ...]) -> tuple[list[tuple[Any, Any]], list[Any]]:
-        """Return pairs of gradients to add up, and the params that take the same numbers."""
+        """Return pairs of gradients to add up, and the params that the updater changes, and those that it does not."""
         sums = []
-        alike: dict[Any, list[tuple[Param, Any]]] = defaultdict(list)
+        alike: dict[bool, list[tuple[Param, Any]]] = defaultdict(list)
         for owner in owners:
             total, *more = (sharer.grad.reshape(-1) for sharer in self._sharers[owner] if not sharer.is_idle)
             sums += [(total, grad) for grad in more]
-            scales = None if owner.running_statistic else (owner.conf.lr_scale, owner.conf.wd_scale)
-            alike[scales].append((owner, total))
+            alike[owner.running_statistic].append((owner, total))
         groups = []
-        for scales, pairs in alike.items():
+        for is_statistic, pairs in alike.items():
+            scales = [(owner.conf.lr_scale, owner.conf.wd_scale) for owner, _ in pairs if not is_statistic]
             values = ArrayList(owner.data.reshape(-1) for owner, _ in pairs)
             state = {
                 name: ArrayList(self.state[owner][name] for owner, _ in pairs) for name in self.updater.state_names

@@ -183,7 +183,7 @@ class Convolution(Windowed):
             raise ConfigError(Problem(("partition_dim",), message))
         self.groups = int(last - first) if block.groups > 1 else 1
         # those that the filters of this instance see
-        self.channels = slice(int(first) * size, int(last) * size) if block.groups > 1 else slice(n_channels)
+        self.channels = slice(int(first) * size, int(last) * size) if block.groups > 1 else slice(0, n_channels)
         output = self.add_output((n_rows, span.size, *places), overwritable=True, span=span)
         output.can_relu = type(self) is Convolution
         self.shape = (span.size, size, *self.kernel)
@@ -407,6 +407,11 @@ class Pooling(Windowed):
         if not self.takes_mean and not self.all_ties:
             self.where = self.buffer("where", self.y.shape, self.ops.place_dtype(self.kernel), when="backward")
 
+    def attach(self) -> None:
+        # a mean of a ReLU computes its gradient too: one pass less over it
+        if self.takes_mean and (below := self.sources[0].relu_of):
+            below.is_masked = True
+
     def forward(self, phase: Phase) -> None:
         x, y = as_images(self.sources[0].data), self.features[0].data
         if self.takes_mean:
@@ -420,7 +425,10 @@ class Pooling(Windowed):
         if source.grad is None:
             return
         gy, gx = self.features[0].output_grad, as_images(source.grad)
-        if self.takes_mean:
+        if self.takes_mean and source.relu_of is not None:
+            relu = as_images(source.data)
+            self.ops.avg_pool_relu_grad(relu, gy, gx, self.kernel, self.stride, self.pad, self.count_pad)
+        elif self.takes_mean:
             self.ops.avg_pool_grad(gy, gx, self.kernel, self.stride, self.pad, self.count_pad)
         elif self.all_ties:
             x, y = as_images(source.data), self.features[0].data

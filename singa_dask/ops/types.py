@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from singa_dask.arrays import Array
 
@@ -93,6 +93,11 @@ class ArrayList(tuple[Array, ...]):
 
 # Of one param, or of several that are updated at once.
 Arrays: TypeAlias = Array | ArrayList
+T = TypeVar("T")
+
+
+class Each(tuple[T, ...]):
+    """What differs between the arrays of an `ArrayList`: one of it for each of them, in their order."""
 
 
 class Preparation(NamedTuple):

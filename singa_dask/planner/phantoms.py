@@ -117,7 +117,7 @@ class PhantomOps(Ops):
         self.meter.n_bytes += x.nbytes
         return 0.0
 
-    def update(self, rule: Any, prep: Any, numbers: Sequence[float], g: Arrays, w: Arrays, *state: Arrays) -> None:
+    def update(self, rule: Any, prep: Any, numbers: Any, g: Arrays, w: Arrays, *state: Arrays) -> None:
         self.meter.updates.append(_sizes(w))
 
 

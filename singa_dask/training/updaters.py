@@ -14,7 +14,7 @@ import numpy as np
 from singa_dask.conf import Conf, UpdaterConf
 from singa_dask.conf.job import DecayRate
 from singa_dask.ops import NumpyOps
-from singa_dask.ops.contract import Array, Arrays, Ops, Preparation
+from singa_dask.ops.contract import Array, Arrays, Each, Ops, Preparation
 from singa_dask.ops.update_rules import UpdateRule
 from singa_dask.registry import Registry
 from singa_dask.training.schedules import SCHEDULES
@@ -98,8 +98,8 @@ class Updater:
         state: Mapping[str, Arrays],
         *,
         n_sharers: int = 1,
-        lr_scale: float = 1.0,
-        wd_scale: float = 1.0,
+        lr_scale: float | Sequence[float] = 1.0,
+        wd_scale: float | Sequence[float] = 1.0,
         scale: float = 1.0,
     ) -> None:
         """Update a slice of a param, or several at once, in place: average over sharers, clip, decay, rule.
@@ -118,18 +118,30 @@ class Updater:
             By `state_names`. Each of ``value``, ``grad`` and these may be an `ArrayList` of slices.
         n_sharers : int
             What the sum is divided by.
-        lr_scale, wd_scale : float
-            The param's own factors of learning rate and weight decay.
+        lr_scale, wd_scale : float, or both sequences of float
+            The param's own factors of learning rate and weight decay; of a list those of each slice, or of all.
         scale : float
             Multiplies the average, to clip it by the norm of all gradients.
         """
         # SINGA clips the sum over sharers, so that the result depends on their number. It does not clip at all for
         # AdaDelta, Adam and AdamMax; here clip_low and clip_high always hold.
-        conf, lr, decay = self.conf, self.schedule(step) * lr_scale, self.conf.weight_decay * wd_scale
-        prep = Preparation(conf.clip_low, conf.clip_high, scale / n_sharers, decay)
-        if self.decoupled_decay:
-            prep = prep._replace(decay=0.0, value_factor=1 - lr * decay)
-        self._apply(value, grad, lr, n_updates + 1, state, prep)
+        rate, share, t = self.schedule(step), scale / n_sharers, n_updates + 1
+        if not isinstance(lr_scale, Sequence) or not isinstance(wd_scale, Sequence):
+            lr_scale, wd_scale = [lr_scale], [wd_scale]  # type: ignore[list-item]
+        scales = list(zip(lr_scale, wd_scale, strict=True))
+        known = {pair: self._prepared(rate, share, *pair) for pair in scales}
+        if len(known) == 1:
+            ((lr, prep),) = known.values()
+            self._apply(value, grad, lr, t, state, prep)
+        else:
+            lrs, preps = zip(*(known[pair] for pair in scales), strict=True)
+            self._apply_each(value, grad, lrs, t, state, Each(preps))
+
+    def _prepared(self, rate: float, share: float, lr_scale: float, wd_scale: float) -> tuple[float, Preparation]:
+        """Return the learning rate of a param, and what is done to its gradient."""
+        conf, lr, decay = self.conf, rate * lr_scale, self.conf.weight_decay * wd_scale
+        prep = Preparation(conf.clip_low, conf.clip_high, share, decay)
+        return lr, prep._replace(decay=0.0, value_factor=1 - lr * decay) if self.decoupled_decay else prep
 
     def _apply(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
         """Update a slice by `rule`."""
@@ -137,6 +149,13 @@ class Updater:
         with np.errstate(all="ignore"):
             for value, grad, tmp, tmp2, *states in self.ops.update_pieces(prep, w, g, *(state[name] for name in names)):
                 self.rule(value, grad, lr, t, _State(zip(names, states, strict=True)), tmp, tmp2)
+
+    def _apply_each(
+        self, w: Arrays, g: Arrays, lrs: Sequence[float], t: int, state: Mapping[str, Arrays], preps: Each[Preparation]
+    ) -> None:
+        """Update slices, each with a learning rate and a preparation of its own."""
+        for k, (lr, prep) in enumerate(zip(lrs, preps, strict=True)):
+            self._apply(w[k], g[k], lr, t, {name: arrays[k] for name, arrays in state.items()}, prep)
 
 
 UPDATERS.base = Updater
@@ -175,6 +194,16 @@ class KernelUpdater(Updater):
 
     def _apply(self, w: Arrays, g: Arrays, lr: float, t: int, state: Mapping[str, Arrays], prep: Preparation) -> None:
         (self.kernel if self.fused else super()._apply)(w, g, lr, t, state, prep)
+
+    def _apply_each(
+        self, w: Arrays, g: Arrays, lrs: Sequence[float], t: int, state: Mapping[str, Arrays], preps: Each[Preparation]
+    ) -> None:
+        if not self.fused:
+            super()._apply_each(w, g, lrs, t, state, preps)
+            return
+        known = {lr: self.numbers(lr, t) for lr in lrs}
+        names = self.state_names[: len(self.formula.arrays) - 1]
+        self.ops.update(self.formula, preps, Each(known[lr] for lr in lrs), g, w, *(state[name] for name in names))
 
 
 PLAIN = UpdateRule("sgd", "lr", "", "w -= lr * g")

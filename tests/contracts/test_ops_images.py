@@ -285,7 +285,10 @@ def test_avg_pool(
         ops.avg_pool(x, y, kernel, stride, pad, count_pad)
         close(get(ops, y), wanted)
         ops.avg_pool_grad(gy, gx, kernel, stride, pad, count_pad)
-        close(get(ops, gx), wanted_x[:, :, pad[0] : pad[0] + shape[2], pad[1] : pad[1] + shape[3]])
+        wanted_gx = wanted_x[:, :, pad[0] : pad[0] + shape[2], pad[1] : pad[1] + shape[3]]
+        close(get(ops, gx), wanted_gx)
+        ops.avg_pool_relu_grad(x, gy, gx, kernel, stride, pad, count_pad)
+        close(get(ops, gx), np.where(get(ops, x) > 0, wanted_gx, 0))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from singa_dask.conf import UpdaterConf
 from singa_dask.ops import NumpyOps
+from singa_dask.ops.contract import ArrayList
 from singa_dask.testing import check_updater
 from singa_dask.training import UPDATERS, Updater
 from tests.backends import BACKENDS, backend
@@ -203,6 +204,28 @@ def test_kernels_of_any_device(member: str, name: str) -> None:
         updater.update(t, t, there, ops.from_host(grad), state, n_sharers=3, lr_scale=0.5)
     wanted = run(kind(conf), w, grads, n_sharers=3, lr_scale=0.5)
     np.testing.assert_allclose(ops.to_host(there), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("member", [*MEMBERS, "Halved"])
+def test_slices_of_a_list_have_factors_of_their_own(member: str, name: str) -> None:
+    ops, scales, sizes = backend(name), [(1.0, 1.0), (2.0, 0.0), (1.0, 1.0), (0.3, 2.5)], (7, 5000, 0, 64)
+    conf = make("Adam" if member == "Halved" else member, weight_decay=0.01).conf
+    updater = (Halved if member == "Halved" else UPDATERS.find(conf.type))(conf)
+    updater.ops = ops
+    random = np.random.default_rng(0)
+    started, *grads = ([random.normal(size=size).astype(np.float32) for size in sizes] for _ in range(3))
+    together, alone = ([ops.from_host(x.copy()) for x in started] for _ in range(2))
+    states = [{each: ops.zeros(x.shape, np.float32) for each in updater.state_names} for x in alone]
+    lists = {each: ArrayList(ops.zeros(x.shape, np.float32) for x in alone) for each in updater.state_names}
+    factors = dict(zip(("lr_scale", "wd_scale"), zip(*scales, strict=True), strict=True))
+    for t, gradients in enumerate(grads):
+        there, values = ArrayList(ops.from_host(x) for x in gradients), ArrayList(together)
+        updater.update(t, t, values, there, lists, n_sharers=2, **factors)
+        for value, grad, state, (lr, wd) in zip(alone, there, states, scales, strict=True):
+            updater.update(t, t, value, grad, state, n_sharers=2, lr_scale=lr, wd_scale=wd)
+    for one, other in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(ops.to_host(one), ops.to_host(other))
 
 
 def test_a_rule_that_says_nothing_is_named() -> None:

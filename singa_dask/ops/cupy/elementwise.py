@@ -14,7 +14,7 @@ from singa_dask.ops.cupy.arrays import THREADS, CupyMemory, ValueKernel
 from singa_dask.ops.cupy.device import Array, c_name
 from singa_dask.ops.formulas import Formula, Step
 from singa_dask.ops.numpy.elementwise import GELU_CUBE, GELU_X, STANH_X, STANH_Y, NumpyUpdates
-from singa_dask.ops.types import ArrayList, Preparation
+from singa_dask.ops.types import ArrayList, Each, Preparation
 from singa_dask.ops.update_rules import SHIFT, UpdateRule
 
 MULTIPLY = ValueKernel("multiply", "X x, Y y", "z = (Z)((W)x * (W)y);")
@@ -162,7 +162,8 @@ class CupyElementwise(CupyMemory):
 #
 # The same pass prepares the gradient. The learning rate and other numbers are arguments: a change compiles and
 # uploads nothing. Each rule has a second kernel with the same steps for an `ArrayList`: it finds the arrays by a
-# table of their addresses, which is on the device from the first call on.
+# table of their addresses, which is on the device from the first call on. A third one finds numbers that differ between
+# the arrays by a table too, which is uploaded for each call.
 
 
 # Values that a block of a kernel for lists updates, of one array.
@@ -212,6 +213,7 @@ extern "C" __global__ void {name}(
     const long long first = (long long)chunks[2 * blockIdx.x + 1] * {CHUNK}, left = sizes[index] - first;
     const int n = left < {CHUNK} ? (int)left : {CHUNK};
     {pointers}
+    {fetch}
     int done = 0;
     if (({addresses}) % 16 == 0) {{
         const int width = 16 / sizeof(T);
@@ -229,8 +231,8 @@ extern "C" __global__ void {name}(
 
 
 @functools.cache
-def source_for_lists(kernel: Any, dtype: DType) -> str:
-    """Return the source of the kernel of a rule for lists, from that for arrays."""
+def source_for_lists(kernel: Any, dtype: DType, differ: bool = False) -> str:
+    """Return the source of the kernel of a rule for lists, from that for arrays; ``differ`` is of numbers."""
     grad, *numbers = (param.name for param in kernel.in_params)
     changed = [param.name for param in kernel.out_params]
     arrays = [grad, *changed]
@@ -239,7 +241,10 @@ def source_for_lists(kernel: Any, dtype: DType) -> str:
         "given": ", ".join([f"T {grad}", *number]),
         "changed": ", ".join(f"T& {x}" for x in changed),
         "tables": ", ".join(f"const unsigned long long* __restrict__ {x}s" for x in arrays),
-        "numbers": ", ".join(number),
+        "numbers": "const T* __restrict__ numbers" if differ else ", ".join(number),
+        "fetch": " ".join(f"const T {x} = numbers[index * {len(numbers)} + {k}];" for k, x in enumerate(numbers))
+        if differ
+        else "",
         "pointers": " ".join(f"T* {x} = (T*){x}s[index] + first;" for x in arrays),
         "addresses": " | ".join(f"(unsigned long long){x}" for x in arrays),
         "load": " ".join(f"Pack {x}_pack = ((const Pack*){x})[i];" for x in arrays),
@@ -258,21 +263,32 @@ class CupyUpdates(CupyMemory, NumpyUpdates):
     update_values = 1 << 24
 
     def update(
-        self, rule: UpdateRule, prep: Preparation | None, numbers: Sequence[float], grad: Any, *changed: Any
+        self,
+        rule: UpdateRule,
+        prep: Preparation | Each[Preparation] | None,
+        numbers: Sequence[float] | Each[Sequence[float]],
+        grad: Any,
+        *changed: Any,
     ) -> None:
-        kernel, numbers = kernel_of(rule), (*(prep or ()), *numbers)
+        kernel = kernel_of(rule)
         if not isinstance(grad, ArrayList):
-            kernel(grad, *numbers, *changed)
+            kernel(grad, *(prep or ()), *numbers, *changed)
             return
         lists = [self._on_device(arrays) for arrays in (grad, *changed)]
         chunks, sizes, _ = lists[0]
         if not chunks.size:
             return
         dtype = grad[0].dtype
-        for_lists = self.gpu.compile(source_for_lists(kernel, dtype), rule.name)
+        for_lists = self.gpu.compile(source_for_lists(kernel, dtype, isinstance(prep, Each)), rule.name)
         with np.errstate(over="ignore"):
-            values = map(dtype.type, numbers)
-            for_lists((len(chunks),), (THREADS,), (chunks, sizes, *(addresses for *_, addresses in lists), *values))
+            if isinstance(prep, Each):
+                pairs: Any = zip(prep, numbers, strict=True)
+                rows = np.array([(*one, *more) for one, more in pairs]).astype(dtype)
+                values = [self.scratch("numbers of an update", rows.shape, dtype)]
+                self.gpu.put(rows, values[0])
+            else:
+                values = [dtype.type(number) for number in (*(prep or ()), *numbers)]
+        for_lists((len(chunks),), (THREADS,), (chunks, sizes, *(addresses for *_, addresses in lists), *values))
 
     def _on_device(self, arrays: Any) -> Any:
         """Return what the device keeps of a list: index and number of each block's chunk, sizes, and addresses."""

@@ -235,6 +235,8 @@ ROW_THREADS = 512
 ROWS, MAX_VALUES = 8, 32
 # Up to so many rows one block computes the loss.
 LOSS_ROWS = 2048
+# Up to so many columns a thread counts those of a row.
+FEW_COLUMNS = 64
 
 
 class CupySoftmax(CupyElementwise):
@@ -308,7 +310,12 @@ class CupySoftmax(CupyElementwise):
 
     def count_in_top(self, scores: Array, labels: Array, k: int) -> Array:
         hits, out = (self.scratch(name, (n,), np.float64) for name, n in (("hits", len(scores)), ("scalar", 1)))
-        labels = self.integers("labels", labels)
+        labels, n_columns = self.integers("labels", labels), scores.shape[1]
+        if 0 < len(scores) <= LOSS_ROWS and n_columns <= FEW_COLUMNS:
+            count = self.gpu.function("softmax", "count_hits", X=scores.dtype, Y="float", Z="float")
+            arrays, sizes = (scores, *strides_of(scores), labels, out), ints(len(scores), n_columns, k)
+            count((1,), (row_threads(len(scores)),), (*arrays, *sizes))
+            return out
         self._by_row("hits", (scores, labels, hits), (1, 2), np.int32(scores.shape[1]), np.int32(k))
         self.total(hits, out)
         return out

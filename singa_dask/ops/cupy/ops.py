@@ -20,7 +20,7 @@ from singa_dask.ops import philox
 from singa_dask.ops.cupy.arrays import THREADS, CupyMemory, Uploaded, blocks, strides_of
 from singa_dask.ops.cupy.device import Array, CupyDevice, count_devices, find_device
 from singa_dask.ops.cupy.elementwise import CupyUpdates
-from singa_dask.ops.cupy.images import CupyConv, CupyImages
+from singa_dask.ops.cupy.images import CupyConv, CupyImages, StepWeights
 from singa_dask.ops.cupy.normalisation import CupyBinary, CupyNormalisation, CupySoftmax
 from singa_dask.ops.numpy import NumpyOps
 from singa_dask.ops.numpy.linear import NumpyRecurrent
@@ -284,10 +284,12 @@ class CupyGraph:
     graph : cupy.cuda.Graph
     draws : Draws
         The keys of their random numbers.
+    weights : list of StepWeights
+        What copies weights before them.
     """
 
-    def __init__(self, ops: CupyOps, graph: Any, draws: Draws) -> None:
-        self._ops, self._graph, self._draws = ops, graph, draws
+    def __init__(self, ops: CupyOps, graph: Any, draws: Draws, weights: list[StepWeights]) -> None:
+        self._ops, self._graph, self._draws, self._weights = ops, graph, draws, weights
         self._n_grown = ops.n_grown
 
     @property
@@ -355,10 +357,10 @@ class CupyOps(
     def capture(self, run: Callable[[], None]) -> CupyGraph:
         draws = self.draws = Draws(self)
         try:
-            graph = self.graph_of(run)
+            graph, weights = self.step_graph(run)
         finally:
             self.draws = None
-        return CupyGraph(self, graph, draws)
+        return CupyGraph(self, graph, draws, weights)
 
     def release(self) -> None:
         with self.gpu.activate():

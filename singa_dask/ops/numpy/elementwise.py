@@ -10,7 +10,7 @@ from singa_dask.arrays import Array
 from singa_dask.ops.formulas import Formula, evaluate
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.numpy.random import normal_cdf, normal_density
-from singa_dask.ops.types import ArrayList, Arrays, Preparation
+from singa_dask.ops.types import ArrayList, Arrays, Each, Preparation
 from singa_dask.ops.update_rules import SHIFT, UpdateRule
 
 # STanh's constants, after SINGA's src/utils/math_blob.h: y = STANH_Y * tanh(STANH_X * x).
@@ -264,22 +264,32 @@ class NumpyUpdates(NumpyMemory):
 
     @quietly
     def update(
-        self, rule: UpdateRule, prep: Preparation | None, numbers: Sequence[float], g: Arrays, w: Arrays, *state: Arrays
+        self,
+        rule: UpdateRule,
+        prep: Preparation | Each[Preparation] | None,
+        numbers: Sequence[float] | Each[Sequence[float]],
+        g: Arrays,
+        w: Arrays,
+        *state: Arrays,
     ) -> None:
         """Change values and state by a rule.
 
         Parameters
         ----------
         rule : UpdateRule
-        prep : Preparation or None
+        prep : Preparation or None, or Each of Preparation
             None leaves the gradient and the values as they are.
-        numbers : sequence of float
-            Those of the rule, the learning rate among them.
+        numbers : sequence of float, or Each of such
+            Those of the rule, the learning rate among them. With ``prep`` it may be an `Each` where arrays are lists.
         g, w : (n,) arrays, or lists
             Gradient and values.
         *state : (n,) arrays, or lists
             The other arrays of the rule.
         """
+        if isinstance(prep, Each):
+            for each in zip(prep, numbers, g, w, *state, strict=True):
+                self.update(rule, *each)
+            return
         for value, grad, tmp, tmp2, *states in self.update_pieces(prep or Preparation(), w, g, *state):
             rule.for_cpu(*numbers, grad, tmp, tmp2, value, *states)
 

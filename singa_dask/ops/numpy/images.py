@@ -9,7 +9,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from singa_dask.arrays import Array
-from singa_dask.ops.numpy.memory import NumpyMemory, channels_last
+from singa_dask.ops.numpy.elementwise import NumpyElementwise
+from singa_dask.ops.numpy.memory import channels_last
 from singa_dask.ops.types import UNDILATED, Pair
 
 # Values of unfolded images that one matrix product takes.
@@ -20,7 +21,7 @@ CROP_VALUES = 1 << 18
 BYTE_PLACES = 256
 
 
-class NumpyImages(NumpyMemory):
+class NumpyImages(NumpyElementwise):
     """Kernels on images (N, C, H, W) of any strides, fastest if they lie in memory as N, H, W, C.
 
     ``C`` and ``F`` are the channels before and after, ``H, W`` and ``OH, OW`` the sizes;
@@ -305,6 +306,13 @@ class NumpyImages(NumpyMemory):
             np.multiply(g, share, out=part)
             for _, windows, pixels in _places(out, gy, kernel, stride, pad):
                 np.add(gx[pixels], part[windows], out=gx[pixels])
+
+    def avg_pool_relu_grad(
+        self, y: Array, gy: Array, out: Array, kernel: Pair, stride: Pair, pad: Pair, count_pad: bool
+    ) -> None:
+        """``out`` = gradient of `avg_pool` of a ReLU with output ``y`` (N, C, H, W), and of the ReLU."""
+        self.avg_pool_grad(gy, out, kernel, stride, pad, count_pad)
+        self.relu_grad(y, out, out=out)
 
     def global_avg_pool(self, x: Array, out: Array) -> None:
         """``out`` (N, C) = mean of x (N, C, H, W) over its pixels."""

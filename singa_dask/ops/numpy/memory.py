@@ -70,7 +70,8 @@ class NumpyMemory:
         Parameters
         ----------
         run : callable
-            Calls kernels. It has run at least once before, and takes nothing from the host but random keys.
+            Calls kernels. It has run at least once before, takes nothing from the host but random keys, and changes no
+            weights of convolutions.
 
         Raises
         ------

@@ -381,7 +381,7 @@ class Server:
             self.counts.add_gradient(held.version - held.given[group])
 
     def _apply(self, due: Sequence[_Gradient], scale: float = 1.0) -> None:
-        """Update slices, each with a gradient times ``scale``; those that take the same numbers by one kernel."""
+        """Update slices, each with a gradient times ``scale``; those with the same step and version by one kernel."""
         alike: dict[Any, list[tuple[_Held, Any]]] = defaultdict(list)
         for gradient in due:
             held, total, group, step, _ = gradient
@@ -392,14 +392,15 @@ class Server:
                 np.add(sums, total, out=sums)
                 total = sums
             if sums is None or self._is_last(gradient):
-                alike[step, held.version, self.scales[index], self.n_shares[index]].append((held, total))
+                learns = self.scales[index] is not None
+                alike[step, held.version, learns, self.n_shares[index]].append((held, total))
             held.version += 1
-        for (step, version, scales, n_shares), pairs in alike.items():
+        for (step, version, learns, n_shares), pairs in alike.items():
             values, grads, state = self._lists(pairs)
-            if scales is None:
+            if not learns:
                 self.ops.shift(values, grads, n_shares)
                 continue
-            lr_scale, wd_scale = scales
+            lr_scale, wd_scale = zip(*(self.scales[held.slice.param] or () for held, _ in pairs), strict=True)
             more = {"n_sharers": n_shares * self._n_batches, "lr_scale": lr_scale, "wd_scale": wd_scale, "scale": scale}
             self.updater.update(step, version // self._n_batches, values, grads, state, **more)
             if AVERAGE in state:

@@ -26,7 +26,8 @@ def enqueue(name: str, run: Any, arrays: Any, stream: Any = None, checked: bool 
                 f"array device = {array.data.device_id} while current = {device}"
             )
     queue = (_stream.current(device) if stream is None else stream)._queue
-    queue.put(_world.Op(name, run, (a._block for a in arrays), checked))
+    n_bytes = sum({(a.data.ptr, a.nbytes): a.nbytes for a in arrays}.values())
+    queue.put(_world.Op(name, run, (a._block for a in arrays), checked, n_bytes))
 
 
 class Flags:

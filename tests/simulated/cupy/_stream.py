@@ -56,7 +56,7 @@ class Event:
         with _world.LOCK:
             self._refuse_captured()
             if self._queue is not None:
-                self._queue.run_until(self._ticket)
+                self._queue.wait_until(self._ticket)
             _world.raise_faults()
 
     @property

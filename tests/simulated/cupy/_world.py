@@ -8,9 +8,10 @@ runs its work at once: the other end of what the hardware may do.
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from cupy import _errors
@@ -54,15 +55,21 @@ def set_device(device: int) -> None:
 
 
 class Op:
-    """One piece of work: what runs, its name for messages, and the blocks of device memory that it touches."""
+    """One piece of work: what runs, its name for messages, the blocks of device memory that it touches, and its bytes.
 
-    __slots__ = ("blocks", "checked", "name", "run")
+    ``n_bytes`` is how large the arrays are that it reads and writes, each counted once.
+    """
 
-    def __init__(self, name: str, run: Callable[[], Any], blocks: Iterable[Any] = (), checked: bool = False) -> None:
+    __slots__ = ("blocks", "checked", "n_bytes", "name", "run")
+
+    def __init__(
+        self, name: str, run: Callable[[], Any], blocks: Iterable[Any] = (), checked: bool = False, n_bytes: int = 0
+    ) -> None:
         self.name = name
         self.run = run
         self.blocks = tuple(blocks)
         self.checked = checked
+        self.n_bytes = n_bytes
 
     def __call__(self) -> None:
         for block in self.blocks:
@@ -71,6 +78,29 @@ class Op:
         if self.checked:
             for block in self.blocks:
                 block.check_ends(self.name)
+
+
+class Meter:
+    """What is asked of the devices: work in the order in which it is enqueued, and how often the host waits for it."""
+
+    def __init__(self, runs: bool) -> None:
+        self.runs = runs
+        self.ops: list[Op] = []
+        self.n_waits = 0
+
+
+UNMETERED = _meter = Meter(True)
+
+
+@contextlib.contextmanager
+def metered(runs: bool = True) -> Iterator[Meter]:
+    """Give what is asked of the devices in the context; the work is left out, so that values mean nothing, or runs."""
+    global _meter
+    before, _meter = _meter, Meter(runs and _meter.runs)
+    try:
+        yield _meter
+    finally:
+        _meter = before
 
 
 class Capture:
@@ -102,6 +132,10 @@ class Queue:
                 if self is not self.capture.origin:
                     self.capture.unjoined[self] = len(self.capture.ops)
                 return
+            if _meter is not UNMETERED:
+                _meter.ops.append(op)
+            if not _meter.runs:
+                return
             for block in op.blocks:
                 if block.device != self.device:
                     why = f"{op.name} runs on device {self.device}, its array is on device {block.device}"
@@ -118,6 +152,12 @@ class Queue:
         """Return the number of the last op that is in the queue: it has run when `taken` is as much."""
         return self.taken + len(self.ops)
 
+    def wait_until(self, ticket: int) -> None:
+        """Have the host wait for what is in the queue up to a ticket."""
+        with LOCK:
+            _meter.n_waits += self.taken < ticket
+            self.run_until(ticket)
+
     def run_until(self, ticket: int) -> None:
         with LOCK:
             while self.taken < ticket and self.ops:
@@ -131,7 +171,7 @@ class Queue:
                 raise _errors.CUDARuntimeError(_errors.CAPTURE_UNSUPPORTED)
             if self.null:
                 drain(self.device)
-            self.run_until(self.ticket())
+            self.wait_until(self.ticket())
             raise_faults()
 
 
@@ -186,6 +226,7 @@ def synchronize_device(device: int) -> None:
     with LOCK:
         if any(queue.capture is not None for queue in device_queues(device)):
             raise _errors.CUDARuntimeError(_errors.CAPTURE_UNSUPPORTED)
+        _meter.n_waits += 1
         drain(device)
         _memory.check_all(device)
         raise_faults()

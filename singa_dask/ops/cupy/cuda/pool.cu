@@ -114,7 +114,7 @@ extern "C" __global__ void max_pool_places(const Values* x, Values* y, Places* w
 // out = sum over the windows that have a pixel of what `add(sums, pixel, window, place)` adds, always in the order of
 // places: no two threads write to one place, and the same bits come out each time.
 template <class Add>
-static __device__ void gather(Values* out, Index total, WINDOWS, Add add) {
+static __device__ void gather(Values* out, Index total, WINDOWS, Add add, const Values* relu = nullptr) {
     for (Index i = THREAD; i < total; i += N_THREADS) {
         Spot spot = spot_of(i, packs, width, height, by_packs, by_columns, by_rows);
         Range down = windows_of(spot.row, n_down, kernel_y, stride_y, pad_y);
@@ -131,6 +131,11 @@ static __device__ void gather(Values* out, Index total, WINDOWS, Add add) {
         }
         Values made;
         for (int k = 0; k < WIDTH; k++) made.at[k] = (Value)sums[k];
+        if (relu) {
+            Values kept = relu[i];
+            for (int k = 0; k < WIDTH; k++)
+                if (!((Sum)kept.at[k] > (Sum)0)) made.at[k] = (Value)(Sum)0;
+        }
         out[i] = made;
     }
 }
@@ -185,10 +190,12 @@ extern "C" __global__ void avg_pool(const Values* x, Values* y, Index total, WIN
     }
 }
 
-extern "C" __global__ void avg_pool_grad(const Values* gy, Values* gx, Index total, WINDOWS, bool count_pad) {
+// 0 where y is not above 0, if the images are those of a ReLU
+extern "C" __global__ void avg_pool_grad(const Values* gy, const Values* y, Values* gx, Index total, WINDOWS,
+                                         bool count_pad, bool of_relu) {
     gather(gx, total, THESE_WINDOWS, [=](Sum* sums, Index, Index window, int, int row, int column) {
         Sum share = share_of(row, column, count_pad, THESE_WINDOWS);
         Values g = gy[window];
         for (int k = 0; k < WIDTH; k++) sums[k] += (Sum)g.at[k] * share;
-    });
+    }, of_relu ? y : nullptr);
 }

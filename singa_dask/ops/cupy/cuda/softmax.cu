@@ -165,6 +165,28 @@ extern "C" __global__ void top(
     }
 }
 
+// out[0] = the number of rows whose label is among the k best, as `hits` finds it; a thread has a row.
+extern "C" __global__ void count_hits(
+    const X* scores, long long row, long long step, const long long* labels, double* out, int n_rows, int n_columns, int k
+) {
+    typedef wide<X>::type W;
+    double sum = 0;
+    for (int r = threadIdx.x; r < n_rows; r += blockDim.x) {
+        const long long label = labels[r];
+        if (label < 0 || label >= n_columns) continue;
+        const X* of_row = scores + r * row;
+        const W own = (W)of_row[label * step];
+        int after = 0;
+        for (int c = 0; c < n_columns; c++) {
+            const W score = (W)of_row[c * step];
+            after += score < own || (score == own && c <= label);
+        }
+        sum += after > n_columns - k;
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) out[0] = sum;
+}
+
 // hits[n] = whether the label of row n is among the k best. Counting who does not come before makes NaN a miss.
 extern "C" __global__ void hits(
     const X* scores, long long row, long long step, const long long* labels, double* out, int n_columns, int k

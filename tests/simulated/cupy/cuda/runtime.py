@@ -115,7 +115,7 @@ def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
     else:
         block, target = _device_bytes(dst, size, "memcpyAsync")
         blocks.append(block)
-    queue.put(_world.Op("memcpyAsync", lambda: np.copyto(target, source), blocks))
+    queue.put(_world.Op("memcpyAsync", lambda: np.copyto(target, source), blocks, n_bytes=size))
     if waits:
         queue.synchronize()
 

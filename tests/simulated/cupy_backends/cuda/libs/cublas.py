@@ -181,7 +181,8 @@ def _enqueue(
             c[...] = product if second == 0 else product + second * c.astype(product.dtype)
 
     queue = _stream.get_current_stream()._queue
-    queue.put(_world.Op("gemm", run, (block_a, block_b, block_c, block_bias), checked=True))
+    n_bytes = a.nbytes + b.nbytes + c.nbytes
+    queue.put(_world.Op("gemm", run, (block_a, block_b, block_c, block_bias), True, n_bytes))
 
 
 def gemmEx(
