@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import dask
 from distributed import Client, LocalCluster
 from distributed import core as distributed_core
 from distributed.versions import VersionMismatchWarning, scheduler_relevant_packages
@@ -218,6 +219,10 @@ def threads_by_host(client: Client) -> Counter[str]:
     return threads
 
 
+QUIET = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "500ms"}
+"""Of clusters without a dashboard: their processes would look at themselves some 150 times a second, for nobody."""
+
+
 @contextmanager
 def embedded_cluster(layout: Layout) -> Iterator[Client]:
     """Start a cluster of the size of a job on this machine; in this process if the job has only one."""
@@ -233,6 +238,7 @@ def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) ->
     try:
         with (
             _silent_logs(),
+            dask.config.set(QUIET),
             LocalCluster(
                 n_workers=n_workers,
                 threads_per_worker=n_threads,

@@ -49,6 +49,16 @@ from tests.selection import mostly_long
 pytestmark = pytest.mark.cluster
 
 
+@long
+def test_processes_of_an_own_cluster_do_not_watch_their_threads() -> None:
+    def callbacks(dask_worker: Worker) -> dict[str, float]:
+        return {name: each.callback_time for name, each in dask_worker.periodic_callbacks.items()}
+
+    with local_cluster(1) as client:
+        (found,) = client.run(callbacks).values()
+    assert "profile" not in found and found["tick"] == 500
+
+
 def test_a_part_of_a_snapshot_that_comes_after_the_end_does_not_stay(client: Client, tmp_path: Path) -> None:
     before, run = residue(client), Driven(digits("single"), client, tmp_path)
     assert run.result.state == "done"
