@@ -21,6 +21,11 @@ Effect = Callable[[], None]
 Script = list[tuple[float, Effect]]
 """Effects, each with the seconds of work before it."""
 
+TURN_S = 0.008
+"""For how long a thread runs while others wait for its core: two ticks of the kernel. Measured steps fit it best."""
+COLD_S = 0.002
+"""For how long a thread waits for its core while another is free: half a tick of the kernel, on average."""
+
 
 class VirtualClock:
     """Calls functions in the order of their times; ``events``, if kept: thread, what it did, from when to when."""
@@ -57,49 +62,120 @@ class VirtualClock:
             call()
 
 
+class _Task:
+    """What a thread has to do, or several that wait for each other; ``left_s``: work left, in seconds of a core."""
+
+    def __init__(self, thread: Thread, n_threads: int, left_s: float, then: Effect) -> None:
+        self.thread, self.n_threads, self.left_s, self.then = thread, n_threads, left_s, then
+        self.stopped_at = 0.0
+
+
+class _Slot:
+    """Cores that run the first one of some tasks.
+
+    ``since``: from when; ``turn``: from when its thread has run; ``planned``: which plan of the end of it holds.
+    """
+
+    def __init__(self) -> None:
+        self.n_cores, self.tasks, self.since, self.turn, self.planned = 0, deque[_Task](), 0.0, 0.0, 0
+
+    @property
+    def rate(self) -> float:
+        """Part of its cores that the first task has."""
+        return min(self.n_cores / self.tasks[0].n_threads, 1.0)
+
+
 class Cores:
-    """The cores of a host. All its threads that run are equally fast."""
+    """The cores of a host, and the scheduler of its threads.
+
+    As Linux does it: a thread that wakes up takes a free core, or interrupts the thread of another core, which goes on
+    after it. Threads of one core take turns of `TURN_S`. Those that have waited for `COLD_S` move to a free core.
+    """
 
     def __init__(self, clock: VirtualClock, host: Machine) -> None:
         self.clock, self.host = clock, host
-        self._work = self._since = 0.0  # seconds of a core that each running thread has had, and up to when
-        self._n_running = self._n_starts = 0
-        self._ends: list[tuple[float, int, int, Effect]] = []
-        self._planned = object()
+        self._n_free, self._slots = host.n_cores, list[_Slot]()
+        self._ended: tuple[Thread, _Slot] | None = None  # whose work has just ended, and may go on
 
     def n_busy(self, more: int) -> int:
         """Return how many cores are busy if ``more`` threads run."""
-        return min(self.host.n_cores, self._n_running + more)
+        return min(self.host.n_cores, self.host.n_cores - self._n_free + more)
 
-    def run(self, n_threads: int, seconds: float, then: Effect) -> None:
+    def run(self, thread: Thread, n_threads: int, seconds: float, then: Effect) -> None:
         """Run ``n_threads`` threads, for some seconds of a core of speed 1 each, and call a function."""
-        self._advance()
-        self._n_running += n_threads
-        self._n_starts += 1
-        heapq.heappush(self._ends, (self._work + seconds, self._n_starts, n_threads, then))
-        self._plan()
+        task = _Task(thread, n_threads, seconds, then)
+        goes_on = self._ended is not None and self._ended[0] is thread
+        if self._ended and goes_on:
+            (_, slot), self._ended = self._ended, None
+        elif self._n_free >= n_threads or not self._slots:
+            slot = self._add()
+        else:
+            slot = min(self._slots, key=lambda each: (len(each.tasks), each.since))
+            self._stop(slot)
+        slot.tasks.appendleft(task)
+        self._start(slot, goes_on)
 
-    @property
-    def _rate(self) -> float:
-        return self.host.speed * min(1.0, self.host.n_cores / max(self._n_running, 1))
+    def _add(self) -> _Slot:
+        slot = _Slot()
+        self._slots.append(slot)
+        return slot
 
-    def _advance(self) -> None:
-        self._work += (self.clock.now - self._since) * self._rate
-        self._since = self.clock.now
+    def _start(self, slot: _Slot, goes_on: bool = False) -> None:
+        """Give a slot the cores it needs, and plan the end of its first task, or of its turn."""
+        n = min(max(task.n_threads for task in slot.tasks) - slot.n_cores, self._n_free)
+        slot.n_cores += n
+        self._n_free -= n
+        slot.since = self.clock.now
+        slot.turn = slot.turn if goes_on else self.clock.now
+        slot.planned += 1
+        planned, change = slot.planned, self._end
+        seconds = max(slot.tasks[0].left_s, 0.0) / (self.host.speed * slot.rate)
+        left_s = max(slot.turn + TURN_S - self.clock.now, 0.0)
+        if len(slot.tasks) > 1 and seconds > left_s + 1e-9:  # what is rounded is no work left
+            seconds, change = left_s, self._turn
 
-    def _plan(self) -> None:
-        """Plan the next end, in place of the one that was planned before."""
-        self._planned = plan = object()
-        if self._ends:
-            self.clock.after(max(self._ends[0][0] - self._work, 0.0) / self._rate, lambda: self._end(plan))
+        def end() -> None:
+            if planned == slot.planned:
+                change(slot)
 
-    def _end(self, plan: object) -> None:
-        if plan is self._planned:
-            self._advance()
-            self._work, _, n_threads, then = heapq.heappop(self._ends)
-            self._n_running -= n_threads
-            self._plan()
-            then()
+        self.clock.after(seconds, end)
+
+    def _stop(self, slot: _Slot) -> None:
+        """Have the first task of a slot wait, for its own cores or, after a time, for others that are free."""
+        task, now = slot.tasks[0], self.clock.now
+        task.left_s -= (now - slot.since) * self.host.speed * slot.rate
+        task.stopped_at = now
+        self.clock.after(COLD_S, lambda: self._move_from(slot))
+
+    def _turn(self, slot: _Slot) -> None:
+        self._stop(slot)
+        slot.tasks.rotate(-1)
+        self._start(slot)
+
+    def _end(self, slot: _Slot) -> None:
+        task = slot.tasks.popleft()
+        self._ended = (task.thread, slot)
+        task.then()
+        if self._ended is None:
+            return  # its thread goes on
+        self._ended = None
+        if slot.tasks:
+            self._start(slot)
+        else:
+            self._n_free += slot.n_cores
+            self._slots.remove(slot)
+        for other in list(self._slots):
+            self._move_from(other)
+
+    def _move_from(self, slot: _Slot) -> None:
+        """Move tasks that have waited to free cores."""
+        for task in list(slot.tasks)[1:]:
+            has_waited = self.clock.now - task.stopped_at >= 0.999 * COLD_S
+            if has_waited and self._n_free >= min(task.n_threads, self.host.n_cores):
+                slot.tasks.remove(task)
+                free = self._add()
+                free.tasks.append(task)
+                self._start(free)
 
 
 class Thread:
@@ -134,7 +210,7 @@ class Thread:
                 self.clock.events.append((self, what, started, self.clock.now))
             then()
 
-        self.cores.run(n_threads, seconds, end)
+        self.cores.run(self, n_threads, seconds, end)
 
 
 class SerialThread(Thread):
