@@ -49,7 +49,6 @@ from tests.selection import mostly_long
 pytestmark = pytest.mark.cluster
 
 
-@long
 def test_processes_of_an_own_cluster_do_not_watch_their_threads() -> None:
     def callbacks(dask_worker: Worker) -> dict[str, float]:
         return {name: each.callback_time for name, each in dask_worker.periodic_callbacks.items()}
