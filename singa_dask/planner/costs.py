@@ -429,18 +429,18 @@ class MeasuredCosts(Costs):
         passes, inside_s, step_s = loop.measure(1)
         n_steps = int(np.clip(RUN_S / step_s, *RUN_STEPS))
         job = with_initialisers(job.model_copy(update={"train_steps": n_steps}), loop.net)
-        results, layers_s = [], [sum(passes.values())]
+        runs_s, layers_s = [], [sum(passes.values())]
         with tempfile.TemporaryDirectory() as folder, embedded_cluster(plan_processes(job.cluster)) as client:
             for i in range(ROUNDS):
-                options: dict[str, Any] = {"run_url": os.path.join(folder, f"run-{i}"), "job_id": "plan"}
-                results.append(Driver(job, client, on_event=lambda event: None, **options).run())
+                options: dict[str, Any] = {"run_url": os.path.join(folder, f"run-{i}"), "job_id": f"plan-{i}"}
+                result = Driver(job, client, on_event=lambda event: None, **options).run()
+                if result.state != "done":
+                    return step_s - inside_s
+                runs_s.append(result.step_ms["median"] / 1e3)
                 layers_s.append(sum(loop.measure(1)[0].values()))
-        if any(result.state != "done" for result in results):
-            return step_s - inside_s
-        run_s = min(result.step_ms["median"] for result in results) / 1e3
         # the machine may be faster or slower than when the layers were timed
         scale = min(layers_s) / sum(self.layer_s(layer, verb, 1, 1) for layer, verb in passes)
         scaled = copy.copy(self)
         vars(scaled).update(step_s=0.0, layer_s=lambda *pass_: scale * self.layer_s(*pass_))
         here = Cluster((Machine("here", self._n_cores),), (0,), NOWHERE, NOWHERE)
-        return max(run_s - simulate(job, JobPlan.make(job), here, scaled).step_s, 0.0)
+        return max(min(runs_s) - simulate(job, JobPlan.make(job), here, scaled).step_s, 0.0)

@@ -104,9 +104,9 @@ class Cores:
     def run(self, thread: Thread, n_threads: int, seconds: float, then: Effect) -> None:
         """Run ``n_threads`` threads, for some seconds of a core of speed 1 each, and call a function."""
         task = _Task(thread, n_threads, seconds, then)
-        goes_on = self._ended is not None and self._ended[0] is thread
-        if self._ended and goes_on:
-            (_, slot), self._ended = self._ended, None
+        goes_on = False
+        if self._ended and self._ended[0] is thread:
+            (_, slot), self._ended, goes_on = self._ended, None, True
         elif self._n_free >= n_threads or not self._slots:
             slot = self._add()
         else:
