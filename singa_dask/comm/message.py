@@ -5,15 +5,13 @@ On the wire a message is a msgpack header followed by the raw bytes of its array
 
 from __future__ import annotations
 
-import threading
-import weakref
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from singa_dask.arrays import Array, ArrayPool, DType
 from singa_dask.errors import CommError
 
 
@@ -164,7 +162,7 @@ def _plain_dtype(name: str) -> np.dtype[Any]:
 ReceiveBuffer = Callable[[Message], "np.ndarray | None"]
 
 
-class Backlog:
+class Backlog(ArrayPool):
     """Counts the bytes of received arrays that are still in use, so that no more are read than there is room for.
 
     Its users may not need another message before they release an array, or they would wait for ever.
@@ -181,40 +179,23 @@ class Backlog:
     """
 
     def __init__(self, limit: int = 64 << 20) -> None:
+        super().__init__(limit)
         self.on_room: Callable[[], None] = lambda: None
-        self._limit = limit
         self._n_bytes = 0
-        # memory that is not in use, by its bytes
-        self._kept: defaultdict[int, list[np.ndarray]] = defaultdict(list)
-        self._n_kept = 0
-        self._lock = threading.RLock()
 
     @property
     def is_full(self) -> bool:
         """Whether to wait before the next array is read."""
         return self._n_bytes > self._limit
 
-    def empty(self, size: int, dtype: Any) -> np.ndarray:
-        """Return an array of ``size`` values that counts until nobody refers to it; then its memory is used again.
-
-        The system would take several times as long to provide new memory as it takes to read the array.
-        """
-        n_bytes = size * np.dtype(dtype).itemsize
-        with self._lock:
-            kept = self._kept[n_bytes]
-            self._n_kept -= n_bytes * bool(kept)
-            memory = kept.pop() if kept else np.empty(n_bytes, np.uint8)
-        # its views have it as their base, so it lives as long as they do
-        array: np.ndarray = np.frombuffer(memoryview(memory), dtype)
-        self._add(n_bytes)
-        weakref.finalize(array, self._release, memory).atexit = False
+    def empty(self, size: int, dtype: DType) -> Array:
+        """Return an array of ``size`` values that counts until nobody refers to it; see `ArrayPool.empty`."""
+        array = super().empty(size, dtype)
+        self._add(array.nbytes)
         return array
 
-    def _release(self, memory: np.ndarray) -> None:
-        with self._lock:
-            if self._n_kept + memory.nbytes <= self._limit:
-                self._kept[memory.nbytes].append(memory)
-                self._n_kept += memory.nbytes
+    def _release(self, memory: Array) -> None:
+        super()._release(memory)
         self._add(-memory.nbytes)
 
     def _add(self, n_bytes: int) -> None:

@@ -231,6 +231,9 @@ class CupyMemory(NumpyMemory):
         with self.gpu.activate():
             return cupy.empty(tuple(shape), dtype)
 
+    def recycled(self, size: int, dtype: DType) -> Array:
+        return self.empty((size,), dtype)
+
     def zeros(self, shape: Sequence[int], dtype: DType) -> Array:
         with self.gpu.activate():
             return cupy.zeros(tuple(shape), dtype)

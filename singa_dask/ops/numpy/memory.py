@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from singa_dask.arrays import Array, DType
+from singa_dask.arrays import Array, ArrayPool, DType
 from singa_dask.ops.types import CapturedKernels, Scalar, Transfers
 
 Ops = TypeVar("Ops", bound="NumpyMemory")
@@ -43,6 +43,7 @@ class NumpyMemory:
     def __init__(self) -> None:
         self._scratch: dict[str, Array] = {}
         self._views: dict[Any, Array] = {}
+        self._pool = ArrayPool()
 
     def activate(self) -> AbstractContextManager[None]:
         """Return the context in which a thread calls kernels; it enters one for all its calls."""
@@ -99,6 +100,10 @@ class NumpyMemory:
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
         """Return uninitialised memory."""
         return np.empty(shape, dtype)
+
+    def recycled(self, size: int, dtype: DType) -> Array:
+        """Return uninitialised memory for values, 1-D, that is used again once nobody refers to it."""
+        return self._pool.empty(size, dtype)
 
     def zeros(self, shape: Sequence[int], dtype: DType) -> Array:
         """Return memory filled with zeros."""

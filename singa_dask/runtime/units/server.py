@@ -429,10 +429,16 @@ class Server:
         group = message.info["group"]
         held.given[group] = held.version
         if not message.info["in_place"]:
-            arrays = (held.value if self.is_only_group else held.value.copy(),)
+            arrays = (held.value if self.is_only_group else self._copy(held.value),)
         about: dict[str, Any] = {"param": held.slice.param, "slice": held.slice.id, "version": held.version}
         info = {"group": group}
         return Message(kind, self.address, message.src, **about, step=message.step, info=info, arrays=arrays)
+
+    def _copy(self, values: Any) -> Any:
+        """Return a copy that is sent."""
+        copied = self.ops.recycled(values.size, values.dtype)
+        self.ops.copy(values, out=copied)
+        return copied
 
     # -- between server groups -------------------------------------------------------------------
 
@@ -445,10 +451,15 @@ class Server:
             return []
         return [self._push(held)]
 
+    def _difference(self, values: Any, before: Any) -> Any:
+        out = self.ops.recycled(values.size, values.dtype)
+        np.subtract(values, before, out=out)
+        return out
+
     def _push(self, held: _Held) -> Message:
         """Return the change of a slice since the last time, for its master."""
         assert held.last is not None
-        change = held.value - held.last
+        change = self._difference(held.value, held.last)
         np.copyto(held.last, held.value)
         held.n_since_sync = 0
         held.syncing = True
@@ -459,14 +470,14 @@ class Server:
         held = self._held[message.slice]
         held.value += message.arrays[0]
         held.merge(message.info["applied"])
-        info, values = {"applied": list(held.applied)}, (held.value.copy(),)
+        info, values = {"applied": list(held.applied)}, (self._copy(held.value),)
         return [Message("r-sync", self.address, message.src, slice=message.slice, info=info, arrays=values)]
 
     def _on_r_sync(self, message: Message) -> list[Message]:
         """Take the values of the master group, plus the changes made here meanwhile."""
         held = self._held[message.slice]
         assert held.last is not None
-        meanwhile = held.value - held.last
+        meanwhile = self._difference(held.value, held.last)
         np.copyto(held.last, message.arrays[0])
         np.add(message.arrays[0], meanwhile, out=held.value)
         held.merge(message.info["applied"])
