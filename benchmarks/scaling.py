@@ -197,6 +197,7 @@ def main() -> None:
     for name in given.net:
         with ExitStack() as stack:
             folder = given.costs or stack.enter_context(tempfile.TemporaryDirectory())
+            os.makedirs(folder, exist_ok=True)
             small, job = job_of(SMALL, folder), job_of(NETS[name], folder)
             step_s = min(each.step_s for each in measured(small, Path(folder, "small"), stack))
             costs = HostCosts(measured(job, Path(folder, name), stack), step_s)

@@ -112,7 +112,7 @@ class Prediction:
     Attributes
     ----------
     step_s : float
-        Median of the steps of worker groups, once they have settled.
+        Mean of the steps of worker groups, once they have settled.
     samples_per_s : float
         Of all worker groups.
     bytes_sent, messages_sent : tuple of int

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from statistics import median
+from statistics import mean
 from typing import Any, cast
 
 import numpy as np
@@ -349,7 +349,7 @@ class _Simulation:
         slowest = max(self.workers, key=lambda worker: worker.thread.busy_s)
         waited, n_timed = slowest.waited_s, len(slowest.ends) - n_skipped
         return Prediction(
-            step_s=median(durations),
+            step_s=mean(durations),
             samples_per_s=rate,
             bytes_sent=tuple(n_bytes),
             messages_sent=tuple(n_messages),
