@@ -169,18 +169,24 @@ def main() -> None:
                 for case in cases:  # what they need is measured
                     case.predict(costs)
                 loop_s += [loop.measure(1)[2] for _ in range(N_RUNS)]
+                choices: dict[str, tuple[float, float]] = {}
                 for case in cases:
                     ms, waited_ms, n_bytes, case_s = measured(case.job, given.steps, folder, given.link, loop)
                     speed = min(loop_s) / case_s
                     found = case.predict(costs, speed)
                     error = 1e3 * found.step_s / ms - 1
                     errors.append(abs(error))
+                    if case.job.cluster.nworker_groups == 1:
+                        choices[case.name] = speed * found.step_s, speed * ms
                     same = "same bytes" if sum(found.bytes_sent) == n_bytes else f"{n_bytes} bytes, not"
                     print(
                         f"{net:9} {case.name:26} predicted {1e3 * found.step_s:8.2f}  measured {ms:8.2f}  "
                         f"{error:+6.1%}  {speed:5.2f}  {waited_ms:6.2f}  {same} {sum(found.bytes_sent)}",
                         flush=True,
                     )
+                chosen, best = (min(choices, key=lambda name: choices[name][i]) for i in (0, 1))
+                more = choices[chosen][1] / choices[best][1] - 1
+                print(f"{net}: chosen {chosen!r}, measured {more:.1%} slower than {best!r}, the fastest", flush=True)
     print(f"{len(errors)} cases: error {np.median(errors):.1%} in the median, {max(errors):.1%} at most")
 
 

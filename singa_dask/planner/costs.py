@@ -34,11 +34,12 @@ from singa_dask.comm.message import Address, Message
 from singa_dask.comm.stub import ParamSlice
 from singa_dask.conf import ClusterConf, JobConf, Phase, loads
 from singa_dask.conf.yaml_text import dump
+from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.connection import Bridge
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import ArrayList
-from singa_dask.planner.links import woken_s
+from singa_dask.planner.links import measure_here, woken_s
 from singa_dask.planner.model import Cluster, Costs, Link, Machine
 from singa_dask.planner.reading import measure_reading
 from singa_dask.planner.simulation import simulate
@@ -52,7 +53,6 @@ from singa_dask.runtime.planning.placement import (
     limit_process,
     limit_thread,
     machine_memory,
-    plan_processes,
 )
 from singa_dask.runtime.units.server import Server
 from singa_dask.training import UPDATERS, with_initialisers
@@ -238,7 +238,7 @@ class MeasuredCosts(Costs):
 
     Attributes
     ----------
-    step_s, handled_s, woken_s, pass_s, record_bytes : float
+    step_s, handled_s, woken_s, pass_s, record_bytes, crowding : float
         See `Costs`.
     table : CostTable
     """
@@ -262,6 +262,7 @@ class MeasuredCosts(Costs):
         self._record = f"record {job_hash}"
         self.record_bytes = self._once(f"bytes of a {self._record}", lambda: measure_reading(plain)[1], False)[0]
         self.step_s = self._once(f"step {job_hash}", self._measure_step, False)[0]
+        self.crowding = self._once(f"crowding {job_hash}", self._measure_crowding, False)[0]
 
     def __enter__(self) -> MeasuredCosts:
         return self
@@ -435,21 +436,42 @@ class MeasuredCosts(Costs):
         """
         job = self._job.model_copy(update={"threads": 1})
         loop = Loop(job)
-        passes, inside_s, step_s = loop.measure(1)
-        n_steps = int(np.clip(RUN_S / step_s, *RUN_STEPS))
+        _, inside_s, step_s = loop.measure(1)
+        found = self._compare(job, loop, step_s, NOWHERE, step_s=0.0, crowding=1.0)
+        return max(found[0] - found[1], 0.0) if found else step_s - inside_s
+
+    def _measure_crowding(self) -> float:
+        """Return how much longer than simulated a step of two processes takes that have all cores of this machine."""
+        conf = ClusterConf(nworkers_per_group=2, nservers_per_group=2)
+        job, found = self._job.model_copy(update={"cluster": conf}), None
+        if self._n_cores > 1 and not [*JobConf.rules(job.model_dump(mode="json"))]:
+            loop = Loop(self._job)
+            with contextlib.suppress(ConfigError):  # such as a batch that is not even
+                found = self._compare(job, loop, loop.measure(1)[2], measure_here(shared=True), crowding=1.0)
+        return max(found[0] / found[1], 1.0) if found else 1.0
+
+    def _compare(
+        self, job: JobConf, loop: Loop, about_s: float, link: Link, **facts: float
+    ) -> tuple[float, float] | None:
+        """Return what a step takes in the best of some runs here, and by simulation; None if runs fail.
+
+        ``about_s`` is what it may take, and ``facts`` are costs that the simulation has instead of what was measured.
+        """
+        plan, n_steps = JobPlan.make(job), int(np.clip(RUN_S / about_s, *RUN_STEPS))
         job = with_initialisers(job.model_copy(update={"train_steps": n_steps}), loop.net)
+        passes = loop.measure(1)[0]
         runs_s, layers_s = [], [sum(passes.values())]
-        with tempfile.TemporaryDirectory() as folder, embedded_cluster(plan_processes(job.cluster)) as client:
+        with tempfile.TemporaryDirectory() as folder, embedded_cluster(plan.layout) as client:
             for i in range(ROUNDS):
                 options: dict[str, Any] = {"run_url": os.path.join(folder, f"run-{i}"), "job_id": f"plan-{i}"}
                 result = Driver(job, client, on_event=lambda event: None, **options).run()
                 if result.state != "done":
-                    return step_s - inside_s
+                    return None
                 runs_s.append(result.step_ms["median"] / 1e3)
                 layers_s.append(sum(loop.measure(1)[0].values()))
         # the machine may be faster or slower than when the layers were timed
         scale = min(layers_s) / sum(self.layer_s(layer, verb, 1, 1) for layer, verb in passes)
         scaled = copy.copy(self)
-        vars(scaled).update(step_s=0.0, layer_s=lambda *pass_: scale * self.layer_s(*pass_))
-        here = Cluster((Machine("here", self._n_cores),), (0,), NOWHERE, NOWHERE)
-        return max(min(runs_s) - simulate(job, JobPlan.make(job), here, scaled).step_s, 0.0)
+        vars(scaled).update(layer_s=lambda *pass_: scale * self.layer_s(*pass_), **facts)
+        here = Cluster((Machine("here", self._n_cores),), (0,) * len(plan.layout.processes), link, link)
+        return min(runs_s), simulate(job, plan, here, scaled).step_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -95,6 +96,20 @@ def test_threads_of_one_process_share_the_lock_of_python() -> None:
         mlp(cluster=conf | {"nworkers_per_procs": 1}), cluster_of(2), replace(FREE, a_layer_s=1e-3, pass_s=1e-4)
     )
     assert apart.step_s < found.step_s
+
+
+@pytest.mark.parametrize(
+    ("n_hosts", "n_cores", "cluster", "factor"),
+    [(1, 2, ALLREDUCE, 1.5), (2, 1, ALLREDUCE, 1.0), (1, 4, ALLREDUCE, 1.0), (1, 1, {}, 1.0),
+     (1, 2, {"server_worker_separate": True}, 1.0), (1, 1, {"server_worker_separate": True}, 1.5)],
+)  # fmt: skip
+def test_processes_that_have_all_cores_of_a_host_are_slower(
+    n_hosts: int, n_cores: int, cluster: dict[str, Any], factor: float
+) -> None:
+    hosts = replace(cluster_of(n_hosts, n_cores), host_of=tuple(i % n_hosts for i in range(2)))
+    calm, crowded = (predict(mlp(cluster=cluster), hosts, FixedCosts(crowding=each), threads=1) for each in (1.0, 1.5))
+    assert crowded.step_s == pytest.approx(factor * calm.step_s)
+    assert crowded.samples_per_s == pytest.approx(calm.samples_per_s / factor)
 
 
 def test_a_step_is_the_same_each_time_and_its_trace_is_within_it() -> None:
