@@ -97,19 +97,24 @@ def shaped_cluster(n: int, rate: str) -> Iterator[Client]:
         yield client
 
 
+def fastest(loop: Loop) -> float:
+    """Return the time of a step of a loop in the best of some runs, in seconds."""
+    return min(loop.measure(1)[2] for _ in range(N_RUNS))
+
+
 def measured(job: JobConf, n_steps: int, folder: str, rate: str, loop: Loop) -> tuple[float, float, int, float]:
     """Return the median time of a step of a run, its wait for cores, both in ms, and the bytes sent in a step.
 
     Of some runs it is the one that other work on the machine has disturbed least. The last value are the seconds of
     a step of a loop beside the runs, the least disturbed one, too.
     """
-    layout, results, loop_s = plan_processes(job.cluster), [], [loop.measure(1)[2]]
+    layout, results, loop_s = plan_processes(job.cluster), [], [fastest(loop)]
     with shaped_cluster(len(layout.processes), rate.lower()) if rate else embedded_cluster(layout) as client:
         for i, n in enumerate((n_steps // 4, *[n_steps] * N_RUNS)):
             conf = job.model_copy(update={"train_steps": n})
             url = f"{folder}/run-{time.monotonic_ns()}"
             results.append(Driver(conf, client, run_url=url, on_event=lambda event: None, job_id=f"plan-{i}").run())
-            loop_s.append(loop.measure(1)[2])
+            loop_s.append(fastest(loop))
     few, *many = results
     for each in many:
         if each.state != "done":
@@ -164,15 +169,15 @@ def main() -> None:
         for net in given.net:
             job = job_of(net, folder)
             cases, loop = list(cases_of(job, given.case, given.link, within, over_tcp)), Loop(job)
-            loop_s = [loop.measure(1)[2] for _ in range(N_RUNS)]
+            before_s = fastest(loop)
             with MeasuredCosts(job, Path(folder, "costs.json")) as costs:
                 for case in cases:  # what they need is measured
                     case.predict(costs)
-                loop_s += [loop.measure(1)[2] for _ in range(N_RUNS)]
+                loop_s = min(before_s, fastest(loop))
                 choices: dict[str, tuple[float, float]] = {}
                 for case in cases:
                     ms, waited_ms, n_bytes, case_s = measured(case.job, given.steps, folder, given.link, loop)
-                    speed = min(loop_s) / case_s
+                    speed = loop_s / case_s
                     found = case.predict(costs, speed)
                     error = 1e3 * found.step_s / ms - 1
                     errors.append(abs(error))

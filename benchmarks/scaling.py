@@ -138,7 +138,7 @@ class HostCosts(Costs):
 
     def __init__(self, measured: Sequence[MeasuredCosts], step_s: float) -> None:
         self._measured, self.step_s = measured, step_s
-        self.pass_s, self.crowding = 0.0, 1.0  # a host has one process, with one worker
+        self.pass_s, self.crowding = 0.0, (1.0, 1.0)  # a host has one process, with one worker
         self.handled_s, self.woken_s, self.record_bytes = (
             min(getattr(each, name) for each in measured) for name in ("handled_s", "woken_s", "record_bytes")
         )

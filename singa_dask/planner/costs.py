@@ -75,6 +75,12 @@ PLAIN: dict[str, Any] = {
 }  # fmt: skip
 """Keys of a job whose steps are timed."""
 
+CROWDS = {
+    "one group": ClusterConf(nworkers_per_group=2, nservers_per_group=2),
+    "groups": ClusterConf(nworker_groups=2, nserver_groups=2, sync_freq=1),
+}
+"""Clusters whose steps show how much longer those of two processes take: of one worker group, and of two."""
+
 NO_MATTER = {"name", "srclayers", "param", "include", "exclude", "partition_dim", "location"}
 """Keys of a layer that make no difference to its time, where its shapes are the same."""
 
@@ -262,7 +268,10 @@ class MeasuredCosts(Costs):
         self._record = f"record {job_hash}"
         self.record_bytes = self._once(f"bytes of a {self._record}", lambda: measure_reading(plain)[1], False)[0]
         self.step_s = self._once(f"step {job_hash}", self._measure_step, False)[0]
-        self.crowding = self._once(f"crowding {job_hash}", self._measure_crowding, False)[0]
+        self.crowding = tuple(
+            self._once(f"crowding of {name} {job_hash}", partial(self._measure_crowding, conf), False)[0]
+            for name, conf in CROWDS.items()
+        )
 
     def __enter__(self) -> MeasuredCosts:
         return self
@@ -437,21 +446,20 @@ class MeasuredCosts(Costs):
         job = self._job.model_copy(update={"threads": 1})
         loop = Loop(job)
         _, inside_s, step_s = loop.measure(1)
-        found = self._compare(job, loop, step_s, NOWHERE, step_s=0.0, crowding=1.0)
+        found = self._compare(job, loop, step_s, NOWHERE, step_s=0.0, crowding=(1.0, 1.0))
         return max(found[0] - found[1], 0.0) if found else step_s - inside_s
 
-    def _measure_crowding(self) -> float:
+    def _measure_crowding(self, conf: ClusterConf) -> float:
         """Return how much longer than simulated a step of two processes takes that have all cores of this machine."""
-        conf = ClusterConf(nworkers_per_group=2, nservers_per_group=2)
         job, found = self._job.model_copy(update={"cluster": conf}), None
         if self._n_cores > 1 and not [*JobConf.rules(job.model_dump(mode="json"))]:
             loop = Loop(self._job)
             with contextlib.suppress(ConfigError):  # such as a batch that is not even
-                found = self._compare(job, loop, loop.measure(1)[2], measure_here(shared=True), crowding=1.0)
+                found = self._compare(job, loop, loop.measure(1)[2], measure_here(shared=True), crowding=(1.0, 1.0))
         return max(found[0] / found[1], 1.0) if found else 1.0
 
     def _compare(
-        self, job: JobConf, loop: Loop, about_s: float, link: Link, **facts: float
+        self, job: JobConf, loop: Loop, about_s: float, link: Link, **facts: Any
     ) -> tuple[float, float] | None:
         """Return what a step takes in the best of some runs here, and by simulation; None if runs fail.
 

@@ -88,8 +88,9 @@ class Costs(Protocol):
     """That are read for each record."""
     pass_s: float
     """That a pass of a layer takes longer for each other thread of its process that runs: they share Python's lock."""
-    crowding: float
-    """How many times as long as simulated a step takes where several processes have all cores of a host."""
+    crowding: tuple[float, ...]
+    """How many times as long as simulated a step takes where several processes have all cores of a host: that of one
+    worker group, whose workers wait for each other, and of several ones."""
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
         """Return the time of ``"forward"`` or ``"backward"`` of a layer of a built net, for the shapes it has there.

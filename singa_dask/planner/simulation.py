@@ -93,7 +93,8 @@ def simulate(
         finally:
             for worker in simulation.workers:
                 worker.thread.stop()
-    factor = costs.crowding if _is_crowded(job, plan, cluster, threads) else 1.0
+    is_crowded = _is_crowded(job, plan, cluster, threads)
+    factor = costs.crowding[job.cluster.nworker_groups > 1] if is_crowded else 1.0
     return replace(found, step_s=factor * found.step_s, samples_per_s=found.samples_per_s / factor)
 
 

@@ -26,7 +26,7 @@ class FixedCosts:
     record_s: float = 0.0
     record_bytes: float = 0.0
     pass_s: float = 0.0
-    crowding: float = 1.0
+    crowding: tuple[float, ...] = (1.0, 1.0)
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
         return self.a_layer_s
