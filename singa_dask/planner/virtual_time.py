@@ -104,7 +104,7 @@ class Cores:
 
     As Linux does it: a thread that wakes up takes a free core, or interrupts the thread of another core, which goes on
     after it. Threads of one core take turns of `TURN_S`. Those that have waited for `COLD_S` move to a free core. With
-    one of several threads that wait for each other it shares a core.
+    one of several threads that wait for each other it shares a core; such threads take what cores are free.
     """
 
     def __init__(self, clock: VirtualClock, host: Machine) -> None:
@@ -122,7 +122,7 @@ class Cores:
         goes_on = False
         if self._ended and self._ended[0] is thread:
             (_, slot), self._ended, goes_on = self._ended, None, True
-        elif self._n_free >= n_threads or not self._slots:
+        elif self._n_free or not self._slots:
             slot = self._add()
         else:
             slot = min(self._slots, key=lambda each: (each.load, each.since))
