@@ -138,7 +138,7 @@ class HostCosts(Costs):
 
     def __init__(self, measured: Sequence[MeasuredCosts], step_s: float) -> None:
         self._measured, self.step_s = measured, step_s
-        self.pass_s, self.crowding = 0.0, (1.0, 1.0)  # a host has one process, with one worker
+        self.pass_s = 0.0  # a host has one process, with one worker
         self.handled_s, self.woken_s, self.record_bytes = (
             min(getattr(each, name) for each in measured) for name in ("handled_s", "woken_s", "record_bytes")
         )
@@ -152,6 +152,9 @@ class HostCosts(Costs):
 
     def update_s(self, sizes: Sequence[int], n_busy: int) -> float:
         return min(each.update_s(sizes, 1) for each in self._measured)
+
+    def crowding(self, n_groups: int) -> float:
+        return 1.0
 
     def copied_byte_s(self, n_busy: int) -> float:
         return min(each.copied_byte_s(1) for each in self._measured)

@@ -75,12 +75,6 @@ PLAIN: dict[str, Any] = {
 }  # fmt: skip
 """Keys of a job whose steps are timed."""
 
-CROWDS = {
-    "one group": ClusterConf(nworkers_per_group=2, nservers_per_group=2),
-    "groups": ClusterConf(nworker_groups=2, nserver_groups=2, sync_freq=1),
-}
-"""Clusters whose steps show how much longer those of two processes take: of one worker group, and of two."""
-
 NO_MATTER = {"name", "srclayers", "param", "include", "exclude", "partition_dim", "location"}
 """Keys of a layer that make no difference to its time, where its shapes are the same."""
 
@@ -244,7 +238,7 @@ class MeasuredCosts(Costs):
 
     Attributes
     ----------
-    step_s, handled_s, woken_s, pass_s, record_bytes, crowding : float
+    step_s, handled_s, woken_s, pass_s, record_bytes : float
         See `Costs`.
     table : CostTable
     """
@@ -263,15 +257,11 @@ class MeasuredCosts(Costs):
         self._updater = f"update {_hash(plain.updater.model_dump_json())}, {self._dtype}"
         self.handled_s = self._once(f"handled {self._updater}", self._measure_handled, False)[0]
         self.woken_s = self._once("woken", woken_s, False)[0]
-        job_hash = _hash(plain.model_dump_json(exclude={"name", "cluster"}))
+        self._job_hash = job_hash = _hash(plain.model_dump_json(exclude={"name", "cluster"}))
         self.pass_s = self._once(f"pass {job_hash}", self._measure_pass, False)[0] if self._n_cores > 1 else 0.0
         self._record = f"record {job_hash}"
         self.record_bytes = self._once(f"bytes of a {self._record}", lambda: measure_reading(plain)[1], False)[0]
         self.step_s = self._once(f"step {job_hash}", self._measure_step, False)[0]
-        self.crowding = tuple(
-            self._once(f"crowding of {name} {job_hash}", partial(self._measure_crowding, conf), False)[0]
-            for name, conf in CROWDS.items()
-        )
 
     def __enter__(self) -> MeasuredCosts:
         return self
@@ -446,16 +436,23 @@ class MeasuredCosts(Costs):
         job = self._job.model_copy(update={"threads": 1})
         loop = Loop(job)
         _, inside_s, step_s = loop.measure(1)
-        found = self._compare(job, loop, step_s, NOWHERE, step_s=0.0, crowding=(1.0, 1.0))
+        found = self._compare(job, loop, step_s, NOWHERE, step_s=0.0)
         return max(found[0] - found[1], 0.0) if found else step_s - inside_s
 
-    def _measure_crowding(self, conf: ClusterConf) -> float:
+    def crowding(self, n_groups: int) -> float:
         """Return how much longer than simulated a step of two processes takes that have all cores of this machine."""
+        more = {"nworkers_per_group": 2, "nservers_per_group": 2}
+        if n_groups > 1:
+            more = {"nworker_groups": 2, "nserver_groups": 2, "sync_freq": 1}
+        measure = partial(self._measure_crowding, ClusterConf.model_validate(more))
+        return self._once(f"crowding, {self._job_hash}, {'groups' if n_groups > 1 else 'one group'}", measure, False)[0]
+
+    def _measure_crowding(self, conf: ClusterConf) -> float:
         job, found = self._job.model_copy(update={"cluster": conf}), None
         if self._n_cores > 1 and not [*JobConf.rules(job.model_dump(mode="json"))]:
             loop = Loop(self._job)
             with contextlib.suppress(ConfigError):  # such as a batch that is not even
-                found = self._compare(job, loop, loop.measure(1)[2], measure_here(shared=True), crowding=(1.0, 1.0))
+                found = self._compare(job, loop, loop.measure(1)[2], measure_here(shared=True))
         return max(found[0] / found[1], 1.0) if found else 1.0
 
     def _compare(
@@ -480,6 +477,6 @@ class MeasuredCosts(Costs):
         # the machine may be faster or slower than when the layers were timed
         scale = min(layers_s) / sum(self.layer_s(layer, verb, 1, 1) for layer, verb in passes)
         scaled = copy.copy(self)
-        vars(scaled).update(layer_s=lambda *pass_: scale * self.layer_s(*pass_), **facts)
+        vars(scaled).update(layer_s=lambda *pass_: scale * self.layer_s(*pass_), crowding=lambda n: 1.0, **facts)
         here = Cluster((Machine("here", self._n_cores),), (0,) * len(plan.layout.processes), link, link)
         return min(runs_s), simulate(job, plan, here, scaled).step_s

@@ -88,9 +88,6 @@ class Costs(Protocol):
     """That are read for each record."""
     pass_s: float
     """That a pass of a layer takes longer for each other thread of its process that runs: they share Python's lock."""
-    crowding: tuple[float, ...]
-    """How many times as long as simulated a step takes where several processes have all cores of a host: that of one
-    worker group, whose workers wait for each other, and of several ones."""
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
         """Return the time of ``"forward"`` or ``"backward"`` of a layer of a built net, for the shapes it has there.
@@ -106,6 +103,12 @@ class Costs(Protocol):
 
     def read_s(self, rows: int, n_busy: int) -> float:
         """Return the time in which a thread reads and decodes the records of a batch."""
+
+    def crowding(self, n_groups: int) -> float:
+        """Return how many times as long as simulated a step takes where several processes have all cores of a host.
+
+        Worker groups do not wait for each other, if there are several.
+        """
 
 
 @dataclass(frozen=True)

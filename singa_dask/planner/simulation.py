@@ -94,7 +94,7 @@ def simulate(
             for worker in simulation.workers:
                 worker.thread.stop()
     is_crowded = _is_crowded(job, plan, cluster, threads)
-    factor = costs.crowding[job.cluster.nworker_groups > 1] if is_crowded else 1.0
+    factor = costs.crowding(job.cluster.nworker_groups) if is_crowded else 1.0
     return replace(found, step_s=factor * found.step_s, samples_per_s=found.samples_per_s / factor)
 
 

@@ -28,7 +28,6 @@ class FakeCosts(Costs):
     woken_s: float = 0.0
     record_bytes: float = 0.0
     pass_s: float = 0.0
-    crowding: tuple[float, ...] = (1.0, 1.0)
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
         if isinstance(layer, Bridge):
@@ -37,6 +36,9 @@ class FakeCosts(Costs):
 
     def update_s(self, sizes: Sequence[int], n_busy: int) -> float:
         return 0.0
+
+    def crowding(self, n_groups: int) -> float:
+        return 1.0
 
     def copied_byte_s(self, n_busy: int) -> float:
         return 0.0
