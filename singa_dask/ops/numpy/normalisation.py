@@ -236,6 +236,24 @@ class NumpyNormalisation(NumpyMemory):
                 np.multiply(product, width, out=gx)
         _write_sums(totals, grad_scale, grad_shift, accumulate)
 
+    def layer_norm_grad_add(
+        self,
+        x: Array,
+        gy: Array,
+        more: Array,
+        scale: Array,
+        mean: Array,
+        var: Array,
+        out: Array,
+        grad_scale: Array,
+        grad_shift: Array,
+        eps: float,
+        accumulate: bool = False,
+    ) -> None:
+        """Compute the gradients of `layer_norm`, that of x plus ``more`` (N, D), e.g. the gradient of another reader."""
+        self.layer_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps, accumulate)
+        self.add(out, more, out)
+
     # -- root mean squares -----------------------------------------------------------------------------------
 
     def inverse_root(self, x: Array, eps: float, out: Array) -> None:
