@@ -335,7 +335,7 @@ class MultiHeadAttention(Layer):
         self._check(shape)
         n_rows, width = shape
         self.n_sequences, self.scale = n_rows // self.n_steps, 1 / math.sqrt(width // self.n_heads)
-        self.add_output(shape, overwritable=True)
+        self.add_output(shape, overwritable=True).can_add = type(self) is MultiHeadAttention
         self.qkv_weight = self.add_param((3 * width, width), initial=lambda whole: glorot(width, width))
         self.output_weight = self.add_param((width, width), initial=lambda whole: glorot(*whole))
         self.qkv_bias = self.add_bias(3 * width, block.bias_term, ZEROS)
@@ -467,7 +467,7 @@ class MultiHeadAttention(Layer):
             combine(half, part, out=half)
 
     def forward(self, phase: Phase) -> None:
-        ops, y = self.ops, self.features[0].data
+        ops, y, added = self.ops, self.features[0].data, self.features[0].added
         self.order_params()
         for source, _, weight, bias, rows in self.projections:
             ops.linear(source.data, weight.data, None if bias is None else bias.data, out=rows.data)
@@ -490,7 +490,10 @@ class MultiHeadAttention(Layer):
             ops.multiply(weights, self.seen.data[:, None, None], out=weights)
         ops.batch_matmul(weights, values, out=self.heads(self.attended.data)[0])
         output_bias = None if self.output_bias is None else self.output_bias.data
-        ops.linear(self.attended.data, self.output_weight.data, output_bias, out=y)
+        if added is None:
+            ops.linear(self.attended.data, self.output_weight.data, output_bias, out=y)
+        else:
+            ops.linear_add(self.attended.data, self.output_weight.data, output_bias, added.data, out=y)
 
     def remembered(self, keys: Array, values: Array) -> tuple[Array, Array]:
         """Keep keys and values; return all that have been kept since the stream of records has started."""

@@ -120,8 +120,10 @@ class BiasedProducts:
     def __init__(self) -> None:
         self._plans: dict[Any, tuple[int, list[int], LtAlgorithm] | None] = {}
 
-    def enqueue(self, handle: int, matrices: Any, bias: Array, sizes: Any, compute: int, workspace: Array) -> bool:
-        """Enqueue ``out = a b + bias``, columns first in memory; returns False if cuBLASLt does not do that.
+    def enqueue(
+        self, handle: int, matrices: Any, bias: Array, more: Array | None, sizes: Any, compute: int, workspace: Array
+    ) -> bool:
+        """Enqueue ``out = a b + bias + more``, columns first in memory; returns False if cuBLASLt does not do that.
 
         Parameters
         ----------
@@ -130,12 +132,14 @@ class BiasedProducts:
         matrices : three `Matrix`
             a (m, k), b (k, n) and out (m, n).
         bias : (m,) float32
+        more : like out, or None
         sizes : (m, n, k)
         compute : int
             The type that sums have, a 32-bit one.
         workspace : (n_bytes,) uint8
         """
-        addresses = [x.data.ptr for x in (*(matrix.array for matrix in matrices), bias)]
+        arrays = [matrix.array for matrix in matrices]
+        addresses = [x.data.ptr for x in (*arrays, bias, arrays[2] if more is None else more)]
         least = min(MAX_ALIGNMENT, *(address & -address for address in addresses))
         kinds = tuple((CUDA_TYPES[x.array.dtype], x.turned, x.step) for x in matrices)
         key = (kinds, sizes, compute, least)
@@ -144,11 +148,11 @@ class BiasedProducts:
         plan = self._plans[key]
         if plan is None:
             return False
-        (product, (a, b, out), algorithm), zero, one = plan, ctypes.c_float(0), ctypes.c_float(1)
+        (product, (a, b, out), algorithm), one, share = plan, ctypes.c_float(1), ctypes.c_float(more is not None)
         set_attribute("MatmulDesc", product, BIAS_POINTER, ctypes.c_void_p(addresses[3]))
         status = function("cublasLtMatmul")(
             *(handle, product, ctypes.addressof(one), addresses[0], a, addresses[1], b),
-            *(ctypes.addressof(zero), addresses[2], out, addresses[2], out),
+            *(ctypes.addressof(share), addresses[4], out, addresses[2], out),
             *(ctypes.addressof(algorithm), workspace.data.ptr, workspace.nbytes),
             cupy.cuda.get_current_stream().ptr,
         )
@@ -226,6 +230,7 @@ BIAS_TOLERANCE = 0.05
 _BIAS_IS_RIGHT: dict[tuple[Any, ...], bool] = {}
 
 ADD_BIAS = ValueKernel("add_bias", "Y y, B b", "z = (Z)((W)y + (W)b);")
+ADD_TO_BIASED = ValueKernel("add_to_biased", "Y y, B b, M m", "z = (Z)((W)y + (W)b + (W)m);")
 
 
 class CupyLinear(CupyMemory):
@@ -236,12 +241,22 @@ class CupyLinear(CupyMemory):
         self._biased = BiasedProducts()
 
     def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:
-        right = w if transpose else w.T
-        if b is not None and self._can_bias(x, b, out) and self._gemm_with_bias(x, right, b, out):
+        self._linear(x, w if transpose else w.T, b, None, out)
+
+    def linear_add(
+        self, x: Array, w: Array, b: Array | None, more: Array, out: Array, transpose: bool = False
+    ) -> None:
+        self._linear(x, w if transpose else w.T, b, more, out)
+
+    def _linear(self, x: Array, right: Array, b: Array | None, more: Array | None, out: Array) -> None:
+        """``out = x right``, plus ``b`` and ``more`` if they are there."""
+        if b is not None and self._can_bias(x, b, out) and self._gemm_with_bias(x, right, b, out, more):
             return
         self.gemm(x, right, out)
-        if b is not None:
-            ADD_BIAS(out, b, out)
+        if b is not None and more is not None:
+            ADD_TO_BIASED(out, b, more, out)
+        elif b is not None or more is not None:
+            ADD_BIAS(out, more if b is None else b, out)
 
     def linear_grad_input(
         self, gy: Array, w: Array, out: Array, transpose: bool = False, accumulate: bool = False
@@ -308,9 +323,10 @@ class CupyLinear(CupyMemory):
         out, expected = self.zeros((48, 32), np.float32), x.astype(np.float64) @ w.astype(np.float64).T + b
         try:
             arrays = (self.from_host(x), self.from_host(w).T, self.from_host(b.astype(np.float32)))
-            done = self._gemm_with_bias(*arrays, out)
+            first = self.zeros(out.shape, np.float32)
+            done = self._gemm_with_bias(*arrays, first) and self._gemm_with_bias(*arrays, out, first)
             why = "is not there" if not done else ""
-            if done and not np.allclose(self.to_host(out), expected, atol=BIAS_TOLERANCE, rtol=0):
+            if done and not np.allclose(self.to_host(out), 2 * expected, atol=BIAS_TOLERANCE, rtol=0):
                 why = "gives other values than NumPy"
         except (AttributeError, OSError, cublas.CUBLASError) as error:
             why = f"fails: {error}"
@@ -318,8 +334,10 @@ class CupyLinear(CupyMemory):
             LOG.warning("ops: cuBLASLt's product with a bias %s; each bias takes a launch of its own", why)
         return not why
 
-    def _gemm_with_bias(self, a: Array, b: Array, bias: Array, out: Array) -> bool:
-        """Enqueue ``out = a b + bias``, all in rows; False if cuBLASLt cannot do that."""
+    def _gemm_with_bias(self, a: Array, b: Array, bias: Array, out: Array, more: Array | None = None) -> bool:
+        """Enqueue ``out = a b + bias``, plus ``more`` if it is there, all in rows; False if cuBLASLt cannot do that."""
+        if more is not None and (more.dtype, more.strides) != (out.dtype, out.strides):
+            return False
         kind = BFLOAT16 if BFLOAT16 in (a.dtype, b.dtype) else out.dtype
         left, right = self._matrix("left", a, kind), self._matrix("right", b, kind)
         target = Matrix(out, False, max(out.strides[0] // out.itemsize, out.shape[1]))
@@ -328,7 +346,7 @@ class CupyLinear(CupyMemory):
         # of this thread alone: another one may enqueue something between the kernels of a product
         room = self.scratch("product workspace", (workspace(self.gpu.index).nbytes,), np.uint8)
         handle = device.get_cublas_handle()
-        return self._biased.enqueue(handle, (right, left, target), bias, (n, m, k), compute, room)
+        return self._biased.enqueue(handle, (right, left, target), bias, more, (n, m, k), compute, room)
 
     def _gemm_elsewhere(self, a: Array, b: Array, out: Array, accumulate: bool) -> None:
         """Compute a product whose result is not in rows: transposed, or through scratch memory."""

@@ -198,9 +198,9 @@ class CupyNormalisation(CupyLinear):
 
     def layer_norm_grad_add(
         self,
+        more: Array,
         x: Array,
         gy: Array,
-        more: Array,
         scale: Array,
         mean: Array,
         var: Array,

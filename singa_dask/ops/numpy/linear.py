@@ -30,6 +30,13 @@ class NumpyLinear(NumpyMemory):
         if b is not None:
             np.add(out, b, out=out)
 
+    def linear_add(
+        self, x: Array, w: Array, b: Array | None, more: Array, out: Array, transpose: bool = False
+    ) -> None:
+        """``out = x w^T + b + more`` with ``more`` (N, H); else as `linear`."""
+        self.linear(x, w, b, out, transpose)
+        self.add(out, more, out)
+
     def linear_grad_input(
         self, gy: Array, w: Array, out: Array, transpose: bool = False, accumulate: bool = False
     ) -> None:

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from singa_dask.arrays import Array, DType
+from singa_dask.ops.numpy.elementwise import NumpyElementwise
 from singa_dask.ops.numpy.images import pixel_sums, sum_of_channels
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.types import Running
 
 
-class NumpyNormalisation(NumpyMemory):
+class NumpyNormalisation(NumpyElementwise):
     """Kernels that normalise (N, C, H, W), or (N, C) where noted. ``out`` shares memory with no input.
 
     Parameters and statistics of channels, (C,), are dense, and float32 where images are bfloat16.
@@ -238,9 +239,9 @@ class NumpyNormalisation(NumpyMemory):
 
     def layer_norm_grad_add(
         self,
+        more: Array,
         x: Array,
         gy: Array,
-        more: Array,
         scale: Array,
         mean: Array,
         var: Array,

@@ -90,7 +90,7 @@ def _multiply(*given: Any) -> int:
     bias = attributes[BIAS]
     if magic != MAGIC or any(x % least for x, least in zip((a, b, c, d, bias), alignments, strict=True)):
         return INVALID
-    if (c, ct) != (d, dt) or (stream or 0) != _stream.get_current_stream().ptr:
+    if ct != dt or (stream or 0) != _stream.get_current_stream().ptr:
         return INVALID
     block = _memory.find(workspace, "cublasLtMatmul")
     if workspace + size > block.start + block.nbytes:
@@ -102,7 +102,7 @@ def _multiply(*given: Any) -> int:
     try:
         cublas._enqueue(
             *(handle, *turned, m, n, k, alpha, a, kind_a, lead_a, 0, b, kind_b, lead_b, 0, beta),
-            *(d, kind_d, lead_d, 0, 1, compute, bias),
+            *(d, kind_d, lead_d, 0, 1, compute, bias, c),
         )
     except RuntimeError:
         return INVALID
