@@ -513,9 +513,8 @@ class MultiHeadAttention(Layer):
 
     def backward(self, phase: Phase) -> None:
         ops, gy, weight = self.ops, self.features[0].output_grad, self.output_weight
-        ops.linear_grad_weight(self.attended.data, gy, out=weight.grad, accumulate=weight.accumulates)
-        if self.output_bias is not None:
-            ops.linear_grad_bias(gy, out=self.output_bias.grad, accumulate=self.output_bias.accumulates)
+        bias_grad = None if self.output_bias is None else self.output_bias.grad
+        self.linear_gradients(self.attended.data, gy, weight.grad, bias_grad, accumulate=weight.accumulates)
         g_attended = ops.scratch("attended grad", gy.shape, self.attended.dtype)
         ops.linear_grad_input(gy, weight.data, out=g_attended)
         grads = [
@@ -524,11 +523,12 @@ class MultiHeadAttention(Layer):
         self.through_heads(self.heads(g_attended)[0], self.heads(*grads))
         for (source, parts, ordered, _, _), grad in zip(self.projections, grads, strict=True):
             g_weight = ops.scratch("projection weight grad", ordered.shape, self.qkv_weight.dtype)
-            ops.linear_grad_weight(source.data, grad, out=g_weight)
-            self.give_grad(g_weight, self.qkv_weight, parts)
+            g_bias = None
             if self.qkv_bias is not None:
                 g_bias = ops.scratch("projection bias grad", ordered.shape[:1], self.qkv_bias.dtype)
-                ops.linear_grad_bias(grad, out=g_bias)
+            self.linear_gradients(source.data, grad, g_weight, g_bias)
+            self.give_grad(g_weight, self.qkv_weight, parts)
+            if self.qkv_bias is not None and g_bias is not None:
                 self.give_grad(g_bias, self.qkv_bias, parts)
             if source.grad is not None:
                 ops.linear_grad_input(grad, ordered.data, out=source.grad)

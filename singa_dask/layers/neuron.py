@@ -92,12 +92,8 @@ class InnerProduct(Layer):
 
     def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].output_grad
-        weight = self.weight
-        self.ops.linear_grad_weight(
-            self.x, gy, out=weight.grad, transpose=self.transpose, accumulate=weight.accumulates
-        )
-        if self.bias is not None:
-            self.ops.linear_grad_bias(gy, out=self.bias.grad, accumulate=self.bias.accumulates)
+        weight, bias_grad = self.weight, None if self.bias is None else self.bias.grad
+        self.linear_gradients(self.x, gy, weight.grad, bias_grad, self.transpose, weight.accumulates)
         if source.grad is not None:
             with self.grad_rows() as gx:
                 self.ops.linear_grad_input(gy, weight.data, out=gx, transpose=self.transpose)

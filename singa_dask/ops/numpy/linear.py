@@ -57,6 +57,19 @@ class NumpyLinear(NumpyMemory):
         else:
             np.sum(gy, axis=0, out=out)
 
+    def linear_grad_params(
+        self,
+        x: Array,
+        gy: Array,
+        grad_weight: Array,
+        grad_bias: Array,
+        transpose: bool = False,
+        accumulate: bool = False,
+    ) -> None:
+        """Compute what `linear_grad_weight` and `linear_grad_bias` do."""
+        self.linear_grad_weight(x, gy, grad_weight, transpose, accumulate)
+        self.linear_grad_bias(gy, grad_bias, accumulate)
+
     def batch_matmul(
         self,
         a: Array,
