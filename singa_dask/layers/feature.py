@@ -52,7 +52,7 @@ class Traits:
         `Layer.backward` does not write to the gradients of its outputs. A layer that passes gradients on unchanged, as
         `Add` does, then lets several features have the same one.
     adds_gradient : bool
-        `Layer.backward` adds the gradient of `Feature.grad_added` of its source, if there is one, to that of the source.
+        `Layer.backward` adds the gradient of `Feature.grad_added` of its source, if there is one, to that of its own.
     consumes : tuple of str, or of tuples of str
         What the layer reads of each source: "data", "labels", "ids" (and epochs), "raw" or "one_hot_index"; "data" of
         those not listed. In a partitioned net nothing else is sent. "raw" and "one_hot_index" may be missing, and

@@ -350,7 +350,7 @@ class StepWeights:
         self._copy((COPY_BLOCKS,), (THREADS,), (self._table,))
 
     def add(self, weights: Array, out: Array) -> bool:
-        """Have weights copied to memory that stays theirs; returns False if the table is full, or the strides are others.
+        """Have weights copied to memory that stays theirs; returns False if it cannot, or the table is full.
 
         Parameters
         ----------

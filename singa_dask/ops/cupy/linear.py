@@ -256,9 +256,7 @@ class CupyLinear(CupyMemory):
     def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:
         self._linear(x, w if transpose else w.T, b, None, out)
 
-    def linear_add(
-        self, x: Array, w: Array, b: Array | None, more: Array, out: Array, transpose: bool = False
-    ) -> None:
+    def linear_add(self, x: Array, w: Array, b: Array | None, more: Array, out: Array, transpose: bool = False) -> None:
         self._linear(x, w if transpose else w.T, b, more, out)
 
     def _linear(self, x: Array, right: Array, b: Array | None, more: Array | None, out: Array) -> None:
@@ -334,7 +332,8 @@ class CupyLinear(CupyMemory):
     def _can_bias(self, x: Array, b: Array, out: Array, epilogue: int = BIAS_EPILOGUE) -> bool:
         """Tell whether one launch of cuBLASLt computes a product and adds a bias: in float32, or of bfloat16 to it.
 
-        So for sums of columns beside the product, with another epilogue. The first call of a process compares one with a product and a bias on the CPU.
+        So for sums of columns beside the product, with another epilogue. The first call of a process compares one with
+        the CPU.
         """
         kind, target = BFLOAT16 if x.dtype == BFLOAT16 else out.dtype, as_matrix(out)
         if not out.dtype == b.dtype == np.float32 or not (x.size and out.size and b.flags.c_contiguous):
@@ -378,7 +377,8 @@ class CupyLinear(CupyMemory):
     ) -> bool:
         """Enqueue ``out = a b + bias``, plus ``more`` if it is there, all in rows; False if cuBLASLt cannot do that.
 
-        Seen in columns first b comes before a: with ``SUMS_OF_B`` bias has the sums of a over k, with ``SUMS_OF_A`` of b.
+        With ``SUMS_OF_B`` bias gets the sums of the rows of a, with ``SUMS_OF_A`` those of the columns of b: cuBLASLt,
+        columns first, takes them in the other order.
         """
         if more is not None and (more.dtype, more.strides) != (out.dtype, out.strides):
             return False

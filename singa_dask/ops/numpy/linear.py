@@ -6,10 +6,10 @@ import numpy as np
 
 from singa_dask.arrays import Array
 from singa_dask.ops.numpy.elementwise import NumpyElementwise
-from singa_dask.ops.numpy.memory import PIECE_VALUES, NumpyMemory
+from singa_dask.ops.numpy.memory import PIECE_VALUES
 
 
-class NumpyLinear(NumpyMemory):
+class NumpyLinear(NumpyElementwise):
     """Matrix products; ``D`` and ``H`` are the columns before and after a layer. ``out`` shares memory with no input.
 
     Rows may be bfloat16 where the backend has it; weights and their gradients are float32 then. `linear` and
@@ -30,9 +30,7 @@ class NumpyLinear(NumpyMemory):
         if b is not None:
             np.add(out, b, out=out)
 
-    def linear_add(
-        self, x: Array, w: Array, b: Array | None, more: Array, out: Array, transpose: bool = False
-    ) -> None:
+    def linear_add(self, x: Array, w: Array, b: Array | None, more: Array, out: Array, transpose: bool = False) -> None:
         """``out = x w^T + b + more`` with ``more`` (N, H); else as `linear`."""
         self.linear(x, w, b, out, transpose)
         self.add(out, more, out)

@@ -43,7 +43,7 @@ class NumpyMemory:
     def __init__(self) -> None:
         self._scratch: dict[str, Array] = {}
         self._views: dict[Any, Array] = {}
-        self._pool = ArrayPool()
+        self._recycled = ArrayPool()
 
     def activate(self) -> AbstractContextManager[None]:
         """Return the context in which a thread calls kernels; it enters one for all its calls."""
@@ -103,7 +103,7 @@ class NumpyMemory:
 
     def recycled(self, size: int, dtype: DType) -> Array:
         """Return uninitialised memory for values, 1-D, that is used again once nobody refers to it."""
-        return self._pool.empty(size, dtype)
+        return self._recycled.empty(size, dtype)
 
     def zeros(self, shape: Sequence[int], dtype: DType) -> Array:
         """Return memory filled with zeros."""

@@ -251,7 +251,7 @@ class NumpyNormalisation(NumpyElementwise):
         eps: float,
         accumulate: bool = False,
     ) -> None:
-        """Compute the gradients of `layer_norm`, that of x plus ``more`` (N, D), e.g. the gradient of another reader."""
+        """Compute the gradients of `layer_norm`, that of x plus ``more`` (N, D), e.g. that of another reader of x."""
         self.layer_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps, accumulate)
         self.add(out, more, out)
 

@@ -73,7 +73,13 @@ def _find(handle: int, product: int, *given: Any) -> int:
         for shape, which in zip(shapes[:2], (TRANSPOSE_A, TRANSPOSE_B), strict=True)
     )
     wishes = [_made[wish][1].get(100 + number, 256) for number in (5, 6, 7, 8)]
-    if n != 1 or scale or k != k_of_b or shapes[2:] != [(m, n_columns)] * 2 or attributes.get(EPILOGUE) not in EPILOGUES:
+    if (
+        n != 1
+        or scale
+        or k != k_of_b
+        or shapes[2:] != [(m, n_columns)] * 2
+        or attributes.get(EPILOGUE) not in EPILOGUES
+    ):
         return INVALID
     numbers = [MAGIC, *wishes, min(256, attributes[BIAS] & -attributes[BIAS]), 0, 0, _made[wish][1][101] // 2]
     ctypes.memmove(found, (ctypes.c_uint64 * 9)(*numbers), 72)
@@ -104,7 +110,17 @@ def _multiply(*given: Any) -> int:
     try:
         cublas._enqueue(
             *(handle, *turned, m, n, k, alpha, a, kind_a, lead_a, 0, b, kind_b, lead_b, 0, beta),
-            *(d, kind_d, lead_d, 0, 1, compute, bias, c, {SUMS_OF_A: "a", SUMS_OF_B: "b"}.get(attributes[EPILOGUE], "")),
+            *(
+                d,
+                kind_d,
+                lead_d,
+                0,
+                1,
+                compute,
+                bias,
+                c,
+                {SUMS_OF_A: "a", SUMS_OF_B: "b"}.get(attributes[EPILOGUE], ""),
+            ),
         )
     except RuntimeError:
         return INVALID
