@@ -1,9 +1,9 @@
 """Predicted and measured times of a step: what the planner says of topologies, and what the run time takes.
 
 Each case is a net, a topology on this host, and a partition. The prediction is that of ``singa-dask plan``; what is
-measured is the median step of a job of real processes. Bytes that are sent in a step are compared, too. A machine is
-not always equally fast: a step of the net alone is timed before and after each case, and the speed that costs were
-measured at is scaled by it.
+measured is the median step of a job of real processes, in the best of some runs. Bytes that are sent in a step are
+compared, too. A machine is not always equally fast: a step of the net alone is timed before and after each run, and
+the speed that costs were measured at is scaled by the best of these times.
 With ``--link`` each process is on a host of its own: a network namespace with one core and an interface of this rate.
 ``python -m benchmarks.plan [--net NAME ...] [--case NAME ...] [--steps N] [--link RATE]``
 """
@@ -97,24 +97,31 @@ def shaped_cluster(n: int, rate: str) -> Iterator[Client]:
         yield client
 
 
-def measured(job: JobConf, n_steps: int, folder: str, rate: str) -> tuple[float, int, float]:
+def fastest(loop: Loop) -> float:
+    """Return the time of a step of a loop in the best of some runs, in seconds."""
+    return min(loop.measure(1)[2] for _ in range(N_RUNS))
+
+
+def measured(job: JobConf, n_steps: int, folder: str, rate: str, loop: Loop) -> tuple[float, float, int, float]:
     """Return the median time of a step of a run, its wait for cores, both in ms, and the bytes sent in a step.
 
-    Of some runs it is the one that other work on the machine has disturbed least.
+    Of some runs it is the one that other work on the machine has disturbed least. The last value are the seconds of
+    a step of a loop beside the runs, the least disturbed one, too.
     """
-    layout, results = plan_processes(job.cluster), []
+    layout, results, loop_s = plan_processes(job.cluster), [], [fastest(loop)]
     with shaped_cluster(len(layout.processes), rate.lower()) if rate else embedded_cluster(layout) as client:
         for i, n in enumerate((n_steps // 4, *[n_steps] * N_RUNS)):
             conf = job.model_copy(update={"train_steps": n})
             url = f"{folder}/run-{time.monotonic_ns()}"
             results.append(Driver(conf, client, run_url=url, on_event=lambda event: None, job_id=f"plan-{i}").run())
+            loop_s.append(fastest(loop))
     few, *many = results
     for each in many:
         if each.state != "done":
             raise SystemExit(f"{each.reason}\n{each.error}")
     best = min(many, key=lambda each: each.step_ms["median"])
     n_bytes = (best.bytes["sent"] - few.bytes["sent"]) / (n_steps - n_steps // 4)
-    return best.step_ms["median"], best.wait_ms["cores"], round(n_bytes)
+    return best.step_ms["median"], best.wait_ms["cores"], round(n_bytes), min(loop_s)
 
 
 class Case(NamedTuple):
@@ -162,24 +169,29 @@ def main() -> None:
         for net in given.net:
             job = job_of(net, folder)
             cases, loop = list(cases_of(job, given.case, given.link, within, over_tcp)), Loop(job)
-            before_s = loop.measure(1)[2]
+            before_s = fastest(loop)
             with MeasuredCosts(job, Path(folder, "costs.json")) as costs:
                 for case in cases:  # what they need is measured
                     case.predict(costs)
-                loop_s = min(before_s, loop.measure(1)[2])
+                loop_s = min(before_s, fastest(loop))
+                choices: dict[str, tuple[float, float]] = {}
                 for case in cases:
-                    before_s = loop.measure(1)[2]
-                    ms, waited_ms, n_bytes = measured(case.job, given.steps, folder, given.link)
-                    speed = loop_s / min(before_s, loop.measure(1)[2])
+                    ms, waited_ms, n_bytes, case_s = measured(case.job, given.steps, folder, given.link, loop)
+                    speed = loop_s / case_s
                     found = case.predict(costs, speed)
                     error = 1e3 * found.step_s / ms - 1
                     errors.append(abs(error))
+                    if case.job.cluster.nworker_groups == 1:
+                        choices[case.name] = speed * found.step_s, speed * ms
                     same = "same bytes" if sum(found.bytes_sent) == n_bytes else f"{n_bytes} bytes, not"
                     print(
                         f"{net:9} {case.name:26} predicted {1e3 * found.step_s:8.2f}  measured {ms:8.2f}  "
                         f"{error:+6.1%}  {speed:5.2f}  {waited_ms:6.2f}  {same} {sum(found.bytes_sent)}",
                         flush=True,
                     )
+                chosen, best = (min(choices, key=lambda name: choices[name][i]) for i in (0, 1))
+                more = choices[chosen][1] / choices[best][1] - 1
+                print(f"{net}: chosen {chosen!r}, measured {more:.1%} slower than {best!r}, the fastest", flush=True)
     print(f"{len(errors)} cases: error {np.median(errors):.1%} in the median, {max(errors):.1%} at most")
 
 

@@ -138,6 +138,7 @@ class HostCosts(Costs):
 
     def __init__(self, measured: Sequence[MeasuredCosts], step_s: float) -> None:
         self._measured, self.step_s = measured, step_s
+        self.pass_s = 0.0  # a host has one process, with one worker
         self.handled_s, self.woken_s, self.record_bytes = (
             min(getattr(each, name) for each in measured) for name in ("handled_s", "woken_s", "record_bytes")
         )
@@ -151,6 +152,9 @@ class HostCosts(Costs):
 
     def update_s(self, sizes: Sequence[int], n_busy: int) -> float:
         return min(each.update_s(sizes, 1) for each in self._measured)
+
+    def crowding(self, n_groups: int) -> float:
+        return 1.0
 
     def copied_byte_s(self, n_busy: int) -> float:
         return min(each.copied_byte_s(1) for each in self._measured)
@@ -196,6 +200,7 @@ def main() -> None:
     for name in given.net:
         with ExitStack() as stack:
             folder = given.costs or stack.enter_context(tempfile.TemporaryDirectory())
+            os.makedirs(folder, exist_ok=True)
             small, job = job_of(SMALL, folder), job_of(NETS[name], folder)
             step_s = min(each.step_s for each in measured(small, Path(folder, "small"), stack))
             costs = HostCosts(measured(job, Path(folder, name), stack), step_s)

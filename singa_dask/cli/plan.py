@@ -26,6 +26,9 @@ TEXTS = ("topology", "partition", "limited by")
 )
 @click.option("-o", "--output", metavar="FILE", help="Write the job with the best plan, for run.")
 @click.option("--html", metavar="FILE", help="Write a page with the plans, and curves over the number of processes.")
+@click.option(
+    "--trace", metavar="FILE", help="Write a simulated step of the best plan, as trace.json of run --profile."
+)
 @click.option("--price", type=click.FloatRange(min=0), default=0.0, help="Price of a machine for an hour, for costs.")
 @json_option
 def plan(
@@ -38,6 +41,7 @@ def plan(
     what_if: str,
     output: str | None,
     html: str | None,
+    trace: str | None,
     price: float,
     as_json: bool,
 ) -> None:
@@ -57,7 +61,9 @@ def plan(
     read = job.read(job_file, sets, cluster_file)
     job.warn(read, strict=strict, more=runtime.absent_records(read.job).values())
     echo("measuring what the job costs on this machine, and simulating it ...", err=True)
-    found = find(Job.of(read), what_if=what_if, client=scheduler, scheduler_file=scheduler_file, price=price)
+    found = find(
+        Job.of(read), what_if=what_if, client=scheduler, scheduler_file=scheduler_file, price=price, trace=bool(trace)
+    )
     for kind in KINDS:
         if rows := found.rows(kind):
             columns = [
@@ -71,5 +77,7 @@ def plan(
         echo(f"to run it: singa-dask run {output}", err=True)
     if html:
         fs.write_atomic(fs.absolute(html), redact(found.page()).encode())
+    if trace:
+        fs.write_atomic(fs.absolute(trace), found.trace().encode())
     if as_json:
         echo(observe.to_json({"cluster": found.where, "candidates": found.values()}))

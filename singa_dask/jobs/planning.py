@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields, replace
+from typing import Any
 
 from distributed import Client
 
@@ -13,11 +15,12 @@ from singa_dask.jobs.preparing import find_cluster
 from singa_dask.planner.costs import CostTable, MeasuredCosts
 from singa_dask.planner.links import imagined_cluster, measure_cluster, measure_here, read_what_if
 from singa_dask.planner.losses import lost_time, state_bytes
-from singa_dask.planner.model import Link
+from singa_dask.planner.model import Cluster, Link
 from singa_dask.planner.report import Plan
-from singa_dask.planner.search import search
-from singa_dask.planner.simulation import simulate
+from singa_dask.planner.search import Candidate, search
+from singa_dask.planner.simulation import MAX_PROCESSES, simulate
 from singa_dask.runtime.job.checks import absent_records
+from singa_dask.runtime.planning.placement import JobPlan
 
 
 def plan(
@@ -27,6 +30,7 @@ def plan(
     client: Client | str | None = None,
     scheduler_file: str | None = None,
     price: float = 0.0,
+    trace: bool = False,
 ) -> Plan:
     """Find the fastest topology and partition of a job, by simulation.
 
@@ -44,11 +48,14 @@ def plan(
         The file that its scheduler has written.
     price : float
         Of a host for an hour.
+    trace : bool
+        Keep the events of a simulated step of the best plan, for `Plan.trace`.
 
     Raises
     ------
     ConfigError
-        With all mistakes of the job; or it does not train, or not on CPUs.
+        With all mistakes of the job; or it does not train, or not on CPUs; or the best plan has too many processes for
+        a trace.
     ClusterError
         The cluster does not answer.
     """
@@ -72,12 +79,21 @@ def plan(
             else:
                 cluster = imagined_cluster(imagined, within, _link_here(costs.table, False))
             candidates = search(conf, cluster, costs.of, simulate=simulate)
+            events = _events(candidates[0], cluster, costs) if trace else ()
     if life := imagined["life"]:
         n_bytes = state_bytes(conf)
         for i, each in enumerate(candidates):
             candidates[i] = replace(each, lost=lost_time(each.job, each.layout, n_bytes, each.prediction.step_s, life))
     n, n_cores = len(cluster.hosts), sum(host.n_cores for host in cluster.hosts)
-    return Plan(read, candidates, f"{n} host{'s' * (n > 1)} with {n_cores} cores", price)
+    return Plan(read, candidates, f"{n} host{'s' * (n > 1)} with {n_cores} cores", price, events)
+
+
+def _events(best: Candidate, cluster: Cluster, costs: MeasuredCosts) -> Sequence[Mapping[str, object]]:
+    """Return the events of a simulated step."""
+    if (n := len(best.layout.processes)) > MAX_PROCESSES:
+        raise ConfigError(f"the best plan has {n:,} processes, and a trace follows at most {MAX_PROCESSES}.")
+    more: dict[str, Any] = {"threads": best.threads, "trace": True}
+    return simulate(best.job, JobPlan.make(best.job), cluster, costs.of(best.job), **more).trace
 
 
 def _link_here(table: CostTable, shared: bool) -> Link:

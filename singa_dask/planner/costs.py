@@ -21,7 +21,7 @@ import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -34,11 +34,12 @@ from singa_dask.comm.message import Address, Message
 from singa_dask.comm.stub import ParamSlice
 from singa_dask.conf import ClusterConf, JobConf, Phase, loads
 from singa_dask.conf.yaml_text import dump
+from singa_dask.errors import ConfigError
 from singa_dask.layers import Layer, StoreInput
 from singa_dask.layers.connection import Bridge
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import ArrayList
-from singa_dask.planner.links import woken_s
+from singa_dask.planner.links import measure_here, woken_s
 from singa_dask.planner.model import Cluster, Costs, Link, Machine
 from singa_dask.planner.reading import measure_reading
 from singa_dask.planner.simulation import simulate
@@ -52,7 +53,6 @@ from singa_dask.runtime.planning.placement import (
     limit_process,
     limit_thread,
     machine_memory,
-    plan_processes,
 )
 from singa_dask.runtime.units.server import Server
 from singa_dask.training import UPDATERS, with_initialisers
@@ -257,7 +257,7 @@ class MeasuredCosts(Costs):
         self._updater = f"update {_hash(plain.updater.model_dump_json())}, {self._dtype}"
         self.handled_s = self._once(f"handled {self._updater}", self._measure_handled, False)[0]
         self.woken_s = self._once("woken", woken_s, False)[0]
-        job_hash = _hash(plain.model_dump_json(exclude={"name", "cluster"}))
+        self._job_hash = job_hash = _hash(plain.model_dump_json(exclude={"name", "cluster"}))
         self.pass_s = self._once(f"pass {job_hash}", self._measure_pass, False)[0] if self._n_cores > 1 else 0.0
         self._record = f"record {job_hash}"
         self.record_bytes = self._once(f"bytes of a {self._record}", lambda: measure_reading(plain)[1], False)[0]
@@ -372,13 +372,22 @@ class MeasuredCosts(Costs):
     def read_s(self, rows: int, n_busy: int) -> float:
         return rows * self._at(self._once(self._record, lambda: measure_reading(self._job)[0]), 1, n_busy)
 
-    def _measure_update(self, n: int, size: int) -> float:
+    def _measure_update(self, n: int, size: int, is_cold: bool = True) -> float:
         updater = UPDATERS.find(self._job.updater.type)(self._job.updater)
         value, grad, *state = (
             ArrayList(np.full((n, size), 1e-3, self._dtype)) for _ in range(2 + len(updater.state_names))
         )
         named = dict(zip(updater.state_names, state, strict=True))
-        return median_s(lambda: updater.update(0, 0, value, grad, named))
+        update = partial(updater.update, 0, 0, value, grad, named)
+        if not is_cold:
+            return median_s(update)
+        with limit_process(1), limit_thread(1):
+            return median_s(update, self._loop.step)
+
+    @cached_property
+    def _loop(self) -> Loop:
+        """Steps between updates, which take their place in the caches as those of a job do."""
+        return Loop(self._job)
 
     def _measure_handled(self) -> float:
         """Return the time in which a server takes a message with a gradient, apart from the update."""
@@ -396,7 +405,7 @@ class MeasuredCosts(Costs):
                 server.handle(Message(kind, Address.worker(0, 0), address, **about, arrays=(values[i],)))
 
         handle("put")
-        return max(median_s(handle) / MANY - self._measure_update(1, 1), 0.0)
+        return max(median_s(handle) / MANY - self._measure_update(1, 1, is_cold=False), 0.0)
 
     def _measure_pass(self) -> float:
         """Return what a pass takes longer beside a thread of the same process than beside one of another process."""
@@ -426,21 +435,48 @@ class MeasuredCosts(Costs):
         """
         job = self._job.model_copy(update={"threads": 1})
         loop = Loop(job)
-        passes, inside_s, step_s = loop.measure(1)
-        n_steps = int(np.clip(RUN_S / step_s, *RUN_STEPS))
+        _, inside_s, step_s = loop.measure(1)
+        found = self._compare(job, loop, step_s, NOWHERE, step_s=0.0)
+        return max(found[0] - found[1], 0.0) if found else step_s - inside_s
+
+    def crowding(self, n_groups: int) -> float:
+        """Return how much longer than simulated a step of two processes takes that have all cores of this machine."""
+        more = {"nworkers_per_group": 2, "nservers_per_group": 2}
+        if n_groups > 1:
+            more = {"nworker_groups": 2, "nserver_groups": 2, "sync_freq": 1}
+        measure = partial(self._measure_crowding, ClusterConf.model_validate(more))
+        return self._once(f"crowding, {self._job_hash}, {'groups' if n_groups > 1 else 'one group'}", measure, False)[0]
+
+    def _measure_crowding(self, conf: ClusterConf) -> float:
+        job, found = self._job.model_copy(update={"cluster": conf}), None
+        if self._n_cores > 1 and not [*JobConf.rules(job.model_dump(mode="json"))]:
+            loop = Loop(self._job)
+            with contextlib.suppress(ConfigError):  # such as a batch that is not even
+                found = self._compare(job, loop, loop.measure(1)[2], measure_here(shared=True))
+        return max(found[0] / found[1], 1.0) if found else 1.0
+
+    def _compare(
+        self, job: JobConf, loop: Loop, about_s: float, link: Link, **facts: Any
+    ) -> tuple[float, float] | None:
+        """Return what a step takes in the best of some runs here, and by simulation; None if runs fail.
+
+        ``about_s`` is what it may take, and ``facts`` are costs that the simulation has instead of what was measured.
+        """
+        plan, n_steps = JobPlan.make(job), int(np.clip(RUN_S / about_s, *RUN_STEPS))
         job = with_initialisers(job.model_copy(update={"train_steps": n_steps}), loop.net)
+        passes = loop.measure(1)[0]
         runs_s, layers_s = [], [sum(passes.values())]
-        with tempfile.TemporaryDirectory() as folder, embedded_cluster(plan_processes(job.cluster)) as client:
+        with tempfile.TemporaryDirectory() as folder, embedded_cluster(plan.layout) as client:
             for i in range(ROUNDS):
                 options: dict[str, Any] = {"run_url": os.path.join(folder, f"run-{i}"), "job_id": f"plan-{i}"}
                 result = Driver(job, client, on_event=lambda event: None, **options).run()
                 if result.state != "done":
-                    return step_s - inside_s
+                    return None
                 runs_s.append(result.step_ms["median"] / 1e3)
                 layers_s.append(sum(loop.measure(1)[0].values()))
         # the machine may be faster or slower than when the layers were timed
         scale = min(layers_s) / sum(self.layer_s(layer, verb, 1, 1) for layer, verb in passes)
         scaled = copy.copy(self)
-        vars(scaled).update(step_s=0.0, layer_s=lambda *pass_: scale * self.layer_s(*pass_))
-        here = Cluster((Machine("here", self._n_cores),), (0,), NOWHERE, NOWHERE)
-        return max(min(runs_s) - simulate(job, JobPlan.make(job), here, scaled).step_s, 0.0)
+        vars(scaled).update(layer_s=lambda *pass_: scale * self.layer_s(*pass_), crowding=lambda n: 1.0, **facts)
+        here = Cluster((Machine("here", self._n_cores),), (0,) * len(plan.layout.processes), link, link)
+        return min(runs_s), simulate(job, plan, here, scaled).step_s

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
 from itertools import count
-from statistics import median
+from statistics import mean
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -197,7 +197,7 @@ class Many:
         """Do the steps."""
         ends = [self._do_step() for _ in range(n_steps)]
         n_skipped = max(n_steps // 4, 1)
-        step_s = median(np.diff(ends[n_skipped - 1 :]).tolist())
+        step_s = mean(np.diff(ends[n_skipped - 1 :]).tolist())
         n_sent = np.zeros((2, len(self._host)), np.int64)
         for bucket in self._buckets:
             for sends in (*bucket.up, *bucket.down, *self._served(bucket)):

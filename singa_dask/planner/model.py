@@ -104,6 +104,12 @@ class Costs(Protocol):
     def read_s(self, rows: int, n_busy: int) -> float:
         """Return the time in which a thread reads and decodes the records of a batch."""
 
+    def crowding(self, n_groups: int) -> float:
+        """Return how many times as long as simulated a step takes where several processes have all cores of a host.
+
+        Worker groups do not wait for each other, if there are several.
+        """
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -112,7 +118,7 @@ class Prediction:
     Attributes
     ----------
     step_s : float
-        Median of the steps of worker groups, once they have settled.
+        Mean of the steps of worker groups, once they have settled.
     samples_per_s : float
         Of all worker groups.
     bytes_sent, messages_sent : tuple of int

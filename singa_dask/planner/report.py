@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
@@ -48,12 +49,15 @@ class Plan:
         The cluster, in words.
     price : float
         Of a host for an hour; 0 if it is not known.
+    events : sequence of mapping
+        Of a simulated step of the best one, see `Prediction`; none if they were not asked for.
     """
 
     file: JobFile
     candidates: Sequence[Candidate]
     where: str
     price: float = 0.0
+    events: Sequence[Mapping[str, object]] = ()
 
     @property
     def best(self) -> Candidate:
@@ -107,6 +111,17 @@ class Plan:
         threads = {"threads": chosen.threads} if chosen.threads != job.threads else {}
         job = job.with_layers(layers).model_copy(update={"cluster": chosen.cluster, **threads})
         return replace(self.file, job=job).given()
+
+    def trace(self) -> str:
+        """Return the events in the form of the ``trace.json`` of runs that are profiled, Chrome's trace format."""
+        tracks = sorted({(int(str(event["pid"])), str(event["tid"])) for event in self.events})
+        names = [
+            {"name": "thread_name", "ph": "M", "pid": process, "tid": i, "args": {"name": name}}
+            for i, (process, name) in enumerate(tracks)
+        ]
+        numbers = {track: i for i, track in enumerate(tracks)}
+        events = [{**each, "tid": numbers[int(str(each["pid"])), str(each["tid"])]} for each in self.events]
+        return json.dumps({"displayTimeUnit": "ms", "traceEvents": [*names, *events]})
 
     def rows(self, kind: str, n: int = 10) -> list[dict[str, str]]:
         """Return the cells of the best candidates of a kind, by `COLUMNS`."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from statistics import median
+from statistics import mean
 from typing import Any, cast
 
 import numpy as np
@@ -85,13 +85,31 @@ def simulate(
     if len(cluster.host_of) < n_processes:
         raise ClusterError(f"the job needs {n_processes} processes, and the cluster has {len(cluster.host_of)}.")
     if n_processes > MAX_PROCESSES and is_for_many(job, plan) and not trace:
-        return Many(job, plan, cluster, costs, threads).run(n_steps)
-    simulation = _Simulation(job, plan, cluster, VirtualClock(costs, Meter(), trace), n_steps, threads)
-    try:
-        return simulation.run()
-    finally:
-        for worker in simulation.workers:
-            worker.thread.stop()
+        found = Many(job, plan, cluster, costs, threads).run(n_steps)
+    else:
+        simulation = _Simulation(job, plan, cluster, VirtualClock(costs, Meter(), trace), n_steps, threads)
+        try:
+            found = simulation.run()
+        finally:
+            for worker in simulation.workers:
+                worker.thread.stop()
+    is_crowded = _is_crowded(job, plan, cluster, threads)
+    factor = costs.crowding(job.cluster.nworker_groups) if is_crowded else 1.0
+    return replace(found, step_s=factor * found.step_s, samples_per_s=found.samples_per_s / factor)
+
+
+def _is_crowded(job: JobConf, plan: JobPlan, cluster: Cluster, threads: int | None) -> bool:
+    """Tell whether several processes share a host, and its workers have all of its cores."""
+    homes = cluster.host_of[: len(plan.layout.processes)]
+    n_processes, n_workers = Counter(homes), Counter[int]()
+    for home, units in zip(homes, plan.layout.processes, strict=True):
+        n_workers[home] += sum(unit.kind == "worker" for unit in units)
+    for home, n in n_workers.items():
+        n_cores = cluster.hosts[home].n_cores
+        n_threads = threads or placement.n_threads(job, n, n_cores=n_cores) if n else 0
+        if n_processes[home] > 1 and n * n_threads >= n_cores:
+            return True
+    return False
 
 
 class _Stub(Stub):
@@ -349,7 +367,7 @@ class _Simulation:
         slowest = max(self.workers, key=lambda worker: worker.thread.busy_s)
         waited, n_timed = slowest.waited_s, len(slowest.ends) - n_skipped
         return Prediction(
-            step_s=median(durations),
+            step_s=mean(durations),
             samples_per_s=rate,
             bytes_sent=tuple(n_bytes),
             messages_sent=tuple(n_messages),

@@ -73,23 +73,38 @@ class _Task:
 class _Slot:
     """Cores that run the first one of some tasks.
 
-    ``since``: from when; ``turn``: from when its thread has run; ``planned``: which plan of the end of it holds.
+    ``since``: from when; ``turn``: from when its thread has run; ``planned``: which plan of the end of it holds;
+    ``n_shared``: cores that it shares with slots of one core, whose ``sharer`` it is.
     """
 
-    def __init__(self) -> None:
-        self.n_cores, self.tasks, self.since, self.turn, self.planned = 0, deque[_Task](), 0.0, 0.0, 0
+    def __init__(self, n_cores: int = 0, sharer: _Slot | None = None) -> None:
+        self.n_cores, self.tasks, self.since, self.turn, self.planned = n_cores, deque[_Task](), 0.0, 0.0, 0
+        self.n_shared, self.sharer = 0, sharer
 
     @property
     def rate(self) -> float:
-        """Part of its cores that the first task has."""
-        return min(self.n_cores / self.tasks[0].n_threads, 1.0)
+        """How fast the first task is; half as fast at most if a thread shares its core, as the others wait for it."""
+        n_threads = self.tasks[0].n_threads
+        is_shared = self.n_cores - n_threads < self.n_shared > 0
+        return min((self.n_cores - self.n_shared) / n_threads, 0.5 if is_shared else 1.0)
+
+    @property
+    def can_share(self) -> bool:
+        """Whether another core can be shared, so that one is left."""
+        return self.n_shared < self.n_cores - 1
+
+    @property
+    def load(self) -> int:
+        """Number of threads of the core that who wakes up would get."""
+        return len(self.tasks) + (self.sharer is not None or (self.n_shared > 0 and not self.can_share))
 
 
 class Cores:
     """The cores of a host, and the scheduler of its threads.
 
     As Linux does it: a thread that wakes up takes a free core, or interrupts the thread of another core, which goes on
-    after it. Threads of one core take turns of `TURN_S`. Those that have waited for `COLD_S` move to a free core.
+    after it. Threads of one core take turns of `TURN_S`. Those that have waited for `COLD_S` move to a free core. With
+    one of several threads that wait for each other it shares a core; such threads take what cores are free.
     """
 
     def __init__(self, clock: VirtualClock, host: Machine) -> None:
@@ -107,11 +122,14 @@ class Cores:
         goes_on = False
         if self._ended and self._ended[0] is thread:
             (_, slot), self._ended, goes_on = self._ended, None, True
-        elif self._n_free >= n_threads or not self._slots:
+        elif self._n_free or not self._slots:
             slot = self._add()
         else:
-            slot = min(self._slots, key=lambda each: (len(each.tasks), each.since))
-            self._stop(slot)
+            slot = min(self._slots, key=lambda each: (each.load, each.since))
+            if n_threads == 1 and slot.can_share:
+                slot = self._share(slot)
+            else:
+                self._stop(slot)
         slot.tasks.appendleft(task)
         self._start(slot, goes_on)
 
@@ -122,7 +140,8 @@ class Cores:
 
     def _start(self, slot: _Slot, goes_on: bool = False) -> None:
         """Give a slot the cores it needs, and plan the end of its first task, or of its turn."""
-        n = min(max(task.n_threads for task in slot.tasks) - slot.n_cores, self._n_free)
+        wanted = max(slot.n_shared + 1, *(task.n_threads for task in slot.tasks))
+        n = min(wanted - slot.n_cores, self._n_free)
         slot.n_cores += n
         self._n_free -= n
         slot.since = self.clock.now
@@ -140,11 +159,26 @@ class Cores:
 
         self.clock.after(seconds, end)
 
+    def _share(self, slot: _Slot) -> _Slot:
+        """Return a slot for one of the cores of another one, which goes on."""
+        self._change_shared(slot, 1)
+        self._slots.append(_Slot(1, slot))
+        return self._slots[-1]
+
+    def _change_shared(self, slot: _Slot, n: int) -> None:
+        self._note(slot)
+        slot.n_shared += n
+        self._start(slot, goes_on=True)
+
+    def _note(self, slot: _Slot) -> None:
+        """Take note of the work that the first task of a slot has done."""
+        slot.tasks[0].left_s -= (self.clock.now - slot.since) * self.host.speed * slot.rate
+        slot.since = self.clock.now
+
     def _stop(self, slot: _Slot) -> None:
         """Have the first task of a slot wait, for its own cores or, after a time, for others that are free."""
-        task, now = slot.tasks[0], self.clock.now
-        task.left_s -= (now - slot.since) * self.host.speed * slot.rate
-        task.stopped_at = now
+        self._note(slot)
+        slot.tasks[0].stopped_at = self.clock.now
         self.clock.after(COLD_S, lambda: self._move_from(slot))
 
     def _turn(self, slot: _Slot) -> None:
@@ -162,10 +196,19 @@ class Cores:
         if slot.tasks:
             self._start(slot)
         else:
-            self._n_free += slot.n_cores
-            self._slots.remove(slot)
+            self._close(slot)
         for other in list(self._slots):
             self._move_from(other)
+
+    def _close(self, slot: _Slot) -> None:
+        """Give back the cores of a slot without tasks, but those that it shares, which others have then alone."""
+        self._slots.remove(slot)
+        if slot.sharer is not None:
+            self._change_shared(slot.sharer, -1)
+            return
+        self._n_free += slot.n_cores - slot.n_shared
+        for each in self._slots:
+            each.sharer = None if each.sharer is slot else each.sharer
 
     def _move_from(self, slot: _Slot) -> None:
         """Move tasks that have waited to free cores."""

@@ -45,7 +45,8 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_plan_is_printed_and_written(call: Call, job: Path, tmp_path: Path) -> None:
     output, page = tmp_path / "best.yaml", tmp_path / "plan.html"
     what_if = ["--what-if", "hosts=2,link=1Gbit,cores=2", "--price", 2]
-    result = call("plan", job, *what_if, "-o", output, "--html", page, "--json")
+    trace = tmp_path / "trace.json"
+    result = call("plan", job, *what_if, "-o", output, "--html", page, "--trace", trace, "--json")
     assert result.exit_code == 0, result.output
     assert "synchronous plans for 2 hosts with 4 cores" in result.stdout
     assert "asynchronous plans for 2 hosts" in result.stdout
@@ -54,6 +55,10 @@ def test_a_plan_is_printed_and_written(call: Call, job: Path, tmp_path: Path) ->
     assert f"chosen: {best['topology']}" in result.stdout
     assert best["cost"] > 0
     assert "<svg" in page.read_text()
+    events = json.loads(trace.read_text())["traceEvents"]
+    names = {event["args"]["name"]: event["tid"] for event in events if event["ph"] == "M"}
+    computed = {event["name"] for event in events if event["ph"] == "X" and event["tid"] == names["worker-0-0"]}
+    assert computed >= {"fc forward", "fc backward"}
     validated = call("validate", output)
     assert validated.exit_code == 0, validated.output
 

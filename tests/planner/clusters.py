@@ -26,12 +26,16 @@ class FixedCosts:
     record_s: float = 0.0
     record_bytes: float = 0.0
     pass_s: float = 0.0
+    crowd: float = 1.0
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
         return self.a_layer_s
 
     def update_s(self, sizes: Sequence[int], n_busy: int) -> float:
         return self.value_s * sum(sizes)
+
+    def crowding(self, n_groups: int) -> float:
+        return self.crowd if n_groups == 1 else self.crowd**0.5
 
     def copied_byte_s(self, n_busy: int) -> float:
         return self.byte_s

@@ -37,6 +37,9 @@ class FakeCosts(Costs):
     def update_s(self, sizes: Sequence[int], n_busy: int) -> float:
         return 0.0
 
+    def crowding(self, n_groups: int) -> float:
+        return 1.0
+
     def copied_byte_s(self, n_busy: int) -> float:
         return 0.0
 

@@ -54,8 +54,15 @@ def test_who_waits_moves_to_a_free_core_after_a_time() -> None:
     assert ends(2, ("a", 0, 1, 10), ("b", 0, 1, 1), ("c", 0, 1, 10)) == {"a": 12, "b": 1, "c": 10}
 
 
-def test_threads_that_wait_for_each_other_are_interrupted_together() -> None:
-    assert ends(4, ("all", 0, 4, 8), ("one", 2, 1, 1)) == {"all": 9, "one": 3}
+def test_threads_that_wait_for_each_other_share_a_core_with_who_wakes_up() -> None:
+    # while one of them shares its core, all are half as fast
+    assert ends(4, ("all", 0, 4, 8), ("one", 2, 1, 1)) == {"all": 8.5, "one": 3}
+    assert ends(4, ("all", 0, 4, 8), ("one", 2, 1, 4), ("two", 4, 1, 4)) == {"all": 11, "one": 6, "two": 8}
+    # three of four cores are free, and the other is not taken before the end
+    assert ends(4, ("one", 0, 1, 4), ("all", 1, 4, 6)) == {"all": 9, "one": 4}
+    # the core that is left is for whoever comes, and then one thread of a task has a core of its own
+    assert ends(4, ("most", 0, 3, 8), ("one", 2, 1, 4), ("two", 4, 1, 4)) == {"most": 10, "one": 6, "two": 8}
+    assert ends(2, ("all", 0, 2, 4), ("one", 2, 1, 8), ("two", 7, 1, 1)) == {"all": 6, "one": 10, "two": 8}
 
 
 def test_more_threads_than_cores_are_slower() -> None:

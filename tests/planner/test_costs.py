@@ -13,7 +13,8 @@ from singa_dask.layers import Layer
 from singa_dask.layers.connection import Bridge
 from singa_dask.planner import costs as costs_module
 from singa_dask.planner.costs import CostTable, MeasuredCosts, layer_key
-from singa_dask.runtime.planning.loop import MIN_PASSES, WARM_UP, Loop
+from singa_dask.runtime.planning import loop as loop_module
+from singa_dask.runtime.planning.loop import MIN_PASSES, WARM_UP, Loop, median_s
 from singa_dask.runtime.planning.nets import build_net, build_nets, with_batchsize
 
 PASSES = {"data forward", "fc forward", "fc backward", "loss forward", "loss backward"}
@@ -84,6 +85,18 @@ def test_a_step_computes_each_layer_once(tiny: JobConf) -> None:
     assert 0 < max(passes.values()) <= inside_s < step_s
 
 
+def test_what_is_done_before_each_call_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, done = [0.0], list[str]()
+
+    def spend(name: str, seconds: float) -> None:
+        done.append(name)
+        now[0] += seconds
+
+    monkeypatch.setattr(loop_module.time, "perf_counter", lambda: now[0])
+    assert median_s(lambda: spend("update", 0.001), lambda: spend("step", 0.039)) == pytest.approx(0.001)
+    assert done == ["step", "update"] * 7  # in a quarter of a second
+
+
 def test_layers_are_interpolated_between_sizes(tiny: JobConf, tmp_path: Path, fake: type[FakeLoop]) -> None:
     with MeasuredCosts(tiny, tmp_path / "costs.json") as costs:
         for n_workers in (1, 2, 4, 5, 20):
@@ -128,7 +141,7 @@ def test_a_second_plan_measures_nothing(
     with MeasuredCosts(tiny, file) as costs:
         first = all_of(costs)
     n_measured = len(fake.measured)
-    monkeypatch.setattr(costs_module, "median_s", lambda call: pytest.fail("it was measured before"))
+    monkeypatch.setattr(costs_module, "median_s", lambda *calls: pytest.fail("it was measured before"))
     with MeasuredCosts(tiny, file) as costs:
         assert all_of(costs) == first
     assert len(fake.measured) == n_measured
@@ -185,3 +198,4 @@ def test_costs_of_this_machine(tiny: JobConf, tmp_path: Path) -> None:
         assert 0 < costs.update_s([8], 1) <= costs.update_s([7850], 64)
         assert min(costs.step_s, costs.woken_s, costs.copied_byte_s(1)) > 0
         assert costs.handled_s >= 0
+        assert min(costs.crowding(n_groups) for n_groups in (1, 2)) >= 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -97,12 +98,28 @@ def test_threads_of_one_process_share_the_lock_of_python() -> None:
     assert apart.step_s < found.step_s
 
 
+@pytest.mark.parametrize(
+    ("n_hosts", "n_cores", "cluster", "factor"),
+    [(1, 2, ALLREDUCE, 1.44), (2, 1, ALLREDUCE, 1.0), (1, 4, ALLREDUCE, 1.0), (1, 1, {}, 1.0),
+     (1, 2, {"server_worker_separate": True}, 1.0), (1, 1, {"server_worker_separate": True}, 1.44),
+     (1, 2, HOGWILD, 1.2)],
+)  # fmt: skip
+def test_processes_that_have_all_cores_of_a_host_are_slower(
+    n_hosts: int, n_cores: int, cluster: dict[str, Any], factor: float
+) -> None:
+    hosts = replace(cluster_of(n_hosts, n_cores), host_of=tuple(i % n_hosts for i in range(2)))
+    calm, crowded = (predict(mlp(cluster=cluster), hosts, FixedCosts(crowd=each), threads=1) for each in (1.0, 1.44))
+    assert crowded.step_s == pytest.approx(factor * calm.step_s)
+    assert crowded.samples_per_s == pytest.approx(calm.samples_per_s / factor)
+
+
 def test_a_step_is_the_same_each_time_and_its_trace_is_within_it() -> None:
     job = mlp(cluster={"nworkers_per_group": 6, "nservers_per_group": 6})
     first, second = (predict(job, cluster_of(6), FixedCosts(), trace=True) for _ in range(2))
     assert first == second
-    last = max(event["ts"] for event in first.trace)  # type: ignore[type-var]
-    assert 0 < last <= 1e6 * first.step_s * 1.01  # type: ignore[operator]
+    begins = [(str(event["tid"]), float(str(event["ts"])), float(str(event["dur"]))) for event in first.trace]
+    end = max(ts + dur for thread, ts, dur in begins if thread == "worker-0-0")
+    assert 0 < max(ts for _, ts, _ in begins) < end
     assert {event["tid"] for event in first.trace} >= {"worker-0-5", "server-0-0", "messages"}
 
 

@@ -118,10 +118,12 @@ class Loop:
         return {key: float(np.median(values)) for key, values in of_step.items()}, float(np.median(inside)), step_s
 
 
-def median_s(call: Callable[[], object]) -> float:
-    """Return the median time of a call, in seconds."""
+def median_s(call: Callable[[], object], before: Callable[[], object] = lambda: None) -> float:
+    """Return the median time of a call, in seconds; ``before`` each one another is made, which is not timed."""
     times: list[float] = []
-    while len(times) < MIN_PASSES or (sum(times) < SECONDS and len(times) < MAX_PASSES):
+    end = time.perf_counter() + SECONDS
+    while len(times) < MIN_PASSES or (time.perf_counter() < end and len(times) < MAX_PASSES):
+        before()
         started = time.perf_counter()
         call()
         times.append(time.perf_counter() - started)

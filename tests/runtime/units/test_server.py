@@ -127,6 +127,17 @@ def test_answers_to_several_groups_do_not_change_on_their_way() -> None:
     assert set(host.values) == {-1.0}
 
 
+def test_answers_to_several_groups_take_turns_with_memory() -> None:
+    host = Host(nworker_groups=2)
+    host.put(0.0)
+    addresses = set()
+    for step in range(20):
+        (answer,) = host.update(1.0, group=step % 2, step=step)
+        addresses.add(answer.arrays[0].ctypes.data)
+        assert set(answer.arrays[0]) == {-step - 1.0}
+    assert len(addresses) <= 2  # one is referred to while the next one is written
+
+
 def test_put_says_how_many_updates_the_values_have_seen() -> None:
     host = Host()
     host.put(version=41)
