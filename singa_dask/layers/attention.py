@@ -417,8 +417,7 @@ class MultiHeadAttention(Layer):
             for param, ordered in ((self.qkv_weight, projection.weight), (self.qkv_bias, projection.bias)):
                 if param is not None and ordered is not None:
                     rows = param.data.reshape(3, self.n_heads, -1, *param.shape[1:])[projection.parts]
-                    copy = self.ops.copy_weights if self.ops.prefers_large_kernels else self.ops.copy
-                    copy(rows.swapaxes(0, 1), out=self.by_head(ordered.data))
+                    self.ops.copy(rows.swapaxes(0, 1), out=self.by_head(ordered.data))
         self.is_ordered = True
 
     def by_head(self, ordered: Array) -> Array:
@@ -432,8 +431,6 @@ class MultiHeadAttention(Layer):
         out = param.grad.reshape(3, self.n_heads, -1, *param.shape[1:])[parts]
         if param.accumulates:
             self.ops.add(out, grad, out=out)
-        elif self.ops.prefers_large_kernels:
-            self.ops.copy_gradient(grad, out=out)
         else:
             self.ops.copy(grad, out=out)
 
@@ -525,12 +522,10 @@ class MultiHeadAttention(Layer):
         ]
         self.through_heads(self.heads(g_attended)[0], self.heads(*grads))
         for (source, parts, ordered, _, _), grad in zip(self.projections, grads, strict=True):
-            # memory of their own, as a GPU copies all of them at the end of a step
-            own = f" {self.name} {parts.start}" if ops.prefers_large_kernels else ""
-            g_weight = ops.scratch(f"projection weight grad{own}", ordered.shape, self.qkv_weight.dtype)
+            g_weight = ops.scratch("projection weight grad", ordered.shape, self.qkv_weight.dtype)
             g_bias = None
             if self.qkv_bias is not None:
-                g_bias = ops.scratch(f"projection bias grad{own}", ordered.shape[:1], self.qkv_bias.dtype)
+                g_bias = ops.scratch("projection bias grad", ordered.shape[:1], self.qkv_bias.dtype)
             self.linear_gradients(source.data, grad, g_weight, g_bias)
             self.give_grad(g_weight, self.qkv_weight, parts)
             if self.qkv_bias is not None and g_bias is not None:

@@ -322,13 +322,11 @@ ADD_TO = cupy.ElementwiseKernel("T x", "P y", "y = y + (P)x", "add_to")
 
 
 # Of the table of weights.cu: the most weights, numbers of a row, values of a chunk; and the blocks of a launch.
-MAX_WEIGHTS, WEIGHT_NUMBERS, CHUNK, COPY_BLOCKS = 1023, 7, 1024, 512
+MAX_WEIGHTS, WEIGHT_NUMBERS, CHUNK, COPY_BLOCKS = 1023, 6, 1024, 512
 
 
 class StepWeights:
     """The weights that captured kernels take in another layout or type: one launch before these copies all of them.
-
-    So for gradients that captured kernels make in another layout: one launch after these.
 
     Parameters
     ----------
@@ -350,29 +348,18 @@ class StepWeights:
         self._copy((COPY_BLOCKS,), (THREADS,), (self._table,))
 
     def add(self, weights: Array, out: Array) -> bool:
-        """Have weights copied to memory that stays theirs; returns False if it cannot, or the table is full.
-
-        Parameters
-        ----------
-        weights : (F, C, ...)
-            In C order, for the order F, ..., C of filters; or with the first two axes swapped, for C order.
-        out : array
-        """
+        """Have weights copied to memory that stays theirs; returns False if the table is full."""
         key = (weights.data.ptr, out.data.ptr)
-        if weights.flags.c_contiguous:
-            channels, places, inner = weights.shape[1] if weights.ndim > 1 else 1, math.prod(weights.shape[2:]), 1
-        elif weights.swapaxes(0, 1).flags.c_contiguous and out.flags.c_contiguous:
-            channels, places, inner = weights.shape[1], weights.shape[0], math.prod(weights.shape[2:])
-        else:
-            return False
         if key not in self._rows and len(self._rows) < MAX_WEIGHTS:
-            self._rows[key] = (*key, weights.size, channels, places, inner, self._n_chunks)
+            channels = weights.shape[1] if weights.ndim > 1 else 1
+            places = math.prod(weights.shape[2:])
+            self._rows[key] = (*key, weights.size, channels, places, self._n_chunks)
             self._n_chunks += -(-weights.size // CHUNK)
         return key in self._rows
 
     def put(self) -> None:
         """Write the table, after the capture."""
-        rows = [(len(self._rows), self._n_chunks, 0, 0, 0, 0, 0), *self._rows.values()]
+        rows = [(len(self._rows), self._n_chunks, 0, 0, 0, 0), *self._rows.values()]
         self._gpu.put(np.array(rows, np.int64), self._table[: len(rows)])
 
 
@@ -389,9 +376,9 @@ class CupyConv(CupyLinear, CupyElementwise):
         self._cudnn: cudnn.Cudnn | None = None
         self._looked_for_cudnn = False
         self._ways: dict[tuple[Any, ...], Way] = {}
-        # types of weights and of gradients that were copied so far, and, during a capture, their copies
-        self._copied_kinds: dict[str, set[tuple[Any, Any]]] = {"weights": set(), "gradients": set()}
-        self._step_copies: dict[str, dict[tuple[Any, Any], StepWeights]] = {}
+        # types of weights that were copied so far, and, during a capture, their copies
+        self._copied_kinds: set[tuple[Any, Any]] = set()
+        self._step_weights: dict[tuple[Any, Any], StepWeights] = {}
 
     def conv2d(
         self,
@@ -517,45 +504,30 @@ class CupyConv(CupyLinear, CupyElementwise):
             return w
         # memory of their own, also for another shape of the same weights: all are copied before any is used
         taken = self.scratch(f"conv {name} {w.data.ptr} {w.shape}", w.shape, dtype)
-        self._copy_in_step("weights", w, taken)
+        kinds = (w.dtype, taken.dtype)
+        copies = self._step_weights.get(kinds)
+        if copies is None or not w.flags.c_contiguous or not copies.add(w, taken):
+            self._copied_kinds.add(kinds)
+            self.copy(w, taken)
         return taken
-
-    def copy_weights(self, x: Array, out: Array) -> None:
-        self._copy_in_step("weights", x, out)
-
-    def copy_gradient(self, x: Array, out: Array) -> None:
-        self._copy_in_step("gradients", x, out)
-
-    def _copy_in_step(self, what: str, x: Array, out: Array) -> None:
-        """Copy weights, or gradients: in a capture before all else, or after it."""
-        kinds = (x.dtype, out.dtype)
-        copies = self._step_copies.get(what, {}).get(kinds)
-        if copies is None or not copies.add(x, out):
-            self._copied_kinds[what].add(kinds)
-            self.copy(x, out)
 
     def step_graph(self, run: Callable[[], None]) -> tuple[Any, list[StepWeights]]:
         """Return the CUDA graph of a step, see `graph_of`, and what it reads as long as it lives."""
-        copies = {
-            what: {each: StepWeights(self, *each) for each in kinds} for what, kinds in self._copied_kinds.items()
-        }
+        copies = {kinds: StepWeights(self, *kinds) for kinds in self._copied_kinds}
 
         def run_all() -> None:
-            for each in copies["weights"].values():
+            for each in copies.values():
                 each.enqueue()
             run()
-            for each in copies["gradients"].values():
-                each.enqueue()
 
-        self._step_copies = copies
+        self._step_weights = copies
         try:
             graph = self.graph_of(run_all)
         finally:
-            self._step_copies = {}
-        all_copies = [each for of_kinds in copies.values() for each in of_kinds.values()]
-        for each in all_copies:
+            self._step_weights = {}
+        for each in copies.values():
             each.put()
-        return graph, all_copies
+        return graph, list(copies.values())
 
     def _room_for_images(self, name: str, out: Array) -> Array:
         """Return memory where kernels can put images: ``out``, or scratch memory."""

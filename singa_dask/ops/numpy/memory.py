@@ -150,14 +150,6 @@ class NumpyMemory:
         """``out = x``; dtypes may differ, and either may be a host array."""
         np.copyto(out, x, casting="unsafe")
 
-    def copy_weights(self, x: Array, out: Array) -> None:
-        """`copy` params to memory that nothing else writes; captured kernels copy them before all else."""
-        self.copy(x, out)
-
-    def copy_gradient(self, x: Array, out: Array) -> None:
-        """`copy` to the gradient of a param, from memory that nothing else writes; captured kernels copy it last."""
-        self.copy(x, out)
-
     def clear(self, out: Array) -> None:
         """``out = 0``."""
         out[...] = 0
