@@ -335,7 +335,7 @@ class MultiHeadAttention(Layer):
         self._check(shape)
         n_rows, width = shape
         self.n_sequences, self.scale = n_rows // self.n_steps, 1 / math.sqrt(width // self.n_heads)
-        self.add_output(shape, overwritable=True)
+        self.add_output(shape, overwritable=True).can_add = type(self) is MultiHeadAttention
         self.qkv_weight = self.add_param((3 * width, width), initial=lambda whole: glorot(width, width))
         self.output_weight = self.add_param((width, width), initial=lambda whole: glorot(*whole))
         self.qkv_bias = self.add_bias(3 * width, block.bias_term, ZEROS)
@@ -467,7 +467,7 @@ class MultiHeadAttention(Layer):
             combine(half, part, out=half)
 
     def forward(self, phase: Phase) -> None:
-        ops, y = self.ops, self.features[0].data
+        ops, y, added = self.ops, self.features[0].data, self.features[0].added
         self.order_params()
         for source, _, weight, bias, rows in self.projections:
             ops.linear(source.data, weight.data, None if bias is None else bias.data, out=rows.data)
@@ -490,7 +490,10 @@ class MultiHeadAttention(Layer):
             ops.multiply(weights, self.seen.data[:, None, None], out=weights)
         ops.batch_matmul(weights, values, out=self.heads(self.attended.data)[0])
         output_bias = None if self.output_bias is None else self.output_bias.data
-        ops.linear(self.attended.data, self.output_weight.data, output_bias, out=y)
+        if added is None:
+            ops.linear(self.attended.data, self.output_weight.data, output_bias, out=y)
+        else:
+            ops.linear_add(self.attended.data, self.output_weight.data, output_bias, added.data, out=y)
 
     def remembered(self, keys: Array, values: Array) -> tuple[Array, Array]:
         """Keep keys and values; return all that have been kept since the stream of records has started."""
@@ -510,9 +513,8 @@ class MultiHeadAttention(Layer):
 
     def backward(self, phase: Phase) -> None:
         ops, gy, weight = self.ops, self.features[0].output_grad, self.output_weight
-        ops.linear_grad_weight(self.attended.data, gy, out=weight.grad, accumulate=weight.accumulates)
-        if self.output_bias is not None:
-            ops.linear_grad_bias(gy, out=self.output_bias.grad, accumulate=self.output_bias.accumulates)
+        bias_grad = None if self.output_bias is None else self.output_bias.grad
+        self.linear_gradients(self.attended.data, gy, weight.grad, bias_grad, accumulate=weight.accumulates)
         g_attended = ops.scratch("attended grad", gy.shape, self.attended.dtype)
         ops.linear_grad_input(gy, weight.data, out=g_attended)
         grads = [
@@ -521,11 +523,12 @@ class MultiHeadAttention(Layer):
         self.through_heads(self.heads(g_attended)[0], self.heads(*grads))
         for (source, parts, ordered, _, _), grad in zip(self.projections, grads, strict=True):
             g_weight = ops.scratch("projection weight grad", ordered.shape, self.qkv_weight.dtype)
-            ops.linear_grad_weight(source.data, grad, out=g_weight)
-            self.give_grad(g_weight, self.qkv_weight, parts)
+            g_bias = None
             if self.qkv_bias is not None:
                 g_bias = ops.scratch("projection bias grad", ordered.shape[:1], self.qkv_bias.dtype)
-                ops.linear_grad_bias(grad, out=g_bias)
+            self.linear_gradients(source.data, grad, g_weight, g_bias)
+            self.give_grad(g_weight, self.qkv_weight, parts)
+            if self.qkv_bias is not None and g_bias is not None:
                 self.give_grad(g_bias, self.qkv_bias, parts)
             if source.grad is not None:
                 ops.linear_grad_input(grad, ordered.data, out=source.grad)

@@ -455,6 +455,23 @@ class Layer:
             raise ConfigError(Problem(("param", index), "there is no bias to describe: bias_term is false."))
         return None
 
+    def linear_gradients(
+        self,
+        x: Array,
+        gy: Array,
+        weight_grad: Array,
+        bias_grad: Array | None,
+        transpose: bool = False,
+        accumulate: bool = False,
+    ) -> None:
+        """Compute the gradients of the params of `Ops.linear`, in one kernel where a device prefers that."""
+        if bias_grad is not None and self.ops.prefers_large_kernels:
+            self.ops.linear_grad_params(x, gy, weight_grad, bias_grad, transpose, accumulate)
+            return
+        self.ops.linear_grad_weight(x, gy, out=weight_grad, transpose=transpose, accumulate=accumulate)
+        if bias_grad is not None:
+            self.ops.linear_grad_bias(gy, out=bias_grad, accumulate=accumulate)
+
     def buffer(
         self,
         name: str,

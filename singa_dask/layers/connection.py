@@ -101,16 +101,26 @@ class Split(Layer):
                 self.sources[0].shape,
                 dtype=self.sources[0].dtype,
                 own_data=False,
-                own_grad=lambda: self._only_gradient() is None,
             )
+            output.own_grad = partial(self._has_gradient, output)
             output.span = self.sources[0].span
 
     def attach(self) -> None:
         if alone := self._only_gradient():
             alone.grad_of = None
             alone.grad = self.sources[0].grad
+        elif total := self._sum():
+            total.grad = self.sources[0].grad
         elif type(self) is Split and (below := self.sources[0].relu_of):
             below.is_masked = True
+
+    def _has_gradient(self, feature: Feature) -> bool:
+        """Tell whether the gradient of an output has memory of its own."""
+        return feature.grad_added is None and self._only_gradient() is None
+
+    def _sum(self) -> Feature | None:
+        """Return the output whose consumer adds the gradient of the other one to its own, if there is one."""
+        return next((feature for feature in self.features if feature.grad_added is not None), None)
 
     def _only_gradient(self) -> Feature | None:
         """Return the output with a gradient if there is only one: its consumer then writes to that of the source."""
@@ -131,7 +141,7 @@ class Split(Layer):
     def backward(self, phase: Phase) -> None:
         source = self.sources[0]
         grads = [feature.grad for feature in self.features if feature.grad is not None]
-        if source.grad is None or len(grads) < 2:
+        if source.grad is None or len(grads) < 2 or self._sum():
             return
         total, *others, last = grads
         for grad in others:
@@ -377,7 +387,8 @@ class Add(Combined):
     The shortcut connection of He et al. (2016), "Deep residual learning for image recognition".
     """
 
-    # it writes to the gradient of its output only where that is a ReLU, which shares it with nobody
+    # it writes to the gradient of its output only where that is a ReLU, which shares it with nobody. Where one of two
+    # sources is the sum already, see `merge_sums`, their data is the output's
     traits = Combined.traits.replace(reads_gradients=True)
 
     def setup(self) -> None:
@@ -387,8 +398,15 @@ class Add(Combined):
             for source in self.sources:
                 source.share_grad(self.features[0])
 
+    def attach(self) -> None:
+        for source in self.sources:
+            if source.added is not None:
+                self.features[0].data = source.data
+
     def forward(self, phase: Phase) -> None:
         feature, last = self.features[0], self.ops.add_relu if self.features[0].relu else None
+        if not feature.own_data:
+            return
         self.combine(self.ops.add, [source.data for source in self.sources], feature.data, last)
 
     def backward(self, phase: Phase) -> None:

@@ -51,6 +51,8 @@ class Traits:
     reads_gradients : bool
         `Layer.backward` does not write to the gradients of its outputs. A layer that passes gradients on unchanged, as
         `Add` does, then lets several features have the same one.
+    adds_gradient : bool
+        `Layer.backward` adds the gradient of `Feature.grad_added` of its source, if there is one, to that of its own.
     consumes : tuple of str, or of tuples of str
         What the layer reads of each source: "data", "labels", "ids" (and epochs), "raw" or "one_hot_index"; "data" of
         those not listed. In a partitioned net nothing else is sent. "raw" and "one_hot_index" may be missing, and
@@ -94,6 +96,7 @@ class Traits:
     reads_on_host: bool = False
     accumulates: bool = False
     reads_gradients: bool = False
+    adds_gradient: bool = False
     consumes: tuple[Consumed | tuple[Consumed, ...], ...] = ()
     metrics: tuple[str, ...] = ()
     takes_mask: bool = False
@@ -251,6 +254,11 @@ class Feature:
         Of that feature: ``grad`` is 0 already where ``data`` is.
     grad_of : Feature or None
         The feature whose gradient is ``grad`` as well; see `share_grad`.
+    can_add, added : bool, Feature or None
+        The layer can add another feature to what it computes as ``data``; and the one that it is to add, as an Add
+        reads both, which then has nothing to compute.
+    grad_added : Feature or None
+        The feature whose gradient the layer that reads this one adds to ``grad``; a Split then has nothing to add.
     consumed_as : set of str
         What the consumers read: "data", "labels", "ids" (and epochs), "raw", "one_hot_index"; "nothing" if none does.
     """
@@ -281,6 +289,9 @@ class Feature:
         self.can_relu, self.relu, self.is_masked = False, False, False
         self.relu_of: Feature | None = None
         self.grad_of: Feature | None = None
+        self.can_add = False
+        self.added: Feature | None = None
+        self.grad_added: Feature | None = None
         self.consumed_as: set[Consumed] = set()
 
     @property

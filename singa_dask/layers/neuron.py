@@ -76,7 +76,7 @@ class InnerProduct(Layer):
         self.transpose = block.transpose
         span = self.feature_span(block.num_output)
         rows, n_in, n_out = self.sources[0].shape[0], self.sources[0].size, span.size
-        self.add_output((rows, n_out), overwritable=True, span=span)
+        self.add_output((rows, n_out), overwritable=True, span=span).can_add = type(self) is InnerProduct
         shape = (n_in, n_out) if self.transpose else (n_out, n_in)
         self.weight = self.add_param(shape, initial=lambda whole: glorot(*whole), axis=1 if self.transpose else 0)
         self.bias = self.add_bias(n_out, block.bias_term, ZEROS)
@@ -84,16 +84,16 @@ class InnerProduct(Layer):
     def forward(self, phase: Phase) -> None:
         bias = None if self.bias is None else self.bias.data
         self.x = self.rows()
-        self.ops.linear(self.x, self.weight.data, bias, out=self.features[0].data, transpose=self.transpose)
+        feature, matrices = self.features[0], (self.x, self.weight.data, bias)
+        if feature.added is None:
+            self.ops.linear(*matrices, out=feature.data, transpose=self.transpose)
+        else:
+            self.ops.linear_add(*matrices, feature.added.data, out=feature.data, transpose=self.transpose)
 
     def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].output_grad
-        weight = self.weight
-        self.ops.linear_grad_weight(
-            self.x, gy, out=weight.grad, transpose=self.transpose, accumulate=weight.accumulates
-        )
-        if self.bias is not None:
-            self.ops.linear_grad_bias(gy, out=self.bias.grad, accumulate=self.bias.accumulates)
+        weight, bias_grad = self.weight, None if self.bias is None else self.bias.grad
+        self.linear_gradients(self.x, gy, weight.grad, bias_grad, self.transpose, weight.accumulates)
         if source.grad is not None:
             with self.grad_rows() as gx:
                 self.ops.linear_grad_input(gy, weight.data, out=gx, transpose=self.transpose)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -275,7 +276,12 @@ class LayerNorm(Layer):
 
     block = LayerNormConf
     traits = Traits(
-        params=("scale", "shift"), time_foldable=True, capturable=True, accumulates=True, reads_gradients=True
+        params=("scale", "shift"),
+        time_foldable=True,
+        capturable=True,
+        accumulates=True,
+        reads_gradients=True,
+        adds_gradient=True,
     )
 
     def setup(self) -> None:
@@ -294,7 +300,10 @@ class LayerNorm(Layer):
 
     def backward(self, phase: Phase) -> None:
         source, gy = self.sources[0], self.features[0].output_grad
-        self.ops.layer_norm_grad(
+        added, kernel = source.grad_added, self.ops.layer_norm_grad
+        if added is not None:
+            kernel = partial(self.ops.layer_norm_grad_add, added.output_grad)
+        kernel(
             source.data, gy, self.scale.data, self.mean.data, self.variance.data, source.grad,
             self.scale.grad, self.shift.grad, self.epsilon, accumulate=self.scale.accumulates,
         )  # fmt: skip

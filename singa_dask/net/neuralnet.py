@@ -19,6 +19,7 @@ from singa_dask.layers.connection import Bridge
 from singa_dask.layers.feature import Consumed, Totals, add_totals
 from singa_dask.net.plan import plan, ready_order
 from singa_dask.net.replay import Replays
+from singa_dask.net.sums import merge_sums
 from singa_dask.net.wiring import Node, Params, Wiring, check_mixing, check_shares, find_shares
 from singa_dask.ops.contract import Array, Ops
 from singa_dask.registry import suggest
@@ -670,4 +671,7 @@ def make_net(job: JobConf, context: Context, ops: Ops, share_from: NeuralNet | N
     if problems := list(dict.fromkeys(wrong)):
         raise ConfigError(problems)
     params.assign_owners()
+    # the outputs of nets that are not trained can be looked at
+    if context.phase & Phase.TRAIN and nodes[0].worker is None and ops.prefers_large_kernels:
+        merge_sums(wiring.layers)
     return NeuralNet(context, ops, wiring, params)

@@ -52,6 +52,11 @@ def test_linear(ops: NumpyOps, dtype: Any, random: Any, n: int, d: int, h: int, 
         close(get(ops, gw), times * wanted_w)
         ops.linear_grad_bias(of_gy, out=gb, accumulate=accumulate)
         close(get(ops, gb), times * wanted_b)
+        ops.linear_grad_params(of_x, of_gy, gw, gb, transpose=transpose, accumulate=accumulate)
+        close(get(ops, gw), (times + accumulate) * wanted_w)
+        close(get(ops, gb), (times + accumulate) * wanted_b)
+    ops.linear_add(of_x, of_w, of_b, of_gy, out=y, transpose=transpose)
+    close(get(ops, y), x.astype(np.float64) @ wide + b + gy)
 
 
 @pytest.mark.parametrize("rows", [3, 700])

@@ -79,6 +79,11 @@ def test_normalisation(ops: NumpyOps, dtype: Any, random: Any, shape: Any, group
         close(get(ops, grads[0]), times * wanted_scale)
         close(get(ops, grads[1]), times * wanted_shift)
     close(get(ops, gx), wanted_gx)
+    if len(shape) == 2:
+        ops.layer_norm_grad_add(x, x, gy, scale, *moments, gx, *grads, EPS)
+        close(get(ops, gx), wanted_gx + get(ops, x))
+        close(get(ops, grads[0]), wanted_scale)
+        close(get(ops, grads[1]), wanted_shift)
 
 
 @pytest.mark.parametrize(("shape", "groups"), [((3, 5), 1), ((2, 4, 2, 2), 2)])

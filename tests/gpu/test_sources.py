@@ -77,9 +77,9 @@ COMBINATIONS = {
     "random": product(T_and_P=[*((kind, kind) for kind in FLOATS), ("float", "bfloat16")]),
     "recurrent": product(Value=FLOATS),
     "row_norm": [
-        *product(Value_and_Param=[("float", "float")], WIDTH=[1, 2, 4]),
-        *product(Value_and_Param=[("double", "double")], WIDTH=[1, 2]),
-        *product(Value_and_Param=[("bfloat16", "float")], WIDTH=[1, 2, 4]),
+        *product(Value_and_Param=[("float", "float")], WIDTH=[1, 2, 4], PACKS=[1, 8]),
+        *product(Value_and_Param=[("double", "double")], WIDTH=[1, 2], PACKS=[1, 8]),
+        *product(Value_and_Param=[("bfloat16", "float")], WIDTH=[1, 2, 4], PACKS=[1, 8]),
     ],
     "rows": product(In_and_Out=[*MIXED, ("float", "bfloat16")], Index=["int", "long long"]),
     "softmax": product(X=FLOATS, Y_and_Z=[(kind, kind) for kind in FLOATS]),

@@ -32,7 +32,8 @@ CUDA_TYPES = {
 # As in cublasLt.h: attributes of descriptors, and the value of one.
 TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS_POINTER = 3, 4, 7, 8
 WORKSPACE_BYTES, ALIGNMENTS = 1, (5, 6, 7, 8)
-BIAS_EPILOGUE = 4
+# A bias is added to what is computed; or the sums of A or of B are written to it, as gradients of a bias are.
+BIAS_EPILOGUE, SUMS_OF_A, SUMS_OF_B = 4, 256, 512
 # The most that cuBLASLt asks of an address.
 MAX_ALIGNMENT = 256
 
@@ -120,8 +121,18 @@ class BiasedProducts:
     def __init__(self) -> None:
         self._plans: dict[Any, tuple[int, list[int], LtAlgorithm] | None] = {}
 
-    def enqueue(self, handle: int, matrices: Any, bias: Array, sizes: Any, compute: int, workspace: Array) -> bool:
-        """Enqueue ``out = a b + bias``, columns first in memory; returns False if cuBLASLt does not do that.
+    def enqueue(
+        self,
+        handle: int,
+        matrices: Any,
+        bias: Array,
+        more: Array | None,
+        sizes: Any,
+        compute: int,
+        workspace: Array,
+        epilogue: int = BIAS_EPILOGUE,
+    ) -> bool:
+        """Enqueue ``out = a b + bias + more``, columns first in memory; returns False if cuBLASLt does not do that.
 
         Parameters
         ----------
@@ -130,25 +141,29 @@ class BiasedProducts:
         matrices : three `Matrix`
             a (m, k), b (k, n) and out (m, n).
         bias : (m,) float32
+        more : like out, or None
         sizes : (m, n, k)
         compute : int
             The type that sums have, a 32-bit one.
         workspace : (n_bytes,) uint8
+        epilogue : int
+            With ``SUMS_OF_A`` bias (m,) is written, the sums of a over k, or with ``SUMS_OF_B`` those of b, (n,).
         """
-        addresses = [x.data.ptr for x in (*(matrix.array for matrix in matrices), bias)]
+        arrays = [matrix.array for matrix in matrices]
+        addresses = [x.data.ptr for x in (*arrays, bias, arrays[2] if more is None else more)]
         least = min(MAX_ALIGNMENT, *(address & -address for address in addresses))
         kinds = tuple((CUDA_TYPES[x.array.dtype], x.turned, x.step) for x in matrices)
-        key = (kinds, sizes, compute, least)
+        key = (kinds, sizes, compute, least, epilogue)
         if key not in self._plans:
             self._plans[key] = _plan(handle, *key, addresses[3], workspace.nbytes)
         plan = self._plans[key]
         if plan is None:
             return False
-        (product, (a, b, out), algorithm), zero, one = plan, ctypes.c_float(0), ctypes.c_float(1)
+        (product, (a, b, out), algorithm), one, share = plan, ctypes.c_float(1), ctypes.c_float(more is not None)
         set_attribute("MatmulDesc", product, BIAS_POINTER, ctypes.c_void_p(addresses[3]))
         status = function("cublasLtMatmul")(
             *(handle, product, ctypes.addressof(one), addresses[0], a, addresses[1], b),
-            *(ctypes.addressof(zero), addresses[2], out, addresses[2], out),
+            *(ctypes.addressof(share), addresses[4], out, addresses[2], out),
             *(ctypes.addressof(algorithm), workspace.data.ptr, workspace.nbytes),
             cupy.cuda.get_current_stream().ptr,
         )
@@ -157,13 +172,15 @@ class BiasedProducts:
         return not status
 
 
-def _plan(handle: int, kinds: Any, sizes: Any, compute: int, least: int, bias: int, workspace_bytes: int) -> Any:
+def _plan(
+    handle: int, kinds: Any, sizes: Any, compute: int, least: int, epilogue: int, bias: int, workspace_bytes: int
+) -> Any:
     """Return descriptors of a product and of its matrices, and an algorithm; None if cuBLASLt has none."""
     (m, n, k), (of_a, of_b, _) = sizes, kinds
     product = create("MatmulDesc", compute, runtime.CUDA_R_32F)
     for attribute, (_, turned, _) in ((TRANSPOSE_A, of_a), (TRANSPOSE_B, of_b)):
         set_attribute("MatmulDesc", product, attribute, ctypes.c_int32(turned))
-    set_attribute("MatmulDesc", product, EPILOGUE, ctypes.c_uint32(BIAS_EPILOGUE))
+    set_attribute("MatmulDesc", product, EPILOGUE, ctypes.c_uint32(epilogue))
     # its alignment counts
     set_attribute("MatmulDesc", product, BIAS_POINTER, ctypes.c_void_p(bias))
     shapes = ((k, m) if of_a[1] else (m, k), (n, k) if of_b[1] else (k, n), (m, n))
@@ -226,6 +243,7 @@ BIAS_TOLERANCE = 0.05
 _BIAS_IS_RIGHT: dict[tuple[Any, ...], bool] = {}
 
 ADD_BIAS = ValueKernel("add_bias", "Y y, B b", "z = (Z)((W)y + (W)b);")
+ADD_TO_BIASED = ValueKernel("add_to_biased", "Y y, B b, M m", "z = (Z)((W)y + (W)b + (W)m);")
 
 
 class CupyLinear(CupyMemory):
@@ -236,12 +254,20 @@ class CupyLinear(CupyMemory):
         self._biased = BiasedProducts()
 
     def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:
-        right = w if transpose else w.T
-        if b is not None and self._can_bias(x, b, out) and self._gemm_with_bias(x, right, b, out):
+        self._linear(x, w if transpose else w.T, b, None, out)
+
+    def linear_add(self, x: Array, w: Array, b: Array | None, more: Array, out: Array, transpose: bool = False) -> None:
+        self._linear(x, w if transpose else w.T, b, more, out)
+
+    def _linear(self, x: Array, right: Array, b: Array | None, more: Array | None, out: Array) -> None:
+        """``out = x right``, plus ``b`` and ``more`` if they are there."""
+        if b is not None and self._can_bias(x, b, out) and self._gemm_with_bias(x, right, b, out, more):
             return
         self.gemm(x, right, out)
-        if b is not None:
-            ADD_BIAS(out, b, out)
+        if b is not None and more is not None:
+            ADD_TO_BIASED(out, b, more, out)
+        elif b is not None or more is not None:
+            ADD_BIAS(out, more if b is None else b, out)
 
     def linear_grad_input(
         self, gy: Array, w: Array, out: Array, transpose: bool = False, accumulate: bool = False
@@ -256,6 +282,23 @@ class CupyLinear(CupyMemory):
 
     def linear_grad_bias(self, gy: Array, out: Array, accumulate: bool = False) -> None:
         self.column_sums(gy, out, accumulate)
+
+    def linear_grad_params(
+        self,
+        x: Array,
+        gy: Array,
+        grad_weight: Array,
+        grad_bias: Array,
+        transpose: bool = False,
+        accumulate: bool = False,
+    ) -> None:
+        left, right, sums = (x.T, gy, SUMS_OF_A) if transpose else (gy.T, x, SUMS_OF_B)
+        # in tf32 the sums might be of rounded values
+        if not accumulate and self.precision != "tf32" and self._can_bias(x, grad_bias, grad_weight, sums):
+            if self._gemm_with_bias(left, right, grad_bias, grad_weight, epilogue=sums):
+                return
+        self.gemm(left, right, grad_weight, accumulate)
+        self.column_sums(gy, grad_bias, accumulate)
 
     def gemm(self, a: Array, b: Array, out: Array, accumulate: bool = False) -> None:
         """``out = a b``; added to ``out`` if ``accumulate``.
@@ -286,40 +329,59 @@ class CupyLinear(CupyMemory):
             *(out.data.ptr, CUDA_TYPES[out.dtype], target.step, compute, cublas.CUBLAS_GEMM_DEFAULT),
         )
 
-    def _can_bias(self, x: Array, b: Array, out: Array) -> bool:
+    def _can_bias(self, x: Array, b: Array, out: Array, epilogue: int = BIAS_EPILOGUE) -> bool:
         """Tell whether one launch of cuBLASLt computes a product and adds a bias: in float32, or of bfloat16 to it.
 
-        The first call of a process compares one with a product and a bias on the CPU.
+        So for sums of columns beside the product, with another epilogue. The first call of a process compares one with
+        the CPU.
         """
         kind, target = BFLOAT16 if x.dtype == BFLOAT16 else out.dtype, as_matrix(out)
         if not out.dtype == b.dtype == np.float32 or not (x.size and out.size and b.flags.c_contiguous):
             return False
         if target is None or target.turned:
             return False
-        key = (self.gpu.index, kind, self.precision)
+        key = (self.gpu.index, kind, self.precision, epilogue)
         if key not in _BIAS_IS_RIGHT and not cupy.cuda.get_current_stream().is_capturing():
-            _BIAS_IS_RIGHT[key] = self._try_bias(kind)
+            _BIAS_IS_RIGHT[key] = self._try_bias(kind, epilogue)
         return _BIAS_IS_RIGHT.get(key, False)
 
-    def _try_bias(self, kind: Any) -> bool:
-        """Tell whether cuBLASLt adds a bias as it should; log why not."""
+    def _try_bias(self, kind: Any, epilogue: int) -> bool:
+        """Tell whether cuBLASLt adds a bias, or sums columns, as it should; log why not."""
         random = np.random.default_rng(0)
         x, w, b = (random.normal(size=size).astype(kind) for size in ((48, 64), (32, 64), (32,)))
         out, expected = self.zeros((48, 32), np.float32), x.astype(np.float64) @ w.astype(np.float64).T + b
         try:
-            arrays = (self.from_host(x), self.from_host(w).T, self.from_host(b.astype(np.float32)))
-            done = self._gemm_with_bias(*arrays, out)
+            left, right, bias = self.from_host(x), self.from_host(w).T, self.from_host(b.astype(np.float32))
+            first = self.zeros(out.shape, np.float32)
+            if epilogue == BIAS_EPILOGUE:
+                done = self._gemm_with_bias(left, right, bias, first)
+                done = done and self._gemm_with_bias(left, right, bias, out, first)
+                pairs = [(out, 2 * expected)]
+            else:
+                summed = x if epilogue == SUMS_OF_B else w
+                sums = self.zeros((len(summed),), np.float32)
+                done = self._gemm_with_bias(left, right, sums, out, epilogue=epilogue)
+                pairs = [(out, expected - b), (sums, summed.astype(np.float64).sum(axis=1))]
             why = "is not there" if not done else ""
-            if done and not np.allclose(self.to_host(out), expected, atol=BIAS_TOLERANCE, rtol=0):
+            if done and not all(np.allclose(self.to_host(y), z, atol=BIAS_TOLERANCE, rtol=0) for y, z in pairs):
                 why = "gives other values than NumPy"
         except (AttributeError, OSError, cublas.CUBLASError) as error:
             why = f"fails: {error}"
         if why:
-            LOG.warning("ops: cuBLASLt's product with a bias %s; each bias takes a launch of its own", why)
+            what = "a bias" if epilogue == BIAS_EPILOGUE else "sums of columns"
+            LOG.warning("ops: cuBLASLt's product with %s %s; each bias takes a launch of its own", what, why)
         return not why
 
-    def _gemm_with_bias(self, a: Array, b: Array, bias: Array, out: Array) -> bool:
-        """Enqueue ``out = a b + bias``, all in rows; False if cuBLASLt cannot do that."""
+    def _gemm_with_bias(
+        self, a: Array, b: Array, bias: Array, out: Array, more: Array | None = None, epilogue: int = BIAS_EPILOGUE
+    ) -> bool:
+        """Enqueue ``out = a b + bias``, plus ``more`` if it is there, all in rows; False if cuBLASLt cannot do that.
+
+        With ``SUMS_OF_B`` bias gets the sums of the rows of a, with ``SUMS_OF_A`` those of the columns of b: cuBLASLt,
+        columns first, takes them in the other order.
+        """
+        if more is not None and (more.dtype, more.strides) != (out.dtype, out.strides):
+            return False
         kind = BFLOAT16 if BFLOAT16 in (a.dtype, b.dtype) else out.dtype
         left, right = self._matrix("left", a, kind), self._matrix("right", b, kind)
         target = Matrix(out, False, max(out.strides[0] // out.itemsize, out.shape[1]))
@@ -328,7 +390,7 @@ class CupyLinear(CupyMemory):
         # of this thread alone: another one may enqueue something between the kernels of a product
         room = self.scratch("product workspace", (workspace(self.gpu.index).nbytes,), np.uint8)
         handle = device.get_cublas_handle()
-        return self._biased.enqueue(handle, (right, left, target), bias, (n, m, k), compute, room)
+        return self._biased.enqueue(handle, (right, left, target), bias, more, (n, m, k), compute, room, epilogue)
 
     def _gemm_elsewhere(self, a: Array, b: Array, out: Array, accumulate: bool) -> None:
         """Compute a product whose result is not in rows: transposed, or through scratch memory."""

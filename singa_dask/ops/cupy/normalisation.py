@@ -33,8 +33,9 @@ from singa_dask.ops.types import Running
 # Sums of channels: threads of a block, as in norm.cu, channels of a block, the fewest values of a thread, blocks in
 # all, and blocks of one channel: enough to keep any device busy, few enough to add up fast.
 SUM_THREADS, SUM_CHANNELS, SUM_VALUES, SUM_BLOCKS, SUM_PARTS = 512, 32, 4, 512, 256
-# Rows that a block normalises where each is a warp's, and the most packs of such a row.
-ROWS_OF_BLOCK, PACKS_OF_WARP = 8, 8 * WARP
+# Rows that a block normalises where each is a warp's, as in row_norm.cu, the most packs of such a row, and the most
+# blocks that sum over rows.
+ROWS_OF_BLOCK, PACKS_OF_WARP, ROW_PARTS = 8, 8 * WARP, 256
 
 
 class CupyNormalisation(CupyLinear):
@@ -146,6 +147,9 @@ class CupyNormalisation(CupyLinear):
         eps: float,
         accumulate: bool = False,
     ) -> None:
+        if _is_rows(x, mean):
+            self.layer_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps, accumulate)
+            return
         source, g = self._dense("x", x), self._dense("gy", gy)
         if out is not None:
             gx = self._output_buffer("gx", out, x.dtype)
@@ -161,34 +165,100 @@ class CupyNormalisation(CupyLinear):
         add((tiles, n_parts), (SUM_THREADS,), (source, g, mean, var, grad_scale, grad_shift, *memory, *sizes))
 
     # a row is the group of all of its channels
-    layer_norm, layer_norm_grad = group_norm, group_norm_grad
+    layer_norm = group_norm
 
     def _on_groups(self, name: str, arrays: Sequence[Array], mean: Array, eps: float) -> None:
-        """Run a kernel of group.cu with a block for each group, or of row_norm.cu; the first of the arrays is x."""
+        """Run a kernel of group.cu with a block for each group; the first of the arrays is x."""
         x, params = arrays[0], arrays[-2].dtype
         if not x.size:
             return
-        if mean.ndim == 1 or (x.ndim == 2 and mean.shape[1] == 1):
-            self._normalise_rows(name.replace("group", "row"), arrays, params, eps)
+        if _is_rows(x, mean):
+            function, block, sizes = self._on_rows_of("row_norm", arrays, params, eps)
+            function((-(-len(x) // block[1]),), block, (*arrays, *sizes))
             return
         function = self.gpu.function("group", name, Value=x.dtype, Param=params)
         sizes = self._group_sizes(x, mean)
         function((mean.size,), (row_threads(x.size // mean.size),), (*arrays, *sizes, np.float64(eps)))
 
-    def _normalise_rows(self, name: str, arrays: Sequence[Array], params: Any, eps: float) -> None:
-        """Run a kernel of row_norm.cu: a warp for each row if that is short, else a block."""
+    def layer_norm_grad(
+        self,
+        x: Array,
+        gy: Array,
+        scale: Array,
+        mean: Array,
+        var: Array,
+        out: Array | None,
+        grad_scale: Array,
+        grad_shift: Array,
+        eps: float,
+        accumulate: bool = False,
+    ) -> None:
+        known = (scale, mean, var, grad_scale, grad_shift)
+        self._row_norm_grad(x, gy, None, out, *known, eps, accumulate)
+
+    def layer_norm_grad_add(
+        self,
+        more: Array,
+        x: Array,
+        gy: Array,
+        scale: Array,
+        mean: Array,
+        var: Array,
+        out: Array,
+        grad_scale: Array,
+        grad_shift: Array,
+        eps: float,
+        accumulate: bool = False,
+    ) -> None:
+        known = (scale, mean, var, grad_scale, grad_shift)
+        self._row_norm_grad(x, gy, more, out, *known, eps, accumulate)
+
+    def _row_norm_grad(
+        self,
+        x: Array,
+        gy: Array,
+        more: Array | None,
+        out: Array | None,
+        scale: Array,
+        mean: Array,
+        var: Array,
+        grad_scale: Array,
+        grad_shift: Array,
+        eps: float,
+        accumulate: bool,
+    ) -> None:
+        """Compute all gradients of rows in one launch of row_norm.cu: that of x, if there is ``out``, plus ``more``."""
+        source, g = self._dense("x", x), self._dense("gy", gy)
+        gx = None if out is None else self._output_buffer("gx", out, x.dtype)
+        arrays = (source, g, g if more is None else self._dense("more", more), scale, mean, var)
+        written = (source if gx is None else gx, grad_scale, grad_shift)
+        function, block, sizes = self._on_rows_of("row_norm_grad", (*arrays, *written), scale.dtype, eps)
+        n_parts = min(ROW_PARTS, max(1, -(-len(x) // block[1])))
+        memory = (self.scratch("parts", (2, n_parts, x.shape[1]), np.float64), self.counters(1))
+        asked = ints(out is not None, more is not None, accumulate)
+        function((n_parts,), block, (*arrays, *written, *memory, *sizes, *asked))
+        if gx is not None:
+            self._commit(gx, out)
+
+    def _on_rows_of(self, name: str, arrays: Sequence[Array], params: Any, eps: float) -> tuple[Any, Any, Any]:
+        """Return a kernel of row_norm.cu, its block and numbers: a warp for each row if that is short, else a block."""
         n_rows, n_channels = arrays[0].shape
         width = pack_width(n_channels, *(each for each in arrays if each.size >= n_channels))
-        packs = n_channels // width
-        block = (WARP, ROWS_OF_BLOCK) if packs <= PACKS_OF_WARP else (row_threads(packs), 1)
-        function = self.gpu.function("row_norm", name, Value=arrays[0].dtype, Param=params, WIDTH=width)
-        sizes = (np.int64(n_rows), np.int32(packs), np.float64(eps))
-        function((-(-n_rows // block[1]),), block, (*arrays, *sizes))
+        n_packs = n_channels // width
+        block = (WARP, ROWS_OF_BLOCK) if n_packs <= PACKS_OF_WARP else (row_threads(n_packs), 1)
+        packs = 1 << (-(-n_packs // block[0]) - 1).bit_length()
+        function = self.gpu.function("row_norm", name, Value=arrays[0].dtype, Param=params, WIDTH=width, PACKS=packs)
+        return function, block, (np.int64(n_rows), np.int32(n_packs), np.float64(eps))
 
     def _group_sizes(self, x: Array, mean: Array) -> tuple[Any, ...]:
         """Return the numbers of pixels, channels and groups."""
         (n_rows, n_channels), n_groups = x.shape[:2], 1 if mean.ndim == 1 else mean.shape[1]
         return np.int64(x.size // max(1, n_rows * n_channels)), np.int32(n_channels), np.int32(n_groups)
+
+
+def _is_rows(x: Array, mean: Array) -> bool:
+    """Tell whether the groups of x are its rows."""
+    return bool(mean.ndim == 1 or (x.ndim == 2 and mean.shape[1] == 1))
 
 
 class _Rows:

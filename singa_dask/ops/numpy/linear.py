@@ -6,10 +6,10 @@ import numpy as np
 
 from singa_dask.arrays import Array
 from singa_dask.ops.numpy.elementwise import NumpyElementwise
-from singa_dask.ops.numpy.memory import PIECE_VALUES, NumpyMemory
+from singa_dask.ops.numpy.memory import PIECE_VALUES
 
 
-class NumpyLinear(NumpyMemory):
+class NumpyLinear(NumpyElementwise):
     """Matrix products; ``D`` and ``H`` are the columns before and after a layer. ``out`` shares memory with no input.
 
     Rows may be bfloat16 where the backend has it; weights and their gradients are float32 then. `linear` and
@@ -30,6 +30,11 @@ class NumpyLinear(NumpyMemory):
         if b is not None:
             np.add(out, b, out=out)
 
+    def linear_add(self, x: Array, w: Array, b: Array | None, more: Array, out: Array, transpose: bool = False) -> None:
+        """``out = x w^T + b + more`` with ``more`` (N, H); else as `linear`."""
+        self.linear(x, w, b, out, transpose)
+        self.add(out, more, out)
+
     def linear_grad_input(
         self, gy: Array, w: Array, out: Array, transpose: bool = False, accumulate: bool = False
     ) -> None:
@@ -49,6 +54,19 @@ class NumpyLinear(NumpyMemory):
             np.add(out, np.sum(gy, axis=0), out=out)
         else:
             np.sum(gy, axis=0, out=out)
+
+    def linear_grad_params(
+        self,
+        x: Array,
+        gy: Array,
+        grad_weight: Array,
+        grad_bias: Array,
+        transpose: bool = False,
+        accumulate: bool = False,
+    ) -> None:
+        """Compute what `linear_grad_weight` and `linear_grad_bias` do."""
+        self.linear_grad_weight(x, gy, grad_weight, transpose, accumulate)
+        self.linear_grad_bias(gy, grad_bias, accumulate)
 
     def batch_matmul(
         self,

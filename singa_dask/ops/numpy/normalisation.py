@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from singa_dask.arrays import Array, DType
+from singa_dask.ops.numpy.elementwise import NumpyElementwise
 from singa_dask.ops.numpy.images import pixel_sums, sum_of_channels
 from singa_dask.ops.numpy.memory import NumpyMemory
 from singa_dask.ops.types import Running
 
 
-class NumpyNormalisation(NumpyMemory):
+class NumpyNormalisation(NumpyElementwise):
     """Kernels that normalise (N, C, H, W), or (N, C) where noted. ``out`` shares memory with no input.
 
     Parameters and statistics of channels, (C,), are dense, and float32 where images are bfloat16.
@@ -235,6 +236,24 @@ class NumpyNormalisation(NumpyMemory):
                 np.subtract(product, normal, out=product)
                 np.multiply(product, width, out=gx)
         _write_sums(totals, grad_scale, grad_shift, accumulate)
+
+    def layer_norm_grad_add(
+        self,
+        more: Array,
+        x: Array,
+        gy: Array,
+        scale: Array,
+        mean: Array,
+        var: Array,
+        out: Array,
+        grad_scale: Array,
+        grad_shift: Array,
+        eps: float,
+        accumulate: bool = False,
+    ) -> None:
+        """Compute the gradients of `layer_norm`, that of x plus ``more`` (N, D), e.g. that of another reader of x."""
+        self.layer_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps, accumulate)
+        self.add(out, more, out)
 
     # -- root mean squares -----------------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ def test_threads_do_not_share_the_memory_of_a_product(ops: Any, monkeypatch: pyt
     rooms, enqueue = [], BiasedProducts.enqueue
 
     def note(self: BiasedProducts, *given: Any) -> bool:
-        rooms.append(given[-1])
+        rooms.append(given[-2])
         return enqueue(self, *given)
 
     monkeypatch.setattr(BiasedProducts, "enqueue", note)

@@ -1,5 +1,6 @@
 // Normalisation of each row of (N, C), which lies dense in memory. blockDim is (threads of a row, rows): some warps for one
-// row, or a warp for each of several. A thread takes WIDTH neighbouring values at once; `packs` counts these of a row.
+// row, or a warp for each of at most LINES. A thread takes WIDTH neighbouring values at once; `packs` counts these of a
+// row, and PACKS, a power of two, is the most that a thread has of one.
 // Value: type of the values. Param: type of what is of columns, and of mean and var.
 
 typedef wide<Value>::type Sum;
@@ -12,6 +13,7 @@ struct alignas(sizeof(Param) * WIDTH) Params {
     Param at[WIDTH];
 };
 
+#define LINES 8
 #define ROW ((long long)blockIdx.x * blockDim.y + threadIdx.y)
 
 extern "C" __global__ void row_norm(
@@ -51,36 +53,94 @@ extern "C" __global__ void row_norm(
     }
 }
 
+// Leaves in the first line of threads of a block the sums over all of its lines, added in order.
+static __device__ void add_lines(double* sum) {
+    __shared__ double shared[LINES * WARP * WIDTH];
+    if (blockDim.y == 1) return;
+    for (int k = 0; k < WIDTH; ++k) shared[(k * LINES + threadIdx.y) * WARP + threadIdx.x] = sum[k];
+    __syncthreads();
+    for (int line = 1; threadIdx.y == 0 && line < blockDim.y; ++line)
+        for (int k = 0; k < WIDTH; ++k) sum[k] += shared[(k * LINES + line) * WARP + threadIdx.x];
+    __syncthreads();  // so that they may be written again
+}
+
+// The gradient of x, with that of `more` added if `adds`, unless it is not wanted; and the sums over all rows of
+// gy (x - mean) / sqrt(var + eps), and of gy, added to what is there if `accumulate`. Blocks take rows in turn; the last
+// one that is done adds the parts (2, gridDim.x, columns) of all, always in the same order.
 extern "C" __global__ void row_norm_grad(
-    const Values* x, const Values* gy, const Params* scale, const Param* mean, const Param* var, Values* gx,
-    long long rows, int packs, double eps
+    const Values* x, const Values* gy, const Values* more, const Params* scale, const Param* mean, const Param* var,
+    Values* gx, Param* grad_scale, Param* grad_shift, double* parts, unsigned* counter, long long rows, int packs,
+    double eps, int wanted, int adds, int accumulate
 ) {
-    const long long row = ROW;
-    if (row >= rows) return;
-    x += row * packs;
-    gy += row * packs;
-    gx += row * packs;
-    const Sum middle = (Sum)mean[row], width = (Sum)1 / sqrt((Sum)var[row] + (Sum)eps);
-    Sum a = 0, b = 0;
-    for (int i = threadIdx.x; i < packs; i += blockDim.x) {
-        const Values values = x[i], gradients = gy[i];
-        const Params factor = scale[i];
-        for (int k = 0; k < WIDTH; ++k) {
-            const Sum g = (Sum)gradients.at[k] * (Sum)factor.at[k];
-            a += g;
-            b += g * ((Sum)values.at[k] - middle) * width;
+    __shared__ bool is_last;
+    Sum of_scale[PACKS][WIDTH], of_shift[PACKS][WIDTH];
+#pragma unroll
+    for (int p = 0; p < PACKS; ++p)
+        for (int k = 0; k < WIDTH; ++k) of_scale[p][k] = of_shift[p][k] = 0;
+    for (long long row = ROW; row < rows; row += (long long)gridDim.x * blockDim.y) {
+        const Sum middle = (Sum)mean[row], width = (Sum)1 / sqrt((Sum)var[row] + (Sum)eps);
+        Sum a = 0, b = 0;
+#pragma unroll
+        for (int p = 0; p < PACKS; ++p) {
+            const int i = p * blockDim.x + threadIdx.x;
+            if (i >= packs) continue;
+            const Values values = x[row * packs + i], gradients = gy[row * packs + i];
+            const Params factor = scale[i];
+            for (int k = 0; k < WIDTH; ++k) {
+                const Sum g = (Sum)gradients.at[k], normal = ((Sum)values.at[k] - middle) * width;
+                of_scale[p][k] += g * normal;
+                of_shift[p][k] += g;
+                a += g * (Sum)factor.at[k];
+                b += g * (Sum)factor.at[k] * normal;
+            }
+        }
+        if (!wanted) continue;
+        a = block_sum(a) / (Sum)(packs * WIDTH);
+        b = block_sum(b) / (Sum)(packs * WIDTH);
+        for (int i = threadIdx.x; i < packs; i += blockDim.x) {
+            Values values = x[row * packs + i], others;
+            const Values gradients = gy[row * packs + i];
+            const Params factor = scale[i];
+            if (adds) others = more[row * packs + i];
+            for (int k = 0; k < WIDTH; ++k) {
+                const Sum normal = ((Sum)values.at[k] - middle) * width;
+                const Sum own = ((Sum)gradients.at[k] * (Sum)factor.at[k] - a - normal * b) * width;
+                values.at[k] = (Value)(adds ? own + (Sum)others.at[k] : own);
+            }
+            gx[row * packs + i] = values;
         }
     }
-    a = block_sum(a) / (Sum)(packs * WIDTH);
-    b = block_sum(b) / (Sum)(packs * WIDTH);
-    for (int i = threadIdx.x; i < packs; i += blockDim.x) {
-        Values values = x[i];
-        const Values gradients = gy[i];
-        const Params factor = scale[i];
-        for (int k = 0; k < WIDTH; ++k) {
-            const Sum normal = ((Sum)values.at[k] - middle) * width;
-            values.at[k] = (Value)(((Sum)gradients.at[k] * (Sum)factor.at[k] - a - normal * b) * width);
+    const int columns = packs * WIDTH;
+    double* shift_parts = parts + (long long)gridDim.x * columns;
+#pragma unroll
+    for (int p = 0; p < PACKS; ++p) {
+        const int i = p * blockDim.x + threadIdx.x;
+        double first[WIDTH], second[WIDTH];
+        for (int k = 0; k < WIDTH; ++k) first[k] = of_scale[p][k], second[k] = of_shift[p][k];
+        add_lines(first);
+        add_lines(second);
+        for (int k = 0; threadIdx.y == 0 && i < packs && k < WIDTH; ++k) {
+            parts[(long long)blockIdx.x * columns + i * WIDTH + k] = first[k];
+            shift_parts[(long long)blockIdx.x * columns + i * WIDTH + k] = second[k];
         }
-        gx[i] = values;
+    }
+    if (!is_last_block(counter, gridDim.x, is_last)) return;
+    for (int start = 0; start < packs; start += blockDim.x) {
+        const int i = start + threadIdx.x;
+        double first[WIDTH], second[WIDTH];
+        for (int k = 0; k < WIDTH; ++k) first[k] = second[k] = 0;
+#pragma unroll 4
+        for (long long part = threadIdx.y; i < packs && part < gridDim.x; part += blockDim.y)
+            for (int k = 0; k < WIDTH; ++k) {
+                first[k] += __ldcg(parts + part * columns + i * WIDTH + k);
+                second[k] += __ldcg(shift_parts + part * columns + i * WIDTH + k);
+            }
+        add_lines(first);
+        add_lines(second);
+        for (int k = 0; threadIdx.y == 0 && i < packs && k < WIDTH; ++k) {
+            const int c = i * WIDTH + k;
+            grad_scale[c] = (Param)(accumulate ? first[k] + (double)grad_scale[c] : first[k]);
+            grad_shift[c] = (Param)(accumulate ? second[k] + (double)grad_shift[c] : second[k]);
+        }
     }
 }

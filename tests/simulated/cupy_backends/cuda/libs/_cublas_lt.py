@@ -40,6 +40,8 @@ _int, _long, _address, _size = ctypes.c_int, ctypes.c_long, ctypes.c_void_p, cty
 INVALID = 7
 # Attributes, preferences from 100 on, and the size of each.
 TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS = 3, 4, 7, 8
+# A bias; sums of A, and of B, over k.
+EPILOGUES = ADDED, SUMS_OF_A, SUMS_OF_B = 4, 256, 512
 SIZES = {3: 4, 4: 4, 7: 4, 8: 8, 101: 8, 105: 4, 106: 4, 107: 4, 108: 4}
 # The number that an algorithm begins with.
 MAGIC = 0x17EA
@@ -71,7 +73,13 @@ def _find(handle: int, product: int, *given: Any) -> int:
         for shape, which in zip(shapes[:2], (TRANSPOSE_A, TRANSPOSE_B), strict=True)
     )
     wishes = [_made[wish][1].get(100 + number, 256) for number in (5, 6, 7, 8)]
-    if n != 1 or scale or k != k_of_b or shapes[2:] != [(m, n_columns)] * 2 or attributes.get(EPILOGUE) != 4:
+    if (
+        n != 1
+        or scale
+        or k != k_of_b
+        or shapes[2:] != [(m, n_columns)] * 2
+        or attributes.get(EPILOGUE) not in EPILOGUES
+    ):
         return INVALID
     numbers = [MAGIC, *wishes, min(256, attributes[BIAS] & -attributes[BIAS]), 0, 0, _made[wish][1][101] // 2]
     ctypes.memmove(found, (ctypes.c_uint64 * 9)(*numbers), 72)
@@ -90,7 +98,7 @@ def _multiply(*given: Any) -> int:
     bias = attributes[BIAS]
     if magic != MAGIC or any(x % least for x, least in zip((a, b, c, d, bias), alignments, strict=True)):
         return INVALID
-    if (c, ct) != (d, dt) or (stream or 0) != _stream.get_current_stream().ptr:
+    if ct != dt or (stream or 0) != _stream.get_current_stream().ptr:
         return INVALID
     block = _memory.find(workspace, "cublasLtMatmul")
     if workspace + size > block.start + block.nbytes:
@@ -102,7 +110,17 @@ def _multiply(*given: Any) -> int:
     try:
         cublas._enqueue(
             *(handle, *turned, m, n, k, alpha, a, kind_a, lead_a, 0, b, kind_b, lead_b, 0, beta),
-            *(d, kind_d, lead_d, 0, 1, compute, bias),
+            *(
+                d,
+                kind_d,
+                lead_d,
+                0,
+                1,
+                compute,
+                bias,
+                c,
+                {SUMS_OF_A: "a", SUMS_OF_B: "b"}.get(attributes[EPILOGUE], ""),
+            ),
         )
     except RuntimeError:
         return INVALID

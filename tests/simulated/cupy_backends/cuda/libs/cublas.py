@@ -157,6 +157,8 @@ def _enqueue(
     batchCount: int,
     computeType: int,
     bias: int = 0,
+    added: int = 0,
+    summed: str = "",
 ) -> None:
     if handle != 0x5000 + _world.current_device():
         raise CUBLASError("CUBLAS_STATUS_NOT_INITIALIZED: the handle is of another device")
@@ -172,17 +174,23 @@ def _enqueue(
     block_a, a = _matrices(A, Atype, rows_a, columns_a, lda, strideA, batchCount)
     block_b, b = _matrices(B, Btype, rows_b, columns_b, ldb, strideB, batchCount)
     block_c, c = _matrices(C, Ctype, m, n, ldc, strideC, batchCount)
-    block_bias, added = _matrices(bias, 0, m, 1, m, 0, 1) if bias else (block_c, None)
+    size = n if summed == "b" else m
+    block_bias, of_rows = _matrices(bias, 0, size, 1, size, 0, 1) if bias else (block_c, None)
+    block_more, more = _matrices(added or C, Ctype, m, n, ldc, strideC, batchCount)
 
     def run() -> None:
         with np.errstate(all="ignore"):
-            product = first * np.matmul(_operand(a, transa, computeType), _operand(b, transb, computeType))
-            product = product if added is None else product + added
-            c[...] = product if second == 0 else product + second * c.astype(product.dtype)
+            left, right = _operand(a, transa, computeType), _operand(b, transb, computeType)
+            product = first * np.matmul(left, right)
+            if summed and of_rows is not None:
+                of_rows[0, :, 0] = left[0].sum(axis=1) if summed == "a" else right[0].sum(axis=0)
+            elif of_rows is not None:
+                product = product + of_rows
+            c[...] = product if second == 0 else product + second * more.astype(product.dtype)
 
     queue = _stream.get_current_stream()._queue
-    n_bytes = a.nbytes + b.nbytes + c.nbytes
-    queue.put(_world.Op("gemm", run, (block_a, block_b, block_c, block_bias), True, n_bytes))
+    n_bytes = a.nbytes + b.nbytes + c.nbytes + (more.nbytes if second and added else 0)
+    queue.put(_world.Op("gemm", run, (block_a, block_b, block_c, block_bias, block_more), True, n_bytes))
 
 
 def gemmEx(
