@@ -671,7 +671,8 @@ def make_net(job: JobConf, context: Context, ops: Ops, share_from: NeuralNet | N
     if problems := list(dict.fromkeys(wrong)):
         raise ConfigError(problems)
     params.assign_owners()
-    # the outputs of nets that are not trained can be looked at
-    if context.phase & Phase.TRAIN and nodes[0].worker is None and ops.prefers_large_kernels:
+    # the outputs of nets that are not trained, or are debugged, can be looked at
+    is_looked_at = job.debug or not context.phase & Phase.TRAIN
+    if ops.prefers_large_kernels and nodes[0].worker is None and not is_looked_at:
         merge_sums(wiring.layers)
     return NeuralNet(context, ops, wiring, params)
