@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, fields, replace
+from dataclasses import replace
 from typing import Any
 
 from distributed import Client
@@ -12,10 +12,10 @@ from distributed import Client
 from singa_dask.errors import ConfigError, Problem
 from singa_dask.jobs.job import Job, check, complete, load
 from singa_dask.jobs.preparing import find_cluster
-from singa_dask.planner.costs import CostTable, MeasuredCosts
-from singa_dask.planner.links import imagined_cluster, measure_cluster, measure_here, read_what_if
+from singa_dask.planner.costs import MeasuredCosts
+from singa_dask.planner.links import imagined_cluster, measure_cluster, read_what_if
 from singa_dask.planner.losses import lost_time, state_bytes
-from singa_dask.planner.model import Cluster, Link
+from singa_dask.planner.model import Cluster
 from singa_dask.planner.report import Plan
 from singa_dask.planner.search import Candidate, search
 from singa_dask.planner.simulation import MAX_PROCESSES, simulate
@@ -72,12 +72,12 @@ def plan(
         if conf.gpu or conf.ops == "cupy":
             raise ConfigError(Problem(("gpu",) if conf.gpu else ("ops",), "plans are for jobs on CPUs. Say --cpu."))
         with MeasuredCosts(conf) as costs:
-            within = _link_here(costs.table, conf.cluster.listen.shared_memory)
+            within = costs.link(conf.cluster.listen.shared_memory)
             if client or scheduler_file:
                 with find_cluster(client, scheduler_file) as connected:
                     cluster = measure_cluster(connected, within)
             else:
-                cluster = imagined_cluster(imagined, within, _link_here(costs.table, False))
+                cluster = imagined_cluster(imagined, within, costs.link(False))
             candidates = search(conf, cluster, costs.of, simulate=simulate)
             events = _events(candidates[0], cluster, costs) if trace else ()
     if life := imagined["life"]:
@@ -88,18 +88,9 @@ def plan(
     return Plan(read, candidates, f"{n} host{'s' * (n > 1)} with {n_cores} cores", price, events)
 
 
-def _events(best: Candidate, cluster: Cluster, costs: MeasuredCosts) -> Sequence[Mapping[str, object]]:
+def _events(best: Candidate, cluster: Cluster, costs: MeasuredCosts) -> Sequence[Mapping[str, Any]]:
     """Return the events of a simulated step."""
     if (n := len(best.layout.processes)) > MAX_PROCESSES:
         raise ConfigError(f"the best plan has {n:,} processes, and a trace follows at most {MAX_PROCESSES}.")
     more: dict[str, Any] = {"threads": best.threads, "trace": True}
     return simulate(best.job, JobPlan.make(best.job), cluster, costs.of(best.job), **more).trace
-
-
-def _link_here(table: CostTable, shared: bool) -> Link:
-    """Return the link between two processes of this machine, measured if it is not known."""
-    keys = [f"link {field.name}{', shared memory' * shared}" for field in fields(Link)]
-    if any(table.get(key) is None for key in keys):
-        for key, value in zip(keys, astuple(measure_here(shared)), strict=True):
-            table.add(key, (value, value))
-    return Link(*(times[0] for key in keys if (times := table.get(key))))

@@ -101,8 +101,8 @@ class Split(Layer):
                 self.sources[0].shape,
                 dtype=self.sources[0].dtype,
                 own_data=False,
+                own_grad=lambda: self._only_gradient() is None,
             )
-            output.own_grad = partial(self._has_gradient, output)
             output.span = self.sources[0].span
 
     def attach(self) -> None:
@@ -113,10 +113,6 @@ class Split(Layer):
             total.grad = self.sources[0].grad
         elif type(self) is Split and (below := self.sources[0].relu_of):
             below.is_masked = True
-
-    def _has_gradient(self, feature: Feature) -> bool:
-        """Tell whether the gradient of an output has memory of its own."""
-        return feature.grad_added is None and self._only_gradient() is None
 
     def _sum(self) -> Feature | None:
         """Return the output whose consumer adds the gradient of the other one to its own, if there is one."""

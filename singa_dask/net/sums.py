@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from singa_dask.layers import Feature, Layer
+from singa_dask.layers import Layer
 from singa_dask.layers.connection import Add, Split
 
 __all__ = ["merge_sums"]
@@ -32,11 +32,6 @@ def merge_sums(layers: Sequence[Layer]) -> None:
                 layer.features[0].own_data = False
         elif type(layer) is Split and layer.sources[0].requires_grad and layer.sources[0].relu_of is None:
             wanted = sorted((each for each in layer.features if each.requires_grad), key=read.__getitem__)
-            if len(wanted) == 2 and reader[wanted[0]].traits.adds_gradient:
-                _have_added(*wanted)
-
-
-def _have_added(feature: Feature, other: Feature) -> None:
-    """Have the reader of a feature, which goes backward last, add the gradient of another."""
-    if feature.own_grad:
-        feature.grad_added, feature.own_grad = other, False
+            if len(wanted) == 2 and wanted[0].own_grad and reader[wanted[0]].traits.adds_gradient:
+                # that reader goes backward last
+                wanted[0].grad_added, wanted[0].own_grad = wanted[1], False

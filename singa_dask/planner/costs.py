@@ -21,6 +21,7 @@ import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -292,6 +293,14 @@ class MeasuredCosts(Costs):
         share = min(max(n_busy - n_threads, 0) / max(self._n_cores - n_threads, 1), 1.0)
         return times[0] + share * (times[1] - times[0])
 
+    def link(self, shared: bool) -> Link:
+        """Return the link between two processes of this machine, with or without shared memory for arrays."""
+        keys = [f"link {field.name}{', shared memory' * shared}" for field in fields(Link)]
+        if any(self.table.get(key) is None for key in keys):
+            for key, value in zip(keys, astuple(measure_here(shared)), strict=True):
+                self.table.add(key, (value, value))
+        return Link(*(times[0] for key in keys if (times := self.table.get(key))))
+
     # -- layers ------------------------------------------------------------------------------------------------
 
     def layer_s(self, layer: Layer, verb: str, n_threads: int, n_busy: int) -> float:
@@ -435,9 +444,10 @@ class MeasuredCosts(Costs):
         """
         job = self._job.model_copy(update={"threads": 1})
         loop = Loop(job)
+        if found := self._compare(job, loop, NOWHERE, step_s=0.0):
+            return max(found[0] - found[1], 0.0)
         _, inside_s, step_s = loop.measure(1)
-        found = self._compare(job, loop, step_s, NOWHERE, step_s=0.0)
-        return max(found[0] - found[1], 0.0) if found else step_s - inside_s
+        return step_s - inside_s
 
     def crowding(self, n_groups: int) -> float:
         """Return how much longer than simulated a step of two processes takes that have all cores of this machine."""
@@ -450,21 +460,18 @@ class MeasuredCosts(Costs):
     def _measure_crowding(self, conf: ClusterConf) -> float:
         job, found = self._job.model_copy(update={"cluster": conf}), None
         if self._n_cores > 1 and not [*JobConf.rules(job.model_dump(mode="json"))]:
-            loop = Loop(self._job)
             with contextlib.suppress(ConfigError):  # such as a batch that is not even
-                found = self._compare(job, loop, loop.measure(1)[2], measure_here(shared=True))
+                found = self._compare(job, Loop(self._job), self.link(job.cluster.listen.shared_memory))
         return max(found[0] / found[1], 1.0) if found else 1.0
 
-    def _compare(
-        self, job: JobConf, loop: Loop, about_s: float, link: Link, **facts: Any
-    ) -> tuple[float, float] | None:
+    def _compare(self, job: JobConf, loop: Loop, link: Link, **facts: Any) -> tuple[float, float] | None:
         """Return what a step takes in the best of some runs here, and by simulation; None if runs fail.
 
-        ``about_s`` is what it may take, and ``facts`` are costs that the simulation has instead of what was measured.
+        ``facts`` are costs that the simulation has instead of what was measured.
         """
-        plan, n_steps = JobPlan.make(job), int(np.clip(RUN_S / about_s, *RUN_STEPS))
+        plan, (passes, _, step_s) = JobPlan.make(job), loop.measure(1)
+        n_steps = int(np.clip(RUN_S / step_s, *RUN_STEPS))
         job = with_initialisers(job.model_copy(update={"train_steps": n_steps}), loop.net)
-        passes = loop.measure(1)[0]
         runs_s, layers_s = [], [sum(passes.values())]
         with tempfile.TemporaryDirectory() as folder, embedded_cluster(plan.layout) as client:
             for i in range(ROUNDS):

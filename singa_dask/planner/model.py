@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from singa_dask.layers import Layer
 
@@ -141,4 +141,4 @@ class Prediction:
     busy: Mapping[str, float] = field(default_factory=dict)
     waits: Mapping[str, float] = field(default_factory=dict)
     staleness: float = 0.0
-    trace: tuple[Mapping[str, object], ...] = ()
+    trace: tuple[Mapping[str, Any], ...] = ()

@@ -57,7 +57,7 @@ class Plan:
     candidates: Sequence[Candidate]
     where: str
     price: float = 0.0
-    events: Sequence[Mapping[str, object]] = ()
+    events: Sequence[Mapping[str, Any]] = ()
 
     @property
     def best(self) -> Candidate:
@@ -114,13 +114,12 @@ class Plan:
 
     def trace(self) -> str:
         """Return the events in the form of the ``trace.json`` of runs that are profiled, Chrome's trace format."""
-        tracks = sorted({(int(str(event["pid"])), str(event["tid"])) for event in self.events})
+        tracks = sorted({(each["pid"], each["tid"]) for each in self.events})
         names = [
             {"name": "thread_name", "ph": "M", "pid": process, "tid": i, "args": {"name": name}}
             for i, (process, name) in enumerate(tracks)
         ]
-        numbers = {track: i for i, track in enumerate(tracks)}
-        events = [{**each, "tid": numbers[int(str(each["pid"])), str(each["tid"])]} for each in self.events]
+        events = [{**each, "tid": tracks.index((each["pid"], each["tid"]))} for each in self.events]
         return json.dumps({"displayTimeUnit": "ms", "traceEvents": [*names, *events]})
 
     def rows(self, kind: str, n: int = 10) -> list[dict[str, str]]:

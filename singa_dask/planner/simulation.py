@@ -404,7 +404,7 @@ class _Simulation:
         n = sum(sum(report["staleness"].values()) for report in reports)
         return sum(report["staleness_sum"] for report in reports) / n if n else 0.0
 
-    def _last_step(self) -> Iterator[dict[str, object]]:
+    def _last_step(self) -> Iterator[dict[str, Any]]:
         """Yield the events of the last step of the first worker."""
         start, end = self.workers[0].ends[-2:]
         for thread, what, since, until in self._clock.events or ():

@@ -10,7 +10,7 @@ import pytest
 
 from singa_dask.conf import JobConf
 from singa_dask.jobs import planning
-from singa_dask.planner.costs import CostTable
+from singa_dask.planner.model import Link
 from tests.cli.conftest import ROOT, Call
 from tests.planner.fakes import LINK, FakeCosts
 
@@ -22,7 +22,9 @@ class MadeUpCosts(FakeCosts):
 
     def __init__(self, job: JobConf) -> None:
         super().__init__(1e-7, 1e-4)
-        self.table = CostTable(Path("nowhere"))
+
+    def link(self, shared: bool) -> Link:
+        return LINK
 
     def of(self, job: JobConf) -> MadeUpCosts:
         return self
@@ -37,7 +39,6 @@ class MadeUpCosts(FakeCosts):
 def made_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Measure nothing."""
     monkeypatch.setattr(planning, "MeasuredCosts", MadeUpCosts)
-    monkeypatch.setattr(planning, "measure_here", lambda shared: LINK)
     return
 
 

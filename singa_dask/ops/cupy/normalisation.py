@@ -192,9 +192,20 @@ class CupyNormalisation(CupyLinear):
         grad_shift: Array,
         eps: float,
         accumulate: bool = False,
+        more: Array | None = None,
     ) -> None:
-        known = (scale, mean, var, grad_scale, grad_shift)
-        self._row_norm_grad(x, gy, None, out, *known, eps, accumulate)
+        """Compute all gradients of rows in one launch of row_norm.cu: that of x, if there is ``out``, plus ``more``."""
+        source, g = self._dense("x", x), self._dense("gy", gy)
+        gx = None if out is None else self._output_buffer("gx", out, x.dtype)
+        arrays = (source, g, g if more is None else self._dense("more", more), scale, mean, var)
+        written = (source if gx is None else gx, grad_scale, grad_shift)
+        function, block, sizes = self._on_rows_of("row_norm_grad", (*arrays, *written), scale.dtype, eps)
+        n_parts = min(ROW_PARTS, max(1, -(-len(x) // block[1])))
+        memory = (self.scratch("parts", (2, n_parts, x.shape[1]), np.float64), self.counters(1))
+        asked = ints(out is not None, more is not None, accumulate)
+        function((n_parts,), block, (*arrays, *written, *memory, *sizes, *asked))
+        if gx is not None:
+            self._commit(gx, out)
 
     def layer_norm_grad_add(
         self,
@@ -210,35 +221,7 @@ class CupyNormalisation(CupyLinear):
         eps: float,
         accumulate: bool = False,
     ) -> None:
-        known = (scale, mean, var, grad_scale, grad_shift)
-        self._row_norm_grad(x, gy, more, out, *known, eps, accumulate)
-
-    def _row_norm_grad(
-        self,
-        x: Array,
-        gy: Array,
-        more: Array | None,
-        out: Array | None,
-        scale: Array,
-        mean: Array,
-        var: Array,
-        grad_scale: Array,
-        grad_shift: Array,
-        eps: float,
-        accumulate: bool,
-    ) -> None:
-        """Compute all gradients of rows in one launch of row_norm.cu: that of x, if there is ``out``, plus ``more``."""
-        source, g = self._dense("x", x), self._dense("gy", gy)
-        gx = None if out is None else self._output_buffer("gx", out, x.dtype)
-        arrays = (source, g, g if more is None else self._dense("more", more), scale, mean, var)
-        written = (source if gx is None else gx, grad_scale, grad_shift)
-        function, block, sizes = self._on_rows_of("row_norm_grad", (*arrays, *written), scale.dtype, eps)
-        n_parts = min(ROW_PARTS, max(1, -(-len(x) // block[1])))
-        memory = (self.scratch("parts", (2, n_parts, x.shape[1]), np.float64), self.counters(1))
-        asked = ints(out is not None, more is not None, accumulate)
-        function((n_parts,), block, (*arrays, *written, *memory, *sizes, *asked))
-        if gx is not None:
-            self._commit(gx, out)
+        self.layer_norm_grad(x, gy, scale, mean, var, out, grad_scale, grad_shift, eps, accumulate, more)
 
     def _on_rows_of(self, name: str, arrays: Sequence[Array], params: Any, eps: float) -> tuple[Any, Any, Any]:
         """Return a kernel of row_norm.cu, its block and numbers: a warp for each row if that is short, else a block."""
