@@ -54,13 +54,14 @@ def step_of(what: str, precision: str, small: bool = False) -> Step:
     with _convolutions(_world), ops.activate():
         if not small:  # what is tried once is tried with values
             _loop(what, ops, precision, True).train()
+            ops.synchronize()
         with contextlib.nullcontext() if small else _world.metered(runs=False):
             loop = _loop(what, ops, precision, small)
             for _ in range(FIRST_STEPS + 1):
                 loop.train()
             assert loop.algorithm.n_captures == 1
             ops.synchronize()
-            with _world.metered() as meter:
+            with _world.metered(runs=small) as meter:
                 loop.train()
     found = [op for op in meter.ops if op.name != "memcpyAsync"]
     n_bytes = sum((Counter({op.name: op.n_bytes}) for op in found), Counter[str]())

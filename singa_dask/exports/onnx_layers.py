@@ -545,9 +545,9 @@ def _unstack(graph: OnnxGraph, layer: sequence.Unstack, x: str) -> str:
 def _multi_head_attention(graph: OnnxGraph, layer: attention.MultiHeadAttention, *xs: str) -> str:
     n_heads, width, names = layer.n_heads, layer.features[0].shape[1], dict(zip(layer.sources, xs, strict=True))
     heads: list[str] = []
-    for source, parts, *_ in layer.projections:
-        n_parts = len(range(3)[parts])
-        rows = linear(graph, names[source], layer.qkv_weight, layer.qkv_bias, parts)
+    for source, of_params, _ in layer.projections:
+        n_parts = (of_params.stop - of_params.start) // width
+        rows = linear(graph, names[source], layer.qkv_weight, layer.qkv_bias, of_params)
         n_steps = source.shape[0] // layer.n_sequences
         by_part = graph.reshape(rows, n_steps, -1, n_parts, n_heads, width // n_heads)
         # each (N, H, T, d)
@@ -582,13 +582,12 @@ def rotated(graph: OnnxGraph, layer: attention.MultiHeadAttention, heads: str) -
     return graph.add("Concat", first, second, axis=3)
 
 
-def linear(graph: OnnxGraph, x: str, weight: Param, bias: Param | None, parts: slice = slice(None)) -> str:
-    """Add x W^T + b; of queries, keys and values, whose params are one array each, some ``parts``."""
+def linear(graph: OnnxGraph, x: str, weight: Param, bias: Param | None, rows: slice = slice(None)) -> str:
+    """Add x W^T + b, or what some ``rows`` of the params give: queries, keys and values have one param."""
     params = [param for param in (weight, bias) if param is not None]
-    if parts == slice(None) or parts == slice(3):
+    if rows == slice(None) or rows == slice(0, len(weight.data)):
         return graph.add("Gemm", x, *map(graph.param, params), transB=1)
-    some = [param.data.reshape(3, -1, *param.shape[1:])[parts].reshape(-1, *param.shape[1:]) for param in params]
-    return graph.add("Gemm", x, *map(graph.constant, some), transB=1)
+    return graph.add("Gemm", x, *(graph.constant(param.data[rows]) for param in params), transB=1)
 
 
 @register(recurrent.GRU)

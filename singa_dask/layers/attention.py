@@ -11,7 +11,7 @@ from singa_dask.conf import InitConf, LayerConf, Phase
 from singa_dask.conf.model import Conf, Count, Field, Size
 from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.base import LAYERS, Buffer, Layer, check_all_steps, check_axes, split_mask
-from singa_dask.layers.feature import ZEROS, Connection, Feature, Param, RecordIds, Traits, glorot
+from singa_dask.layers.feature import ZEROS, Connection, Feature, RecordIds, Traits, glorot
 from singa_dask.ops.contract import Array
 
 
@@ -280,16 +280,11 @@ class MultiHeadAttentionConf(Conf):
 
 
 class _Projection(NamedTuple):
-    """A matrix product that makes some of queries, keys and values, parts ``parts`` of these three, of a source.
-
-    ``weight`` and ``bias`` are the rows of the params ordered by head, ``rows`` the product.
-    """
+    """A product of a source with some ``rows`` of the params, which makes some of queries, keys and values."""
 
     source: Feature
-    parts: slice
-    weight: Buffer
-    bias: Buffer | None
-    rows: Buffer
+    rows: slice
+    product: Buffer
 
 
 # Added to scores of padding: exp of it is 0 beside that of any score.
@@ -341,11 +336,10 @@ class MultiHeadAttention(Layer):
         self.qkv_bias = self.add_bias(3 * width, block.bias_term, ZEROS)
         self.output_bias = self.add_bias(width, block.bias_term, ZEROS)
         if self.memory is None:
-            self.projections = [self._projection("qkv", x, slice(3))]
+            self.projections = [self._projection("qkv", x, slice(0, 3 * width))]
         else:
-            queries, pairs = self._projection("q", x, slice(1)), self._projection("kv", self.memory, slice(1, 3))
-            self.projections = [queries, pairs]
-        self.is_ordered = False
+            queries = self._projection("q", x, slice(0, width))
+            self.projections = [queries, self._projection("kv", self.memory, slice(width, 3 * width))]
         dtype = self.context.dtype
         self.attended = self.buffer("attended", shape, dtype)
         self.room: tuple[Array, ...] | None = None
@@ -360,16 +354,9 @@ class MultiHeadAttention(Layer):
             shape = (self.n_steps, width // self.n_heads // 2)
             self.cos, self.sin = (self.buffer(name, shape, dtype) for name in ("cos", "sin"))
 
-    def _projection(self, name: str, source: Feature, parts: slice) -> _Projection:
-        """Declare the memory of a projection.
-
-        Heads follow each other at one distance, so that a GPU computes the products of all in one call.
-        """
-        n_rows, width = source.shape
-        size = (parts.stop - (parts.start or 0)) * width
-        weight = self.buffer(f"{name} weight by head", (size, width), self.context.dtype)
-        bias = self.buffer(f"{name} bias by head", (size,)) if self.qkv_bias is not None else None
-        return _Projection(source, parts, weight, bias, self.buffer(name, (n_rows, size), self.context.dtype))
+    def _projection(self, name: str, source: Feature, rows: slice) -> _Projection:
+        shape = (source.shape[0], rows.stop - rows.start)
+        return _Projection(source, rows, self.buffer(name, shape, self.context.dtype))
 
     def _check(self, shape: tuple[int, ...]) -> None:
         """Refuse what cannot be computed."""
@@ -401,38 +388,12 @@ class MultiHeadAttention(Layer):
             raise ConfigError(Problem(("srclayers", 1), message))
 
     def heads(self, *arrays: Array) -> list[Array]:
-        """Return views (N, H, T, d) of rows (T N, H k d), one for each of the k parts of the columns of a head."""
-        views: list[Array] = []
+        """Return views (N, H, T, d) of rows (T N, k H d), one for each of the k parts of the columns."""
+        views, width = list[Array](), self.features[0].shape[1]
         for rows in arrays:
-            width = self.features[0].shape[1] // self.n_heads
-            by_head = rows.reshape(-1, self.n_sequences, self.n_heads, rows.shape[1] // self.n_heads // width, width)
-            views += list(by_head.transpose(3, 1, 2, 0, 4))
+            by_head = rows.reshape(-1, self.n_sequences, rows.shape[1] // width, self.n_heads, width // self.n_heads)
+            views += list(by_head.transpose(2, 1, 3, 0, 4))
         return views
-
-    def order_params(self) -> None:
-        """Order the rows of the params of queries, keys and values by head: (k, H, d) -> (H, k, d)."""
-        if self.is_ordered and self.context.frozen:
-            return
-        for projection in self.projections:
-            for param, ordered in ((self.qkv_weight, projection.weight), (self.qkv_bias, projection.bias)):
-                if param is not None and ordered is not None:
-                    rows = param.data.reshape(3, self.n_heads, -1, *param.shape[1:])[projection.parts]
-                    self.ops.copy(rows.swapaxes(0, 1), out=self.by_head(ordered.data))
-        self.is_ordered = True
-
-    def by_head(self, ordered: Array) -> Array:
-        """Return rows in the order of `order_params` as (H, k, d, ...)."""
-        width = self.features[0].shape[1] // self.n_heads
-        return ordered.reshape(self.n_heads, -1, width, *ordered.shape[1:])
-
-    def give_grad(self, by_head: Array, param: Param, parts: slice) -> None:
-        """Set the gradient of some parts of a param of queries, keys and values, or add to it; its rows are by head."""
-        grad = self.by_head(by_head).swapaxes(0, 1)
-        out = param.grad.reshape(3, self.n_heads, -1, *param.shape[1:])[parts]
-        if param.accumulates:
-            self.ops.add(out, grad, out=out)
-        else:
-            self.ops.copy(grad, out=out)
 
     def prepare(self, phase: Phase) -> None:
         if self.mask is not None:
@@ -468,10 +429,10 @@ class MultiHeadAttention(Layer):
 
     def forward(self, phase: Phase) -> None:
         ops, y, added = self.ops, self.features[0].data, self.features[0].added
-        self.order_params()
-        for source, _, weight, bias, rows in self.projections:
-            ops.linear(source.data, weight.data, None if bias is None else bias.data, out=rows.data)
-        queries, keys, values = self.heads(*(projection.rows.data for projection in self.projections))
+        bias = None if self.qkv_bias is None else self.qkv_bias.data
+        for source, rows, product in self.projections:
+            ops.linear(source.data, self.qkv_weight.data[rows], None if bias is None else bias[rows], out=product.data)
+        queries, keys, values = self.heads(*(product.data for *_, product in self.projections))
         if self.rotary_base is not None:
             self.rotate(queries)
             self.rotate(keys)
@@ -518,25 +479,21 @@ class MultiHeadAttention(Layer):
         g_attended = ops.scratch("attended grad", gy.shape, self.attended.dtype)
         ops.linear_grad_input(gy, weight.data, out=g_attended)
         grads = [
-            ops.scratch(f"projection grad {k}", rows.shape, rows.dtype) for k, (*_, rows) in enumerate(self.projections)
+            ops.scratch(f"projection grad {k}", product.shape, product.dtype)
+            for k, (*_, product) in enumerate(self.projections)
         ]
         self.through_heads(self.heads(g_attended)[0], self.heads(*grads))
-        for (source, parts, ordered, _, _), grad in zip(self.projections, grads, strict=True):
-            g_weight = ops.scratch("projection weight grad", ordered.shape, self.qkv_weight.dtype)
-            g_bias = None
-            if self.qkv_bias is not None:
-                g_bias = ops.scratch("projection bias grad", ordered.shape[:1], self.qkv_bias.dtype)
-            self.linear_gradients(source.data, grad, g_weight, g_bias)
-            self.give_grad(g_weight, self.qkv_weight, parts)
-            if self.qkv_bias is not None and g_bias is not None:
-                self.give_grad(g_bias, self.qkv_bias, parts)
+        weight, bias_grad = self.qkv_weight, None if self.qkv_bias is None else self.qkv_bias.grad
+        for (source, rows, _), grad in zip(self.projections, grads, strict=True):
+            g_bias = None if bias_grad is None else bias_grad[rows]
+            self.linear_gradients(source.data, grad, weight.grad[rows], g_bias, accumulate=weight.accumulates)
             if source.grad is not None:
-                ops.linear_grad_input(grad, ordered.data, out=source.grad)
+                ops.linear_grad_input(grad, weight.data[rows], out=source.grad)
 
     def through_heads(self, g_attended: Array, out: list[Array]) -> None:
         """Compute the gradients of queries, keys and values from that of what the heads give, all (N, H, T, d)."""
         ops, rows = self.ops, self.weights.data
-        queries, keys, values = self.heads(*(projection.rows.data for projection in self.projections))
+        queries, keys, values = self.heads(*(product.data for *_, product in self.projections))
         g_rows = ops.scratch("attention weights", rows.shape, rows.dtype)
         weights, g_weights = (matrix.reshape(*queries.shape[:3], -1) for matrix in (rows, g_rows))
         ops.batch_matmul(weights, g_attended, out=out[2], transpose_a=True)

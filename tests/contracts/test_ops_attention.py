@@ -50,6 +50,15 @@ def test_products_of_parts_of_larger_arrays(
     close(get(ops, out), product(a, b, False, False))
 
 
+@pytest.mark.parametrize("batch", [(3,), (2, 3)])
+def test_products_of_every_second_value(ops: NumpyOps, dtype: Any, random: Any, batch: Any) -> None:
+    shapes = [(*batch, 4, 5), (*batch, 5, 6), (*batch, 4, 6)]
+    larger = [draw(random, [2 * size for size in shape], dtype) for shape in shapes]
+    a, b, out = (put(ops, array)[(slice(None, None, 2),) * array.ndim] for array in larger)
+    ops.batch_matmul(a, b, out)
+    close(get(ops, out.copy()), product(get(ops, a.copy()), get(ops, b.copy()), False, False))
+
+
 def heads(rows: Any, n_heads: int, part: int = 0, n_parts: int = 1) -> Any:
     """Return a view (N, H, T, d) of rows (T, N, n_parts H d)."""
     t, n, width = rows.shape

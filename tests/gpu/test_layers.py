@@ -111,13 +111,13 @@ def test_recurrent_layers_look_up_rows(gpu: NumpyOps, kind: str) -> None:
 
 def test_attention_multiplies_all_heads_in_one_call(gpu: NumpyOps, monkeypatch: pytest.MonkeyPatch) -> None:
     linear = pytest.importorskip("singa_dask.ops.cupy.linear")
-    call, n_batches = linear.gemm_strided_batched_ex, []
+    call, n_batches = linear.gemm_batched_ex, []
 
     def counted(*arguments: int) -> None:
         n_batches.append(arguments[-3])
         call(*arguments)
 
-    monkeypatch.setattr(linear, "gemm_strided_batched_ex", counted)
+    monkeypatch.setattr(linear, "gemm_batched_ex", counted)
     conf = {"multiheadattention_conf": {"num_heads": 2}}
     layer = wire("MultiHeadAttention", [source((12, 6), ops=gpu)], context(), 4, gpu, **conf)
     forward(layer)

@@ -10,7 +10,7 @@ import ctypes
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import cupy
@@ -55,6 +55,11 @@ TYPES = {
         *(_address, _int, _int, _int64, _address, _int, _int, _int64, _address),
         *(_address, _int, _int, _int64, _int, _int, _int),
     ),
+    "cublasGemmBatchedEx": (
+        *(_address, _int, _int, _int, _int, _int, _address),
+        *(_address, _int, _int, _address, _int, _int, _address),
+        *(_address, _int, _int, _int, _int, _int),
+    ),
     "cublasLtMatmulDescCreate": (_address, _int, _int),
     "cublasLtMatmulDescSetAttribute": (_address, _int, _address, _size),
     "cublasLtMatrixLayoutCreate": (_address, _int, ctypes.c_uint64, ctypes.c_uint64, _int64),
@@ -63,6 +68,11 @@ TYPES = {
     "cublasLtMatmulAlgoGetHeuristic": (*(_address,) * 7, _int, _address, _address),
     "cublasLtMatmul": (*(_address,) * 14, _size, _address),
 }
+
+
+def gemm_batched_ex(handle: int, *arguments: int) -> None:
+    """Enqueue products on the current stream; the arguments are those of ``cublasGemmBatchedEx``, which CuPy lacks."""
+    _call_on_stream("cublasGemmBatchedEx", handle, arguments)
 
 
 def gemm_ex(handle: int, *arguments: int) -> None:
@@ -77,10 +87,14 @@ def gemm_strided_batched_ex(handle: int, *arguments: int) -> None:
 
 def _enqueue(cupys: Callable[..., None], name: str, handle: int, arguments: Sequence[int]) -> None:
     """Call a function of cuBLAS, by CuPy unless the current stream is captured."""
-    stream = cupy.cuda.get_current_stream()
-    if not stream.is_capturing():
+    if cupy.cuda.get_current_stream().is_capturing():
+        _call_on_stream(name, handle, arguments)
+    else:
         cupys(handle, *arguments)
-        return
+
+
+def _call_on_stream(name: str, handle: int, arguments: Sequence[int]) -> None:
+    stream = cupy.cuda.get_current_stream()
     room = workspace(stream.device_id)
     call("cublasSetStream_v2", handle, stream.ptr)
     call("cublasSetWorkspace_v2", handle, room.data.ptr, room.nbytes)
@@ -252,6 +266,7 @@ class CupyLinear(CupyMemory):
     def __init__(self, gpu: CupyDevice, precision: str = "float32") -> None:
         super().__init__(gpu, precision)
         self._biased = BiasedProducts()
+        self._tables: dict[Any, Array] = {}
 
     def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:
         self._linear(x, w if transpose else w.T, b, None, out)
@@ -423,49 +438,71 @@ class CupyLinear(CupyMemory):
         scale: float = 1.0,
     ) -> None:
         a, b = a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b
-        if a.ndim > 3:
-            for x, y, z in _split_batch(a, b, out):
-                self.batch_matmul(x, y, z, scale=scale)
-            return
         if not out.size:
             return
-        target = as_matrix(out[0])
+        if a.ndim > 3 and all(x.strides[0] == x.shape[1] * x.strides[1] for x in (a, b, out)):
+            a, b, out = (x.reshape(-1, *x.shape[2:]) for x in (a, b, out))
+        target = as_matrix(out[(0,) * (out.ndim - 2)])
         if target is None:
-            product = self.scratch("product", out.shape, out.dtype)
+            product = self._stack("product", out.shape, out.dtype)
             self.batch_matmul(a, b, product, scale=scale)
             self.copy(product, out)
         elif target.turned:
-            self._products(b.swapaxes(1, 2), a.swapaxes(1, 2), out.swapaxes(1, 2), scale)
+            self._products(b.swapaxes(-1, -2), a.swapaxes(-1, -2), out.swapaxes(-1, -2), scale)
         else:
             self._products(a, b, out, scale)
 
     def _products(self, a: Array, b: Array, out: Array, scale: float) -> None:
-        """``out[i] = scale a[i] b[i]``, out in rows."""
+        """``out[i] = scale a[i] b[i]``, out in rows; the batch has one axis, or two that are not one step apart."""
         kind = BFLOAT16 if BFLOAT16 in (a.dtype, b.dtype, out.dtype) else out.dtype
-        (n_batch, m, k), n = a.shape, b.shape[2]
-        (left, left_step), (right, right_step) = self._batch("left", a, kind), self._batch("right", b, kind)
+        (*batch, m, k), n = a.shape, b.shape[-1]
+        (left, lefts), (right, rights) = self._batch("left", a, kind), self._batch("right", b, kind)
         compute, (zero, one) = gemm_types(kind, self.precision)
-        factor, target = np.full_like(one, scale), as_matrix(out[0])
-        gemm_strided_batched_ex(
+        factor = np.full_like(one, scale)
+        stacks, steps = (rights, lefts, out), (right.step, left.step, max(out.strides[-2] // out.itemsize, n))
+        types = [(CUDA_TYPES[x.dtype], step) for x, step in zip(stacks, steps, strict=True)]
+        places: list[tuple[int, ...]]
+        if len(batch) == 1:
+            enqueue = gemm_strided_batched_ex
+            places = [(x.data.ptr, *each, x.strides[0] // x.itemsize) for x, each in zip(stacks, types, strict=True)]
+        else:
+            enqueue = gemm_batched_ex
+            places = [(x.data.ptr, *each) for x, each in zip(self._addresses(*stacks), types, strict=True)]
+        enqueue(
             device.get_cublas_handle(),
             cublas.CUBLAS_OP_T if right.turned else cublas.CUBLAS_OP_N,
             cublas.CUBLAS_OP_T if left.turned else cublas.CUBLAS_OP_N,
-            *(n, m, k, factor.ctypes.data),
-            *(right.array.data.ptr, CUDA_TYPES[kind], right.step, right_step),
-            *(left.array.data.ptr, CUDA_TYPES[kind], left.step, left_step),
-            zero.ctypes.data,
-            *(out.data.ptr, CUDA_TYPES[out.dtype], target.step if target else n, out.strides[0] // out.itemsize),
-            *(n_batch, compute, cublas.CUBLAS_GEMM_DEFAULT),
+            *(n, m, k, factor.ctypes.data, *places[0], *places[1], zero.ctypes.data, *places[2]),
+            *(math.prod(batch), compute, cublas.CUBLAS_GEMM_DEFAULT),
         )
 
-    def _batch(self, name: str, x: Array, kind: Any) -> tuple[Matrix, int]:
-        """Return the first matrix of a batch (B, M, N) as cuBLAS takes it, and the step to the next one."""
-        matrix = as_matrix(x[0]) if x.dtype == kind else None
+    def _batch(self, name: str, x: Array, kind: Any) -> tuple[Matrix, Array]:
+        """Return the first matrix of a batch (..., M, N) as cuBLAS takes it, and all of them."""
+        first = (0,) * (x.ndim - 2)
+        matrix = as_matrix(x[first]) if x.dtype == kind else None
         if matrix is None:
-            copy = self.scratch(name, x.shape, kind)
+            copy = self._stack(name, x.shape, kind)
             self.copy(x, copy)
-            matrix, x = Matrix(copy[0], False, max(1, copy.shape[2])), copy
-        return matrix, x.strides[0] // x.itemsize
+            matrix, x = Matrix(copy[first], False, max(1, copy.shape[-1])), copy
+        return matrix, x
+
+    def _stack(self, name: str, shape: Sequence[int], dtype: Any) -> Array:
+        """Return scratch memory (..., M, N) in C order; that of four axes would have the layout of images."""
+        return self.scratch(name, (math.prod(shape[:-2]), *shape[-2:]), dtype).reshape(shape)
+
+    def _addresses(self, *stacks: Array) -> Array:
+        """Return the addresses of the matrices of stacks (A, B, M, N): (len(stacks), A B) int64 on the device.
+
+        They stay: captured products read them.
+        """
+        n_outer, n_inner = stacks[0].shape[:2]
+        key = tuple((x.data.ptr, x.strides[:2], n_outer, n_inner) for x in stacks)
+        if key not in self._tables:
+            i, j = np.ogrid[:n_outer, :n_inner]
+            addresses = [x.data.ptr + i * x.strides[0] + j * x.strides[1] for x in stacks]
+            self._tables[key] = self.empty((len(stacks), n_outer * n_inner), np.int64)
+            self.gpu.put(np.reshape(addresses, (len(stacks), -1)), self._tables[key])
+        return self._tables[key]
 
     def column_sums(self, x: Array, out: Array, accumulate: bool = False) -> None:
         """``out`` (C,) = sum of the rows of ``x`` (R, C) of any strides; added to ``out`` if ``accumulate``."""
@@ -491,17 +528,6 @@ def as_matrix(x: Array) -> Matrix | None:
         if (column == x.itemsize or n_columns <= 1) and step >= least:
             return Matrix(x, turned, step)
     return None
-
-
-def _split_batch(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Yield views (B, M, N) of arrays (A, B, M, N): one if their leading axes merge, else with the longer of them."""
-    outer, inner = arrays[0].shape[:2]
-    if all(x.strides[0] == inner * x.strides[1] for x in arrays):
-        yield tuple(x.reshape(outer * inner, *x.shape[2:]) for x in arrays)
-    elif outer > inner:
-        yield from (tuple(x[:, k] for x in arrays) for k in range(inner))
-    else:
-        yield from (tuple(x[k] for x in arrays) for k in range(outer))
 
 
 def gemm_types(kind: Any, precision: str) -> tuple[int, tuple[HostArray, HostArray]]:

@@ -193,6 +193,55 @@ def _enqueue(
     queue.put(_world.Op("gemm", run, (block_a, block_b, block_c, block_bias, block_more), True, n_bytes))
 
 
+def _enqueue_addresses(
+    handle: int,
+    transa: int,
+    transb: int,
+    m: int,
+    n: int,
+    k: int,
+    alpha: int,
+    A: int,
+    Atype: int,
+    lda: int,
+    B: int,
+    Btype: int,
+    ldb: int,
+    beta: int,
+    C: int,
+    Ctype: int,
+    ldc: int,
+    count: int,
+    computeType: int,
+) -> None:
+    """Each C[i] = alpha * op(A[i]) op(B[i]) + beta * C[i]; A, B and C are arrays of addresses in device memory."""
+    if Atype != Btype or computeType not in KNOWN.get((Atype, Ctype), ()) or min(m, n, k, count) < 1:
+        raise CUBLASError(INVALID)
+    first, second = _scalar(alpha, computeType), _scalar(beta, computeType)
+    blocks = [_memory.find(table, "gemm") for table in (A, B, C)]
+    tables = [
+        np.ndarray(count, np.int64, block.bytes, table - block.start)
+        for table, block in zip((A, B, C), blocks, strict=True)
+    ]
+    kinds = [(Atype, *((k, m) if transa else (m, k)), lda), (Btype, *((n, k) if transb else (k, n)), ldb)]
+    kinds.append((Ctype, m, n, ldc))
+
+    def run() -> None:
+        for addresses in zip(*tables, strict=True):
+            found = [_matrices(int(x), *kind, 0, 1) for x, kind in zip(addresses, kinds, strict=True)]
+            for block, _ in found:
+                block.check_alive("gemm")
+            (_, a), (_, b), (block, c) = found
+            with np.errstate(all="ignore"):
+                product = first * np.matmul(_operand(a, transa, computeType), _operand(b, transb, computeType))
+                c[...] = product if second == 0 else product + second * c.astype(product.dtype)
+            block.check_ends("gemm")
+
+    size, size_of_c = DTYPES[Atype].itemsize, DTYPES[Ctype].itemsize
+    n_bytes = count * ((m * k + k * n) * size + m * n * size_of_c)
+    _stream.get_current_stream()._queue.put(_world.Op("gemm", run, blocks, True, n_bytes))
+
+
 def gemmEx(
     handle: int,
     transa: int,
@@ -226,11 +275,14 @@ typedef int (*Gemm)(void*, int, int, int, int, int, void*, void*, int, int, void
                     int, int);
 typedef int (*Batched)(void*, int, int, int, int, int, void*, void*, int, int, long long, void*, int, int, long long,
                        void*, void*, int, int, long long, int, int, int);
+typedef int (*Addressed)(void*, int, int, int, int, int, void*, void*, int, int, void*, int, int, void*, void*, int,
+                         int, int, int, int);
 typedef int (*SetStream)(void*, void*);
 typedef int (*SetWorkspace)(void*, void*, unsigned long);
 extern "C" {
 Gemm gemm;
 Batched batched;
+Addressed addressed;
 SetStream set_stream;
 SetWorkspace set_workspace;
 int cublasGemmEx(void* handle, int ta, int tb, int m, int n, int k, void* alpha, void* a, int at, int lda, void* b,
@@ -242,6 +294,11 @@ int cublasGemmStridedBatchedEx(void* handle, int ta, int tb, int m, int n, int k
                                int ldc, long long sc, int count, int compute, int algo) {
     return batched(handle, ta, tb, m, n, k, alpha, a, at, lda, sa, b, bt, ldb, sb, beta, c, ct, ldc, sc, count,
                    compute, algo);
+}
+int cublasGemmBatchedEx(void* handle, int ta, int tb, int m, int n, int k, void* alpha, void* a, int at, int lda,
+                        void* b, int bt, int ldb, void* beta, void* c, int ct, int ldc, int count, int compute,
+                        int algo) {
+    return addressed(handle, ta, tb, m, n, k, alpha, a, at, lda, b, bt, ldb, beta, c, ct, ldc, count, compute, algo);
 }
 int cublasSetStream_v2(void* handle, void* stream) { return set_stream(handle, stream); }
 int cublasSetWorkspace_v2(void* handle, void* at, unsigned long size) { return set_workspace(handle, at, size); }
@@ -258,6 +315,11 @@ _BATCHED = ctypes.CFUNCTYPE(
     *(_address, _int, _int, _long, _address, _int, _int, _long, _address),
     *(_address, _int, _int, _long, _int, _int, _int),
 )
+_ADDRESSED = ctypes.CFUNCTYPE(
+    *(_int, _address, _int, _int, _int, _int, _int, _address),
+    *(_address, _int, _int, _address, _int, _int, _address),
+    *(_address, _int, _int, _int, _int, _int),
+)
 _SET_STREAM = ctypes.CFUNCTYPE(_int, _address, _address)
 _SET_WORKSPACE = ctypes.CFUNCTYPE(_int, _address, _address, ctypes.c_size_t)
 # CUBLAS_STATUS_INVALID_VALUE, and CUBLAS_STATUS_EXECUTION_FAILED
@@ -272,10 +334,18 @@ def _gemm(*arguments: Any) -> int:
 
 
 def _batched(*arguments: Any) -> int:
+    return _call(_enqueue, arguments)
+
+
+def _addressed(*arguments: Any) -> int:
+    return _call(_enqueue_addresses, arguments)
+
+
+def _call(function: Any, arguments: tuple[Any, ...]) -> int:
     if getattr(_of_handle, "stream", None) != _stream.get_current_stream().ptr:
         return _FAILED
     try:
-        _enqueue(*arguments[:-1])
+        function(*arguments[:-1])
     except RuntimeError:
         return _INVALID
     return 0
@@ -298,6 +368,7 @@ def _set_workspace(handle: int, address: int, size: int) -> int:
 _CALLED = {
     "gemm": _GEMM(_gemm),
     "batched": _BATCHED(_batched),
+    "addressed": _ADDRESSED(_addressed),
     "set_stream": _SET_STREAM(_set_stream),
     "set_workspace": _SET_WORKSPACE(_set_workspace),
     **_cublas_lt.CALLED,
