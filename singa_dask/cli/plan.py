@@ -25,7 +25,12 @@ TEXTS = ("topology", "partition", "limited by")
     "life=10000h, the mean life of a process.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write the job with the best plan, for run.")
-@click.option("--html", metavar="FILE", help="Write a page with the plans, and curves over the number of processes.")
+@click.option(
+    "--html",
+    metavar="FILE",
+    help="Write a page with the plans, curves over the number of processes, and a simulated step.",
+)
+@click.option("--beside", metavar="TRACE", help="Draw a measured step in that page, too: trace.json of run --profile.")
 @click.option(
     "--trace", metavar="FILE", help="Write a simulated step of the best plan, as trace.json of run --profile."
 )
@@ -41,6 +46,7 @@ def plan(
     what_if: str,
     output: str | None,
     html: str | None,
+    beside: str | None,
     trace: str | None,
     price: float,
     as_json: bool,
@@ -56,13 +62,22 @@ def plan(
     from singa_dask.cli import job
     from singa_dask.jobs.job import Job
     from singa_dask.jobs.planning import plan as find
+    from singa_dask.observe.timeline import read_trace
     from singa_dask.planner.report import KINDS
 
+    if beside and not html:
+        raise click.UsageError("--beside is drawn in the page of --html. Say --html FILE.")
+    measured = read_trace(beside) if beside else ()
     read = job.read(job_file, sets, cluster_file)
     job.warn(read, strict=strict, more=runtime.absent_records(read.job).values())
     echo("measuring what the job costs on this machine, and simulating it ...", err=True)
     found = find(
-        Job.of(read), what_if=what_if, client=scheduler, scheduler_file=scheduler_file, price=price, trace=bool(trace)
+        Job.of(read),
+        what_if=what_if,
+        client=scheduler,
+        scheduler_file=scheduler_file,
+        price=price,
+        trace=bool(trace or html),
     )
     for kind in KINDS:
         if rows := found.rows(kind):
@@ -76,7 +91,7 @@ def plan(
         fs.write_atomic(fs.absolute(output), found.to_yaml().encode())
         echo(f"to run it: singa-dask run {output}", err=True)
     if html:
-        fs.write_atomic(fs.absolute(html), redact(found.page()).encode())
+        fs.write_atomic(fs.absolute(html), redact(found.page(measured)).encode())
     if trace:
         fs.write_atomic(fs.absolute(trace), found.trace().encode())
     if as_json:

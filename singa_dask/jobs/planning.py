@@ -49,13 +49,12 @@ def plan(
     price : float
         Of a host for an hour.
     trace : bool
-        Keep the events of a simulated step of the best plan, for `Plan.trace`.
+        Keep the events of a simulated step of the best plan, for `Plan.trace` and its page.
 
     Raises
     ------
     ConfigError
-        With all mistakes of the job; or it does not train, or not on CPUs; or the best plan has too many processes for
-        a trace.
+        With all mistakes of the job; or it does not train, or not on CPUs.
     ClusterError
         The cluster does not answer.
     """
@@ -89,8 +88,8 @@ def plan(
 
 
 def _events(best: Candidate, cluster: Cluster, costs: MeasuredCosts) -> Sequence[Mapping[str, Any]]:
-    """Return the events of a simulated step."""
-    if (n := len(best.layout.processes)) > MAX_PROCESSES:
-        raise ConfigError(f"the best plan has {n:,} processes, and a trace follows at most {MAX_PROCESSES}.")
+    """Return the events of a simulated step, as far as each message is followed."""
+    if len(best.layout.processes) > MAX_PROCESSES:
+        return ()
     more: dict[str, Any] = {"threads": best.threads, "trace": True}
     return simulate(best.job, JobPlan.make(best.job), cluster, costs.of(best.job), **more).trace

@@ -250,7 +250,7 @@ def draw(panels: Sequence[Panel], names: Sequence[str], axis: str, suffix: str) 
         matplotlib is not installed.
     """
     _matplotlib(f"a {suffix.removeprefix('.').upper()} picture")
-    return _saved(figure_of(panels, names, axis), suffix)
+    return saved(figure_of(panels, names, axis), suffix)
 
 
 def draw_confusion(matrix: npt.NDArray[np.int64], names: Sequence[str], suffix: str) -> bytes:
@@ -280,7 +280,7 @@ def draw_confusion(matrix: npt.NDArray[np.int64], names: Sequence[str], suffix: 
                 colour = "white" if shares[row, column] > 0.5 else "black"
                 axes.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=8)
         axes.set(xlabel="predicted", ylabel="true")
-    return _saved(figure, suffix)
+    return saved(figure, suffix)
 
 
 def draw_bars(charts: Mapping[str, Mapping[str, int]]) -> bytes:
@@ -309,13 +309,14 @@ def draw_bars(charts: Mapping[str, Mapping[str, int]]) -> bytes:
             bars = axes.bar(list(shares), list(shares.values()), color=COLOURS[i % len(COLOURS)])
             axes.bar_label(bars, ["<1" if 0 < share < 0.5 else f"{share:.0f}" for share in shares.values()])
             axes.set(title=title, yticks=[], xlim=(-0.6, max(len(shares), 6) - 0.4))
-    return _saved(figure, ".svg")
+    return saved(figure, ".svg")
 
 
-def _saved(figure: Any, suffix: str) -> bytes:
+def saved(figure: Any, suffix: str) -> bytes:
+    """Return a figure as a file of a kind, e.g. ``.svg``; equal figures give equal files."""
     with require("matplotlib", "plot", "a picture").rc_context(STYLE):
         out = io.BytesIO()
-        # without the time of day, so that equal runs give equal files
+        # without the time of day
         metadata = {"Date": None} if suffix == ".svg" else {"Software": "singa-dask"}
         figure.savefig(out, format=suffix.removeprefix("."), dpi=140, metadata=metadata)
     return out.getvalue()

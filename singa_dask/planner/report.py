@@ -14,6 +14,7 @@ from singa_dask.conf import JobFile
 from singa_dask.errors import ConfigError
 from singa_dask.lazy import require
 from singa_dask.observe.figure import Panel, PlottedCurve, draw, picture, table, write_page
+from singa_dask.observe.timeline import Span, draw_steps, last_step
 from singa_dask.planner.search import Candidate
 
 KINDS = ("synchronous", "asynchronous")
@@ -50,7 +51,8 @@ class Plan:
     price : float
         Of a host for an hour; 0 if it is not known.
     events : sequence of mapping
-        Of a simulated step of the best one, see `Prediction`; none if they were not asked for.
+        Of a simulated step of the best one, see `Prediction`; none if they were not asked for, or if it has more than
+        64 processes.
     """
 
     file: JobFile
@@ -113,7 +115,18 @@ class Plan:
         return replace(self.file, job=job).given()
 
     def trace(self) -> str:
-        """Return the events in the form of the ``trace.json`` of runs that are profiled, Chrome's trace format."""
+        """Return the events in the form of the ``trace.json`` of runs that are profiled, Chrome's trace format.
+
+        Raises
+        ------
+        ConfigError
+            There are none.
+        """
+        if not self.events:
+            n = len(self.best.layout.processes)
+            raise ConfigError(
+                f"no step was traced. Ask plan for a trace; the best plan has {n:,} processes, of 64 at most."
+            )
         tracks = sorted({(each["pid"], each["tid"]) for each in self.events})
         names = [
             {"name": "thread_name", "ph": "M", "pid": process, "tid": i, "args": {"name": name}}
@@ -136,14 +149,24 @@ class Plan:
             return f"{text}; none with more processes is faster"
         return f"{text}; one process takes {1e3 * alone.prediction.step_s:.3g} ms" if alone else text
 
-    def page(self) -> str:
-        """Return a page with tables, and curves over the number of processes if matplotlib is installed."""
+    def page(self, measured: Sequence[Span] = ()) -> str:
+        """Return a page with tables, and if matplotlib is installed curves over the number of processes and time lines.
+
+        Parameters
+        ----------
+        measured : sequence of Span
+            A step of a run that was profiled, see `read_trace`: it is drawn below the simulated one.
+        """
         parts = [f"<p>{escape(f'On {self.where}: {self.reason()}.')}</p>"]
         for kind in KINDS:
             if rows := self.rows(kind):
                 parts += [f"<h2>{kind.capitalize()}</h2>", table(rows, ("topology", "partition", "limited by"))]
         try:
             parts.append(picture(draw(self._panels(), KINDS, "processes", ".svg")))
+            steps: dict[str, Sequence[Span]] = {"simulated": last_step(json.loads(self.trace()))} if self.events else {}
+            steps |= {"measured": measured} if measured else {}
+            if steps:
+                parts += ["<h2>A step</h2>", picture(draw_steps(steps))]
         except ConfigError as error:
             parts.append(f'<p class="soft">{escape(str(error))}</p>')
         return write_page(f"{self.file.job.name}: plans", parts)

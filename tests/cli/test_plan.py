@@ -60,8 +60,20 @@ def test_a_plan_is_printed_and_written(call: Call, job: Path, tmp_path: Path) ->
     names = {event["args"]["name"]: event["tid"] for event in events if event["ph"] == "M"}
     computed = {event["name"] for event in events if event["ph"] == "X" and event["tid"] == names["worker-0-0"]}
     assert computed >= {"fc forward", "fc backward"}
+    alone = page.read_text().count("PolyCollection")
+    assert alone > 0
+    result = call("plan", job, *what_if, "--html", page, "--beside", trace)
+    assert result.exit_code == 0, result.output
+    assert page.read_text().count("PolyCollection") == 2 * alone  # the same step
     validated = call("validate", output)
     assert validated.exit_code == 0, validated.output
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_measured_step_needs_a_page(call: Call, job: Path) -> None:
+    result = call("plan", job, "--beside", "trace.json")
+    assert result.exit_code == 2
+    assert "--html" in result.output
 
 
 @pytest.mark.cluster

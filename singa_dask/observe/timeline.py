@@ -1,0 +1,95 @@
+"""Time lines: what each thread did in a step, drawn from a trace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from singa_dask import fs
+from singa_dask.errors import DataError
+from singa_dask.lazy import require
+from singa_dask.observe.figure import COLOURS, STYLE, saved
+
+KINDS = {"forward": COLOURS[5], "backward": COLOURS[0], "wait": "#dddddd"}
+"""Colours of what layers do, and of waits; of the rest, messages and updates, it is another one."""
+REST = COLOURS[1]
+MAX_TRACKS = 24
+INCHES, TRACK_INCHES = 10.0, 0.28
+
+
+class Span(NamedTuple):
+    """What a thread did, by the last word of its name, and when, in milliseconds from the beginning of the step."""
+
+    track: str
+    kind: str
+    start: float
+    duration: float
+
+
+def read_trace(path: str) -> list[Span]:
+    """Return the last step of a ``trace.json``.
+
+    Raises
+    ------
+    DataError
+        It is not there, or something else.
+    """
+    try:
+        return last_step(json.loads(fs.read_bytes(fs.absolute(path))))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path} is no trace of a run. Expected the trace.json that run --profile writes.") from error
+
+
+def last_step(trace: Mapping[str, Any]) -> list[Span]:
+    """Return what threads did in the last step of a trace, in Chrome's trace format; in all of it if it has one."""
+    events = trace["traceEvents"]
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
+    spans = [event for event in events if event["ph"] == "X"]
+    steps = [event for event in spans if event.get("cat") == "step"]
+    start = min((event["ts"] for event in spans), default=0.0)
+    end = max((event["ts"] + event["dur"] for event in spans), default=0.0)
+    if steps:
+        last = max(steps, key=lambda event: float(event["ts"]))
+        start, end = last["ts"], last["ts"] + last["dur"]
+    found = []
+    for event in spans:
+        first, past = max(event["ts"], start), min(event["ts"] + event["dur"], end)
+        if first < past and event.get("cat") != "step":
+            track = f"{event['pid']}: {names[event['pid'], event['tid']]}"
+            kind = event.get("cat", event["name"].rpartition(" ")[2])
+            found.append(Span(track, kind, (first - start) / 1e3, (past - first) / 1e3))
+    return found
+
+
+def draw_steps(steps: Mapping[str, Sequence[Span]]) -> bytes:
+    """Return an SVG with a time line for each title, one below the other, in the same scale.
+
+    A time line has a row for each thread, by its process, `MAX_TRACKS` at most.
+
+    Raises
+    ------
+    ConfigError
+        matplotlib is not installed.
+    """
+    matplotlib = require("matplotlib", "plot", "an SVG picture")
+    figures, patches = (require(f"matplotlib.{name}", "plot", "a picture") for name in ("figure", "patches"))
+    tracks = {title: sorted({span.track for span in spans})[:MAX_TRACKS] for title, spans in steps.items()}
+    heights = [1 + len(rows) for rows in tracks.values()]
+    with matplotlib.rc_context({**STYLE, "axes.grid": False}):
+        figure = figures.Figure(figsize=(INCHES, 0.8 + TRACK_INCHES * sum(heights)), layout="constrained")
+        ratios = {"height_ratios": heights}
+        all_axes = figure.subplots(len(steps), 1, sharex=True, squeeze=False, gridspec_kw=ratios).flatten()
+        for axes, (title, spans) in zip(all_axes, steps.items(), strict=True):
+            for row, track in enumerate(tracks[title]):
+                # work is drawn on the waits in it
+                for kind in sorted({span.kind for span in spans if span.track == track}, key="wait".__ne__):
+                    bars = [(s.start, s.duration) for s in spans if (s.track, s.kind) == (track, kind)]
+                    axes.broken_barh(bars, (row - 0.4, 0.8), color=KINDS.get(kind, REST), linewidth=0)
+            axes.set_yticks(range(len(tracks[title])), tracks[title])
+            axes.invert_yaxis()
+            axes.set_title(title, loc="left", fontsize=10)
+        all_axes[-1].set_xlabel("time (ms)")
+        handles = [patches.Patch(color=c, label=k) for k, c in {**KINDS, "messages and updates": REST}.items()]
+        figure.legend(handles=handles, loc="outside upper right", ncols=len(handles), fontsize=9)
+    return saved(figure, ".svg")
