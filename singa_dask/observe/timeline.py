@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ MAX_TRACKS = 24
 INCHES, TRACK_INCHES = 10.0, 0.28
 
 
-class Span(NamedTuple):
+class Activity(NamedTuple):
     """What a thread did, by the last word of its name, and when, in milliseconds from the beginning of the step."""
 
     track: str
@@ -27,7 +28,7 @@ class Span(NamedTuple):
     duration: float
 
 
-def read_trace(path: str) -> list[Span]:
+def read_trace(path: str) -> list[Activity]:
     """Return the last step of a ``trace.json``.
 
     Raises
@@ -41,28 +42,28 @@ def read_trace(path: str) -> list[Span]:
         raise DataError(f"{path} is no trace of a run. Expected the trace.json that run --profile writes.") from error
 
 
-def last_step(trace: Mapping[str, Any]) -> list[Span]:
+def last_step(trace: Mapping[str, Any]) -> list[Activity]:
     """Return what threads did in the last step of a trace, in Chrome's trace format; in all of it if it has one."""
     events = trace["traceEvents"]
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
-    spans = [event for event in events if event["ph"] == "X"]
-    steps = [event for event in spans if event.get("cat") == "step"]
-    start = min((event["ts"] for event in spans), default=0.0)
-    end = max((event["ts"] + event["dur"] for event in spans), default=0.0)
+    activities = [event for event in events if event["ph"] == "X"]
+    steps = [event for event in activities if event.get("cat") == "step"]
+    start = min((event["ts"] for event in activities), default=0.0)
+    end = max((event["ts"] + event["dur"] for event in activities), default=0.0)
     if steps:
         last = max(steps, key=lambda event: float(event["ts"]))
         start, end = last["ts"], last["ts"] + last["dur"]
     found = []
-    for event in spans:
+    for event in activities:
         first, past = max(event["ts"], start), min(event["ts"] + event["dur"], end)
         if first < past and event.get("cat") != "step":
             track = f"{event['pid']}: {names[event['pid'], event['tid']]}"
             kind = event.get("cat", event["name"].rpartition(" ")[2])
-            found.append(Span(track, kind, (first - start) / 1e3, (past - first) / 1e3))
+            found.append(Activity(track, kind, (first - start) / 1e3, (past - first) / 1e3))
     return found
 
 
-def draw_steps(steps: Mapping[str, Sequence[Span]]) -> bytes:
+def draw_steps(steps: Mapping[str, Sequence[Activity]]) -> bytes:
     """Return an SVG with a time line for each title, one below the other, in the same scale.
 
     A time line has a row for each thread, by its process, `MAX_TRACKS` at most.
@@ -74,19 +75,21 @@ def draw_steps(steps: Mapping[str, Sequence[Span]]) -> bytes:
     """
     matplotlib = require("matplotlib", "plot", "an SVG picture")
     figures, patches = (require(f"matplotlib.{name}", "plot", "a picture") for name in ("figure", "patches"))
-    tracks = {title: sorted({span.track for span in spans})[:MAX_TRACKS] for title, spans in steps.items()}
-    heights = [1 + len(rows) for rows in tracks.values()]
+    rows = {title: sorted({each.track for each in step})[:MAX_TRACKS] for title, step in steps.items()}
+    heights = [1 + len(tracks) for tracks in rows.values()]
     with matplotlib.rc_context({**STYLE, "axes.grid": False}):
         figure = figures.Figure(figsize=(INCHES, 0.8 + TRACK_INCHES * sum(heights)), layout="constrained")
         ratios = {"height_ratios": heights}
         all_axes = figure.subplots(len(steps), 1, sharex=True, squeeze=False, gridspec_kw=ratios).flatten()
-        for axes, (title, spans) in zip(all_axes, steps.items(), strict=True):
-            for row, track in enumerate(tracks[title]):
-                # work is drawn on the waits in it
-                for kind in sorted({span.kind for span in spans if span.track == track}, key="wait".__ne__):
-                    bars = [(s.start, s.duration) for s in spans if (s.track, s.kind) == (track, kind)]
-                    axes.broken_barh(bars, (row - 0.4, 0.8), color=KINDS.get(kind, REST), linewidth=0)
-            axes.set_yticks(range(len(tracks[title])), tracks[title])
+        for axes, (title, step) in zip(all_axes, steps.items(), strict=True):
+            bars = defaultdict[tuple[str, str], list[tuple[float, float]]](list)
+            for each in sorted(step, key=lambda each: each.kind != "wait"):  # what is done in a wait is drawn on it
+                bars[each.track, each.kind].append((each.start, each.duration))
+            for (track, kind), times in bars.items():
+                if track in rows[title]:
+                    place = (rows[title].index(track) - 0.4, 0.8)
+                    axes.broken_barh(times, place, color=KINDS.get(kind, REST), linewidth=0)
+            axes.set_yticks(range(len(rows[title])), rows[title])
             axes.invert_yaxis()
             axes.set_title(title, loc="left", fontsize=10)
         all_axes[-1].set_xlabel("time (ms)")

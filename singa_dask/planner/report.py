@@ -14,7 +14,7 @@ from singa_dask.conf import JobFile
 from singa_dask.errors import ConfigError
 from singa_dask.lazy import require
 from singa_dask.observe.figure import Panel, PlottedCurve, draw, picture, table, write_page
-from singa_dask.observe.timeline import Span, draw_steps, last_step
+from singa_dask.observe.timeline import Activity, draw_steps, last_step
 from singa_dask.planner.search import Candidate
 
 KINDS = ("synchronous", "asynchronous")
@@ -149,12 +149,12 @@ class Plan:
             return f"{text}; none with more processes is faster"
         return f"{text}; one process takes {1e3 * alone.prediction.step_s:.3g} ms" if alone else text
 
-    def page(self, measured: Sequence[Span] = ()) -> str:
+    def page(self, measured: Sequence[Activity] = ()) -> str:
         """Return a page with tables, and if matplotlib is installed curves over the number of processes and time lines.
 
         Parameters
         ----------
-        measured : sequence of Span
+        measured : sequence of Activity
             A step of a run that was profiled, see `read_trace`: it is drawn below the simulated one.
         """
         parts = [f"<p>{escape(f'On {self.where}: {self.reason()}.')}</p>"]
@@ -163,7 +163,9 @@ class Plan:
                 parts += [f"<h2>{kind.capitalize()}</h2>", table(rows, ("topology", "partition", "limited by"))]
         try:
             parts.append(picture(draw(self._panels(), KINDS, "processes", ".svg")))
-            steps: dict[str, Sequence[Span]] = {"simulated": last_step(json.loads(self.trace()))} if self.events else {}
+            steps: dict[str, Sequence[Activity]] = (
+                {"simulated": last_step(json.loads(self.trace()))} if self.events else {}
+            )
             steps |= {"measured": measured} if measured else {}
             if steps:
                 parts += ["<h2>A step</h2>", picture(draw_steps(steps))]
