@@ -20,7 +20,7 @@ INCHES, TRACK_INCHES = 10.0, 0.28
 
 
 class Activity(NamedTuple):
-    """What a thread did, by the last word of its name, and when, in milliseconds from the beginning of the step."""
+    """What a thread, ``process: name``, did, and when, in milliseconds from the beginning of the step."""
 
     track: str
     kind: str
@@ -75,7 +75,7 @@ def draw_steps(steps: Mapping[str, Sequence[Activity]]) -> bytes:
     """
     matplotlib = require("matplotlib", "plot", "an SVG picture")
     figures, patches = (require(f"matplotlib.{name}", "plot", "a picture") for name in ("figure", "patches"))
-    rows = {title: sorted({each.track for each in step})[:MAX_TRACKS] for title, step in steps.items()}
+    rows = {title: sorted({each.track for each in step}, key=_by_process)[:MAX_TRACKS] for title, step in steps.items()}
     heights = [1 + len(tracks) for tracks in rows.values()]
     with matplotlib.rc_context({**STYLE, "axes.grid": False}):
         figure = figures.Figure(figsize=(INCHES, 0.8 + TRACK_INCHES * sum(heights)), layout="constrained")
@@ -96,3 +96,7 @@ def draw_steps(steps: Mapping[str, Sequence[Activity]]) -> bytes:
         handles = [patches.Patch(color=c, label=k) for k, c in {**KINDS, "messages and updates": REST}.items()]
         figure.legend(handles=handles, loc="outside upper right", ncols=len(handles), fontsize=9)
     return saved(figure, ".svg")
+
+
+def _by_process(track: str) -> tuple[int, str]:
+    return int(track.partition(":")[0]), track

@@ -164,7 +164,7 @@ class Plan:
         try:
             parts.append(picture(draw(self._panels(), KINDS, "processes", ".svg")))
             steps: dict[str, Sequence[Activity]] = (
-                {"simulated": last_step(json.loads(self.trace()))} if self.events else {}
+                {f"simulated: {self.best.topology}": last_step(json.loads(self.trace()))} if self.events else {}
             )
             steps |= {"measured": measured} if measured else {}
             if steps:
