@@ -127,7 +127,8 @@ class Row(NamedTuple):
         """Return a cell of the table."""
         limit = limit_of(self.found, self.layout, {1.0}) if max(self.found.busy.values()) >= IDLE else "latency"
         rate = f"{self.found.samples_per_s:,.0f}/s"
-        return f"{1e3 * self.found.step_s:.3g} ms, {rate}, {self.efficiency(alone):.0%} {limit[0]}"
+        step_ms = float(f"{1e3 * self.found.step_s:.3g}")
+        return f"{step_ms:,g} ms, {rate}, {self.efficiency(alone):.0%} {limit[0]}"
 
 
 class HostCosts(Costs):
