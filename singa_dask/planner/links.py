@@ -26,7 +26,7 @@ from singa_dask.ops import get_ops
 from singa_dask.planner.model import Cluster, Link, Machine
 from singa_dask.registry import suggest
 from singa_dask.runtime.job.cluster import present_workers
-from singa_dask.runtime.planning.placement import cpu_count, limit_process, machine_memory
+from singa_dask.runtime.planning.placement import cpu_count, limit_process, limit_thread, machine_memory
 
 LOOPBACK = "tcp://127.0.0.1"
 UNIT = Address.stub(0)
@@ -164,7 +164,7 @@ def kernel_s() -> float:
     """Return the time of a matrix product on one core."""
     ops, x = get_ops(), np.ones((KERNEL, KERNEL), np.float32)
     y, times = np.empty_like(x), []
-    with limit_process(1):
+    with limit_process(1), limit_thread(1):
         for _ in range(N_KERNELS):
             started = time.perf_counter()
             ops.linear(x, x, None, out=y)

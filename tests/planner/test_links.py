@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import astuple
+from typing import Any
 
 import numpy as np
 import pytest
 from distributed import Client, Scheduler, SpecCluster, Worker
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from singa_dask.errors import CommError, ConfigError
+from singa_dask.ops import NumpyOps, get_ops
+from singa_dask.planner import links
 from singa_dask.planner.links import LOOPBACK, LinkEnd, imagined_cluster, measure_cluster, measure_here, read_what_if
 from singa_dask.planner.model import Link
 from singa_dask.runtime.planning.placement import cpu_count, machine_memory
@@ -79,6 +83,21 @@ def test_what_an_end_sends() -> None:
     finally:
         here.transport.close()
         there.transport.close()
+
+
+def test_a_core_is_timed_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_threads: list[set[int]] = []
+
+    class Ops(NumpyOps):
+        def linear(self, *_: Any, **__: Any) -> None:
+            n_threads.append({library["num_threads"] for library in threadpool_info()})
+
+    get_ops().linear(*(np.ones((2, 2), np.float32) for _ in range(2)), None, out=np.empty((2, 2), np.float32))
+    monkeypatch.setattr(links, "get_ops", Ops)
+    with threadpool_limits(2):
+        assert {library["num_threads"] for library in threadpool_info()} == {2}
+        links.kernel_s()
+    assert n_threads[0] == {1}
 
 
 def test_an_end_of_another_link_is_an_error() -> None:
