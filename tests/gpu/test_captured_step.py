@@ -81,7 +81,7 @@ def test_captured_steps_are_those_of_a_gpu_that_runs_uncaptured(
     agree(runs[1].found(), runs[0].found(), within=1e-12)
 
 
-@pytest.mark.parametrize("name", ["images", "residual", "transformer"])
+@pytest.mark.parametrize("name", ["mlp", "images", "residual", "transformer"])
 @pytest.mark.parametrize(("precision", "dtype"), [("float32", np.float32), ("tf32", np.float32), ("bf16", BFLOAT16)])
 def test_captured_steps_are_uncaptured_ones_to_the_bit(
     jobs: dict[str, JobConf], name: str, precision: str, dtype: Any
@@ -194,6 +194,42 @@ def test_batched_products_are_captured(gpu: Any) -> None:
     captured.replay(lambda key: key)
     wanted = 0.5 * gpu.to_host(a) @ gpu.to_host(b).swapaxes(1, 2)
     np.testing.assert_allclose(gpu.to_host(out), wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("most", [1023, 1])
+def test_captured_products_use_the_weights_of_each_replay(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Weights are rounded to bfloat16: whole, some rows, or columns with gaps; one by one where the table is full."""
+    monkeypatch.setattr("singa_dask.ops.cupy.weights.MAX_WEIGHTS", most)
+    random, ops = np.random.default_rng(0), backend("cuda:0", "bf16")
+    weights, bias, more = (random.normal(size=size).astype(np.float32) for size in ((16, 16), (16,), (8, 16)))
+    w, b = ops.from_host(weights), ops.from_host(bias)
+    x, added = (ops.from_host(each.astype(BFLOAT16)) for each in (random.normal(size=(8, 16)), more))
+    shapes = [(8, 16), (8, 16), (8, 16), (8, 16), (8, 4), (8, 8)]
+    outs, uncaptured = ([ops.zeros(shape, BFLOAT16) for shape in shapes] for _ in range(2))
+
+    def compute(y: list[Any]) -> None:
+        ops.linear(x, w.T, None, y[0])
+        ops.linear(x, w, b, y[1])
+        ops.linear_add(x, w, b, added, y[2], transpose=True)
+        ops.linear_grad_input(x, w, y[3])
+        ops.linear(x, w[4:8], b[4:8], y[4])
+        ops.linear(x[:, :8], w[:8, ::2], None, y[5])
+
+    compute(outs)
+    captured = ops.capture(lambda: compute(outs))
+    for factor in (1.0, -2.0, 0.5):
+        ops.copy(weights * np.float32(factor), out=w)
+        ops.copy(bias * np.float32(factor), out=b)
+        captured.replay(lambda key: key)
+        compute(uncaptured)
+        for made, expected in zip(outs, uncaptured, strict=True):
+            assert ops.to_host(made).tobytes() == ops.to_host(expected).tobytes()
+        rows, square = ops.to_host(x).astype(np.float64), factor * weights.astype(np.float64)
+        forth, back, shift = rows @ square.T, rows @ square, factor * bias
+        wanted = [back, forth + shift, back + shift + more, back]
+        wanted += [wanted[1][:, 4:8], rows[:, :8] @ square[:8, ::2].T]
+        for made, expected in zip(outs, wanted, strict=True):
+            np.testing.assert_allclose(ops.to_host(made).astype(np.float64), expected, atol=0.02 * np.abs(back).max())
 
 
 def test_a_layer_of_a_users_own_runs_uncaptured() -> None:

@@ -215,7 +215,7 @@ def test_nothing_is_timed_in_a_capture(front_end: FrontEnd, times: Times) -> Non
     def engine_captured() -> str:
         ops = backend("cuda:0").for_thread()
         ops.scratch("conv workspace", (1000,), np.uint8)
-        ops.scratch(f"conv weights {a.w.data.ptr} {a.w.shape}", a.w.shape, np.float32)
+        ops.copied_weights(a.w, np.float32)
         ops.capture(lambda: ops.conv2d(a.x, a.w, a.b, a.y, STRIDE, PAD))
         return engine_run(front_end)
 

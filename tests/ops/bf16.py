@@ -52,14 +52,15 @@ class Kernels:
     @pytest.mark.parametrize("transpose", [False, True])
     def test_inner_product(self, ops: NumpyOps, transpose: bool) -> None:
         def work(ops: NumpyOps, values: Values) -> tuple[Array, ...]:
-            x, gy, y, gx = (values.features(17, size) for size in (33, 21, 21, 33))
+            x, gy, y, gx, more, total = (values.features(17, size) for size in (33, 21, 21, 33, 21, 21))
             w, b, gb = values.weights(*((33, 21) if transpose else (21, 33))), values.weights(21), values.weights(21)
             gw = values.weights(*w.shape)
             ops.linear(x, w, b, y, transpose)
+            ops.linear_add(x, w, b, more, total, transpose)
             ops.linear_grad_input(gy, w, gx, transpose)
             ops.linear_grad_weight(x, gy, gw, transpose, accumulate=True)
             ops.linear_grad_bias(gy, gb, accumulate=True)
-            return y, gx, gw, gb
+            return y, total, gx, gw, gb
 
         compare(ops, work)
 

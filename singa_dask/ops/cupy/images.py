@@ -43,6 +43,7 @@ from singa_dask.ops.cupy.arrays import (
 from singa_dask.ops.cupy.device import Array, CupyDevice, elapsed
 from singa_dask.ops.cupy.elementwise import CupyElementwise
 from singa_dask.ops.cupy.linear import CupyLinear, workspace
+from singa_dask.ops.cupy.weights import StepWeights
 from singa_dask.ops.numpy.images import BYTE_PLACES, parts_of_groups
 from singa_dask.ops.numpy.memory import channels_last
 from singa_dask.ops.onednn.library import BFLOAT16
@@ -182,8 +183,7 @@ class CupyImages(CupyElementwise):
 # CupyConv: convolution on a GPU: by cuDNN where it is installed, or by matrix products over unfolded images.
 #
 # Both take images that are dense in memory as N, H, W, C, as `features` makes them; others are copied before or
-# after. Each call copies the weights to the layout F, kh, kw, C and the dtype of the images, unless they have both;
-# of captured calls one launch copies the weights of all.
+# after. Weights are copied to the layout F, kh, kw, C and the dtype of the images, unless they have both.
 # The first call for some shapes and types times the engines of cuDNN and the products, and the fastest is kept, see
 # `Choices`: the heuristics of cuDNN are right most of the time only, and the best engine can be several times as fast
 # as their first.
@@ -321,48 +321,6 @@ Way: TypeAlias = "cudnn.CudnnPlan | None"
 ADD_TO = cupy.ElementwiseKernel("T x", "P y", "y = y + (P)x", "add_to")
 
 
-# Of the table of weights.cu: the most weights, numbers of a row, values of a chunk; and the blocks of a launch.
-MAX_WEIGHTS, WEIGHT_NUMBERS, CHUNK, COPY_BLOCKS = 1023, 6, 1024, 512
-
-
-class StepWeights:
-    """The weights that captured kernels take in another layout or type: one launch before these copies all of them.
-
-    Parameters
-    ----------
-    ops : CupyLinear
-    given, taken : dtype
-        Types of the weights and of their copies.
-    """
-
-    def __init__(self, ops: CupyLinear, given: Any, taken: Any) -> None:
-        self._gpu = ops.gpu
-        # found by the kernel when it runs
-        self._table = ops.empty((1 + MAX_WEIGHTS, WEIGHT_NUMBERS), np.int64)
-        self._rows: dict[tuple[int, int], tuple[int, ...]] = {}
-        self._n_chunks = 0
-        self._copy = ops.gpu.function("weights", "copy_weights", In=given, Out=taken)
-
-    def enqueue(self) -> None:
-        """Enqueue the copies of all that `add` takes before `put`."""
-        self._copy((COPY_BLOCKS,), (THREADS,), (self._table,))
-
-    def add(self, weights: Array, out: Array) -> bool:
-        """Have weights copied to memory that stays theirs; returns False if the table is full."""
-        key = (weights.data.ptr, out.data.ptr)
-        if key not in self._rows and len(self._rows) < MAX_WEIGHTS:
-            channels = weights.shape[1] if weights.ndim > 1 else 1
-            places = math.prod(weights.shape[2:])
-            self._rows[key] = (*key, weights.size, channels, places, self._n_chunks)
-            self._n_chunks += -(-weights.size // CHUNK)
-        return key in self._rows
-
-    def put(self) -> None:
-        """Write the table, after the capture."""
-        rows = [(len(self._rows), self._n_chunks, 0, 0, 0, 0), *self._rows.values()]
-        self._gpu.put(np.array(rows, np.int64), self._table[: len(rows)])
-
-
 class CupyConv(CupyLinear, CupyElementwise):
     """Convolution, a mixin of `CupyOps`.
 
@@ -376,9 +334,6 @@ class CupyConv(CupyLinear, CupyElementwise):
         self._cudnn: cudnn.Cudnn | None = None
         self._looked_for_cudnn = False
         self._ways: dict[tuple[Any, ...], Way] = {}
-        # types of weights that were copied so far, and, during a capture, their copies
-        self._copied_kinds: set[tuple[Any, Any]] = set()
-        self._step_weights: dict[tuple[Any, Any], StepWeights] = {}
 
     def conv2d(
         self,
@@ -393,7 +348,7 @@ class CupyConv(CupyLinear, CupyElementwise):
         groups: int = 1,
     ) -> None:
         x, y = self._taken("x", x, x.dtype), self._room_for_images("y", out)
-        weights, how = self._taken_weights("weights", w, x.dtype), (stride, pad, dilation)
+        weights, how = self._taken_weights(w, x.dtype), (stride, pad, dilation)
 
         def run(way: Way) -> Array:
             if way is None:
@@ -403,7 +358,7 @@ class CupyConv(CupyLinear, CupyElementwise):
                         self.linear(columns, rows_of(filters), bias, pixels_of(images))
                     self._commit(target, channels)
             else:
-                bias = {cudnn.BIAS: self._taken_weights("bias", b, x.dtype)} if way.fused and b is not None else {}
+                bias = {cudnn.BIAS: self._taken_weights(b, x.dtype)} if way.fused and b is not None else {}
                 self._run_plan(way, {cudnn.IMAGES: x, cudnn.WEIGHTS: weights, cudnn.OUTPUTS: y} | bias)
                 if way.fused:
                     return y
@@ -428,7 +383,7 @@ class CupyConv(CupyLinear, CupyElementwise):
         groups: int = 1,
     ) -> None:
         gy, gx = self._taken("gy", gy, gy.dtype), self._room_for_images("gx", out)
-        weights, how = self._taken_weights("weights", w, gy.dtype), (stride, pad, dilation)
+        weights, how = self._taken_weights(w, gy.dtype), (stride, pad, dilation)
 
         def run(way: Way) -> Array:
             if way is not None:
@@ -495,21 +450,9 @@ class CupyConv(CupyLinear, CupyElementwise):
         self.copy(x, taken)
         return taken
 
-    def _taken_weights(self, name: str, w: Array, dtype: Any) -> Array:
-        """Return weights or a bias where kernels can take them.
-
-        In a capture, which never changes them, they are copied by `StepWeights`, and only once.
-        """
-        if w.dtype == dtype and can_take(w):
-            return w
-        # memory of their own, also for another shape of the same weights: all are copied before any is used
-        taken = self.scratch(f"conv {name} {w.data.ptr} {w.shape}", w.shape, dtype)
-        kinds = (w.dtype, taken.dtype)
-        copies = self._step_weights.get(kinds)
-        if copies is None or not w.flags.c_contiguous or not copies.add(w, taken):
-            self._copied_kinds.add(kinds)
-            self.copy(w, taken)
-        return taken
+    def _taken_weights(self, w: Array, dtype: Any) -> Array:
+        """Return weights or a bias where kernels can take them: ``w``, or what `copied_weights` returns."""
+        return w if w.dtype == dtype and can_take(w) else self.copied_weights(w, dtype)
 
     def step_graph(self, run: Callable[[], None]) -> tuple[Any, list[StepWeights]]:
         """Return the CUDA graph of a step, see `graph_of`, and what it reads as long as it lives."""

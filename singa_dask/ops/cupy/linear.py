@@ -19,8 +19,9 @@ from cupy.cuda import device, runtime
 from cupy_backends.cuda.libs import cublas
 
 from singa_dask.arrays import Array as HostArray
-from singa_dask.ops.cupy.arrays import THREADS, WARP, CupyMemory, ValueKernel, pack_width, strides_of, sum_type
+from singa_dask.ops.cupy.arrays import THREADS, WARP, ValueKernel, pack_width, strides_of, sum_type
 from singa_dask.ops.cupy.device import Array, CupyDevice
+from singa_dask.ops.cupy.weights import CupyWeights
 from singa_dask.ops.onednn.library import BFLOAT16
 
 CUDA_TYPES = {
@@ -154,7 +155,7 @@ class BiasedProducts:
             Of cuBLAS, which serves cuBLASLt too.
         matrices : three `Matrix`
             a (m, k), b (k, n) and out (m, n).
-        bias : (m,) float32
+        bias : (m,) in the dtype of out
         more : like out, or None
         sizes : (m, n, k)
         compute : int
@@ -251,16 +252,17 @@ FACTORS = {kind: (np.zeros(1, kind), np.ones(1, kind)) for kind in (np.float32, 
 # Sums of columns: about so many rows a thread, and blocks in all.
 ROWS_OF_THREAD, SUM_BLOCKS = 8, 512
 
-# The most that values of the trial of a product with a bias, of about 8, may be off in tf32.
-BIAS_TOLERANCE = 0.05
-# (device, dtype, precision) -> whether that trial has gone well
+# The most that values of the trial of a product with a bias, of about 8, may be off in tf32; and, as a part of them, by
+# the rounding of two results to bfloat16.
+BIAS_TOLERANCE, BIAS_ROUNDING = 0.05, 2.0**-8
+# (device, dtypes, precision, epilogue) -> whether that trial has gone well
 _BIAS_IS_RIGHT: dict[tuple[Any, ...], bool] = {}
 
 ADD_BIAS = ValueKernel("add_bias", "Y y, B b", "z = (Z)((W)y + (W)b);")
 ADD_TO_BIASED = ValueKernel("add_to_biased", "Y y, B b, M m", "z = (Z)((W)y + (W)b + (W)m);")
 
 
-class CupyLinear(CupyMemory):
+class CupyLinear(CupyWeights):
     """Matrix products, a mixin of `CupyOps`."""
 
     def __init__(self, gpu: CupyDevice, precision: str = "float32") -> None:
@@ -269,15 +271,19 @@ class CupyLinear(CupyMemory):
         self._tables: dict[Any, Array] = {}
 
     def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:
-        self._linear(x, w if transpose else w.T, b, None, out)
+        self._linear(x, w, b, None, out, transpose)
 
     def linear_add(self, x: Array, w: Array, b: Array | None, more: Array, out: Array, transpose: bool = False) -> None:
-        self._linear(x, w if transpose else w.T, b, more, out)
+        self._linear(x, w, b, more, out, transpose)
 
-    def _linear(self, x: Array, right: Array, b: Array | None, more: Array | None, out: Array) -> None:
-        """``out = x right``, plus ``b`` and ``more`` if they are there."""
-        if b is not None and self._can_bias(x, b, out) and self._gemm_with_bias(x, right, b, out, more):
-            return
+    def _linear(self, x: Array, w: Array, b: Array | None, more: Array | None, out: Array, transpose: bool) -> None:
+        """``out = x w^T``, or ``x w`` if ``transpose``, plus ``b`` and ``more`` if they are there."""
+        w = self._weights_of_type(w, product_type(x, w, out))
+        right = w if transpose else w.T
+        if b is not None and self._can_bias(x, b, out):
+            # cuBLASLt reads a bias in the type that it writes
+            if self._gemm_with_bias(x, right, self._weights_of_type(b, out.dtype), out, more):
+                return
         self.gemm(x, right, out)
         if b is not None and more is not None:
             ADD_TO_BIASED(out, b, more, out)
@@ -287,7 +293,12 @@ class CupyLinear(CupyMemory):
     def linear_grad_input(
         self, gy: Array, w: Array, out: Array, transpose: bool = False, accumulate: bool = False
     ) -> None:
+        w = self._weights_of_type(w, product_type(gy, w, out))
         self.gemm(gy, w.T if transpose else w, out, accumulate)
+
+    def _weights_of_type(self, w: Array, kind: Any) -> Array:
+        """Return weights or a bias in a dtype; those that are not contiguous are returned as they are."""
+        return self.copied_weights(w, kind) if w.dtype != kind and w.flags.c_contiguous else w
 
     def linear_grad_weight(
         self, x: Array, gy: Array, out: Array, transpose: bool = False, accumulate: bool = False
@@ -309,7 +320,8 @@ class CupyLinear(CupyMemory):
     ) -> None:
         left, right, sums = (x.T, gy, SUMS_OF_A) if transpose else (gy.T, x, SUMS_OF_B)
         # in tf32 the sums might be of rounded values
-        if not accumulate and self.precision != "tf32" and self._can_bias(x, grad_bias, grad_weight, sums):
+        fusible = not accumulate and self.precision != "tf32" and grad_bias.dtype == grad_weight.dtype == np.float32
+        if fusible and self._can_bias(x, grad_bias, grad_weight, sums):
             if self._gemm_with_bias(left, right, grad_bias, grad_weight, epilogue=sums):
                 return
         self.gemm(left, right, grad_weight, accumulate)
@@ -325,7 +337,7 @@ class CupyLinear(CupyMemory):
         out : (M, N)
             If any of them is bfloat16, a and b are rounded to it; sums are float32.
         """
-        kind = BFLOAT16 if BFLOAT16 in (a.dtype, b.dtype, out.dtype) else out.dtype
+        kind = product_type(a, b, out)
         left, right = self._matrix("left", a, kind), self._matrix("right", b, kind)
         target = as_matrix(out)
         if target is None or target.turned:
@@ -345,40 +357,40 @@ class CupyLinear(CupyMemory):
         )
 
     def _can_bias(self, x: Array, b: Array, out: Array, epilogue: int = BIAS_EPILOGUE) -> bool:
-        """Tell whether one launch of cuBLASLt computes a product and adds a bias: in float32, or of bfloat16 to it.
+        """Tell whether one launch of cuBLASLt computes a product in float32 or bfloat16, and what the epilogue says.
 
-        So for sums of columns beside the product, with another epilogue. The first call of a process compares one with
-        the CPU.
+        The first call of a process for some types compares one with the CPU.
         """
         kind, target = BFLOAT16 if x.dtype == BFLOAT16 else out.dtype, as_matrix(out)
-        if not out.dtype == b.dtype == np.float32 or not (x.size and out.size and b.flags.c_contiguous):
+        if out.dtype not in (np.float32, BFLOAT16) or not (x.size and out.size and b.flags.c_contiguous):
             return False
         if target is None or target.turned:
             return False
-        key = (self.gpu.index, kind, self.precision, epilogue)
+        key = (self.gpu.index, kind, out.dtype, self.precision, epilogue)
         if key not in _BIAS_IS_RIGHT and not cupy.cuda.get_current_stream().is_capturing():
-            _BIAS_IS_RIGHT[key] = self._try_bias(kind, epilogue)
+            _BIAS_IS_RIGHT[key] = self._try_bias(kind, out.dtype, epilogue)
         return _BIAS_IS_RIGHT.get(key, False)
 
-    def _try_bias(self, kind: Any, epilogue: int) -> bool:
+    def _try_bias(self, kind: Any, dtype: Any, epilogue: int) -> bool:
         """Tell whether cuBLASLt adds a bias, or sums columns, as it should; log why not."""
         random = np.random.default_rng(0)
         x, w, b = (random.normal(size=size).astype(kind) for size in ((48, 64), (32, 64), (32,)))
-        out, expected = self.zeros((48, 32), np.float32), x.astype(np.float64) @ w.astype(np.float64).T + b
+        out, expected = self.zeros((48, 32), dtype), x.astype(np.float64) @ w.astype(np.float64).T + b
         try:
-            left, right, bias = self.from_host(x), self.from_host(w).T, self.from_host(b.astype(np.float32))
-            first = self.zeros(out.shape, np.float32)
+            left, right, bias = self.from_host(x), self.from_host(w).T, self.from_host(b.astype(dtype))
+            first = self.zeros(out.shape, dtype)
             if epilogue == BIAS_EPILOGUE:
                 done = self._gemm_with_bias(left, right, bias, first)
                 done = done and self._gemm_with_bias(left, right, bias, out, first)
                 pairs = [(out, 2 * expected)]
             else:
                 summed = x if epilogue == SUMS_OF_B else w
-                sums = self.zeros((len(summed),), np.float32)
+                sums = self.zeros((len(summed),), dtype)
                 done = self._gemm_with_bias(left, right, sums, out, epilogue=epilogue)
                 pairs = [(out, expected - b), (sums, summed.astype(np.float64).sum(axis=1))]
             why = "is not there" if not done else ""
-            if done and not all(np.allclose(self.to_host(y), z, atol=BIAS_TOLERANCE, rtol=0) for y, z in pairs):
+            part = BIAS_ROUNDING if dtype == BFLOAT16 else 0.0
+            if done and not all(np.allclose(self.to_host(y), z, atol=BIAS_TOLERANCE, rtol=part) for y, z in pairs):
                 why = "gives other values than NumPy"
         except (AttributeError, OSError, cublas.CUBLASError) as error:
             why = f"fails: {error}"
@@ -397,7 +409,7 @@ class CupyLinear(CupyMemory):
         """
         if more is not None and (more.dtype, more.strides) != (out.dtype, out.strides):
             return False
-        kind = BFLOAT16 if BFLOAT16 in (a.dtype, b.dtype) else out.dtype
+        kind = product_type(a, b, out)
         left, right = self._matrix("left", a, kind), self._matrix("right", b, kind)
         target = Matrix(out, False, max(out.strides[0] // out.itemsize, out.shape[1]))
         (m, k), n = a.shape, b.shape[1]
@@ -454,7 +466,7 @@ class CupyLinear(CupyMemory):
 
     def _products(self, a: Array, b: Array, out: Array, scale: float) -> None:
         """``out[i] = scale a[i] b[i]``, out in rows; the batch has one axis, or two that are not one step apart."""
-        kind = BFLOAT16 if BFLOAT16 in (a.dtype, b.dtype, out.dtype) else out.dtype
+        kind = product_type(a, b, out)
         (*batch, m, k), n = a.shape, b.shape[-1]
         (left, lefts), (right, rights) = self._batch("left", a, kind), self._batch("right", b, kind)
         compute, (zero, one) = gemm_types(kind, self.precision)
@@ -528,6 +540,11 @@ def as_matrix(x: Array) -> Matrix | None:
         if (column == x.itemsize or n_columns <= 1) and step >= least:
             return Matrix(x, turned, step)
     return None
+
+
+def product_type(a: Array, b: Array, out: Array) -> Any:
+    """Return the dtype that a product takes its factors in: bfloat16 if any is, else that of ``out``."""
+    return BFLOAT16 if BFLOAT16 in (a.dtype, b.dtype, out.dtype) else out.dtype
 
 
 def gemm_types(kind: Any, precision: str) -> tuple[int, tuple[HostArray, HostArray]]:

@@ -20,8 +20,9 @@ from singa_dask.ops import philox
 from singa_dask.ops.cupy.arrays import THREADS, CupyMemory, Uploaded, blocks, strides_of
 from singa_dask.ops.cupy.device import Array, CupyDevice, count_devices, find_device
 from singa_dask.ops.cupy.elementwise import CupyUpdates
-from singa_dask.ops.cupy.images import CupyConv, CupyImages, StepWeights
+from singa_dask.ops.cupy.images import CupyConv, CupyImages
 from singa_dask.ops.cupy.normalisation import CupyBinary, CupyNormalisation, CupySoftmax
+from singa_dask.ops.cupy.weights import StepWeights
 from singa_dask.ops.numpy import NumpyOps
 from singa_dask.ops.numpy.linear import NumpyRecurrent
 from singa_dask.ops.types import Key

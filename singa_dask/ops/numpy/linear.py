@@ -13,7 +13,9 @@ class NumpyLinear(NumpyElementwise):
     """Matrix products; ``D`` and ``H`` are the columns before and after a layer. ``out`` shares memory with no input.
 
     Rows may be bfloat16 where the backend has it; weights and their gradients are float32 then. `linear` and
-    `linear_grad_input` also take weights in bfloat16.
+    `linear_grad_input` also take weights in bfloat16. Otherwise w and b of `linear`, `linear_add` and
+    `linear_grad_input` are params, which no kernel of a captured step changes: a backend may round them to bfloat16
+    once, before the step.
     """
 
     def linear(self, x: Array, w: Array, b: Array | None, out: Array, transpose: bool = False) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from singa_dask.ops.onednn.library import BFLOAT16
 from tests.backends import backend
+from tests.ops.bf16 import WITHIN
 
 
 @pytest.fixture
@@ -23,13 +24,16 @@ def additions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     from singa_dask.ops.cupy import linear
 
     seen: list[Any] = []
-    kernel = linear.ADD_BIAS
 
-    def add(*arrays: Any) -> None:
-        seen.append(arrays)
-        kernel(*arrays)
+    def noted(kernel: Any) -> Any:
+        def add(*arrays: Any) -> None:
+            seen.append(arrays)
+            kernel(*arrays)
 
-    monkeypatch.setattr(linear, "ADD_BIAS", add)
+        return add
+
+    for name in ("ADD_BIAS", "ADD_TO_BIASED"):
+        monkeypatch.setattr(linear, name, noted(getattr(linear, name)))
     monkeypatch.setattr(linear, "_BIAS_IS_RIGHT", {})
     return seen
 
@@ -72,10 +76,28 @@ def test_threads_do_not_share_the_memory_of_a_product(ops: Any, monkeypatch: pyt
     assert abs(first - second) >= rooms[-1].nbytes
 
 
-@pytest.mark.parametrize(("kind", "tolerance"), [(np.float64, 1e-13), (BFLOAT16, 0.1)], ids=str)
-def test_other_types_take_two(ops: Any, additions: list[Any], kind: Any, tolerance: float) -> None:
-    made, expected = product(ops, kind)
-    np.testing.assert_allclose(made.astype(np.float64), expected, atol=tolerance)
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("kind", [np.float32, BFLOAT16], ids=str)
+def test_one_launch_writes_bfloat16(ops: Any, additions: list[Any], kind: Any, transpose: bool) -> None:
+    """Weights of either type, and a bias in float32, which is rounded as the weights are."""
+    random = np.random.default_rng(3)
+    x, more = (random.normal(size=size).astype(BFLOAT16) for size in ((16, 24), (16, 40)))
+    w, b = random.normal(size=(40, 24)).astype(BFLOAT16), random.normal(size=40).astype(np.float32)
+    arrays = [ops.from_host(each) for each in (x, (w.T.copy() if transpose else w).astype(kind), b)]
+    y, sums = (ops.empty(more.shape, BFLOAT16) for _ in range(2))
+    for _ in range(2):
+        ops.linear(*arrays, y, transpose)
+        ops.linear_add(*arrays, ops.from_host(more), sums, transpose)
+    wide = x.astype(np.float64) @ w.astype(np.float64).T + b
+    for made, expected in ((y, wide), (sums, wide + more.astype(np.float64))):
+        within = {"rtol": WITHIN, "atol": WITHIN * np.abs(expected).max()}
+        np.testing.assert_allclose(ops.to_host(made).astype(np.float64), expected, **within)
+    assert not additions
+
+
+def test_float64_takes_two(ops: Any, additions: list[Any]) -> None:
+    made, expected = product(ops, np.float64)
+    np.testing.assert_allclose(made, expected, atol=1e-13)
     assert len(additions) == 1
 
 
@@ -91,14 +113,27 @@ def test_arrays_that_do_not_begin_at_a_pack(ops: Any) -> None:
     assert not ops.to_host(out)[:, [0, 12]].any()
 
 
+@pytest.mark.parametrize(("kind", "tolerance"), [(np.float32, 1e-5), (BFLOAT16, 0.1)], ids=str)
 def test_a_wrong_result_of_the_trial(
-    ops: Any, additions: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ops: Any,
+    additions: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kind: Any,
+    tolerance: float,
 ) -> None:
-    monkeypatch.setattr("singa_dask.ops.cupy.linear.BiasedProducts.enqueue", lambda *arguments: True)
+    from singa_dask.ops.cupy.linear import BiasedProducts
+
+    enqueue = BiasedProducts.enqueue
+
+    def without_bias(self: BiasedProducts, handle: int, matrices: Any, bias: Any, *others: Any) -> bool:
+        return enqueue(self, handle, matrices, ops.zeros(bias.shape, bias.dtype), *others)
+
+    monkeypatch.setattr(BiasedProducts, "enqueue", without_bias)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            made, expected = product(ops)
-            np.testing.assert_allclose(made, expected, atol=1e-5)
+            made, expected = product(ops, kind)
+            np.testing.assert_allclose(made.astype(np.float64), expected, atol=tolerance)
     assert len(additions) == 2
     assert [record.message for record in caplog.records] == [
         "ops: cuBLASLt's product with a bias gives other values than NumPy; each bias takes a launch of its own"

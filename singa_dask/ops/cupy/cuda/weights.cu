@@ -1,5 +1,5 @@
-// Weights of all convolutions of a step, copied to the layout that cuDNN takes: from F, C, K to F, K, C, where K is a
-// place in the window. In and Out are the types of values. A row of the table has the addresses that are read and
+// Weights of a step, copied to another type, and those of convolutions to the layout that cuDNN takes: from F, C, K to
+// F, K, C, where K is a place in the window, one in other weights. In and Out are the types of values. A row of the table has the addresses that are read and
 // written, the numbers of values, of C and of K, and how many chunks come before its own.
 
 #define ROW 6
@@ -21,8 +21,12 @@ extern "C" __global__ void copy_weights(const long long* table) {
         Out* to = (Out*)row[1];
         const long long n = row[2], channels = row[3], places = row[4], first = (chunk - row[5]) * CHUNK;
         for (long long i = first + threadIdx.x; i < n && i < first + CHUNK; i += blockDim.x) {
-            const long long channel = i % channels, rest = i / channels, place = rest % places, filter = rest / places;
-            to[i] = (Out)(wide<Out>::type)from[(filter * channels + channel) * places + place];
+            long long source = i;
+            if (places > 1) {  // divisions take longer than the copy
+                const long long channel = i % channels, rest = i / channels, filter = rest / places;
+                source = (filter * channels + channel) * places + rest % places;
+            }
+            to[i] = (Out)(wide<Out>::type)from[source];
         }
     }
 }

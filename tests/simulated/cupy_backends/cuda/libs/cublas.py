@@ -175,7 +175,8 @@ def _enqueue(
     block_b, b = _matrices(B, Btype, rows_b, columns_b, ldb, strideB, batchCount)
     block_c, c = _matrices(C, Ctype, m, n, ldc, strideC, batchCount)
     size = n if summed == "b" else m
-    block_bias, of_rows = _matrices(bias, 0, size, 1, size, 0, 1) if bias else (block_c, None)
+    # a bias has the type of what is written, as cuBLASLt's has unless it is told another
+    block_bias, of_rows = _matrices(bias, Ctype, size, 1, size, 0, 1) if bias else (block_c, None)
     block_more, more = _matrices(added or C, Ctype, m, n, ldc, strideC, batchCount)
 
     def run() -> None:

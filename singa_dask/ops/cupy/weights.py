@@ -1,0 +1,76 @@
+"""CupyWeights: copies of weights in another layout or type; in a captured step one launch makes all of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from singa_dask.ops.cupy.arrays import THREADS, CupyMemory
+from singa_dask.ops.cupy.device import Array, CupyDevice
+
+# Of the table of weights.cu: the most weights, numbers of a row, values of a chunk; and the blocks of a launch.
+MAX_WEIGHTS, WEIGHT_NUMBERS, CHUNK, COPY_BLOCKS = 1023, 6, 1024, 512
+
+
+class StepWeights:
+    """Weights that captured kernels take in another layout or type: one launch before these copies all of them.
+
+    Parameters
+    ----------
+    ops : CupyMemory
+    given, taken : dtype
+        Types of the weights and of their copies.
+    """
+
+    def __init__(self, ops: CupyMemory, given: Any, taken: Any) -> None:
+        self._gpu = ops.gpu
+        # found by the kernel when it runs
+        self._table = ops.empty((1 + MAX_WEIGHTS, WEIGHT_NUMBERS), np.int64)
+        self._rows: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._n_chunks = 0
+        self._copy = ops.gpu.function("weights", "copy_weights", In=given, Out=taken)
+
+    def enqueue(self) -> None:
+        """Enqueue the copies of all that `add` takes before `put`."""
+        self._copy((COPY_BLOCKS,), (THREADS,), (self._table,))
+
+    def add(self, weights: Array, out: Array) -> bool:
+        """Have weights copied to memory that stays theirs; returns False if the table is full."""
+        key = (weights.data.ptr, out.data.ptr)
+        if key not in self._rows and len(self._rows) < MAX_WEIGHTS:
+            channels = weights.shape[1] if weights.ndim > 1 else 1
+            places = math.prod(weights.shape[2:])
+            self._rows[key] = (*key, weights.size, channels, places, self._n_chunks)
+            self._n_chunks += -(-weights.size // CHUNK)
+        return key in self._rows
+
+    def put(self) -> None:
+        """Write the table, after the capture."""
+        rows = [(len(self._rows), self._n_chunks, 0, 0, 0, 0), *self._rows.values()]
+        self._gpu.put(np.array(rows, np.int64), self._table[: len(rows)])
+
+
+class CupyWeights(CupyMemory):
+    """Weights as kernels take them, a mixin of `CupyOps`."""
+
+    def __init__(self, gpu: CupyDevice, precision: str = "float32") -> None:
+        super().__init__(gpu, precision)
+        # types of weights that were copied so far, and, during a capture, their copies
+        self._copied_kinds: set[tuple[Any, Any]] = set()
+        self._step_weights: dict[tuple[Any, Any], StepWeights] = {}
+
+    def copied_weights(self, w: Array, dtype: Any) -> Array:
+        """Return weights or a bias in the layout of scratch memory and a dtype, in memory that is theirs.
+
+        In a capture, which never changes them, they are copied by `StepWeights`, and only once.
+        """
+        # also for another shape of the same weights: all are copied before any is used
+        taken = self.scratch(f"weights {w.data.ptr} {w.shape} {np.dtype(dtype)}", w.shape, dtype)
+        kinds = (w.dtype, taken.dtype)
+        copies = self._step_weights.get(kinds)
+        if copies is None or not w.flags.c_contiguous or not copies.add(w, taken):
+            self._copied_kinds.add(kinds)
+            self.copy(w, taken)
+        return taken
