@@ -1,6 +1,7 @@
 // Weights of a step, copied to another type, and those of convolutions to the layout that cuDNN takes: from F, C, K to
-// F, K, C, where K is a place in the window, one in other weights. In and Out are the types of values. A row of the table has the addresses that are read and
-// written, the numbers of values, of C and of K, and how many chunks come before its own.
+// F, K, C, where K is a place in the window, one in other weights. In and Out are the types of values. A row of the
+// table has the addresses that are read and written, the numbers of values, of C and of K, and how many chunks come
+// before its own.
 
 #define ROW 6
 #define CHUNK 1024
