@@ -14,7 +14,8 @@ from contextlib import ExitStack, contextmanager
 HUB_ADDRESS = "10.99.0.254"
 """Of the namespace that all hosts are connected to."""
 CLONE_NEWNET = 0x40000000
-QUEUE = ("burst", "128kb", "limit", "16mb")
+BURSTS = {"gbit": "128kb", "mbit": "16kb"}
+"""What may leave an interface at once after a rest, by the unit of its rate: about a millisecond of it."""
 
 
 def inside(name: str) -> list[str]:
@@ -24,7 +25,7 @@ def inside(name: str) -> list[str]:
 
 @contextmanager
 def shaped_hosts(n: int, rate: str) -> Iterator[tuple[str, list[str]]]:
-    """Make ``n`` hosts whose interfaces carry ``rate`` in each direction, such as ``"100mbit"``.
+    """Make ``n`` hosts whose interfaces carry ``rate`` in each direction, such as ``"100mbit"`` or ``"1gbit"``.
 
     Yields
     ------
@@ -40,13 +41,14 @@ def shaped_hosts(n: int, rate: str) -> Iterator[tuple[str, list[str]]]:
         _run(*inside(hub), "ip", "link", "add", "br0", "type", "bridge")
         _run(*inside(hub), "ip", "address", "add", f"{HUB_ADDRESS}/24", "dev", "br0")
         _run(*inside(hub), "ip", "link", "set", "br0", "up")
+        shaper = ("tbf", "rate", rate, "burst", BURSTS[rate.lstrip("0123456789.")], "limit", "16mb")
         for k, name in enumerate(hosts):
             _run("ip", "link", "add", f"v{k}", "netns", hub, "type", "veth", "peer", "name", "eth0", "netns", name)
             _run(*inside(hub), "ip", "link", "set", f"v{k}", "master", "br0", "up")
             _run(*inside(name), "ip", "address", "add", f"10.99.0.{k + 1}/24", "dev", "eth0")
             _run(*inside(name), "ip", "link", "set", "eth0", "up")
             for where, device in ((name, "eth0"), (hub, f"v{k}")):
-                _run(*inside(where), "tc", "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, *QUEUE)
+                _run(*inside(where), "tc", "qdisc", "add", "dev", device, "root", *shaper)
         yield hub, hosts
 
 
