@@ -9,7 +9,7 @@ same order, and message threads have cores of their own.
 from __future__ import annotations
 
 import heapq
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple
 from itertools import count
@@ -165,7 +165,7 @@ class Many:
         n_processes, n_hosts = len(plan.layout.processes), len(cluster.hosts)
         self._host = np.array(cluster.host_of[:n_processes])
         self._speed = np.array([cluster.hosts[host].speed for host in self._host])
-        n_workers = Counter(cluster.host_of[: self._n])
+        n_workers = cluster.n_workers(plan.layout)
         self._threads, share = [], np.ones(self._n)
         for process, host in enumerate(cluster.host_of[: self._n]):
             n_cores = cluster.hosts[host].n_cores

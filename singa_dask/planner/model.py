@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from singa_dask.layers import Layer
+from singa_dask.runtime.planning.placement import Layout
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,11 @@ class Cluster:
     within: Link
     between: Link
     read_bytes_per_s: float = 0.0
+
+    def n_workers(self, layout: Layout) -> Counter[int]:
+        """Return the number of workers that a job has on each host, by the index of the host."""
+        of_process = zip(self.host_of, layout.processes, strict=False)
+        return Counter(host for host, units in of_process for unit in units if unit.kind == "worker")
 
 
 class Costs(Protocol):

@@ -221,17 +221,16 @@ class _Drafts:
         held = Counter[int]()  # values of the slices of each server
         for piece in plan.slices:
             held[piece.server] += piece.size
-        n_workers, memory, largest = Counter[int](), Counter[int](), 0
+        n_workers, memory, largest = self._cluster.n_workers(plan.layout), Counter[int](), 0
         for host, units in zip(self._cluster.host_of, plan.layout.processes, strict=False):
             workers = [unit for unit in units if unit.kind == "worker"]
             n_bytes = sum(n_bytes_of[unit.id % len(nets)] for unit in workers)
             n_bytes += sum(n_arrays * plan.dtype.itemsize * held[unit.id] for unit in units[len(workers) :])
-            n_workers[host] += len(workers)
             memory[host] += n_bytes
             largest = max(largest, n_bytes)
         if any(n_workers[i] > hosts[i].n_cores or 0 < hosts[i].memory < memory[i] for i in memory):
             return None
-        share = min(hosts[i].n_cores // k for i, k in n_workers.items() if k)
+        share = min(hosts[i].n_cores // k for i, k in n_workers.items())
         share = min(share, job.threads or share)
         placed = {(host, unit.id % len(nets)) for unit, host in self._workers(plan)}
         computed = {

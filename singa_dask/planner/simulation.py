@@ -100,16 +100,13 @@ def simulate(
 
 def _is_crowded(job: JobConf, plan: JobPlan, cluster: Cluster, threads: int | None) -> bool:
     """Tell whether several processes share a host, and its workers have all of its cores."""
-    homes = cluster.host_of[: len(plan.layout.processes)]
-    n_processes, n_workers = Counter(homes), Counter[int]()
-    for home, units in zip(homes, plan.layout.processes, strict=True):
-        n_workers[home] += sum(unit.kind == "worker" for unit in units)
-    for home, n in n_workers.items():
+    n_processes = Counter(cluster.host_of[: len(plan.layout.processes)])
+
+    def has_all_cores(home: int, n: int) -> bool:
         n_cores = cluster.hosts[home].n_cores
-        n_threads = threads or placement.n_threads(job, n, n_cores=n_cores) if n else 0
-        if n_processes[home] > 1 and n * n_threads >= n_cores:
-            return True
-    return False
+        return n * (threads or placement.n_threads(job, n, n_cores=n_cores)) >= n_cores
+
+    return any(n_processes[home] > 1 and has_all_cores(home, n) for home, n in cluster.n_workers(plan.layout).items())
 
 
 class _Stub(Stub):
@@ -333,11 +330,11 @@ class _Simulation:
         units = [(unit, self._processes[index]) for unit, index in plan.layout.process_of.items()]
         self._servers = [_Server(unit, job, plan, process) for unit, process in units if unit.kind == "server"]
         workers = [(unit, process) for unit, process in units if unit.kind == "worker"]
-        n_workers, own = Counter(process.cores for _, process in workers), is_own_server(job, plan)
+        n_workers, own = cluster.n_workers(plan.layout), is_own_server(job, plan)
         self.workers: list[_Worker] = []
         for unit, process in workers:
-            n_cores = process.cores.host.n_cores
-            n = n_threads or placement.n_threads(job, n_workers[process.cores], n_cores=n_cores)
+            home, n_cores = cluster.host_of[process.index], process.cores.host.n_cores
+            n = n_threads or placement.n_threads(job, n_workers[home], n_cores=n_cores)
             self.workers.append(_Worker(unit, job, plan, process, n, self._servers[0] if own else None))
         clock.meter.clear()
 
