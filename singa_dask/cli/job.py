@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 import click
 from click.core import ParameterSource
@@ -25,13 +26,18 @@ from singa_dask.runtime.checkpoints.lookup import find_unverified
 
 def read(path: str, sets: Iterable[str], cluster_file: str | None) -> JobFile:
     """Read a job file; every mistake in it is raised at once, with its place."""
-    if not gc.get_freeze_count():
-        gc.freeze()  # to look for cycles among all modules takes a tenth of a second when the program ends
+    _freeze()
     changes = tuple(each if each != CPU else "gpu=[]" for each in sets)
     job_file = load(path, sets=changes, cluster_file=cluster_file, registries=REGISTRIES)
     if CPU in sets and job_file.job.ops == "cupy":
         return load(path, sets=(*changes, "ops=auto"), cluster_file=cluster_file, registries=REGISTRIES)
     return job_file
+
+
+@cache
+def _freeze() -> None:
+    """Look for no cycles among modules: that takes a tenth of a second when the program ends."""
+    gc.freeze()
 
 
 def outputs(nets: Iterable[NeuralNet]) -> dict[str, list[str]]:

@@ -8,6 +8,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -134,14 +135,34 @@ def _named(part: Any, registries: Mapping[str, Registry[Any]]) -> Any:
 
 def field_docs(cls: type) -> dict[str, str]:
     """Return the docstring under each field that a class itself defines."""
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    assert isinstance(definition, ast.ClassDef)
-    docs = {}
+    lines, _ = inspect.findsource(inspect.getmodule(cls) or cls)
+    return _docs_of_classes("".join(lines))[cls.__qualname__]
+
+
+@lru_cache(maxsize=128)
+def _docs_of_classes(source: str) -> dict[str, dict[str, str]]:
+    """Return the docstrings under the fields of each class of a module, by its qualified name."""
+    found: dict[str, dict[str, str]] = {}
+
+    def look(node: ast.AST, within: str) -> None:
+        for each in ast.iter_child_nodes(node):
+            if isinstance(each, ast.ClassDef):
+                found[within + each.name] = dict(_docs_in(each))
+                look(each, f"{within}{each.name}.")
+            elif isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+                look(each, f"{within}{each.name}.<locals>.")
+            elif isinstance(each, ast.stmt):
+                look(each, within)
+
+    look(ast.parse(source), "")
+    return found
+
+
+def _docs_in(definition: ast.ClassDef) -> Iterator[tuple[str, str]]:
     for field, doc in pairwise(definition.body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             if isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant) and isinstance(doc.value.value, str):
-                docs[field.target.id] = inspect.cleandoc(doc.value.value)
-    return docs
+                yield field.target.id, inspect.cleandoc(doc.value.value)
 
 
 def _plain_references(part: Any) -> Any:

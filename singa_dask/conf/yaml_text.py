@@ -337,13 +337,15 @@ def dump(value: Any, brief: bool = False) -> str:
 
 def redact_job(text: str) -> str:
     """Hide secrets in the text of a job, in YAML; the rest stays as it is, with comments."""
+    # which loaders count as a character, or do not
+    order_mark, text = (text[:1], text[1:]) if text.startswith("\ufeff") else ("", text)
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = _FastLoader(text).get_single_node()
     except yaml.YAMLError:
         root = None
     for node in reversed(list(_secrets(root, "", False))):
         text = f'{text[: node.start_mark.index]}"{HIDDEN}"{text[node.end_mark.index :]}'
-    return redact(text)
+    return order_mark + redact(text)
 
 
 def _secrets(node: yaml.Node | None, key: str, in_options: bool) -> Iterator[yaml.Node]:

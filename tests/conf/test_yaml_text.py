@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from singa_dask.conf.yaml_text import dump, locate, parse, plain
+from singa_dask.conf.yaml_text import dump, locate, parse, plain, redact_job
 from singa_dask.errors import ConfigError
+from singa_dask.redaction import HIDDEN
 
 
 def read(text: str) -> Any:
@@ -116,6 +117,13 @@ def test_deep_nesting_is_an_error_of_ours() -> None:
 def test_what_a_job_may_not_have(text: str, told: str) -> None:
     _, [problem] = parse(text, "f")
     assert str(problem) == told
+
+
+@pytest.mark.parametrize("start", ["", "\ufeff", "---\r\n", "# über 😀\n"])
+def test_the_rest_of_a_job_stays_where_secrets_are_hidden(start: str) -> None:
+    text = start + "läyer: 'ä😀'\nstorage_options: {key: 'sécret', token: \"x1\"}  # why\nname: ünter\n"
+    shown = redact_job(text)
+    assert shown == text.replace("'sécret'", f'"{HIDDEN}"').replace('"x1"', f'"{HIDDEN}"')
 
 
 SCALARS = st.one_of(
