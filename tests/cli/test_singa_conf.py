@@ -9,6 +9,7 @@ import pytest
 
 from singa_dask.runtime.checkpoints.lookup import find, load_values
 from tests.cli.conftest import ROOT, Call
+from tests.selection import mostly_long
 
 GOLD = ROOT / "tests" / "gold"
 JOBS = ROOT / "tests" / "conf" / "singa"
@@ -30,7 +31,9 @@ def test_a_broken_job_is_told_with_its_places(call: Call, path: Path) -> None:
     assert all(line.startswith(f"{path}:") for line in result.stderr.splitlines())
 
 
-@pytest.mark.parametrize("name", ["mlp", "convnet", "autoencoder", "deprecated", "char_rnn", "rbm1", "rbm"])
+@pytest.mark.parametrize(
+    "name", mostly_long(["mlp", "convnet", "autoencoder", "deprecated", "char_rnn", "rbm1", "rbm"], 3)
+)
 def test_a_job_trains_as_its_yaml_does(call: Call, name: str) -> None:
     given: tuple[str, ...] = ()
     if name == "rbm":

@@ -22,6 +22,7 @@ from singa_dask.comm.wire import RefusedError, connect
 from singa_dask.errors import CommError
 from tests.comm.ends import TIMEOUT_S, TOKEN, End, end, transport_threads, update
 from tests.comm.proxy import Proxy
+from tests.selection import mostly_long
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def test_a_peer_that_is_gone_is_reported_once(stack: ExitStack, was_there: bool)
     assert sender.lost.empty()
 
 
-@pytest.mark.parametrize("host", ["tcp://127.0.0.1", "inproc://", "ws://127.0.0.1"])
+@pytest.mark.parametrize("host", mostly_long(["tcp://127.0.0.1", "inproc://", "ws://127.0.0.1"], 3))
 def test_a_peer_that_reads_nothing_more_is_reported(stack: ExitStack, host: str) -> None:
     blocked = threading.Event()
     stack.callback(blocked.set)

@@ -18,6 +18,7 @@ from singa_dask.cli import main
 from singa_dask.errors import CheckpointError, DataError
 from singa_dask.serving import Limits, ModelServer
 from tests.jobs.conftest import KEYS
+from tests.selection import mostly_long
 from tests.serving.conftest import ask
 
 NAMES = ["a", "b", "c", "d"]
@@ -74,7 +75,7 @@ def with_others(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(id=[f"r{i}" for i in range(len(table))], z=1.0)[["id", "z", "d", "c", "kind", "b", "a"]]
 
 
-@pytest.mark.parametrize("change", [permuted, label_inside, with_others])
+@pytest.mark.parametrize("change", mostly_long([with_others, permuted, label_inside], 3))
 def test_a_csv_file_in_another_order(run: str, data: pd.DataFrame, tmp_path: Path, change: Callable[..., Any]) -> None:
     table = change(data[200:])
     table.to_csv(tmp_path / "other.csv", index=False)

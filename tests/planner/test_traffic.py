@@ -68,7 +68,9 @@ def job_of(name: str, n_steps: int) -> JobConf:
     return JobConf.model_validate(raw)
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long) if name == "tree-apart" else name for name in JOBS]
+)
 def test_steps_send_what_a_job_sends(
     name: str, run_job: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:

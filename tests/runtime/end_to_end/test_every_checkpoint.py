@@ -24,7 +24,7 @@ def versions(outcome: Outcome) -> dict[str, tuple[int, dict[str, int]]]:
     return {each["key"]: (each["version"], each.get("applied", {})) for part in parts for each in part["tensors"]}
 
 
-@pytest.mark.parametrize(("topology", "net"), mostly_long(CASES, 3))
+@pytest.mark.parametrize(("topology", "net"), mostly_long(CASES, 7))
 def test_a_run_goes_on_from_each_checkpoint(run_job: Run, topology: str, net: str) -> None:
     cluster: dict[str, Any] = {**TOPOLOGIES[topology], "snapshot_freq": 0}
     job = NETS[net](cluster, train_steps=N_STEPS, disp_freq=3, checkpoint_freq=2)

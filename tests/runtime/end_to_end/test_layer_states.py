@@ -81,7 +81,7 @@ def same(whole: Outcome, rest: Outcome, n_workers: int = 1, n_groups: int = 1) -
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
-@pytest.mark.parametrize("kind", JOBS)
+@pytest.mark.parametrize("kind", mostly_long(JOBS, 3))
 def test_a_run_with_breaks_has_the_bits_of_one_without(run_job: Run, kind: str, cluster: str) -> None:
     topology = CLUSTERS[cluster]
     make, n_workers = JOBS[kind], topology.get("nworkers_per_group", 1)

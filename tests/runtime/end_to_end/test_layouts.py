@@ -49,7 +49,7 @@ def mixed(layout: Layout) -> Layout:
     return Layout((tuple(units[::2]), tuple(units[1::2])), layout.cluster)
 
 
-@pytest.mark.parametrize("name", mostly_long(JOBS, 6))
+@pytest.mark.parametrize("name", mostly_long(JOBS, 12))
 def test_a_packed_job_has_the_same_bits(run_job: RunJob, name: str) -> None:
     job = JOBS[name]({})
     layout = plan_processes(job.cluster)

@@ -107,7 +107,7 @@ def test_processes_and_threads_give_the_same_bits(client: Client, tmp_path: Path
             ("hogwild", 0),
             ("hybrid", -1),
         ],
-        3,
+        6,
     ),
 )
 def test_a_killed_process_ends_a_job_without_restarts_and_the_next_one_runs(

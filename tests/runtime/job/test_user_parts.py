@@ -20,6 +20,7 @@ from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.cli.conftest import TINY
 from tests.runtime.harness import Outcome
 from tests.runtime.processes import ROOT, Driven, check_gone, cluster, residue
+from tests.selection import mostly_long
 
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples" / "parts").glob("*.yaml"))
 TWO = ROOT / "configs" / "cluster" / "allreduce.yaml"
@@ -59,7 +60,7 @@ def check_equal(driven: Driven, outcome: Outcome) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", mostly_long(EXAMPLES, 3))
 def test_an_example_is_the_same_on_processes_that_do_not_have_it(
     client: Client, tmp_path: Path, run_job: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -247,7 +247,7 @@ def test_a_failure_is_the_first_one_and_says_whether_to_try_again(run: Any) -> N
 # -- at any moment -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", mostly_long(range(20), 10))
+@pytest.mark.parametrize("seed", mostly_long(range(20), 20))
 def test_a_job_that_is_aborted_at_any_moment_ends(run: Any, seed: int, monkeypatch: Any) -> None:
     random = np.random.default_rng(seed)
     places = list(PLACES.values())[seed % len(PLACES)]

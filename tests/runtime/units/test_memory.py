@@ -47,7 +47,7 @@ def job_on_noise(config: str, batch: int, folder: Path, **changes: Any) -> JobCo
         ("mnist/lenet.yaml", 64, "numpy", 150_000),
         ("cifar10/convnet.yaml", 20, "auto", 200_000),
         ("cifar10/convnet_bn.yaml", 20, "auto", 200_000),
-        ("cifar10/resnet20.yaml", 20, "auto", 200_000),
+        pytest.param("cifar10/resnet20.yaml", 20, "auto", 200_000, marks=pytest.mark.long),
     ],
 )
 def test_a_step_allocates_nothing_of_batch_size(

@@ -252,7 +252,7 @@ def test_a_group_that_is_lost_after_its_last_step_only_ends(tmp_path: Path, grou
     assert {number: facts["step"] for number, facts in found.groups.items()} == {0: N_STEPS, 1: N_STEPS}
 
 
-@pytest.mark.parametrize("seed", mostly_long(range(12), 6))
+@pytest.mark.parametrize("seed", mostly_long(range(12), 12))
 def test_a_job_survives_many_losses(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     cluster = random.choice([{**APART, "nworker_groups": 3}, TWO_WORKERS, {**WIDE, "nservers_per_group": 2}])

@@ -20,6 +20,7 @@ from tests.runtime import parts
 from tests.runtime.end_to_end.test_partition import PLACES, placed
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, HYBRID, SANDBLASTER_2, SINGLE, Outcome, mlp
 from tests.runtime.units.test_ends import MANY, states, stop_at, warnings, with_trap
+from tests.selection import mostly_long
 
 Run = Callable[..., Outcome]
 FREQ = {"snapshot_freq": 4}
@@ -70,7 +71,7 @@ def equal(one: Outcome, other: Outcome) -> None:
 # -- a new life ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("updater", ["momentum", "Adam"])
+@pytest.mark.parametrize("updater", mostly_long(["Adam", "momentum"], 2))
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_a_new_life_from_a_snapshot_is_the_same_run(run_job: Run, name: str, updater: str) -> None:
     changes = {"updater": ADAM} if updater == "Adam" else {}

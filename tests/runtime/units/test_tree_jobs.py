@@ -69,7 +69,7 @@ def test_bits_are_those_of_one_process_and_of_a_direct_exchange(
     assert bits(run_job(job(n, cluster))) == direct
 
 
-@pytest.mark.parametrize("n", mostly_long([8, 16], 1))
+@pytest.mark.parametrize("n", mostly_long([8, 16], 2))
 def test_messages_bytes_and_connections(run_job: Run, monkeypatch: pytest.MonkeyPatch, n: int) -> None:
     """From the start to the last checkpoint a process talks to its neighbours alone."""
     counts: Counter[tuple[str, int]] = Counter()
@@ -115,7 +115,7 @@ def test_a_failure_is_told_to_all(run_job: Run) -> None:
     assert {report["reason"] for report in outcome.reports.values()} == {failed["reason"]}
 
 
-@pytest.mark.parametrize("lost", [0, 1, 6])
+@pytest.mark.parametrize("lost", mostly_long([1, 0, 6], 3))
 def test_a_lost_process_ends_all_others(run_job: Run, monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
     monkeypatch.setattr(harness, "Transport", partial(Transport, retry_s=1.0))
 
