@@ -337,7 +337,7 @@ def dump(value: Any, brief: bool = False) -> str:
 
 def redact_job(text: str) -> str:
     """Hide secrets in the text of a job, in YAML; the rest stays as it is, with comments."""
-    # which loaders count as a character, or do not
+    # a byte order mark, which only some loaders count as a character
     order_mark, text = (text[:1], text[1:]) if text.startswith("\ufeff") else ("", text)
     try:
         root = _FastLoader(text).get_single_node()

@@ -16,6 +16,7 @@ from singa_dask.lazy import require
 from singa_dask.observe.figure import Panel, PlottedCurve, draw, picture, table, write_page
 from singa_dask.observe.timeline import Activity, draw_steps, last_step
 from singa_dask.planner.search import Candidate
+from singa_dask.planner.simulation import MAX_PROCESSES
 
 KINDS = ("synchronous", "asynchronous")
 COLUMNS = {
@@ -52,7 +53,7 @@ class Plan:
         Of a host for an hour; 0 if it is not known.
     events : sequence of mapping
         Of a simulated step of the best one, see `Prediction`; none if they were not asked for, or if it has more than
-        64 processes.
+        `MAX_PROCESSES`.
     """
 
     file: JobFile
@@ -123,10 +124,10 @@ class Plan:
             There are none.
         """
         if not self.events:
-            n = len(self.best.layout.processes)
-            raise ConfigError(
-                f"no step was traced. Ask plan for a trace; the best plan has {n:,} processes, of 64 at most."
-            )
+            n, why = len(self.best.layout.processes), "it was not asked for. Say trace=True to plan."
+            if n > MAX_PROCESSES:
+                why = f"it has {n:,} processes, and steps of at most {MAX_PROCESSES} are traced."
+            raise ConfigError(f"the best plan has no trace: {why}")
         tracks = sorted({(each["pid"], each["tid"]) for each in self.events})
         names = [
             {"name": "thread_name", "ph": "M", "pid": process, "tid": i, "args": {"name": name}}
@@ -163,10 +164,9 @@ class Plan:
                 parts += [f"<h2>{kind.capitalize()}</h2>", table(rows, ("topology", "partition", "limited by"))]
         try:
             parts.append(picture(draw(self._panels(), KINDS, "processes", ".svg")))
-            steps: dict[str, Sequence[Activity]] = (
-                {f"simulated: {self.best.topology}": last_step(json.loads(self.trace()))} if self.events else {}
-            )
-            steps |= {"measured": measured} if measured else {}
+            steps: dict[str, Sequence[Activity]] = {"measured": measured} if measured else {}
+            if self.events:
+                steps = {f"simulated: {self.best.topology}": last_step(json.loads(self.trace())), **steps}
             if steps:
                 parts += ["<h2>A step</h2>", picture(draw_steps(steps))]
         except ConfigError as error:

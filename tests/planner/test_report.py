@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from singa_dask.api import REGISTRIES
-from singa_dask.conf import loads
+from singa_dask.conf import ClusterConf, loads
+from singa_dask.errors import ConfigError
 from singa_dask.planner.report import Plan
 from singa_dask.planner.search import search
+from singa_dask.runtime.planning.placement import plan_processes
 from tests.cli.conftest import TINY
 from tests.planner.fakes import FakeCosts, hosts, simulate
 
@@ -56,3 +60,13 @@ def test_a_page_stands_alone(plan: Plan) -> None:
     assert "src=" not in page
     for title in ("Synchronous", "Asynchronous", "cost", "2 hosts with 4 cores"):
         assert title in page
+
+
+def test_a_trace_that_was_not_asked_for_is_told(plan: Plan) -> None:
+    with pytest.raises(ConfigError, match="not asked for"):
+        plan.trace()
+    many = loads(TINY, "tiny.yaml", registries=REGISTRIES).job
+    many = many.model_copy(update={"cluster": ClusterConf(nworkers_per_group=65)})
+    best = replace(plan.best, layout=plan_processes(many.cluster))
+    with pytest.raises(ConfigError, match="it has 65 processes, and steps of at most 64"):
+        replace(plan, candidates=[best]).trace()
