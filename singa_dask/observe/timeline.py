@@ -19,7 +19,7 @@ MAX_TRACKS = 24
 INCHES, TRACK_INCHES = 10.0, 0.28
 
 
-class Activity(NamedTuple):
+class Interval(NamedTuple):
     """What a thread, ``process: name``, did, and when, in milliseconds from the beginning of the step."""
 
     track: str
@@ -28,7 +28,7 @@ class Activity(NamedTuple):
     duration: float
 
 
-def read_trace(path: str) -> list[Activity]:
+def read_trace(path: str) -> list[Interval]:
     """Return the last step of a ``trace.json``.
 
     Raises
@@ -42,28 +42,28 @@ def read_trace(path: str) -> list[Activity]:
         raise DataError(f"{path} is no trace of a run. Expected the trace.json that run --profile writes.") from error
 
 
-def last_step(trace: Mapping[str, Any]) -> list[Activity]:
+def last_step(trace: Mapping[str, Any]) -> list[Interval]:
     """Return what threads did in the last step of a trace, in Chrome's trace format; in all of it if it has one."""
     events = trace["traceEvents"]
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
-    activities = [event for event in events if event["ph"] == "X"]
-    steps = [event for event in activities if event.get("cat") == "step"]
-    start = min((event["ts"] for event in activities), default=0.0)
-    end = max((event["ts"] + event["dur"] for event in activities), default=0.0)
+    done = [event for event in events if event["ph"] == "X"]
+    steps = [event for event in done if event.get("cat") == "step"]
+    start = min((event["ts"] for event in done), default=0.0)
+    end = max((event["ts"] + event["dur"] for event in done), default=0.0)
     if steps:
         last = max(steps, key=lambda event: float(event["ts"]))
         start, end = last["ts"], last["ts"] + last["dur"]
     found = []
-    for event in activities:
+    for event in done:
         first, past = max(event["ts"], start), min(event["ts"] + event["dur"], end)
         if first < past and event.get("cat") != "step":
             track = f"{event['pid']}: {names[event['pid'], event['tid']]}"
             kind = event.get("cat", event["name"].rpartition(" ")[2])
-            found.append(Activity(track, kind, (first - start) / 1e3, (past - first) / 1e3))
+            found.append(Interval(track, kind, (first - start) / 1e3, (past - first) / 1e3))
     return found
 
 
-def draw_steps(steps: Mapping[str, Sequence[Activity]]) -> bytes:
+def draw_steps(steps: Mapping[str, Sequence[Interval]]) -> bytes:
     """Return an SVG with a time line for each title, one below the other, in the same scale.
 
     A time line has a row for each thread, by its process, `MAX_TRACKS` at most.

@@ -14,7 +14,7 @@ from singa_dask.conf import JobFile
 from singa_dask.errors import ConfigError
 from singa_dask.lazy import require
 from singa_dask.observe.figure import Panel, PlottedCurve, draw, picture, table, write_page
-from singa_dask.observe.timeline import Activity, draw_steps, last_step
+from singa_dask.observe.timeline import Interval, draw_steps, last_step
 from singa_dask.planner.search import Candidate
 from singa_dask.planner.simulation import MAX_PROCESSES
 
@@ -150,12 +150,12 @@ class Plan:
             return f"{text}; none with more processes is faster"
         return f"{text}; one process takes {1e3 * alone.prediction.step_s:.3g} ms" if alone else text
 
-    def page(self, measured: Sequence[Activity] = ()) -> str:
+    def page(self, measured: Sequence[Interval] = ()) -> str:
         """Return a page with tables, and if matplotlib is installed curves over the number of processes and time lines.
 
         Parameters
         ----------
-        measured : sequence of Activity
+        measured : sequence of Interval
             A step of a run that was profiled, see `read_trace`: it is drawn below the simulated one.
         """
         parts = [f"<p>{escape(f'On {self.where}: {self.reason()}.')}</p>"]
@@ -164,7 +164,7 @@ class Plan:
                 parts += [f"<h2>{kind.capitalize()}</h2>", table(rows, ("topology", "partition", "limited by"))]
         try:
             parts.append(picture(draw(self._panels(), KINDS, "processes", ".svg")))
-            steps: dict[str, Sequence[Activity]] = {"measured": measured} if measured else {}
+            steps: dict[str, Sequence[Interval]] = {"measured": measured} if measured else {}
             if self.events:
                 steps = {f"simulated: {self.best.topology}": last_step(json.loads(self.trace())), **steps}
             if steps:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from singa_dask.errors import DataError
-from singa_dask.observe.timeline import MAX_TRACKS, Activity, draw_steps, read_trace
+from singa_dask.observe.timeline import MAX_TRACKS, Interval, draw_steps, read_trace
 
 
 def event(name: str, start_ms: float, ms: float, thread: int = 0, **more: Any) -> dict[str, Any]:
@@ -32,14 +32,14 @@ def test_the_last_step_of_a_measured_trace(tmp_path: Path) -> None:
     across = event("update fc", 117, 5, thread=1, cat="update")
     found = read_trace(written(tmp_path, *layers, *steps, across))
     assert found == [
-        Activity("3: worker-0-1", "backward", 1, 3),
-        Activity("3: messages sent", "update", 7, 1),
+        Interval("3: worker-0-1", "backward", 1, 3),
+        Interval("3: messages sent", "update", 7, 1),
     ]
 
 
 def test_all_of_a_simulated_trace(tmp_path: Path) -> None:
     found = read_trace(written(tmp_path, event("fc forward", 0, 2), event("exchange", 2, 1, thread=1)))
-    assert found == [Activity("3: worker-0-1", "forward", 0, 2), Activity("3: messages sent", "exchange", 2, 1)]
+    assert found == [Interval("3: worker-0-1", "forward", 0, 2), Interval("3: messages sent", "exchange", 2, 1)]
 
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"traceEvents": [{}]}', '{"events": []}'])
@@ -51,8 +51,8 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_steps_are_drawn_with_a_bar_for_each_span() -> None:
-    activities = [Activity(f"{k}: worker", kind, k, 1) for k in range(MAX_TRACKS + 3) for kind in ("forward", "wait")]
-    svg = draw_steps({"simulated": activities, "measured": activities[:4]}).decode()
-    alone = draw_steps({"measured": activities[:4]}).decode()
+    events = [Interval(f"{k}: worker", kind, k, 1) for k in range(MAX_TRACKS + 3) for kind in ("forward", "wait")]
+    svg = draw_steps({"simulated": events, "measured": events[:4]}).decode()
+    alone = draw_steps({"measured": events[:4]}).decode()
     assert svg.count("PolyCollection") == 2 * MAX_TRACKS + 4
     assert alone.count("PolyCollection") == 4
