@@ -58,6 +58,7 @@ class CapturedStep:
         self._counts: list[dict[str, float]] = []
         self._addresses: list[int] = []
         self._n_steps = self.n_captures = 0
+        self._n_grown = net.ops.n_grown
         self._possible = net.ops.supports_capture and not net.is_partitioned and self._readers_come_first()
 
     def _readers_come_first(self) -> bool:
@@ -67,9 +68,13 @@ class CapturedStep:
         return independent and not any(layer.learns for layer in self.readers)
 
     def should_replay(self) -> bool:
-        """Count a step; tell whether `run` is to compute it."""
+        """Count a step; tell whether `run` is to compute it.
+
+        After scratch memory has grown a step runs uncaptured, as kernels keep tables of addresses on the device.
+        """
         self._n_steps += 1
-        return self._possible and self._n_steps > FIRST_STEPS
+        has_grown, self._n_grown = self._n_grown != self.net.ops.n_grown, self.net.ops.n_grown
+        return self._possible and self._n_steps > FIRST_STEPS and not has_grown
 
     def run(self, compute: Callable[[], None]) -> None:
         """Replay the kernels of ``compute``, captured first if there is no valid graph of them.

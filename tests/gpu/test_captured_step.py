@@ -120,19 +120,21 @@ def test_what_is_captured_is_not_called_again(
     assert counted.n == 1
 
 
+@pytest.mark.parametrize("name", ["images", "transformer"])
 def test_memory_that_grows_is_captured_anew(
-    gpu: Any, jobs: dict[str, JobConf], monkeypatch: pytest.MonkeyPatch
+    gpu: Any, jobs: dict[str, JobConf], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     counted = Counted(gpu, monkeypatch)
-    run = Run(jobs["images"], gpu)
+    run = Run(jobs[name], gpu)
     run.algorithm.capture_steps()
     run.train(range(4))
     # as a net with larger batches, which uses the same kernels, does in a test
-    gpu.scratch(next(iter(gpu._scratch)), (1 << 20,), np.float64)
-    run.train(range(4, 6))
-    assert counted.n == 2
-    other = Run(jobs["images"], gpu.for_thread())
-    other.train(range(6))
+    for what in gpu._scratch.keys() - {"counters"}:  # which are zeros
+        gpu.scratch(what, (2 * gpu._scratch[what].size,), np.uint8)
+    run.train(range(4, 7))
+    assert counted.n == run.algorithm.n_captures == 2
+    other = Run(jobs[name], gpu.for_thread())
+    other.train(range(7))
     agree(run.found(), other.found(), within=1e-12)
 
 

@@ -202,8 +202,6 @@ class CupyMemory(NumpyMemory):
     gpu : CupyDevice
     precision : str
         As a job has it.
-    n_grown : int
-        How often scratch memory was replaced by a larger piece.
     """
 
     prefers_large_kernels = True
@@ -212,7 +210,6 @@ class CupyMemory(NumpyMemory):
         super().__init__()
         self.gpu, self.precision = gpu, precision
         self.device = gpu.name
-        self.n_grown = 0
         # by the address of the scalar; these are few, as a new scalar may take the memory of an old one
         self._async_scalars: dict[int, _AsyncScalar] = {}
 

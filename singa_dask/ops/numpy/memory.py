@@ -34,6 +34,8 @@ class NumpyMemory:
         Whether `capture` works.
     prefers_large_kernels : bool
         Whether one kernel on much memory is faster than several on parts of it, which a CPU keeps in its cache.
+    n_grown : int
+        How often scratch memory was replaced by a larger piece.
     """
 
     device = "cpu"
@@ -41,6 +43,7 @@ class NumpyMemory:
     prefers_large_kernels = False
 
     def __init__(self) -> None:
+        self.n_grown = 0
         self._scratch: dict[str, Array] = {}
         self._views: dict[Any, Array] = {}
         self._recycled = ArrayPool()
@@ -127,6 +130,7 @@ class NumpyMemory:
             is_small = name not in self._scratch or self._scratch[name].size < n_bytes
             if is_small:
                 self._scratch[name] = np.empty(n_bytes, np.uint8)
+                self.n_grown += 1
             if is_small or len(self._views) >= MAX_VIEWS:
                 self._views.clear()  # they may be of memory that is too small
             view = self._views[key] = in_layout(self._scratch[name][:n_bytes].view(kind), shape)
