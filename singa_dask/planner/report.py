@@ -128,13 +128,16 @@ class Plan:
             if n > MAX_PROCESSES:
                 why = f"it has {n:,} processes, and steps of at most {MAX_PROCESSES} are traced."
             raise ConfigError(f"the best plan has no trace: {why}")
+        return json.dumps(self._trace())
+
+    def _trace(self) -> dict[str, Any]:
         tracks = sorted({(each["pid"], each["tid"]) for each in self.events})
         names = [
             {"name": "thread_name", "ph": "M", "pid": process, "tid": i, "args": {"name": name}}
             for i, (process, name) in enumerate(tracks)
         ]
         events = [{**each, "tid": tracks.index((each["pid"], each["tid"]))} for each in self.events]
-        return json.dumps({"displayTimeUnit": "ms", "traceEvents": [*names, *events]})
+        return {"displayTimeUnit": "ms", "traceEvents": [*names, *events]}
 
     def rows(self, kind: str, n: int = 10) -> list[dict[str, str]]:
         """Return the cells of the best candidates of a kind, by `COLUMNS`."""
@@ -166,7 +169,7 @@ class Plan:
             parts.append(picture(draw(self._panels(), KINDS, "processes", ".svg")))
             steps: dict[str, Sequence[Interval]] = {"measured": measured} if measured else {}
             if self.events:
-                steps = {f"simulated: {self.best.topology}": last_step(json.loads(self.trace())), **steps}
+                steps = {f"simulated: {self.best.topology}": last_step(self._trace()), **steps}
             if steps:
                 parts += ["<h2>A step</h2>", picture(draw_steps(steps))]
         except ConfigError as error:

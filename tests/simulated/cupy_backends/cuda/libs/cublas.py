@@ -133,6 +133,18 @@ def _refuse_capture() -> None:
         raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
 
 
+def _check(
+    handle: int, transposed: tuple[int, int], sizes: tuple[int, ...], types: tuple[int, int, int], compute: int
+) -> None:
+    """Refuse what cuBLAS does; ``types`` are those of A, B and C."""
+    if handle != 0x5000 + _world.current_device():
+        raise CUBLASError("CUBLAS_STATUS_NOT_INITIALIZED: the handle is of another device")
+    if types[0] != types[1] or compute not in KNOWN.get(types[1:], ()):
+        raise CUBLASError(f"{NOT_SUPPORTED}: types {types} in {compute}")
+    if {*transposed} - {CUBLAS_OP_N, CUBLAS_OP_T} or min(sizes) < 0:
+        raise CUBLASError(INVALID)
+
+
 def _enqueue(
     handle: int,
     transa: int,
@@ -160,12 +172,7 @@ def _enqueue(
     added: int = 0,
     summed: str = "",
 ) -> None:
-    if handle != 0x5000 + _world.current_device():
-        raise CUBLASError("CUBLAS_STATUS_NOT_INITIALIZED: the handle is of another device")
-    if Atype != Btype or computeType not in KNOWN.get((Atype, Ctype), ()):
-        raise CUBLASError(f"{NOT_SUPPORTED}: types {Atype}, {Btype}, {Ctype} in {computeType}")
-    if {transa, transb} - {CUBLAS_OP_N, CUBLAS_OP_T} or min(m, n, k, batchCount) < 0:
-        raise CUBLASError(INVALID)
+    _check(handle, (transa, transb), (m, n, k, batchCount), (Atype, Btype, Ctype), computeType)
     if min(m, n, batchCount) == 0:
         return
     first, second = _scalar(alpha, computeType), _scalar(beta, computeType)
@@ -216,8 +223,9 @@ def _enqueue_addresses(
     computeType: int,
 ) -> None:
     """Each C[i] = alpha * op(A[i]) op(B[i]) + beta * C[i]; A, B and C are arrays of addresses in device memory."""
-    if Atype != Btype or computeType not in KNOWN.get((Atype, Ctype), ()) or min(m, n, k, count) < 1:
-        raise CUBLASError(INVALID)
+    _check(handle, (transa, transb), (m, n, k, count), (Atype, Btype, Ctype), computeType)
+    if min(m, n, count) == 0:
+        return
     first, second = _scalar(alpha, computeType), _scalar(beta, computeType)
     blocks = [_memory.find(table, "gemm") for table in (A, B, C)]
     tables = [
