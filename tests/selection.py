@@ -1,10 +1,17 @@
-"""Long tests run where they are asked for, and have longer before they count as hanging."""
+"""Which circle of tests runs: the plain ones, the long ones or the soak; and which tests are in which circle.
+
+``pytest`` runs the plain tests, ``pytest -m long`` and ``pytest -m soak`` the others. The path of a file on the command
+line runs the plain and long tests of that file.
+"""
 
 from __future__ import annotations
 
 import faulthandler
+import functools
+import itertools
 import os
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import hypothesis
@@ -12,6 +19,7 @@ import pytest
 
 LONG_TIMEOUT_S = 600
 MORE = 4
+CIRCLES = ("long", "soak")
 Test = TypeVar("Test", bound=Callable[..., None])
 STDERR = pytest.StashKey[int]()
 
@@ -20,13 +28,27 @@ hypothesis.settings.register_profile("house", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("long", hypothesis.settings.get_profile("house"))
 
 
-def mostly_long(values: Iterable[Any], every: int) -> list[Any]:
-    """Return values of a parameter, of which only every so many, from the first on, is not in a long test."""
-    long: list[Any] = []
+def mostly(marker: pytest.MarkDecorator, values: Iterable[Any], every: int) -> list[Any]:
+    """Return values of a parameter, of which all but every so many, from the first on, have a marker."""
+    marked: list[Any] = []
     for i, value in enumerate(values):
-        marks = [pytest.mark.long] if i % every else []
-        long.append(pytest.param(*value if isinstance(value, tuple) else (value,), marks=marks))
-    return long
+        marks = [marker] if i % every else []
+        marked.append(pytest.param(*value if isinstance(value, tuple) else (value,), marks=marks))
+    return marked
+
+
+mostly_long = functools.partial(mostly, pytest.mark.long)
+mostly_soak = functools.partial(mostly, pytest.mark.soak)
+
+
+def circles(values: Iterable[Any], plain: int = 1, long: int = 0) -> list[Any]:
+    """Return the values of a parameter for three circles: the first are plain, the next ones long, the rest soak."""
+    marks = ((), (pytest.mark.long,), (pytest.mark.soak,))
+    found = []
+    for i, value in enumerate(values):
+        circle = (i >= plain) + (i >= plain + long)
+        found.append(pytest.param(*value if isinstance(value, tuple) else (value,), marks=marks[circle]))
+    return found
 
 
 def few_examples(n: int) -> Callable[[Test], Test]:
@@ -52,18 +74,50 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
     faulthandler.dump_traceback_later(LONG_TIMEOUT_S, file=item.config.stash[STDERR], exit=True)
 
 
+def covering(rows: Sequence[tuple[Any, ...]]) -> set[int]:
+    """Return the numbers of a few rows in which each pair of values of two columns occurs that occurs in any row."""
+    pairs = [{(i, j, row[i], row[j]) for i, j in itertools.combinations(range(len(row)), 2)} for row in rows]
+    missing = set().union(*pairs) if pairs else set()
+    chosen: set[int] = set()
+    while missing:
+        best = max(range(len(rows)), key=lambda k: len(pairs[k] & missing))
+        chosen.add(best)
+        missing -= pairs[best]
+    return chosen
+
+
+def mark_all_but_pairs(items: Iterable[pytest.Item]) -> None:
+    """Move to the soak what each test marked ``pairs`` does beyond all pairs of values of its parameters."""
+    variants: dict[tuple[Any, ...], list[pytest.Function]] = defaultdict(list)
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.get_closest_marker("pairs"):
+            variants[item.path, item.originalname, tuple(sorted(item.callspec.params))].append(item)
+    for (_, _, names), tests in variants.items():
+        if len(names) > 2:
+            chosen = covering([tuple(id(test.callspec.params[name]) for name in names) for test in tests])
+            for k, test in enumerate(tests):
+                if k not in chosen:
+                    test.add_marker("soak")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect long tests, unless ``-m`` names the marker or an argument names their file."""
+    """Deselect long tests and the soak, unless ``-m`` names their marker; a path of a file runs its long tests."""
+    mark_all_but_pairs(items)
     timeout = max(LONG_TIMEOUT_S, float(config.getini("timeout") or 0))
     for item in items:
-        if item.get_closest_marker("long"):
+        if circle_of(item):
             item.add_marker(pytest.mark.timeout(timeout))
-    if "long" in config.option.markexpr:
-        return
+    asked = {"", *(circle for circle in CIRCLES if circle in config.option.markexpr)}
     named = {(config.invocation_params.dir / argument.split("::")[0]).resolve() for argument in config.args}
     groups: dict[bool, list[pytest.Item]] = {True: [], False: []}
     for item in items:
-        groups[item.get_closest_marker("long") is None or item.path in named].append(item)
+        circle = circle_of(item)
+        groups[circle in asked or (circle == "long" and len(asked) == 1 and item.path in named)].append(item)
     if groups[False]:
         config.hook.pytest_deselected(items=groups[False])
         items[:] = groups[True]
+
+
+def circle_of(item: pytest.Item) -> str:
+    """Return ``""``, ``"long"`` or ``"soak"``."""
+    return next((circle for circle in reversed(CIRCLES) if item.get_closest_marker(circle)), "")

@@ -25,43 +25,34 @@ def wrong_imports(path: Path) -> Iterator[str]:
         if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] not in OURS:
             continue
         assert node.module
-        found = attempt(node.module)
-        if found["wrong"]:
-            yield f"line {node.lineno}: {found['wrong']}"
+        if wrong := attempt(node.module):
+            yield f"line {node.lineno}: {wrong}"
         module = sys.modules.get(node.module)
         for alias in node.names if module else ():
-            if not hasattr(module, alias.name) and attempt(f"{node.module}.{alias.name}")["wrong"]:
+            if not hasattr(module, alias.name) and attempt(f"{node.module}.{alias.name}"):
                 yield f"line {node.lineno}: {node.module} has no {alias.name}"
 
 
-def attempt(name: str) -> dict[str, str]:
-    """Import a module; return which package is ``missing``, or what is ``wrong``."""
+def attempt(name: str) -> str:
+    """Import a module; return what is wrong, which a package of others that is missing is not."""
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if (package := (error.name or "").split(".")[0]) not in OURS:
-            return {"missing": package, "wrong": ""}
-        return {"missing": "", "wrong": str(error)}
+        return str(error) if (error.name or "").split(".")[0] in OURS else ""
     except Exception as error:
-        return {"missing": "", "wrong": f"{type(error).__name__}: {error}"}
-    return {"missing": "", "wrong": ""}
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
-@pytest.fixture(scope="module")
-def found() -> dict[str, dict[str, str]]:
-    """Give what `attempt` and `wrong_imports` find, in a process of its own: benchmarks register layers."""
+@pytest.mark.long
+def test_all_are_imported() -> None:
+    """In a process of its own: benchmarks register layers. Where one needs another package, its imports are checked."""
     command = [sys.executable, "-m", "tests.test_benchmarks"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    answer: dict[str, dict[str, str]] = json.loads(done.stdout.splitlines()[-1])
-    return answer
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_it_is_imported(name: str, found: dict[str, dict[str, str]]) -> None:
-    assert not found[name]["wrong"]
-    if found[name]["missing"]:
-        pytest.skip(f"needs {found[name]['missing']}; the names that it imports of ours are there")
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    assert found.keys() == FILES.keys()
+    assert {name: wrong for name, wrong in found.items() if wrong} == {}
 
 
 def test_pages_name_benchmarks_that_exist() -> None:
@@ -82,8 +73,5 @@ def test_each_line_of_the_table_is_a_benchmark_with_a_section() -> None:
 
 
 if __name__ == "__main__":
-    answers = {}
-    for each, file in FILES.items():
-        told = attempt(f"benchmarks.{each}")
-        answers[each] = {**told, "wrong": told["wrong"] or "; ".join(wrong_imports(file))}
-    print(json.dumps(answers))
+    told = {each: attempt(f"benchmarks.{each}") or "; ".join(wrong_imports(file)) for each, file in FILES.items()}
+    print(json.dumps(told))

@@ -9,6 +9,8 @@ import ast
 import importlib
 from pathlib import Path
 
+from tests.test_layering import source
+
 PACKAGE = Path(__file__).parents[1] / "singa_dask"
 MODULES = {
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
@@ -35,33 +37,11 @@ def test_all_is_sorted_and_true() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def defined(path: Path) -> set[str]:
-    """Return the names that a module defines at its top, or passes on, as ``import x as x`` does."""
-    found: set[str] = set()
-    pending = list(ast.parse(path.read_text()).body)
-    while pending:
-        node = pending.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found |= {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            found |= {alias.name for alias in node.names if alias.asname == alias.name}
-        elif isinstance(node, ast.If | ast.Try):
-            pending += [
-                *node.body,
-                *node.orelse,
-                *(each for handler in getattr(node, "handlers", ()) for each in handler.body),
-            ]
-    return found
-
-
 def test_what_is_imported_from_a_module_of_ours_is_exported_there() -> None:
     wrong = []
-    own = {name: defined(path) for name, path in MODULES.items()}
+    own = {name: source(path).defined for name, path in MODULES.items()}
     for name, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in source(path).imports:
             if not isinstance(node, ast.ImportFrom) or node.module not in MODULES:
                 continue
             exported = getattr(importlib.import_module(node.module), "__all__", None)

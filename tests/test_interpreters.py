@@ -23,7 +23,7 @@ ROOMS = [
     "test_registry.py",
 ]
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.soak
 
 
 def candidates(version: str) -> Iterator[str]:

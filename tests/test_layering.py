@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "singa_dask"
@@ -126,15 +127,57 @@ def imported(node: ast.AST) -> Iterator[str]:
         yield ast.literal_eval(node.args[0])
 
 
+def below(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield every statement below a node of a syntax tree, without what is in its expressions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield child
+            yield from below(child)
+
+
+def defined(tree: ast.Module) -> set[str]:
+    """Return the names that a module defines at its top, or passes on, as ``import x as x`` does."""
+    found: set[str] = set()
+    pending = list(tree.body)
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {alias.name for alias in node.names if alias.asname == alias.name}
+        elif isinstance(node, ast.If | ast.Try):
+            pending += [
+                *node.body,
+                *node.orelse,
+                *(each for handler in getattr(node, "handlers", ()) for each in handler.body),
+            ]
+    return found
+
+
+class Source(NamedTuple):
+    """What a file imports, anywhere in it and inside of its functions, and the names that it defines."""
+
+    imports: list[ast.AST]
+    inner: list[ast.AST]
+    defined: set[str]
+
+
 @functools.cache
-def nodes(path: Path) -> list[ast.AST]:
-    """Return every node of a file's syntax tree."""
-    return list(ast.walk(ast.parse(path.read_text())))
+def source(path: Path) -> Source:
+    """Read a file; its syntax tree is not kept."""
+    text = path.read_text()
+    tree, walk = ast.parse(text), ast.walk if "LazyModule(" in text else below
+    functions = [node for node in walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inner = [node for function in functions for node in walk(function) if any(imported(node))]
+    return Source([node for node in walk(tree) if any(imported(node))], inner, defined(tree))
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line, name) of everything a file imports, anywhere in it."""
-    for node in nodes(path):
+    for node in source(path).imports:
         for name in imported(node):
             yield node.lineno, name
 
@@ -192,7 +235,7 @@ def test_no_import_is_relative() -> None:
     wrong = [
         f"{shown(path)}:{node.lineno}: relative import"
         for path in FILES
-        for node in nodes(path)
+        for node in source(path).imports
         if isinstance(node, ast.ImportFrom) and node.level
     ]
     assert not wrong, "\n".join(wrong)
@@ -204,9 +247,7 @@ def test_no_import_of_ours_inside_a_function() -> None:
         f"{shown(path)}:{node.lineno}: {name}"
         for path in FILES
         if room_of(path) != "cli"
-        for function in nodes(path)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        for node in ast.walk(function)
+        for node in source(path).inner
         for name in imported(node)
         if own_room(name)
     ]

@@ -1,80 +1,110 @@
-"""Which tests a command line of pytest runs: the long ones only where they are asked for."""
+"""Which tests a command line of pytest runs: long ones and the soak only where they are asked for."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.conftest import ROOT
+from tests.selection import covering
 
 NO_TESTS = 5
 TESTS = """\
 import pytest
+from hypothesis import given, strategies as st
+from tests.selection import few_examples, mostly_soak
 
 def test_short(): pass
 
 @pytest.mark.long
 def test_long(): pass
-"""
 
+@pytest.mark.soak
+def test_soak(): pass
 
-# Runs pytest with one list of arguments after the other, and prints a line of exit code and tests for each.
-MANY = """\
-import contextlib, io, json, pytest, sys
-for arguments in json.loads(sys.argv[1]):
-    with contextlib.redirect_stdout(io.StringIO()) as said:
-        code = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *arguments])
-    print(json.dumps([code, [line.rpartition("::")[2] for line in said.getvalue().splitlines() if "::" in line]]))
-"""
+@pytest.mark.long
+@pytest.mark.soak
+def test_both(): pass
 
-
-def run(directory: Path, *cases: list[str]) -> list[tuple[int, list[str]]]:
-    """Return for each list of arguments the exit code of pytest in a directory, and the tests that it would run."""
-    command = [sys.executable, "-c", MANY, json.dumps(cases)]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True)
-    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = long\n")
-    hook = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.selection import *\n"
-    (tmp_path / "conftest.py").write_text(hook)
-    (tmp_path / "test_some.py").write_text(TESTS)
-    return tmp_path
-
-
-def test_long_tests_run_where_they_are_asked_for(directory: Path) -> None:
-    found = run(directory, [], ["."], ["-k", "test"], ["-m", "long"], ["test_some.py"], ["test_some.py::test_long"])
-    short, long = ["test_short"], ["test_long"]
-    assert found == [(0, tests) for tests in (short, short, short, long, short + long, long)]
-
-
-def test_that_there_are_no_long_tests_is_an_error(directory: Path) -> None:
-    (directory / "test_some.py").write_text("def test_short(): pass\n")
-    assert run(directory, ["-m", "long"]) == [(NO_TESTS, [])]
-
-
-PROPERTY = """\
-from hypothesis import given, strategies as st
-from tests.selection import few_examples
+@pytest.mark.parametrize("n", mostly_soak(range(3), 2))
+def test_mostly(n): pass
 
 @few_examples(3)
 @given(st.integers())
 def test_property(n):
     print("example")
 """
+PAIRS = """\
+import pytest
+
+@pytest.mark.pairs
+@pytest.mark.parametrize("a", range(2))
+@pytest.mark.parametrize("b", range(2))
+@pytest.mark.parametrize("c", range(2))
+def test_pairs(a, b, c): pass
+"""
+SHORT = ["test_short", "test_mostly[0]", "test_mostly[2]"]
+SOAK = ["test_soak", "test_both", "test_mostly[1]"]
+
+# Runs pytest with one list of arguments after the other. Prints for each: exit code, tests, examples of properties.
+MANY = """\
+import contextlib, io, json, pytest, sys
+for arguments in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        code = pytest.main(["-v", "-s", "-p", "no:cacheprovider", *arguments])
+    for name in ("conftest", "test_some", "test_other"):
+        sys.modules.pop(name, None)
+    lines = said.getvalue().splitlines()
+    tests = [line.split(" ")[0].rpartition("::")[2] for line in lines if "::" in line.split(" ")[0]]
+    print(json.dumps([code, tests, said.getvalue().count("example\\n")]))
+"""
 
 
-@pytest.mark.parametrize(("arguments", "n_examples"), [([], 3), (["-m", "long"], 12)], ids=["plain", "long"])
-def test_a_slow_property_test_has_more_examples_where_long_tests_are_asked_for(
-    directory: Path, arguments: list[str], n_examples: int
-) -> None:
-    (directory / "test_some.py").write_text(PROPERTY)
-    command = [sys.executable, "-m", "pytest", "-s", "-p", "no:cacheprovider", *arguments]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True)
-    assert (done.returncode, done.stdout.count("example\n")) == (0, n_examples), done.stdout
+def run(directory: Path, *cases: list[str]) -> list[list[Any]]:
+    """Return for each list of arguments the exit code of pytest, its tests, and the examples of properties."""
+    (directory / "pytest.ini").write_text("[pytest]\nmarkers =\n    long\n    soak\n    pairs\n")
+    hook = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom tests.selection import *\n"
+    (directory / "conftest.py").write_text(hook)
+    command = [sys.executable, "-c", MANY, json.dumps(cases)]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_each_circle_runs_where_it_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(TESTS)
+    (tmp_path / "test_other.py").write_text("def test_short(): pass\n")
+    commands = ["", ".", "-k test", "-m long", "-m soak", "test_some.py", "-m soak test_other.py"]
+    found = run(tmp_path, *(command.split() for command in commands))
+    plain, other, few, many = [*SHORT, "test_property"], ["test_short"], 3, 12
+    assert found == [
+        [0, other + plain, few],
+        [0, other + plain, few],
+        [0, other + plain, few],
+        [0, ["test_long", "test_property"], many],
+        [0, SOAK, 0],
+        [0, [*SHORT[:1], "test_long", *SHORT[1:], "test_property"], few],
+        [NO_TESTS, [], 0],
+    ]
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 2), (3, 2, 3, 4), (1, 5, 1), (2, 6)])
+def test_a_cover_has_each_pair_of_values_and_few_rows(sizes: tuple[int, ...]) -> None:
+    rows = list(itertools.product(*map(range, sizes)))
+    chosen = [rows[k] for k in covering(rows)]
+    for i, j in itertools.combinations(range(len(sizes)), 2):
+        assert {(row[i], row[j]) for row in chosen} == set(itertools.product(range(sizes[i]), range(sizes[j])))
+    largest, second = sorted(sizes)[:-3:-1]
+    assert len(chosen) <= 1.5 * largest * second
+
+
+def test_of_products_all_but_pairs_are_soak(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(PAIRS)
+    (_, plain, _), (_, soak, _) = run(tmp_path, [], ["-m", "soak"])
+    assert len(plain) == len(soak) == 4
+    assert len({*plain, *soak}) == 8

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import ROOT, Call
+from tests.selection import mostly_long
 
 N_TRAIN, N_TEST, BATCH = 60, 20, 10
 
@@ -38,7 +39,7 @@ def stores(tmp_path: Path, call: Call) -> list[str]:
     return [*sets, *(f"neuralnet.layer[{i}].store_conf.mean_file={mean}" for i in places)]
 
 
-@pytest.mark.parametrize(("config", "within"), [("convnet", 1e-3), ("convnet_bn", 0.05)])
+@pytest.mark.parametrize(("config", "within"), mostly_long([("convnet", 1e-3), ("convnet_bn", 0.05)], 2))
 def test_a_net_trains_on_converted_batches(
     tmp_path: Path, call: Call, stores: list[str], config: str, within: float
 ) -> None:

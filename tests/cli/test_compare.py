@@ -40,6 +40,7 @@ def test_mistakes_are_refused_before_anything_starts(
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_a_comparison(call: Call, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two topologies that run, and one that does not fit the job; then again, with what is there."""
@@ -76,6 +77,7 @@ def test_a_comparison(call: Call, job: Path, tmp_path: Path, monkeypatch: pytest
     assert "a run of another comparison is there" in other.stderr
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_published_datasets_are_compared_on_their_cluster(call: Call, job: Path, tmp_path: Path) -> None:
     job.write_text(job.read_text().replace(str(DIGITS), "dask://digits"))
@@ -118,8 +120,8 @@ def test_a_metric_that_no_net_has_is_said_at_the_first_test(call: Call, job: Pat
     assert "the test net has no metric 'top.accuracy'. Known: loss, accuracy." in result.stderr
 
 
+@pytest.mark.soak
 @pytest.mark.cluster
-@pytest.mark.long
 def test_ctrl_c_ends_a_comparison_with_a_report(job: Path, tmp_path: Path) -> None:
     more = ["--set", "train_steps=1000000", "--seconds", "0.5", "--seeds", "50", "--run-dir", str(tmp_path / "all")]
     command = [sys.executable, "-m", "singa_dask", "compare", str(job), "--clusters", "single", *more]

@@ -29,6 +29,7 @@ def name(path: Path) -> str:
     return path.relative_to(CONFIGS).as_posix()
 
 
+@pytest.mark.long
 def test_the_schema_is_what_the_command_prints() -> None:
     # in a process of its own: other tests register layers
     printed = subprocess.run([sys.executable, "-m", "dask", "singa", "schema"], capture_output=True, text=True)

@@ -132,6 +132,7 @@ def test_a_job_file_is_not_replaced_unasked(call: Call, job: Path, tmp_path: Pat
     assert call(*command, "--overwrite").exit_code == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
 def test_a_person_is_asked(digits: Path, tmp_path: Path, answer: str, code: int) -> None:
     there = [tmp_path / "a.arrow", tmp_path / "b.arrow"]

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from tests.contracts.records import pixels
+from tests.selection import mostly_soak
 
 PROGRAM = Path(__file__).with_name("kill_convert.py")
 N_POINTS = 12
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("suffix", [".arrow", ".lmdb"])
+@pytest.mark.parametrize("suffix", mostly_soak([".arrow", ".lmdb"], 2))
 def test_killed_at_random_points_and_started_again(suffix: str, tmp_path: Path) -> None:
     records = pixels(400, (4, 5))
     np.savez(tmp_path / "source.npz", images=records["pixel"], labels=records["label"])

@@ -321,12 +321,13 @@ def trained(call: Call, *changes: str) -> dict[str, dict[str, float]]:
     return found
 
 
+@pytest.mark.long
 def test_a_perceptron_learns(call: Call) -> None:
     written(call, ROOT / "data" / "digits", "--net", "mlp")
     assert trained(call, "train_steps=500", "test_freq=500")["test"]["accuracy"] > 0.93
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_convolutional_net_learns_from_pictures(call: Call) -> None:
     write_pictures("pictures/train", 200)
     write_pictures("pictures/test", N)
@@ -334,7 +335,7 @@ def test_a_convolutional_net_learns_from_pictures(call: Call) -> None:
     assert trained(call, "train_steps=100", "test_freq=100")["test"]["accuracy"] > 0.85
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_recurrent_net_learns_a_text(call: Call) -> None:
     written(call, ROOT / "data" / "text" / "jargon.txt.gz")
     assert trained(call, "train_steps=150", "disp_freq=50")["train"]["loss"] < 2.8

@@ -15,6 +15,7 @@ from singa_dask.conf import load
 from singa_dask.layers.records import StoreConf
 from tests.cli.conftest import ROOT, Call
 from tests.contracts.foreign import png, tar
+from tests.selection import mostly_long
 
 N = 80
 PENGUINS = ROOT / "data" / "penguins"
@@ -101,7 +102,7 @@ KINDS: dict[Callable[[], str], dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("write", KINDS, ids=lambda write: write.__name__)
+@pytest.mark.parametrize("write", mostly_long(KINDS, 8), ids=lambda write: write.__name__)
 def test_a_job_for_it_trains(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any) -> None:
     monkeypatch.chdir(tmp_path)
     labels = {penguins: "species", penguins_of_parquet: "species", json_lines: "species"}

@@ -152,6 +152,7 @@ def test_a_folder_of_pictures(call: Call, names: list[str]) -> None:
     assert all((store["resize"], store["channels"]) == ([SIDE, SIDE], 1) for store in stores())
 
 
+@pytest.mark.long
 def test_what_was_learned_of_a_folder_names_pictures_of_other_sizes(call: Call) -> None:
     write_pictures("pictures", labels(), ["cat", "dog", "elk", "fox"], (80, 90))
     said = init(call, "pictures")
@@ -178,6 +179,7 @@ def test_a_list_of_pictures(call: Call) -> None:
     assert (stores()[0]["backend"], len(read(stores()[0])["label"])) == ("image-list", 20)
 
 
+@pytest.mark.long
 def test_pictures_in_one_file_are_scaled_as_before(call: Call) -> None:
     wanted = labels()
     write_pictures("pictures", wanted, list("abcd"), (80, 90))

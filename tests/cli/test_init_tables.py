@@ -18,6 +18,7 @@ from sklearn import datasets
 from singa_dask.conf import load
 from singa_dask.layers.records import StoreConf
 from tests.cli.conftest import Call
+from tests.selection import mostly_long
 
 N = 120
 RANDOM = np.random.default_rng(0)
@@ -130,7 +131,7 @@ def test_tables_of_scikit_learn(call: Call, name: str) -> None:
 # -- what is said about the columns -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["signs", "thousands", "ratings"])
+@pytest.mark.parametrize("kind", mostly_long(["signs", "thousands", "ratings"], 3))
 def test_whole_numbers_are_classes_by_name(call: Call, kind: str) -> None:
     FRAME.assign(grade=VALUES[kind]).to_csv("x.csv", index=False)
     done(call, "x.csv", "--label", "grade")
@@ -202,6 +203,7 @@ def test_a_header_that_is_none(call: Call) -> None:
     assert stores()[0]["features"] == ["0", "1"]
 
 
+@pytest.mark.long
 def test_the_label_last_without_a_header(call: Call) -> None:
     FRAME.assign(kind=(FRAME["fare"] > 20).astype(int)).to_csv("x.csv", index=False, header=False)
     assert "Give --label first, --label last" in refused(call, "x.csv")
@@ -223,7 +225,7 @@ def reviews() -> pd.DataFrame:
     )
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet", "feather", "jsonl"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "feather", pytest.param("jsonl", marks=pytest.mark.long)])
 def test_texts(call: Call, suffix: str) -> None:
     table, file = reviews(), f"x.{suffix}"
     write = {"csv": lambda frame, to: frame.to_csv(to, index=False), "parquet": pd.DataFrame.to_parquet}
@@ -311,6 +313,7 @@ def test_no_time_series(call: Call) -> None:
     assert "expected --target NAME, or --label NAME" in refused(call, "x.parquet", "--lags", 2)
 
 
+@pytest.mark.long
 def test_several_labels_and_targets(call: Call) -> None:
     table = FRAME.assign(kind=VALUES["texts"], sign=VALUES["signs"], big=FRAME["age"] * 1e4, small=FRAME["fare"] / 1e4)
     table.to_csv("x.csv", index=False)
@@ -328,6 +331,7 @@ def test_several_labels_and_targets(call: Call) -> None:
 # -- how it is read ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_other_encodings_and_forms(call: Call) -> None:
     table = FRAME.rename(columns={"fare": "größe"}).assign(art=np.array(["rot", "grün", "blau"])[KIND])
     table.to_csv("latin.csv", index=False, sep=";", encoding="latin-1")
@@ -350,8 +354,10 @@ def test_other_encodings_and_forms(call: Call) -> None:
         assert call("predict", "job.yaml", "--init-from", "run", "--data", form).stdout == predicted
 
 
-@pytest.mark.parametrize(("separator", "given"), [("|", []), ("\t", []), ("#", ["--separator", "#"])])
-@pytest.mark.parametrize(("missing", "wanted"), [("", "mean"), ("skip", "skip"), ("0", 0.0)])
+@pytest.mark.parametrize(
+    ("separator", "given", "missing", "wanted"),
+    [("|", [], "", "mean"), ("\t", [], "skip", "skip"), ("#", ["--separator", "#"], "0", 0.0)],
+)
 def test_separators_and_missing_values(
     call: Call, separator: str, given: list[str], missing: str, wanted: str | float
 ) -> None:
@@ -364,6 +370,7 @@ def test_separators_and_missing_values(
     assert ran.exit_code == 0, ran.output
 
 
+@pytest.mark.long
 def test_sheets_of_excel(call: Call) -> None:
     pytest.importorskip("openpyxl")
     FRAME.assign(kind=VALUES["texts"]).to_excel("x.xlsx", index=False)

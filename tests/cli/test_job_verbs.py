@@ -17,6 +17,7 @@ from singa_dask.cli.job_verbs import columns, describe
 from singa_dask.cli.options import table
 from tests.cli.conftest import TINY, Call
 from tests.cli.test_stops import ALLREDUCE, PROGRAM
+from tests.faults.parts import HELD
 from tests.runtime.processes import cluster, wait_until
 
 NOW = 1_800_000_000.0
@@ -118,9 +119,20 @@ def test_a_verb_needs_a_cluster(call: Call, verb: str, monkeypatch: pytest.Monke
 
 @pytest.fixture(scope="module")
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a cluster of four processes, without a dashboard; give its scheduler file."""
-    with cluster(tmp_path_factory.mktemp("cluster"), "--no-nanny", names="abcd") as (made, _):
+    """Start a cluster of three processes, without a dashboard; give its scheduler file."""
+    with cluster(tmp_path_factory.mktemp("cluster"), *SLOW_JOBS, names="ab") as (made, _):
         yield made.file
+
+
+SLOW_JOBS = ("--no-nanny", "--preload", "tests.faults.parts")
+"""Options of Dask workers on which jobs can be `slow`."""
+
+
+def slow(run: Path) -> Path:
+    """Let steps of a run take a second each from the third on: the processors are left to those who look at it."""
+    run.mkdir()
+    (run / HELD).write_text("3")
+    return run
 
 
 class Others:
@@ -129,7 +141,7 @@ class Others:
     def __init__(self, scheduler: str, folder: Path, name: str) -> None:
         file = folder / f"{name}.yaml"
         file.write_text(TINY.replace("name: tiny", f"name: {name}").replace("test_freq: 3", "test_freq: 0"))
-        self.run = folder / name
+        self.run = slow(folder / name)
         command = ["run", file, "--set", "train_steps=1000000", *ALLREDUCE, "--scheduler-file", scheduler]
         self.process = start(*command, "--run-dir", self.run)
         self.said = [self.until("Train @ step 2:")]
@@ -154,6 +166,7 @@ def start(*arguments: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_another_user_looks_at_a_job_and_stops_it(
     scheduler: str, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
@@ -234,7 +247,7 @@ def test_ctrl_c_detaches_and_a_killed_job_tells_those_who_watch(scheduler: str, 
 @pytest.mark.long
 def test_a_detached_job_outlives_those_who_watch_it(scheduler: str, tmp_path: Path, call: Call) -> None:
     on = ("--scheduler-file", scheduler)
-    file, run = tmp_path / "carl.yaml", tmp_path / "carl"
+    file, run = tmp_path / "carl.yaml", slow(tmp_path / "carl")
     file.write_text(TINY.replace("name: tiny", "name: carl").replace("test_freq: 3", "test_freq: 0"))
     begun = call("run", file, "--set", "train_steps=1000000", *ALLREDUCE, *on, "--run-dir", run, "--detach")
     assert begun.exit_code == 0, begun.output

@@ -15,16 +15,13 @@ import pytest
 
 from tests.cli.conftest import ROOT, Call
 from tests.cli.test_stops import started
+from tests.selection import mostly_soak
 
 pytestmark = pytest.mark.cluster
 
 STEPS = 30
 SETS = [f"train_steps={STEPS}", "checkpoint_freq=10", "disp_freq=1", "test_freq=1", "test_steps=1"]
-FRAMEWORKS = [
-    "single",
-    pytest.param("sandblaster", marks=pytest.mark.long),
-    pytest.param("allreduce", marks=pytest.mark.long),
-]
+KILLED = [("allreduce", 17), ("allreduce", 3), ("single", 3), ("single", 17), ("sandblaster", 3), ("sandblaster", 17)]
 # in every process of a run: kills all of them at the moment that a test names, or waits there to be killed
 HOOK = """
 import os, signal, sys, threading
@@ -102,8 +99,8 @@ def hook(tmp_path: Path) -> Iterator[dict[str, str]]:
     yield {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("step", [3, pytest.param(17, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("framework", "step"), mostly_soak(KILLED, len(KILLED)))
 def test_killed_in_mid_run(
     call: Call,
     job: Path,
@@ -130,16 +127,16 @@ def test_killed_in_mid_run(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("framework", ["single", "allreduce"])
+@pytest.mark.parametrize("framework", mostly_soak(["single", "allreduce"], 2))
 @pytest.mark.parametrize(
     ("event", "path"),
     [
-        ("os.rename", "step-10/part-0"),
-        ("os.rename", "step-20/part-0"),
+        pytest.param("os.rename", "step-10/part-0", marks=pytest.mark.soak),
+        pytest.param("os.rename", "step-20/part-0", marks=pytest.mark.soak),
         ("os.rename", "step-20/manifest.json"),
         # of what need not stay the manifest goes first
         ("os.remove", "step-10"),
-        ("shutil.rmtree", "step-10"),
+        pytest.param("shutil.rmtree", "step-10", marks=pytest.mark.soak),
     ],
 )
 def test_killed_while_a_checkpoint_is_written_or_deleted(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import TINY, Call
-from tests.cli.test_job_verbs import start
+from tests.cli.test_job_verbs import SLOW_JOBS, slow, start
 from tests.cli.test_stops import ALLREDUCE
 from tests.runtime.processes import cluster
 
@@ -27,12 +27,12 @@ def until(process: subprocess.Popen[str], text: str) -> str:
 @pytest.mark.cluster
 @pytest.mark.long
 def test_a_log_is_followed_until_the_job_ends_or_until_ctrl_c(tmp_path: Path, call: Call) -> None:
-    with cluster(tmp_path, "--no-nanny", names="ab") as (made, _):
+    with cluster(tmp_path, *SLOW_JOBS, names="ab") as (made, _):
         on = ("--scheduler-file", made.file)
         file = tmp_path / "dora.yaml"
         file.write_text(TINY.replace("name: tiny", "name: dora").replace("test_freq: 3", "test_freq: 0"))
         sets = ["--set", "train_steps=1000000", *ALLREDUCE]
-        begun = call("run", file, *sets, *on, "--run-dir", tmp_path / "dora", "--detach")
+        begun = call("run", file, *sets, *on, "--run-dir", slow(tmp_path / "dora"), "--detach")
         assert begun.exit_code == 0, begun.output
         whole, left, one = (
             start("logs", "dora", *on, "--follow", *unit) for unit in ((), (), ("--unit", "worker-0-1"))

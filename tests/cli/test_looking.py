@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Call
+from tests.selection import mostly_long
 
 pytestmark = pytest.mark.cluster
 GOLD = Path(__file__).parents[1] / "gold"
@@ -38,7 +39,7 @@ def test_metrics_as_csv(trained: Path, call: Call) -> None:
     assert float(train["loss"]) > 0 and float(train["lr"]) == 0.05
 
 
-@pytest.mark.parametrize("name", ["a.png", "a.svg", "a.html"])
+@pytest.mark.parametrize("name", mostly_long(["a.png", "a.svg", "a.html"], 3))
 def test_curves_as_a_file(trained: Path, call: Call, tmp_path: Path, name: str) -> None:
     result = call("plot", trained, "-o", tmp_path / name)
     assert (result.exit_code, result.stdout) == (0, "")

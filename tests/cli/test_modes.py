@@ -16,7 +16,8 @@ from singa_dask.data.stores.arrow import ArrowStore
 from singa_dask.runtime import local_cluster
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.cli.conftest import BATCH, DIGITS, ROOT, Call, digits, read
-from tests.runtime.processes import cluster, program, wait_until
+from tests.runtime.processes import program, wait_until
+from tests.selection import mostly_long
 
 GOLD = ROOT / "tests" / "gold"
 N_MANY = 40_000
@@ -106,7 +107,7 @@ def test_a_net_over_time_needs_a_number_of_batches(call: Call, monkeypatch: pyte
 # -- extract -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", [".arrow", ".bin", ".csv", ".lmdb", ".npz", ".parquet"])
+@pytest.mark.parametrize("suffix", mostly_long([".arrow", ".bin", ".csv", ".lmdb", ".npz", ".parquet"], 3))
 def test_features_are_a_store(call: Call, job: Path, trained: Path, tmp_path: Path, suffix: str) -> None:
     out = tmp_path / "out" / f"fc{suffix}"
     result = call("extract", job, "--init-from", trained, "--layer", "fc", "--out", out, "--set", BATCH)
@@ -195,6 +196,7 @@ neuralnet:
 # -- workers ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_processes_give_the_same_bytes(call: Call, job: Path, trained: Path, tmp_path: Path) -> None:
     given = [job, "--init-from", trained, "--set", BATCH, "--set", "threads=1"]
@@ -207,13 +209,15 @@ def test_processes_give_the_same_bytes(call: Call, job: Path, trained: Path, tmp
     assert outs[0] == outs[1]
 
 
-@pytest.fixture(scope="module")
-def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a cluster, and return its scheduler's file."""
-    with cluster(tmp_path_factory.mktemp("cluster")) as (made, _):
-        yield made.file
+@pytest.fixture
+def scheduler() -> Iterator[str]:
+    """Start a cluster of threads, and return its address."""
+    with local_cluster(2, processes=False) as client:
+        assert client.scheduler is not None
+        yield client.scheduler.address
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_a_cluster_that_is_there_gives_the_same(
     call: Call, scheduler: str, job: Path, trained: Path, tmp_path: Path
@@ -224,11 +228,11 @@ def test_a_cluster_that_is_there_gives_the_same(
         ("extract", ["--predictions", "--quiet", "--overwrite", "--out", tmp_path / "p.csv"]),
         ("predict", ["--data", DIGITS, "--topk", 2]),
     ):
-        results = [call(verb, *given, *more, *where) for where in ([], ["--scheduler-file", scheduler])]
+        results = [call(verb, *given, *more, *where) for where in ([], ["--scheduler", scheduler])]
         assert [result.exit_code for result in results] == [0, 0], results[1].output
         here, there = (drop_times(result.stdout) for result in results)
         assert there == here
-    result = call("test", *given, "--scheduler-file", scheduler, "--set", "neuralnet.layer[data].store_conf.path=none")
+    result = call("test", *given, "--scheduler", scheduler, "--set", "neuralnet.layer[data].store_conf.path=none")
     assert result.exit_code == 2
     assert result.stderr.startswith("--set neuralnet.layer[data].store_conf.path=none: ")
 
@@ -252,7 +256,10 @@ def drop_times(text: str) -> Any:
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     ("number", "workers"),
-    [(signal.SIGTERM, []), pytest.param(signal.SIGINT, ["--workers", "2"], marks=pytest.mark.long)],
+    [
+        pytest.param(signal.SIGTERM, [], marks=pytest.mark.long),
+        pytest.param(signal.SIGINT, ["--workers", "2"], marks=pytest.mark.soak),
+    ],
     ids=["here", "processes"],
 )
 def test_a_signal_ends_it_and_leaves_nothing(

@@ -14,6 +14,7 @@ from singa_dask.planner.model import Link
 from tests.cli.conftest import ROOT, Call
 from tests.planner.fakes import LINK, FakeCosts
 
+WHAT_IF = ["--what-if", "hosts=2,link=1Gbit,cores=2", "--price", 2]
 BROKEN = sorted((ROOT / "tests" / "conf" / "broken").glob("*.yaml"))
 
 
@@ -44,10 +45,9 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("made_up")
 def test_a_plan_is_printed_and_written(call: Call, job: Path, tmp_path: Path) -> None:
-    output, page = tmp_path / "best.yaml", tmp_path / "plan.html"
-    what_if = ["--what-if", "hosts=2,link=1Gbit,cores=2", "--price", 2]
+    output = tmp_path / "best.yaml"
     trace = tmp_path / "trace.json"
-    result = call("plan", job, *what_if, "-o", output, "--html", page, "--trace", trace, "--json")
+    result = call("plan", job, *WHAT_IF, "-o", output, "--trace", trace, "--json")
     assert result.exit_code == 0, result.output
     assert "synchronous plans for 2 hosts with 4 cores" in result.stdout
     assert "asynchronous plans for 2 hosts" in result.stdout
@@ -55,18 +55,26 @@ def test_a_plan_is_printed_and_written(call: Call, job: Path, tmp_path: Path) ->
     best = found["candidates"][0]
     assert f"chosen: {best['topology']}" in result.stdout
     assert best["cost"] > 0
-    assert "<svg" in page.read_text()
     events = json.loads(trace.read_text())["traceEvents"]
     names = {event["args"]["name"]: event["tid"] for event in events if event["ph"] == "M"}
     computed = {event["name"] for event in events if event["ph"] == "X" and event["tid"] == names["worker-0-0"]}
     assert computed >= {"fc forward", "fc backward"}
-    alone = page.read_text().count("PolyCollection")
-    assert alone > 0
-    result = call("plan", job, *what_if, "--html", page, "--beside", trace)
-    assert result.exit_code == 0, result.output
-    assert page.read_text().count("PolyCollection") == 2 * alone  # the same step
     validated = call("validate", output)
     assert validated.exit_code == 0, validated.output
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("made_up")
+def test_a_page_shows_the_step_beside_a_measured_one(call: Call, job: Path, tmp_path: Path) -> None:
+    page, trace = tmp_path / "plan.html", tmp_path / "trace.json"
+    result = call("plan", job, *WHAT_IF, "--html", page, "--trace", trace)
+    assert result.exit_code == 0, result.output
+    assert "<svg" in page.read_text()
+    alone = page.read_text().count("PolyCollection")
+    assert alone > 0
+    result = call("plan", job, *WHAT_IF, "--html", page, "--beside", trace)
+    assert result.exit_code == 0, result.output
+    assert page.read_text().count("PolyCollection") == 2 * alone  # the same step
 
 
 @pytest.mark.usefixtures("made_up")
@@ -123,7 +131,7 @@ def test_what_cannot_be_planned(call: Call, job: Path, arguments: list[str], sai
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.cluster
 def test_a_plan_of_this_machine(call: Call, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measured, and kept for a second plan."""

@@ -29,7 +29,7 @@ def colours(path: Path, seed: int, n: int) -> None:
     convert("npz", [str(path.with_suffix(".npz"))], str(path))
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_resnet20_learns_colours(tmp_path: Path, call: Call) -> None:
     for seed, name in enumerate(("train", "test")):
         colours(tmp_path / f"{name}.arrow", seed, 160)

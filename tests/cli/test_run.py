@@ -390,4 +390,5 @@ def test_ctrl_c_reaches_all_processes_and_stops_the_job_with_a_checkpoint(job: P
     assert run.returncode == 130
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["state"] == "stopped"
+    assert line.startswith(f"to go on from step {summary['steps']}: ") and f" run {job} " in line
     assert (tmp_path / "run" / "checkpoint" / f"step-{summary['steps']}" / "manifest.json").exists()

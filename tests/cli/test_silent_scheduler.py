@@ -14,6 +14,7 @@ from tests.cli.test_job_verbs import start
 from tests.cli.test_stops import ALLREDUCE
 from tests.faults.parts import HELD
 from tests.runtime.processes import cluster
+from tests.selection import mostly_soak
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
@@ -29,21 +30,23 @@ def until(process: subprocess.Popen[str], text: str) -> None:
     raise AssertionError(f"{text!r} was not said: {said}")
 
 
-@pytest.mark.parametrize("comes_back", [True, False])
-def test_a_scheduler_that_does_not_answer(tmp_path: Path, comes_back: bool) -> None:
+@pytest.mark.parametrize("comes_back", mostly_soak([False, True], 2))
+def test_a_scheduler_that_does_not_answer(tmp_path: Path, comes_back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit_s = 60 if comes_back else 3
+    monkeypatch.setenv("DASK_DISTRIBUTED__SINGA_DASK__SCHEDULER", f"{limit_s}s")
     with cluster(tmp_path, "--no-nanny", "--preload", "tests.faults.parts", names="ab") as (made, _):
         file = tmp_path / "job.yaml"
         file.write_text(TINY.replace("test_freq: 3", "test_freq: 0"))
-        # a job that waits for a minute leaves the processors to others
+        # a job that waits leaves the processors to others
         held = tmp_path / "run" / HELD
         held.parent.mkdir()
-        held.write_text("40")
+        held.write_text("3")
         sets = ["--set", "train_steps=1000000", "--set", "checkpoint_freq=20", *ALLREDUCE]
         run = start("run", file, *sets, "--scheduler-file", made.file, "--run-dir", tmp_path / "run")
         until(run, "Train @ step")
         os.kill(made.scheduler.pid, signal.SIGSTOP)
         try:
-            until(run, "the scheduler does not answer. Units that run train on meanwhile; waiting 60 s for it.")
+            until(run, f"the scheduler does not answer. Units that run train on meanwhile; waiting {limit_s} s for it.")
             if comes_back:
                 os.kill(made.scheduler.pid, signal.SIGCONT)
                 until(run, "the scheduler answers again.")
@@ -57,4 +60,4 @@ def test_a_scheduler_that_does_not_answer(tmp_path: Path, comes_back: bool) -> N
         if comes_back:
             assert (run.returncode, "stopped by SIGINT" in said) == (130, True), said
         else:
-            assert (run.returncode, "the scheduler has not answered for 60 s" in said) == (3, True), said
+            assert (run.returncode, f"the scheduler has not answered for {limit_s} s" in said) == (3, True), said

@@ -43,6 +43,7 @@ def as_singa_writes(name: str) -> None:
     (workspace / "checkpoint" / "step20-worker0").write_bytes(write_blobprotos(params))
 
 
+@pytest.mark.long
 def test_the_chain_runs_by_its_own_paths(call: Call) -> None:
     for name in ("rbm1", "rbm2", "rbm3", "rbm4", "autoencoder"):
         assert call("validate", f"{name}.conf").exit_code == 0
@@ -66,6 +67,7 @@ def test_runs_and_files_of_singa_mix(call: Call) -> None:
     np.testing.assert_array_equal(load_values(newest("rbm2"))["w1"].values, ours["w1"].values)
 
 
+@pytest.mark.long
 def test_the_newest_run_that_has_the_step_counts(call: Call) -> None:
     for seed in (1, 2):
         assert call("run", "rbm1.conf", "--quiet", "--set", f"seed={seed}").exit_code == 0
@@ -91,6 +93,7 @@ def test_what_is_not_there_is_told_with_its_place(call: Call) -> None:
     assert "it has those of steps 5. Name one of these, or train for 20 steps first." in result.stderr
 
 
+@pytest.mark.long
 def test_init_from_replaces_checkpoint_path(call: Call) -> None:
     assert call("run", "rbm1.conf", "--run-dir", "mine", "--quiet").exit_code == 0
     result = call("run", "rbm2.conf", "--init-from", "mine")  # checkpoint_path is not there

@@ -32,7 +32,7 @@ def test_a_broken_job_is_told_with_its_places(call: Call, path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", mostly_long(["mlp", "convnet", "autoencoder", "deprecated", "char_rnn", "rbm1", "rbm"], 3)
+    "name", mostly_long(["mlp", "convnet", "autoencoder", "deprecated", "char_rnn", "rbm1", "rbm"], 7)
 )
 def test_a_job_trains_as_its_yaml_does(call: Call, name: str) -> None:
     given: tuple[str, ...] = ()

@@ -123,6 +123,7 @@ def test_what_is_known_is_listed_once(call: Call) -> None:
     assert second.endswith("unknown layer type 'kBar'. Known: see above.")
 
 
+@pytest.mark.long
 def test_a_net_for_gpus_on_a_cpu(call: Call) -> None:
     Path("job.conf").write_text(NET)
     result = call("run", "job.conf", "--quiet", "--set", "gpu=999")

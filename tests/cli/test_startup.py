@@ -17,6 +17,7 @@ __all__ = ["job"]
 FAKE = "import sys; sys.stderr.write(f'{__name__} was imported\\n')\n"
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_a_run_loads_neither_pandas_nor_bokeh(job: Path, tmp_path: Path) -> None:
     for name in ("pandas", "bokeh"):
@@ -28,6 +29,7 @@ def test_a_run_loads_neither_pandas_nor_bokeh(job: Path, tmp_path: Path) -> None
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.long
 def test_listing_jobs_loads_no_nets_and_no_records() -> None:
     script = (
         "import sys, singa_dask.cli.job_verbs; from singa_dask.runtime import RemoteJobs, connect;"
@@ -38,18 +40,6 @@ def test_listing_jobs_loads_no_nets_and_no_records() -> None:
     assert not {f"singa_dask.{room}" for room in ("api", "conf", "fs", "layers", "net", "ops", "training")} & loaded
 
 
-def test_a_conversion_in_this_process_loads_nothing_of_dask(tmp_path: Path) -> None:
-    (tmp_path / "records.csv").write_text("1,2,3\n0,1,1\n")
-    command = ["convert", "csv", str(tmp_path / "records.csv"), str(tmp_path / "records.arrow")]
-    script = (
-        f"import sys; from singa_dask.cli import main; main({command}, standalone_mode=False);"
-        "print({'dask', 'distributed'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
-    assert (tmp_path / "records.arrow").exists()
-
-
 # of the room of layers, of that of stores, and of others
 NOT_OF_A_PERCEPTRON = {
     *(f"singa_dask.layers.{name}" for name in ("attention", "conv", "norm", "recurrent", "sequence", "text")),
@@ -57,18 +47,28 @@ NOT_OF_A_PERCEPTRON = {
     *("PIL", "dask", "distributed", "filelock", "http.client", "lmdb", "prometheus_client"),
     *("pyarrow.compute", "pyarrow.parquet", "rich", "urllib.request"),
 }
+STAGES = """
+import sys
+from singa_dask.cli import main
+main(["validate", "configs/digits/mlp.yaml"], standalone_mode=False)
+print("loaded", *sys.modules)
+main(["convert", "csv", sys.argv[1], sys.argv[2]], standalone_mode=False)
+print("loaded", *sys.modules)
+import singa_dask.exports.exporting
+print("loaded", *sys.modules)
+"""
 
 
-def test_validate_loads_what_the_job_names() -> None:
-    command = ["validate", "configs/digits/mlp.yaml"]
-    script = f"import sys; from singa_dask.cli import main; main({command}, standalone_mode=False);print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.splitlines()[-1].split())
-    assert {"singa_dask.layers.neuron", "numpy"} <= loaded
-    assert loaded & NOT_OF_A_PERCEPTRON == set()
-
-
-def test_export_loads_nothing_of_dask() -> None:
-    script = "import sys, singa_dask.exports.exporting; print({'dask', 'distributed'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
+@pytest.mark.long
+def test_validate_convert_and_export_load_what_they_need(tmp_path: Path) -> None:
+    source, target = tmp_path / "records.csv", tmp_path / "records.arrow"
+    source.write_text("1,2,3\n0,1,1\n")
+    command = [sys.executable, "-c", STAGES, str(source), str(target)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    stages = [set(line.split()[1:]) for line in done.stdout.splitlines() if line.startswith("loaded ")]
+    validate, convert, export = stages
+    assert {"singa_dask.layers.neuron", "numpy"} <= validate
+    assert validate & NOT_OF_A_PERCEPTRON == set()
+    assert target.exists()
+    assert {"dask", "distributed"} & convert == set()
+    assert {"dask", "distributed"} & export == set()

@@ -66,7 +66,7 @@ def stop_at(process: subprocess.Popen[str], line: str, number: signal.Signals) -
     return said
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.cluster
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
 def test_a_signal_to_all_processes_stops_the_run_and_the_last_line_goes_on(
@@ -87,6 +87,7 @@ def test_a_signal_to_all_processes_stops_the_run_and_the_last_line_goes_on(
     assert (summary["steps"], summary["resumes"]) == (step + 2, 1)
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_nohup_keeps_a_run_going(job: Path, tmp_path: Path) -> None:
     def ignore() -> None:
@@ -97,6 +98,7 @@ def test_nohup_keeps_a_run_going(job: Path, tmp_path: Path) -> None:
     assert process.returncode == 0, said
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_ctrl_c_while_a_cluster_starts_leaves_nothing(job: Path, tmp_path: Path) -> None:
     with started("run", job, *ALLREDUCE, "--run-dir", tmp_path / "run", code=INTERRUPTED) as process:

@@ -27,6 +27,7 @@ def test_a_broken_job_is_told_with_its_places(call: Call, path: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.soak
 def test_a_broken_job_as_a_program() -> None:
     path = ROOT / "tests" / "conf" / "broken" / "many.yaml"
     done = subprocess.run(

@@ -12,7 +12,7 @@ from singa_dask.comm.message import Address, Backlog
 from singa_dask.comm.stub import Stub, slice_table
 from tests.comm.ends import end
 from tests.runtime.processes import wait_until
-from tests.selection import mostly_long
+from tests.selection import mostly_soak
 
 SIZE = 1 << 16
 N_GROUPS = 12
@@ -34,7 +34,8 @@ def test_a_backlog_counts_what_is_referred_to() -> None:
     assert len(called) == 1
 
 
-@pytest.mark.parametrize("host", mostly_long(["tcp://127.0.0.1", "ws://127.0.0.1"], 2))
+@pytest.mark.long
+@pytest.mark.parametrize("host", mostly_soak(["tcp://127.0.0.1", "ws://127.0.0.1"], 2))
 def test_gradients_of_many_groups_wait_for_a_slow_server(host: str) -> None:
     n_bytes = 4 * SIZE
     workers = [Address.worker(group, 0) for group in range(N_GROUPS)]

@@ -17,7 +17,7 @@ from singa_dask.comm.wire import Wire
 from tests.comm.ends import TIMEOUT_S, End, end, update
 from tests.comm.proxy import Proxy
 from tests.runtime.processes import wait_until
-from tests.selection import mostly_long
+from tests.selection import mostly_long, mostly_soak
 
 
 def proxy(stack: ExitStack, target: End, **given: Any) -> Proxy:
@@ -31,6 +31,7 @@ def lifetimes(seed: int, mean: float) -> Callable[[], float]:
     return lambda: generator.expovariate(1 / mean)
 
 
+@pytest.mark.long
 def test_one_in_a_hundred_messages_meets_a_reset(stack: ExitStack) -> None:
     """In both directions; the connection dies at any byte, in hellos and acknowledgements too."""
     ends = end(stack), end(stack)
@@ -51,7 +52,7 @@ def test_one_in_a_hundred_messages_meets_a_reset(stack: ExitStack) -> None:
         assert each.messages.empty() and each.lost.empty()
 
 
-@pytest.mark.parametrize("seed", mostly_long(range(3), 3))
+@pytest.mark.parametrize("seed", mostly_soak(range(3), 3))
 def test_arrays_are_used_again_as_soon_as_they_are_answered(stack: ExitStack, seed: int) -> None:
     """Both sides change an array the moment that it may change; no resent message may have the new values."""
     n_slices, n_steps, size = 4, 30, 20_000
@@ -104,7 +105,7 @@ def test_a_cut_that_is_mended_in_time(stack: ExitStack) -> None:
 def test_a_connection_that_is_open_on_one_side_only(stack: ExitStack) -> None:
     sender, receiver = end(stack, retry_s=2.0, timeout_s=2.0), end(stack)
     link = proxy(stack, receiver)
-    for step in range(0, 30, 10):
+    for step in range(0, 20, 10):
         sender.send(link.address, update(step, np.full(100_000, step)))
         assert receiver.get().step == step
         link.freeze()  # nobody is told
@@ -129,11 +130,11 @@ def test_a_slow_connection(stack: ExitStack) -> None:
     sender, receiver = end(stack), end(stack)
     link = proxy(stack, receiver, delay_s=0.01)
     for step in range(20):
-        sender.send(link.address, update(step, np.full(50_000, step)))
+        sender.send(link.address, update(step, np.full(10_000, step)))
     assert [receiver.get().arrays[0][-1] for _ in range(20)] == list(range(20))
 
 
-@pytest.mark.parametrize("host", ["tcp://127.0.0.1", "inproc://", "ws://127.0.0.1"])
+@pytest.mark.parametrize("host", mostly_long(["tcp://127.0.0.1", "inproc://", "ws://127.0.0.1"], 3))
 def test_frames_that_come_twice_or_in_another_order(
     stack: ExitStack, host: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

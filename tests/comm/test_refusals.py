@@ -108,7 +108,7 @@ def test_a_message_with_a_wrong_header_is_refused_for_good(stack: ExitStack, war
     assert not memory.any() and receiver.messages.empty()
 
 
-@pytest.mark.parametrize("was_there", [False, True])
+@pytest.mark.parametrize("was_there", mostly_long([True, False], 2))
 def test_a_peer_that_is_gone_is_reported_once(stack: ExitStack, was_there: bool) -> None:
     sender, receiver = end(stack, retry_s=0.5), end(stack)
     if was_there:
@@ -124,7 +124,8 @@ def test_a_peer_that_is_gone_is_reported_once(stack: ExitStack, was_there: bool)
     assert sender.lost.empty()
 
 
-@pytest.mark.parametrize("host", mostly_long(["tcp://127.0.0.1", "inproc://", "ws://127.0.0.1"], 3))
+@pytest.mark.long
+@pytest.mark.parametrize("host", ["tcp://127.0.0.1", "inproc://", "ws://127.0.0.1"])
 def test_a_peer_that_reads_nothing_more_is_reported(stack: ExitStack, host: str) -> None:
     blocked = threading.Event()
     stack.callback(blocked.set)
@@ -137,6 +138,7 @@ def test_a_peer_that_reads_nothing_more_is_reported(stack: ExitStack, host: str)
     assert address == receiver.address and "no connection for 1 s" in reason
 
 
+@pytest.mark.long
 def test_a_peer_that_answers_but_takes_nothing_is_reported(stack: ExitStack) -> None:
     sender, receiver = end(stack, retry_s=1.0), end(stack)
     link = Proxy(receiver.address, lifetime=lambda: 5000)  # enough for the hello
@@ -221,7 +223,7 @@ STATES = [
 ]
 
 
-@pytest.mark.parametrize("receiver_first", [False, True])
+@pytest.mark.parametrize("receiver_first", mostly_long([False, True], 2))
 @pytest.mark.parametrize("state", STATES)
 def test_close_leaves_no_thread_and_no_socket(state: Callable[[End, End, Proxy], None], receiver_first: bool) -> None:
     threads, before = transport_threads(), sockets()

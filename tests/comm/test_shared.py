@@ -23,10 +23,11 @@ from tests.comm.proxy import Proxy
 from tests.comm.test_faults import lifetimes
 from tests.comm.test_transport import security
 from tests.runtime.processes import wait_until
+from tests.selection import mostly_long, mostly_soak
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no anonymous files in memory")
 
-SIZE = 1 << 20
+SIZE = 1 << 18
 
 
 def n_mapped() -> int:
@@ -111,7 +112,7 @@ def test_arrays_are_cut_without_regard_to_where_they_end(segment: tuple[Segment,
     assert not list(segment[0].pieces([np.empty(0, np.uint8)]))
 
 
-@pytest.fixture(params=["tcp://127.0.0.1", "tls://127.0.0.1", "ws://127.0.0.1", "inproc://"])
+@pytest.fixture(params=mostly_long(["tcp://127.0.0.1", "tls://127.0.0.1", "inproc://", "ws://127.0.0.1"], 2))
 def ends(request: pytest.FixtureRequest) -> Iterator[tuple[End, End]]:
     given = security() if request.param.startswith("tls") else {}
     with ExitStack() as stack:
@@ -171,7 +172,7 @@ def test_nothing_stays_open_or_mapped() -> None:
     assert n_open() == 0 and n_mapped() == before
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", mostly_soak(range(4), 4))
 def test_a_reset_loses_and_repeats_nothing(stack: ExitStack, seed: int, pieces: list[int]) -> None:
     """Each new connection has shared memory of its own, which goes with it."""
     before = n_mapped()

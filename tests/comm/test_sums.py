@@ -17,6 +17,7 @@ from singa_dask.comm.tree import ProcessTree
 from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime.units.server import Server
+from tests.selection import few_examples
 
 SIZES = [9, 4, 6]
 N_SERVERS = 2
@@ -162,6 +163,7 @@ class Job:
         return [piece.array.tobytes() for piece in pieces]
 
 
+@few_examples(25)
 @given(st.integers(1, 9), st.data())
 def test_every_layout_gives_the_same_bits(n_workers: int, data: st.DataObject) -> None:
     def users() -> dict[int, int]:

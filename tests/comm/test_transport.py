@@ -12,6 +12,7 @@ from distributed.security import Security
 
 from singa_dask.comm.message import Address, Message, pack
 from tests.comm.ends import TIMEOUT_S, End, transport_threads
+from tests.selection import mostly_long
 
 
 def security() -> dict[str, Any]:
@@ -23,7 +24,7 @@ def security() -> dict[str, Any]:
     }
 
 
-@pytest.fixture(params=["tcp://127.0.0.1", "inproc://", "ws://127.0.0.1", "tls://127.0.0.1"])
+@pytest.fixture(params=mostly_long(["tcp://127.0.0.1", "tls://127.0.0.1", "inproc://", "ws://127.0.0.1"], 2))
 def ends(request: pytest.FixtureRequest) -> Iterator[tuple[End, End]]:
     before = transport_threads()
     given = security() if request.param.startswith("tls") else {}

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.comm import tree
 from singa_dask.comm.message import Address, Message
 from singa_dask.comm.tree import ProcessTree
 from tests.comm.test_sums import SIZES, Job
+from tests.selection import few_examples
 
 
-@settings(max_examples=20)
+@few_examples(8)
 @given(st.sampled_from([2, 3, 4, 5, 8, 13, 16]), st.sampled_from([1, 2]), st.data())
 def test_the_bits_are_those_of_a_direct_exchange(n_processes: int, n_each: int, data: st.DataObject) -> None:
     """Also if some messages are small and fused, and others are not, and a step leaves in parts."""

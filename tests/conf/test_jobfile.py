@@ -21,6 +21,7 @@ from singa_dask.errors import ConfigError, Problem
 from singa_dask.layers.neuron import InnerProductConf
 from singa_dask.layers.records import StoreConf
 from singa_dask.registry import Registry
+from tests.selection import few_examples
 
 BROKEN = sorted((Path(__file__).parent / "broken").glob("*.yaml"))
 GOOD = """\
@@ -207,6 +208,7 @@ for name, part in {"Tanh": "Tanh", "Pooling": "Pooling", "my.Layer": "ReLU", "Re
     OF_JOBS["layer"].register(name)(layers.LAYERS.find(part))
 
 
+@few_examples(20)
 @given(JOBS)
 def test_resolved_loads_back_to_an_equal_job(tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]) -> None:
     path = tmp_path_factory.mktemp("job") / "job.yaml"
@@ -255,6 +257,7 @@ def places(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int
     return [*([path] if path else []), *(found for key, inner in items for found in places(inner, (*path, key)))]
 
 
+@few_examples(25)
 @given(st.lists(st.tuples(st.sampled_from(places(WHOLE)), RUBBISH), min_size=1, max_size=3))
 def test_rubbish_anywhere_is_told_with_a_place(
     tmp_path_factory: pytest.TempPathFactory, registries: Any, changes: list[tuple[tuple[str | int, ...], Any]]

@@ -23,6 +23,7 @@ from singa_dask.layers.recurrent import GRUConf
 from singa_dask.training.schedules import InverseConf, LinearConf, StepConf
 from singa_dask.training.updaters import AdamConf, AdamMaxConf
 from tests.conf.test_jobfile import JOBS, OF_JOBS
+from tests.selection import few_examples
 
 HERE = Path(__file__).parent / "singa"
 GOLD = Path(__file__).parents[1] / "gold"
@@ -370,6 +371,7 @@ def written(value: Any, key: str = "") -> str:
     return f"{key}: {str(value).lower()}"
 
 
+@few_examples(20)
 @given(JOBS)
 def test_any_simple_job_is_read_as_from_yaml(tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]) -> None:
     for layer in values["neuralnet"]["layer"]:

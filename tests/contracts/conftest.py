@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,25 +21,15 @@ INHERIT = {"onednn": OneDnnOps}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run what calls only inherited kernels once, as numpy's; make most combinations of memory layouts long tests."""
-    for item in items:
-        if is_one_of_many(item):
-            item.add_marker("long")
+    """Run what calls only inherited kernels once, as numpy's; leave all but pairs of parameters to the soak."""
     same = [item for item in items if isinstance(item, pytest.Function) and only_inherits(item)]
     if same:
         config.hook.pytest_deselected(items=same)
         gone = set(same)
         items[:] = [item for item in items if item not in gone]
-
-
-def is_one_of_many(item: pytest.Item) -> bool:
-    """Return whether a test is in float64, on memory laid out in one of the ways, and not of the third that stays.
-
-    Kernels of float64 are those of float32 with another type; every layout of every shape runs in float32.
-    """
-    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    one_of_many = "layout" in params and params.get("dtype") == "float64" and item.path.is_relative_to(HERE)
-    return one_of_many and zlib.crc32(item.nodeid.encode()) % 3 > 0
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker("pairs")
 
 
 def only_inherits(item: pytest.Function) -> bool:

@@ -13,6 +13,7 @@ from singa_dask.ops import NumpyOps, OneDnnOps, get_ops
 from singa_dask.ops.formulas import Formula
 from singa_dask.ops.onednn import chains
 from tests.contracts.arrays import LAYOUTS, Array, blank, draw, get, lay, put
+from tests.selection import mostly_long
 
 SHAPES = [(5, 9), (1, 1, 1, 1), (3, 5, 4, 3), (7, 33, 17, 19)]
 # value, derivative, and both in float64
@@ -55,7 +56,7 @@ FORMULAS: dict[str, tuple[str, str, Callable[[Any], Any], Callable[[Any], Any]]]
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("name", mostly_long(FORMULAS, 2))
 def test_formula(ops: NumpyOps, dtype: Any, random: Any, name: str, shape: Any, layout: str) -> None:
     value, derivative, f, slope = FORMULAS[name]
     formula = Formula(value, derivative)

@@ -14,6 +14,7 @@ from singa_dask.ops.types import Preparation
 from singa_dask.ops.update_rules import UpdateRule
 from singa_dask.training import updaters
 from tests.contracts.arrays import close, draw, get, put
+from tests.selection import mostly_long
 
 Array = np.ndarray[Any, Any]
 LR = 0.1
@@ -163,7 +164,9 @@ SIZES = (5, 0, 4096, 1, 9000, 3)
 
 
 @pytest.mark.parametrize("prep", PREPARATIONS.values(), ids=PREPARATIONS)
-@pytest.mark.parametrize(("rule", "numbers"), [*RULES, (None, ())], ids=lambda x: getattr(x, "__name__", None))
+@pytest.mark.parametrize(
+    ("rule", "numbers"), mostly_long([*RULES, (None, ())], 3), ids=lambda x: getattr(x, "__name__", None)
+)
 def test_a_list_of_slices_has_the_bits_of_each_alone(
     ops: NumpyOps, dtype: Any, random: Any, rule: Any, numbers: Any, prep: Preparation
 ) -> None:

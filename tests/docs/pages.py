@@ -10,6 +10,7 @@ from pathlib import Path
 
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.docs import material
+from tests.docs.parts import check_parts
 from tests.ports import free_port
 from tests.snippets import ROOT, Block, Session, read_blocks
 
@@ -225,6 +226,6 @@ PAGES = [
         },
         prepare=write_cifar,
     ),
-    Page(DOCS / "parts.md"),
+    Page(DOCS / "parts.md", check=check_parts),
     Page(DOCS / "singa.md"),
 ]  # fmt: skip

@@ -31,7 +31,7 @@ ADDRESSES = ("--port 8786", "tcp://localhost:8786")
 TEXT = {"run book.yaml": "run book.yaml --set train_steps=60", "@ step 499": "@ step 59", "done: 500": "done: 60"}
 GOLD = ROOT / "tests" / "gold"
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 
 
 def digits(n: int, step: int = 2) -> tuple[np.ndarray, np.ndarray]:

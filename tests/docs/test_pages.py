@@ -6,10 +6,11 @@ import importlib.metadata
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from distributed.cli import dask_worker
 
 from tests.docs.pages import DOCS, INSTALL, ON_HDFS, OTHERS, PAGES, README, TEST, Page, shorten
 from tests.snippets import ROOT, Block, Session, read_blocks, session
@@ -31,8 +32,14 @@ def run(made: Session, block: Block) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.long
-@pytest.mark.parametrize("page", [page for page in PAGES if page.blocks], ids=lambda page: page.path.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.long if page.path == README else pytest.mark.soak, id=page.path.stem)
+        for page in PAGES
+        if page.blocks
+    ],
+)
 def test_the_blocks_of_a_page_run(page: Page, tmp_path: Path) -> None:
     """Paste them in order, in a reader's copy of the repository, and look at what they have left."""
     if any("net.svg" in block.text for block in page.blocks) and not shutil.which("dot"):
@@ -82,7 +89,5 @@ def test_the_test_command_is_what_ci_runs() -> None:
 
 def test_a_worker_for_each_gpu_is_started_with_options_of_a_worker() -> None:
     (line,) = [line for page in PAGES for line in page.not_run if line.startswith("dask cuda worker")]
-    known = subprocess.run(
-        [sys.executable, "-m", "dask", "worker", "--help"], capture_output=True, text=True, check=True
-    ).stdout
+    known = CliRunner().invoke(dask_worker.main, ["--help"]).stdout
     assert set(re.findall(r"--[\w-]+", line)) <= set(re.findall(r"--[\w-]+", known))

@@ -61,6 +61,7 @@ def test_every_page_is_built(site: Path) -> None:
     assert not list(site.rglob("*.py"))
 
 
+@pytest.mark.long
 def test_a_page_loads_nothing_from_other_hosts(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     loaded = [address for page in pages for address in Loaded(page.read_text()).addresses]
@@ -75,6 +76,7 @@ def keys(part: Any) -> Iterator[str]:
             yield from keys(value)
 
 
+@pytest.mark.long
 def test_the_reference_has_every_key(site: Path) -> None:
     page = (site / "reference/job.html").read_text()
     whole = schema(REGISTRIES)
@@ -82,6 +84,7 @@ def test_the_reference_has_every_key(site: Path) -> None:
     assert {name for name in whole["definitions"] if f'id="{name}"' not in page} == set()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "page"), [("layer", "layers"), ("store", "stores"), *TRAINING])
 def test_the_reference_has_every_part(site: Path, kind: str, page: str) -> None:
     words = set(re.findall(r"[\w-]+", text(site / f"reference/{page}.html")))
@@ -103,6 +106,7 @@ def options(command: click.Command, context: click.Context) -> Iterator[str]:
             yield from options(inner, context)
 
 
+@pytest.mark.long
 def test_the_reference_has_every_option(site: Path) -> None:
     page = text(site / "reference/cli.html")
     found = set(options(main, click.Context(main)))

@@ -78,6 +78,7 @@ def test_a_regressor() -> None:
     assert list(one.feature_names_in_) == ["a", "b", "c"]
 
 
+@pytest.mark.long
 def test_a_job_that_init_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads a CSV file by the names of its columns; here the data come from the caller."""
     monkeypatch.chdir(tmp_path)

@@ -44,7 +44,7 @@ def classifier(**given: Any) -> Any:
 # -- sparse X ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("vectorizer", [TfidfVectorizer, CountVectorizer])
+@pytest.mark.parametrize("vectorizer", mostly_long([TfidfVectorizer, CountVectorizer], 2))
 def test_texts(vectorizer: Any) -> None:
     random = np.random.default_rng(0)
     good, bad, any_ = ("good great fine".split(), "bad awful poor".split(), "film actor plot scene music".split())
@@ -54,7 +54,7 @@ def test_texts(vectorizer: Any) -> None:
     assert cross_val_score(pipeline, texts, labels, cv=3).min() > 0.95
 
 
-@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_matrix, sp.coo_matrix, sp.csr_array])
+@pytest.mark.parametrize("kind", mostly_long([sp.csr_matrix, sp.csc_matrix, sp.coo_matrix, sp.csr_array], 4))
 def test_sparse_features_are_divided_by_the_deviation(kind: Any, tmp_path: Path) -> None:
     x = np.where(np.random.default_rng(1).random((150, 40)) < 0.2, X[:, :1] * 100, 0.0)
     found = classifier(max_iter=2).fit(kind(x), Y)
@@ -72,6 +72,7 @@ def _saved(estimator: Any, x: Any, y: Any, directory: Path) -> Path:
     return directory / "run" / "job.yaml"
 
 
+@pytest.mark.long
 def test_sparse_features_are_never_dense_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[int] = []
     made: list[weakref.ref[Array]] = []
@@ -243,7 +244,7 @@ def test_a_run_takes_the_same_steps(tmp_path: Path) -> None:
         assert sd.load(tmp_path / kind.__name__ / "resolved.yaml").conf.threads == 1
 
 
-@pytest.mark.parametrize("activation", mostly_long(["relu", "logistic", "tanh", "identity"], 3))
+@pytest.mark.parametrize("activation", mostly_long(["relu", "logistic", "tanh", "identity"], 4))
 def test_predictions_are_those_of_the_net_of_a_run(activation: str, tmp_path: Path) -> None:
     labels = np.stack([Y > 0, Y > 1], axis=1).astype(int)
     for name, y, layer in (("classes", NAMES, "loss"), ("labels", labels, "loss"), ("values", X[:, :2], "out")):
@@ -322,6 +323,7 @@ def test_scores_of_collections_of_unknown_lengths(kind: Any) -> None:
         found.score(frame[list("bacd")], y)
 
 
+@pytest.mark.long
 def test_tools_of_scikit_learn() -> None:
     found = classifier().fit(X, NAMES)
     importances = permutation_importance(found, X, NAMES, n_repeats=2, random_state=0).importances_mean

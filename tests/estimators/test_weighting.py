@@ -70,6 +70,7 @@ def test_a_regressor_and_partial_fits() -> None:
     assert steps.partial_fit(X, Y).predict(X).shape == (60,)
 
 
+@pytest.mark.long
 def test_a_job_reads_weights() -> None:
     records = {"path": "dask://any", "shape": [3], "batchsize": 20, "shuffle": "full"}
     layers = [

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from distributed.cli import dask_scheduler, dask_worker
 
 from tests.ports import free_port
 from tests.runtime.processes import ROOT, TIMEOUT_S, kill_group, wait_until
@@ -41,8 +43,8 @@ def run(script: str, *arguments: str, folder: Path) -> None:
     assert summary["bytes"]["sent"] > 0
 
 
+@pytest.mark.soak
 @pytest.mark.cluster
-@pytest.mark.long
 def test_workers_as_batch_jobs(tmp_path: Path) -> None:
     pytest.importorskip("dask_jobqueue", reason="starts the workers of this test")
     run("on_batch.py", "local", *JOB, folder=tmp_path)
@@ -135,8 +137,8 @@ c.ClusterConfig.worker_cores = 2
         kill_group(server)
 
 
+@pytest.mark.soak
 @pytest.mark.cluster
-@pytest.mark.long
 def test_workers_of_a_gateway(tmp_path: Path) -> None:
     with gateway(tmp_path) as (address, proxy):
         run("on_gateway.py", address, *JOB, "--proxy", proxy, "--auth", "basic", folder=tmp_path)
@@ -154,10 +156,8 @@ def test_workers_in_pods_have_a_thread_for_each_unit(monkeypatch: pytest.MonkeyP
 
 def test_options_of_scripts_are_those_of_dask() -> None:
     text = (DEPLOY / "on_yarn.sh").read_text()
-    for role in ("scheduler", "worker"):
-        known = subprocess.run(
-            [sys.executable, "-m", "dask", role, "--help"], capture_output=True, text=True, check=True
-        ).stdout
+    for role, command in (("scheduler", dask_scheduler), ("worker", dask_worker)):
+        known = CliRunner().invoke(command.main, ["--help"]).stdout
         (line,) = re.findall(rf"-m dask {role}.*", text)
         assert set(re.findall(r"--[\w-]+", line)) <= set(re.findall(r"--[\w-]+", known))
     subprocess.run(["bash", "-n", str(DEPLOY / "on_yarn.sh")], check=True)

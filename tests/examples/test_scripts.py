@@ -14,8 +14,6 @@ from tests.snippets import ROOT, Session, session
 EXAMPLES = ROOT / "examples"
 PARTS = sorted((EXAMPLES / "parts").glob("*.yaml"))
 
-pytestmark = pytest.mark.long
-
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Session]:
@@ -36,6 +34,7 @@ def test_all_scripts_are_here() -> None:
     assert tested == {path.name for path in EXAMPLES.glob("*.sh")}
 
 
+@pytest.mark.long
 def test_digits(reader: Session, tmp_path: Path) -> None:
     said = reader.shell("bash examples/digits.sh --set train_steps=500")
     (run,) = (tmp_path / "tmp").glob("*/digits")
@@ -46,6 +45,7 @@ def test_digits(reader: Session, tmp_path: Path) -> None:
     assert last.startswith("done: 500 steps in ")
 
 
+@pytest.mark.soak
 @pytest.mark.cluster
 def test_frameworks(reader: Session) -> None:
     said = reader.shell("bash examples/frameworks.sh 200")
@@ -62,6 +62,7 @@ def test_frameworks(reader: Session) -> None:
         assert float(accuracy) > 0.85, name
 
 
+@pytest.mark.soak
 def test_rbm(reader: Session, tmp_path: Path) -> None:
     said = reader.shell("bash examples/rbm.sh")
     (runs,) = (path.parent for path in (tmp_path / "tmp").glob("*/rbm1"))
@@ -74,6 +75,7 @@ def test_rbm(reader: Session, tmp_path: Path) -> None:
     assert f'"loss": {losses[-1]}' in said
 
 
+@pytest.mark.soak
 def test_rnnlm(reader: Session) -> None:
     steps = "--set train_steps=2000 --set disp_freq=500 --set test_freq=2000 --set test_steps=400"
     reader.shell(f"bash examples/rnnlm.sh {steps} --run-dir runs/rnnlm")
@@ -82,6 +84,7 @@ def test_rnnlm(reader: Session) -> None:
     assert perplexities[-1] < 0.8 * perplexities[0]
 
 
+@pytest.mark.soak
 def test_sequences(reader: Session) -> None:
     reader.shell("python examples/sequences.py data/sequences")
     for name, steps in (("reviews", 300), ("reverse", 1000)):
@@ -90,6 +93,7 @@ def test_sequences(reader: Session) -> None:
         assert accuracies[0] < 0.6 and accuracies[-1] > 0.99, name
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("script", "job", "metric", "start", "end"),
     [("shapes", "shapes/unet", "accuracy", 0.6, 0.95), ("histories", "towers/items", "roc_auc", 0.6, 0.7)],
@@ -102,12 +106,14 @@ def test_nets_of_several_inputs(reader: Session, script: str, job: str, metric: 
     assert values[0] < start and values[-1] > end
 
 
+@pytest.mark.soak
 def test_mobilenet(reader: Session) -> None:
     reader.shell("singa-dask run configs/digits/mobilenet.yaml --set train_steps=160 --run-dir runs/mobilenet")
     accuracies = shown(reader.directory / "runs/mobilenet", "test", "accuracy")
     assert accuracies[0] < 0.3 and accuracies[-1] > 0.85
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("job", PARTS, ids=lambda path: path.stem)
 def test_a_part_learns(reader: Session, job: Path) -> None:
     reader.shell(f"singa-dask run {job.relative_to(ROOT)} --run-dir runs/part")

@@ -28,8 +28,25 @@ OTHERS = {
 }
 JOBS = sorted(path.relative_to(CONFIGS).as_posix() for path in CONFIGS.rglob("*.yaml") if path.parent.name != "cluster")
 # The same nets as others, or large ones.
-LONG = ("alexnet/", "cifar10/hybrid", "cifar10/resnet", "mnist/", "rbm/autoencoder", "char-rnn/transformer")
-CONFIG_PARAMS = [pytest.param(name, marks=[pytest.mark.long] if name.startswith(LONG) else []) for name in JOBS]
+LONG = (
+    "alexnet/",
+    "cifar10/hybrid",
+    "cifar10/resnet",
+    "mnist/",
+    "rbm/autoencoder",
+    "char-rnn/transformer",
+    "char-rnn/lstm",
+)
+SOAK = ("alexnet/hybrid", "cifar10/hybrid")
+
+
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    if name.startswith(SOAK):
+        return [pytest.mark.soak]
+    return [pytest.mark.long] if name.startswith(LONG) else []
+
+
+CONFIG_PARAMS = [pytest.param(name, marks=marks(name)) for name in JOBS]
 TOLERANCE = 1e-5
 
 

@@ -18,7 +18,7 @@ SYNCHRONOUS: dict[str, dict[str, Any]] = {
 }
 ASYNCHRONOUS: dict[str, dict[str, Any]] = {"downpour": {**DOWNPOUR, "server_worker_separate": True}, "hogwild": HOGWILD}
 EIGHT = {"nworkers_per_group": 8, "nservers_per_group": 8}
-STEPS = 400
+STEPS = 160
 SNAPSHOT_FREQ = 10
 
 

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.cluster
 # of the training accuracy over the last steps, on few records
 TOLERANCE = 0.05
 LAST = 100
+N_STEPS = 200
 VICTIMS = [("downpour", 0), ("downpour", 1), ("hogwild", 0)]
 
 
@@ -50,10 +51,10 @@ def check_versions(run: Run) -> None:
     assert {position["step"] for position in manifest["groups"].values()} == {steps}
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize(("topology", "process"), VICTIMS)
 def test_a_killed_process(nannies: Machines, tmp_path: Path, calm: Any, topology: str, process: int) -> None:
-    made = job(topology, 600)
+    made = job(topology, 400)
     nannies.grow(1)
     nannies.client.wait_for_workers(3, timeout=240)
     run = Run(made, nannies, tmp_path / "runs", (at_step(100), killed(first_unit(made, process))))
@@ -65,12 +66,12 @@ def test_a_killed_process(nannies: Machines, tmp_path: Path, calm: Any, topology
 @pytest.mark.long
 def test_each_update_is_applied_once_although_a_worker_group_is_killed(nannies: Machines, tmp_path: Path) -> None:
     """The servers stay, and count: the group that starts again repeats steps that they have."""
-    made = job("downpour", 400, {"nworkers_per_procs": 1})
+    made = job("downpour", N_STEPS, {"nworkers_per_procs": 1})
     nannies.grow(2)  # with a spare no units, and no servers, move to the process that the nanny starts
     nannies.client.wait_for_workers(4, timeout=240)
-    run = Run(made, nannies, tmp_path / "runs", (at_step(100), killed("worker-1-0")))
+    run = Run(made, nannies, tmp_path / "runs", (at_step(60), killed("worker-1-0")))
     check_done(run)
     check_versions(run)
     updates = run.result.updates
     n_slices = len(JobPlan.make(made).slices)
-    assert updates["applied"] == 400 * 2 * n_slices
+    assert updates["applied"] == N_STEPS * 2 * n_slices

@@ -1,6 +1,6 @@
 """Many kills at random moments: of one process at a time, and of all of them as they come.
 
-What is random follows from a seed. ``pytest -m long`` has a few runs; set ``FAULT_RUNS``, ``FAULT_SECONDS``,
+What is random follows from a seed. ``pytest -m soak`` has a few runs; set ``FAULT_RUNS``, ``FAULT_SECONDS``,
 ``FAULT_SEEDS`` and ``FAULT_TOPOLOGIES`` for more, as CONTRIBUTING.md says.
 """
 
@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.faults.jobs import STEPS, SYNCHRONOUS, first_unit, job, units_by_process
+from tests.faults.jobs import SYNCHRONOUS, first_unit, job, units_by_process
 from tests.faults.machines import Machines, check_left
 from tests.faults.runs import Event, Run, at_step, check_params, check_same, killed
 from tests.faults.test_asynchronous import check_as_accurate
 from tests.runtime.processes import residue
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 
+STEPS = 400
 RUNS = int(os.environ.get("FAULT_RUNS", "1"))
 SECONDS = float(os.environ.get("FAULT_SECONDS", "8"))
 SEEDS = range(int(os.environ.get("FAULT_SEEDS", "1")))
@@ -47,7 +48,7 @@ def test_a_kill_at_a_random_step(
     if kind == "spare":
         there.grow(1)
         there.client.wait_for_workers(3, timeout=240)
-    made = job(topology)
+    made = job(topology, STEPS)
     process = int(random.integers(len(units_by_process(made))))
     moment = at_step(int(random.integers(STEPS // 2)))
     run = Run(made, there, tmp_path / "runs", (moment, killed(first_unit(made, process))))

@@ -112,7 +112,12 @@ def check_next_job(there: Machines, directory: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("op", "after", "runs"), [(Op.DETACH, False, False), (Op.DETACH, True, True), (Op.DETACHED, True, True)]
+    ("op", "after", "runs"),
+    [
+        pytest.param(Op.DETACH, False, False, marks=pytest.mark.soak),
+        (Op.DETACH, True, True),
+        pytest.param(Op.DETACHED, True, True, marks=pytest.mark.soak),
+    ],
 )
 def test_a_client_that_is_killed_while_it_detaches(
     bare: Machines, tmp_path: Path, op: str, after: bool, runs: bool
@@ -128,7 +133,7 @@ def test_a_client_that_is_killed_while_it_detaches(
     check_next_job(bare, tmp_path)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("in_line", [False, True])
 def test_kills_of_detached_jobs_at_random_moments(bare: Machines, tmp_path: Path, in_line: bool) -> None:
     """Of two jobs the one that runs or the one in line is killed; the other trains, and the next one does."""

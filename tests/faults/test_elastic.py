@@ -14,7 +14,23 @@ from tests.faults.jobs import job, units_by_process
 from tests.faults.machines import BARE, Machines, machines
 from tests.faults.runs import Event, Run, after, at_step, check_params, check_same, end_job, killed
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = pytest.mark.cluster
+
+
+@pytest.mark.long
+def test_from_two_processes_to_one_and_back(bare: Machines, tmp_path: Path, calm: Any) -> None:
+    made = job("allreduce", 1_000_000)
+    script = [
+        (at_step(20), killed(units_by_process(made)[1][0])),
+        (placed_on(1), lambda run: bare.grow(1)),
+        (placed_on(2), lambda run: None),
+        (after(20), end_job),
+    ]
+    run = Run(made, bare, tmp_path / "runs", *script)
+    assert run.result.state == "stopped", run.result
+    sizes = [n_processes(event) for event in run.named("placed")]
+    assert (sizes[0], min(sizes), sizes[-1]) == (2, 1, 2)
+    check_params(run.url, calm(job("allreduce", run.result.steps)))
 
 
 @pytest.fixture
@@ -32,6 +48,7 @@ def placed_on(n: int) -> Any:
     return lambda run, event: event["event"] == "placed" and n_processes(event) == n
 
 
+@pytest.mark.soak
 def test_from_eight_processes_to_three_and_back(eight: Machines, tmp_path: Path, calm: Any) -> None:
     made = job("eight", 1_000_000)
     five = [units[0] for units in units_by_process(made)[3:]]
@@ -48,6 +65,7 @@ def test_from_eight_processes_to_three_and_back(eight: Machines, tmp_path: Path,
     check_params(run.url, calm(job("eight", run.result.steps)))
 
 
+@pytest.mark.soak
 def test_a_cluster_that_adapts(tmp_path: Path, calm: Any) -> None:
     """Dask takes no worker away that has units."""
     made = job("allreduce", 1500, {"elastic": {"min_processes": 1, "max_processes": 2}})

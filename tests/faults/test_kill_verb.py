@@ -12,6 +12,7 @@ from singa_dask.runtime import RemoteJobs
 from tests.faults.jobs import SYNCHRONOUS, first_unit, job
 from tests.faults.machines import Machines
 from tests.faults.runs import Run, at, at_step, killed
+from tests.selection import mostly_soak
 
 pytestmark = pytest.mark.cluster
 
@@ -44,10 +45,10 @@ def check_next_job(there: Machines, directory: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("with_loss", [False, True])
-def test_kills_at_random_moments(nannies: Machines, tmp_path: Path, with_loss: bool) -> None:
+@pytest.mark.parametrize(("with_loss", "n"), mostly_soak([(False, 1), (False, 3), (True, 3)], 3))
+def test_kills_at_random_moments(nannies: Machines, tmp_path: Path, with_loss: bool, n: int) -> None:
     chance = random.Random(1000)
-    for _ in range(3):
+    for _ in range(n):
         kill_at_a_random_moment(nannies, tmp_path / "runs", chance, with_loss)
         nannies.settle(2)
         check_next_job(nannies, tmp_path / "runs")

@@ -11,7 +11,7 @@ from tests.faults.jobs import STEPS, first_unit, job
 from tests.faults.machines import Machines
 from tests.faults.parts import die_at
 from tests.faults.runs import Run, at, at_step, check_same, killed
-from tests.selection import mostly_long
+from tests.selection import mostly_soak
 
 pytestmark = pytest.mark.cluster
 
@@ -27,7 +27,10 @@ def run_with_a_kill(made: Any, machines: Machines, directory: Path, process: int
     return Run(made, machines, directory, (at_step(40), killed(first_unit(made, process))))
 
 
-@pytest.mark.parametrize(("topology", "process"), mostly_long(VICTIMS, 3))
+@pytest.mark.parametrize(
+    ("topology", "process"),
+    [VICTIMS[0], pytest.param(*VICTIMS[1], marks=pytest.mark.long), pytest.param(*VICTIMS[2], marks=pytest.mark.soak)],
+)
 def test_the_rest_takes_over(bare: Machines, tmp_path: Path, calm: Any, topology: str, process: int) -> None:
     made = job(topology)
     run = run_with_a_kill(made, bare, tmp_path / "runs", process)
@@ -47,7 +50,7 @@ def test_a_spare_takes_over(bare: Machines, tmp_path: Path, calm: Any) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("topology", "process"), [("single", 0), ("sandblaster", 0)])
+@pytest.mark.parametrize(("topology", "process"), mostly_soak([("single", 0), ("sandblaster", 0)], 2))
 def test_a_nanny_starts_it_again(nannies: Machines, tmp_path: Path, calm: Any, topology: str, process: int) -> None:
     made = job(topology)
     run = run_with_a_kill(made, nannies, tmp_path / "runs", process)
@@ -72,7 +75,7 @@ def test_during_the_start(bare: Machines, tmp_path: Path, calm: Any) -> None:
     check_same(run, calm(made))
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_during_a_recovery(bare: Machines, tmp_path: Path, calm: Any) -> None:
     bare.grow(2)
     bare.client.wait_for_workers(4, timeout=240)
@@ -83,7 +86,7 @@ def test_during_a_recovery(bare: Machines, tmp_path: Path, calm: Any) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("path", ["step-50/part-1", "step-50/manifest.json"])
+@pytest.mark.parametrize("path", mostly_soak(["step-50/manifest.json", "step-50/part-1"], 2))
 def test_during_a_checkpoint(bare: Machines, tmp_path: Path, calm: Any, path: str) -> None:
     """The process dies when it gives the file its name."""
     made = job("allreduce", checkpoint_freq=50)
@@ -98,7 +101,7 @@ def test_during_a_checkpoint(bare: Machines, tmp_path: Path, calm: Any, path: st
 
 @pytest.mark.long
 def test_during_the_last_test(bare: Machines, tmp_path: Path, calm: Any) -> None:
-    made = job("allreduce", test_freq=STEPS, test_steps=50)
+    made = job("allreduce", test_freq=STEPS, test_steps=20)
     run = Run(made, bare, tmp_path / "runs", (at_step(STEPS - 1), killed("worker-0-1")), held_at=STEPS)
     check_same(run, calm(made))
     assert run.metrics("test").keys() == calm(made).losses("test").keys()

@@ -54,7 +54,7 @@ def test_a_worker_that_is_retired(bare: Machines, tmp_path: Path, calm: Any) -> 
     assert run.result.restarts == 0, run.result
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_worker_with_sigterm(bare: Machines, tmp_path: Path, calm: Any) -> None:
     made = job("allreduce", 1000)
     leaves = once_it_leaves("worker-0-1", signalled(signal.SIGTERM, "worker-0-1"))
@@ -73,7 +73,7 @@ def test_a_worker_whose_nanny_has_sigterm_hands_over(nannies: Machines, tmp_path
     check_same(run, calm(made), restarts=0, moves=1)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_somebody_restarts_all_workers(nannies: Machines, tmp_path: Path, calm: Any) -> None:
     """Some may hand over, others may be lost before they can."""
     made = job("allreduce", 1000)
@@ -104,7 +104,7 @@ def test_a_lost_scheduler_leaves_a_checkpoint(tmp_path: Path, calm: Any) -> None
     check_params(again.url, calm(made) if again.result.steps == 1000 else calm(job("allreduce", again.result.steps)))
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_client_that_is_killed_in_a_recovery_leaves_nothing(nannies: Machines, tmp_path: Path) -> None:
     before = residue(nannies.client)
     address = nannies.client.scheduler.address

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.faults.jobs import fatal, job
-from tests.faults.machines import BARE, Machines, machines
+from tests.faults.machines import Machines
 from tests.faults.runs import Run, at, at_step, check_same, killed
+from tests.selection import mostly_soak
 
 pytestmark = pytest.mark.cluster
 
@@ -27,20 +28,10 @@ def test_the_restarts_are_used_up(nannies: Machines, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_none_may_be_restarted(bare: Machines, tmp_path: Path) -> None:
-    made = job("allreduce", 1_000_000, {"max_restarts": 0})
-    result = Run(made, bare, tmp_path / "runs", (at_step(20), killed("worker-0-1"))).result
-    assert (result.state, result.exit_code, result.restarts) == ("failed", 4, 0), result
-    assert "Lost: worker-0-1, server-0-1." in result.reason
-
-
-@pytest.mark.long
-def test_no_worker_is_left(tmp_path: Path) -> None:
-    (tmp_path / "cluster").mkdir()
-    with machines(tmp_path / "cluster", *BARE) as there:
-        script = (at_step(20), killed("worker-0-0", "worker-0-1"))
-        made = job("allreduce", 1_000_000, {"wait_for_workers_minutes": 0.2})
-        result = Run(made, there, tmp_path / "runs", script).result
+def test_no_worker_is_left(bare: Machines, tmp_path: Path) -> None:
+    script = (at_step(20), killed("worker-0-0", "worker-0-1"))
+    made = job("allreduce", 1_000_000, {"wait_for_workers_minutes": 0.02})
+    result = Run(made, bare, tmp_path / "runs", script).result
     assert (result.state, result.exit_code) == ("failed", 4), result
     assert "Lost: worker-0-" in result.reason
 
@@ -48,19 +39,19 @@ def test_no_worker_is_left(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_fewer_workers_than_the_job_allows(bare: Machines, tmp_path: Path) -> None:
     elastic = {"min_processes": 2, "max_processes": 2}
-    made = job("allreduce", 1_000_000, {"elastic": elastic, "wait_for_workers_minutes": 0.2})
+    made = job("allreduce", 1_000_000, {"elastic": elastic, "wait_for_workers_minutes": 0.02})
     result = Run(made, bare, tmp_path / "runs", (at_step(20), killed("worker-0-1"))).result
     assert (result.state, result.exit_code) == ("failed", 4), result
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("checkpoint_freq", [0, 25])
-def test_both_copies_of_a_snapshot_are_lost(tmp_path: Path, calm: Any, checkpoint_freq: int) -> None:
+@pytest.mark.parametrize("checkpoint_freq", mostly_soak([25, 0], 2))
+def test_both_copies_of_a_snapshot_are_lost(bare: Machines, tmp_path: Path, calm: Any, checkpoint_freq: int) -> None:
     """The job goes on from its newest checkpoint, else from its beginning."""
-    (tmp_path / "cluster").mkdir()
+    bare.grow(2)
+    bare.client.wait_for_workers(4, timeout=240)
     made = job("allreduce", checkpoint_freq=checkpoint_freq)
-    with machines(tmp_path / "cluster", *BARE, n=4) as there:
-        run = Run(made, there, tmp_path / "runs", (at_step(60), killed("worker-0-0", "worker-0-1")))
+    run = Run(made, bare, tmp_path / "runs", (at_step(60), killed("worker-0-0", "worker-0-1")))
     check_same(run, calm(made), run.result.restarts)
     steps = [event["step"] for event in run.named("restart")]
     assert steps[-1] % 25 == 0

@@ -19,7 +19,7 @@ from tests.faults.parts import HELD
 from tests.faults.runs import LIMIT_S, check_params
 from tests.runtime.processes import ROOT, program, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = pytest.mark.cluster
 
 STEPS = 600
 Cut = Callable[[Network], None]
@@ -113,6 +113,7 @@ def started(net: Network, directory: Path, *options: str, held: bool = True) -> 
     return call(net, CLIENT, "run", str(directory / "job.yaml"), *where, *options)
 
 
+@pytest.mark.soak
 def test_a_client_that_is_cut_off_for_some_time_goes_on(far: Network, tmp_path: Path) -> None:
     steps = 2000  # more than it takes to be cut off and to come back
     with started(far, tmp_path, "--set", f"train_steps={steps}", held=False) as run:
@@ -122,6 +123,7 @@ def test_a_client_that_is_cut_off_for_some_time_goes_on(far: Network, tmp_path: 
     assert [each["step"] for each in shown if each["event"] == "metrics"] == list(range(steps))
 
 
+@pytest.mark.soak
 def test_a_job_whose_client_is_cut_off_stops_with_a_checkpoint(far: Network, tmp_path: Path) -> None:
     with started(far, tmp_path) as run:
         said = cut_off(run, far)
@@ -132,6 +134,7 @@ def test_a_job_whose_client_is_cut_off_stops_with_a_checkpoint(far: Network, tmp
     assert list((tmp_path / "run/checkpoint").glob("step-*/manifest.json"))
 
 
+@pytest.mark.soak
 def test_a_detached_job_goes_on_when_those_who_watch_it_are_cut_off(far: Network, tmp_path: Path) -> None:
     with started(far, tmp_path, "--detach") as run:
         job_id, said_by_run = run.communicate()
@@ -151,6 +154,7 @@ def test_a_detached_job_goes_on_when_those_who_watch_it_are_cut_off(far: Network
 # -- the workers -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_process_that_nobody_reaches(net: Network, tmp_path: Path, calm: Any) -> None:
     made = job("allreduce", STEPS)
     summary = run_on(net, made, tmp_path, lambda net: net.cut(1), 60)
@@ -158,6 +162,7 @@ def test_a_process_that_nobody_reaches(net: Network, tmp_path: Path, calm: Any) 
     check_params(str(tmp_path / "run"), calm(made))
 
 
+@pytest.mark.soak
 def test_two_processes_that_do_not_reach_each_other(net: Network, tmp_path: Path, calm: Any) -> None:
     """The scheduler reaches both."""
     made = job("allreduce", STEPS)
@@ -165,6 +170,7 @@ def test_two_processes_that_do_not_reach_each_other(net: Network, tmp_path: Path
     check_params(str(tmp_path / "run"), calm(made))
 
 
+@pytest.mark.long
 def test_two_processes_that_do_not_reach_each_other_for_long(net: Network, tmp_path: Path, calm: Any) -> None:
     """A third Dask worker reaches both: it takes the place of one of them."""
     made = job("allreduce", STEPS)
@@ -173,6 +179,7 @@ def test_two_processes_that_do_not_reach_each_other_for_long(net: Network, tmp_p
     check_params(str(tmp_path / "run"), calm(made))
 
 
+@pytest.mark.soak
 def test_nobody_who_is_left_reaches_another(net: Network, tmp_path: Path, calm: Any) -> None:
     """All units go to one Dask worker."""
     made = job("allreduce", STEPS)
@@ -192,6 +199,7 @@ def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Network
         yield made
 
 
+@pytest.mark.soak
 def test_all_links_are_silent_for_45_s(patient: Network, tmp_path: Path, calm: Any) -> None:
     made = job("allreduce", STEPS)
     summary = run_on(patient, made, tmp_path, lambda net: net.cut(1, 2, 3), 45)

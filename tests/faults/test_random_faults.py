@@ -1,6 +1,6 @@
 """Faults drawn from seeds, in jobs of every topology and of several nets: bits of a calm run, or its count of updates.
 
-``pytest -m long`` draws one for some topologies; set ``FAULT_CASES`` for as many for each. A case is its topology and
+``pytest -m soak`` draws one for each topology; set ``FAULT_CASES`` for as many for each. A case is its topology and
 number, so one that fails can be run again alone.
 """
 
@@ -25,7 +25,7 @@ from tests.faults.runs import Fault, Moment, Run, after, at, at_step, both, chec
 from tests.runtime.end_to_end import test_text as of_text
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, HOGWILD, HYBRID, SANDBLASTER_2, SINGLE, Outcome, dense, mlp
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 
 CASES = range(int(os.environ.get("FAULT_CASES", "1")))
 STEPS = 240
@@ -49,7 +49,6 @@ ASYNCHRONOUS: dict[str, dict[str, Any]] = {
     "hybrid": HYBRID,
 }
 TOPOLOGIES = {**SYNCHRONOUS, **ASYNCHRONOUS}
-DRAWN = list(TOPOLOGIES) if "FAULT_CASES" in os.environ else ["allreduce", "three-processes", "2x2", "hybrid"]
 
 
 def _images(cluster: dict[str, Any], **changes: Any) -> JobConf:
@@ -176,7 +175,7 @@ def roomy(_roomy: Machines, tmp_path: Path) -> Iterator[Machines]:
 
 
 @pytest.mark.parametrize("number", CASES)
-@pytest.mark.parametrize("topology", DRAWN)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_a_fault(
     roomy: Machines, tmp_path: Path, calm: Any, known: dict[str, Outcome], topology: str, number: int
 ) -> None:

@@ -20,7 +20,7 @@ from tests.runtime.processes import TIMEOUT_S, Cluster, kill_group, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
-N_STEPS = 1000
+N_STEPS = 400
 PARTS = ("--preload", "tests.faults.parts")
 
 

@@ -11,27 +11,14 @@ import pytest
 from singa_dask.errors import ClusterError
 from tests.faults.jobs import job
 from tests.faults.machines import Machines
-from tests.faults.runs import Run, at_step, check_same, end_job, killed
+from tests.faults.runs import Run, at_step, check_same, killed
+from tests.selection import mostly_soak
 
 pytestmark = pytest.mark.cluster
 
 
-def test_an_id_that_another_job_has(bare: Machines, tmp_path: Path) -> None:
-    refused: list[str] = []
-
-    def again(run: Run) -> None:
-        with pytest.raises(ClusterError) as caught:
-            Run(job("single", 1), bare, tmp_path / "others", job_id=run.job_id)
-        refused.append(str(caught.value))
-
-    script = [(at_step(5), again), (at_step(10), end_job)]
-    run = Run(job("single", 1_000_000), bare, tmp_path / "runs", *script)
-    assert run.result.state == "stopped", run.result
-    assert run.job_id in refused[0]
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("n", [1, 5])
+@pytest.mark.parametrize("n", mostly_soak([1, 5], 2))
 def test_two_jobs_at_once_on_a_cluster_that_fits_one(bare: Machines, tmp_path: Path, n: int) -> None:
     """Each is done or refused; neither waits for threads that the other holds."""
     for i in range(n):
@@ -64,7 +51,7 @@ def start_together(there: Machines, directory: Path, made: Any) -> list[str]:
 @pytest.mark.long
 def test_a_loss_of_one_job_is_not_one_of_another(nannies: Machines, tmp_path: Path, calm: Any) -> None:
     others: list[Run] = []
-    made = job("single", 2000)
+    made = job("single", 400)
 
     def strike(run: Run) -> None:
         others.append(Run(made, nannies, tmp_path / "others", (at_step(40), killed("worker-0-0"))))

@@ -12,9 +12,10 @@ from tests.faults.machines import BARE, Machines, machines
 from tests.faults.runs import Run, at, at_step, check_same, killed, stopped_for
 from tests.faults.slow_loading import HOLD
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.long
 def test_a_loss_while_the_others_load_the_package(tmp_path: Path, calm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     held = tmp_path / "held"
     held.touch()
@@ -29,6 +30,7 @@ def test_a_loss_while_the_others_load_the_package(tmp_path: Path, calm: Any, mon
     assert not [each for each in said if "hold threads" in each], said
 
 
+@pytest.mark.soak
 def test_all_processes_are_silent_for_45_s(bare: Machines, tmp_path: Path, calm: Any) -> None:
     made = job("allreduce")
     run = Run(made, bare, tmp_path / "runs", (at_step(40), stopped_for(45, "worker-0-0", "worker-0-1")))

@@ -10,13 +10,13 @@ import pytest
 from tests.faults.jobs import fatal, job
 from tests.faults.machines import Machines, machines
 from tests.faults.runs import Run, check_done, check_same
-from tests.runtime.units.test_ends import with_trap
+from tests.selection import mostly_soak
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("how", ["segfault", "_exit"])
+@pytest.mark.parametrize("how", mostly_soak(["segfault", "_exit"], 2))
 def test_a_layer_that_ends_its_process_once(bare: Machines, tmp_path: Path, calm: Any, how: str) -> None:
     made = job("allreduce", 100, neuralnet=fatal(how, tmp_path / "once", worker=1))
     run = Run(made, bare, tmp_path / "runs")
@@ -30,7 +30,7 @@ def test_a_layer_that_holds_the_gil_once(bare: Machines, tmp_path: Path, calm: A
     check_same(Run(made, bare, tmp_path / "runs"), calm(made))
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_layer_that_eats_the_memory_once(tmp_path: Path) -> None:
     """The nanny ends the process at 95 % of its limit."""
     (tmp_path / "cluster").mkdir()
@@ -39,25 +39,9 @@ def test_a_layer_that_eats_the_memory_once(tmp_path: Path) -> None:
     check_done(run)
 
 
+@pytest.mark.long
 def test_sys_exit_is_a_mistake_of_the_user(bare: Machines, tmp_path: Path) -> None:
     made = job("allreduce", neuralnet=fatal("exit", tmp_path / "once", worker=1))
     result = Run(made, bare, tmp_path / "runs").result
     assert (result.state, result.exit_code, result.restarts) == ("failed", 1, 0)
     assert result.reason == "worker-0-1, step 40, layer fatal: SystemExit: 3"
-
-
-@pytest.mark.parametrize(
-    ("how", "code", "reason"),
-    [
-        ("raise", 1, "worker-0-1, step 3, layer trap: ZeroDivisionError: a mistake of the user"),
-        ("nan", 5, "worker-0-1, step 3, layer loss: the loss is not finite."),
-    ],
-)
-def test_what_would_happen_again_is_not_tried_again(
-    bare: Machines, tmp_path: Path, how: str, code: int, reason: str
-) -> None:
-    made = job("allreduce", neuralnet=with_trap(how=how, step=3, worker=1))
-    run = Run(made, bare, tmp_path / "runs")
-    assert (run.result.state, run.result.exit_code, run.result.restarts) == ("failed", code, 0)
-    assert run.result.reason.startswith(reason)
-    assert len(run.named("placed")) == 1

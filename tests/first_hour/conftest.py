@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from singa_dask.cli import main
 from tests.cli.conftest import ROOT, TINY
 from tests.docs import material
 
@@ -79,8 +81,14 @@ class Desk:
         return Done(process.returncode, out, err)
 
     def singa(self, *arguments: object, stdin: str = "", environment: Mapping[str, str] | None = None) -> Done:
-        """Run ``singa-dask`` with some arguments."""
-        return self.end(self.start(*arguments, environment=environment), stdin)
+        """Run ``singa-dask`` with some arguments in this process; it shows no traceback of ours."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.directory)
+            for name, value in (environment or {}).items():
+                patch.setenv(name, value)
+            done = CliRunner().invoke(main, list(map(str, arguments)), input=stdin, prog_name="singa-dask")
+        assert "Traceback" not in done.stderr, done.stderr
+        return Done(done.exit_code, done.stdout, done.stderr)
 
 
 @pytest.fixture
@@ -97,11 +105,3 @@ def desk(tmp_path: Path) -> Desk:
     (tmp_path / "data").symlink_to(ROOT / "data")
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     return Desk(tmp_path)
-
-
-@pytest.fixture
-def trained(desk: Desk) -> Path:
-    """Return the directory of a run of the job."""
-    done = desk.singa("run", "job.yaml", "--run-dir", "runs/first", "--quiet")
-    assert done.code == 0, done.err
-    return desk.directory / "runs/first"

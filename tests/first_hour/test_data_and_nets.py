@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import NamedTuple
 
@@ -94,36 +93,3 @@ def test_so_says_convert(desk: Desk, source: str) -> None:
 def test_images_of_height_width_channels_train_where_the_job_says_so(desk: Desk) -> None:
     done = desk.singa("run", "job.yaml", *NHWC, "--set", f"{STORE}.layout=NHWC", "--strict")
     assert done.code == 0, done.err
-
-
-def test_class_numbers_of_a_folder_do_not_depend_on_the_folder_at_hand(desk: Desk) -> None:
-    photos = desk.directory / "photos"
-    assert desk.singa("convert", "image-folder", photos, "train.arrow", "--channels", "1").code == 0
-    first, *_ = sorted(photos.iterdir())
-    first.rename(desk.directory / "elsewhere")
-    (photos / "unheard-of").mkdir()
-    next(photos.rglob("*.png")).rename(photos / "unheard-of/x.png")
-    assert desk.singa("convert", "image-folder", photos, "test.arrow", "--channels", "1").code == 0
-    head, data, rest = re.split(r"(    - name: data\n.*?\n)(?=    - name: fc)", desk.job, flags=re.DOTALL)
-    layers = [
-        re.sub(r"path: \S+,", f"path: {phase}.arrow,", data).replace("type:", f"include: [{phase}]\n      type:")
-        for phase in ("train", "test")
-    ]
-    desk.write(
-        "job.yaml",
-        "".join([head, *layers, rest]).replace("batchsize: 20", "batchsize: 4").replace("[28, 28]", "[1, 28, 28]"),
-    )
-    done = desk.singa("run", "job.yaml", "--set", "train_steps=2")
-    assert done.code == 2, done.err
-    assert "unheard-of" in done.err
-
-
-def test_debug_writes_what_the_schema_says(desk: Desk) -> None:
-    assert desk.singa("run", "job.yaml", "--set", "debug=true", "--run-dir", "run").code == 0
-    assert "fc" in (desk.directory / "run/log/worker-0-0.log").read_text()
-
-
-def test_the_last_metrics_are_of_the_last_step(desk: Desk) -> None:
-    assert desk.singa("run", "job.yaml", "--set", "disp_freq=4", "--run-dir", "run").code == 0
-    events = [json.loads(line) for line in (desk.directory / "run/metrics.jsonl").read_text().splitlines()]
-    assert max(event["step"] for event in events if event.get("phase") == "train") == 5

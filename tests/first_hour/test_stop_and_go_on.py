@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from tests.first_hour.conftest import Desk
 from tests.ports import free_port
 from tests.runtime.processes import wait_until
+from tests.selection import mostly_soak
 
 ENDLESS = ["--set", "train_steps=100000000", "--set", "disp_freq=1"]
 # an answer about a scheduler comes after 10 s, on a busy machine too
@@ -28,7 +28,7 @@ def interrupt(event, args):
 sys.addaudithook(interrupt)
 """
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = pytest.mark.cluster
 
 
 def trains(desk: Desk, run_dir: str) -> bool:
@@ -41,30 +41,10 @@ def summary(desk: Desk, run_dir: str) -> dict[str, object]:
     return dict(json.loads((desk.directory / run_dir / "summary.json").read_text()))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
-def test_a_signal_stops_a_run_whose_last_line_goes_on(desk: Desk, number: signal.Signals) -> None:
-    process = desk.start("run", "job.yaml", *ENDLESS, "--run-dir", "run")
-    wait_until(lambda: trains(desk, "run") or process.poll() is not None, "it trains")
-    os.killpg(process.pid, number)
-    done = desk.end(process)
-    assert done.code == 128 + number, done.err
-    last = done.err.splitlines()[-1]
-    step = summary(desk, "run")["steps"]
-    assert isinstance(step, int)
-    assert last.startswith(f"to go on from step {step}: singa-dask run job.yaml")
-    again = shlex.split(last.partition(": ")[2])[1:]
-    done = desk.singa(*again, "--set", f"train_steps={step + 5}", "--set", "disp_freq=5")
-    assert done.code == 0, done.err
-    assert summary(desk, "run")["steps"] == step + 5
-    assert summary(desk, "run")["resumes"] == 1
-    events = [json.loads(line) for line in (desk.directory / "run/metrics.jsonl").read_text().splitlines()]
-    steps = [event["step"] for event in events if event.get("phase") == "train"]
-    assert steps == sorted(set(steps))
-    commands = [json.loads(line) for line in (desk.directory / "run/commands.jsonl").read_text().splitlines()]
-    assert [command["arguments"][1:3] for command in commands] == [["run", "job.yaml"]] * 2
-
-
-@pytest.mark.parametrize("module", ["yaml", "numpy", "psutil", "distributed", "pyarrow", "singa_dask.net"])
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "module", mostly_soak(["numpy", "yaml", "psutil", "distributed", "pyarrow", "singa_dask.net"], 6)
+)
 def test_ctrl_c_at_the_start_is_one_line(desk: Desk, tmp_path: Path, module: str) -> None:
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTS)
     environment = {"PYTHONPATH": str(tmp_path), "INTERRUPTED_AT": module}
@@ -73,6 +53,7 @@ def test_ctrl_c_at_the_start_is_one_line(desk: Desk, tmp_path: Path, module: str
     assert len(done.err.splitlines()) == 1
 
 
+@pytest.mark.soak
 def test_a_run_that_died_before_its_first_checkpoint_starts_over(desk: Desk) -> None:
     process = desk.start("run", "job.yaml", *ENDLESS, "--run-dir", "run")
     wait_until(lambda: trains(desk, "run"), "it trains")
@@ -84,12 +65,14 @@ def test_a_run_that_died_before_its_first_checkpoint_starts_over(desk: Desk) -> 
         assert summary(desk, "run")["steps"] == 6
 
 
+@pytest.mark.long
 def test_a_run_keeps_as_many_checkpoints_as_the_job_says(desk: Desk) -> None:
     options = ["--set", "checkpoint_freq=1", "--set", "keep_checkpoints=2"]
     assert desk.singa("run", "job.yaml", *options, "--run-dir", "run").code == 0
     assert sorted(path.name for path in (desk.directory / "run/checkpoint").iterdir()) == ["step-5", "step-6"]
 
 
+@pytest.mark.long
 def test_a_run_ends_where_it_no_longer_gets_better(desk: Desk) -> None:
     options = ["--set", "early_stopping={metric: test.loss, patience: 2}", "--set", "test_freq=5"]
     # at this rate it gets worse from the start
@@ -100,15 +83,7 @@ def test_a_run_ends_where_it_no_longer_gets_better(desk: Desk) -> None:
     assert isinstance(steps, int) and steps < 1000
 
 
-def test_a_run_is_replaced_only_where_that_is_said(desk: Desk, trained: Path) -> None:
-    before = (trained / "metrics.jsonl").read_text()
-    done = desk.singa("run", "job.yaml", "--run-dir", trained)
-    assert done.code == 2
-    assert "--overwrite" in done.err
-    assert (trained / "metrics.jsonl").read_text() == before
-    assert desk.singa("run", "job.yaml", "--run-dir", trained, "--overwrite").code == 0
-
-
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "options",
     [
@@ -129,6 +104,7 @@ def test_a_scheduler_that_is_not_there_is_said_soon(desk: Desk, options: list[st
     assert len(done.err.splitlines()) <= 3
 
 
+@pytest.mark.long
 def test_a_job_waits_for_scheduler_and_workers(desk: Desk) -> None:
     port = free_port()
     waiting = desk.start("run", "job.yaml", "--scheduler", f"tcp://127.0.0.1:{port}", "--wait", 60)

@@ -6,15 +6,14 @@ import errno
 import os
 import pty
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from tests.first_hour.conftest import STORE, WITHIN_S, Desk
+from tests.selection import mostly_soak
 
 pytestmark = pytest.mark.long
 
@@ -41,7 +40,7 @@ def on_a_terminal(desk: Desk, columns: int, environment: dict[str, str], *argume
     return written.decode()
 
 
-@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("columns", mostly_soak([60, 80], 2))
 def test_progress_fits_the_terminal(desk: Desk, columns: int) -> None:
     written = on_a_terminal(desk, columns, {}, "run", "job.yaml", "--run-dir", "run", "--set", "train_steps=300")
     lines = [ESCAPE.sub("", line) for line in re.split(r"[\r\n]+", written)]
@@ -52,6 +51,7 @@ def test_progress_fits_the_terminal(desk: Desk, columns: int) -> None:
         assert word in said, said
 
 
+@pytest.mark.soak
 def test_no_colour_where_none_is_wanted(desk: Desk) -> None:
     written = on_a_terminal(desk, 80, {"NO_COLOR": "1"}, "run", "job.yaml", "--run-dir", "run")
     assert not re.search(r"\x1b\[([0-9]+;)*(3|4|9|10)[0-9]", written), written
@@ -64,8 +64,9 @@ def test_without_a_terminal_there_are_lines(desk: Desk) -> None:
     assert done.err.splitlines()[0] == "run directory: run"
 
 
+@pytest.mark.soak
 def test_quiet_says_nothing_but_errors(desk: Desk) -> None:
-    done = desk.singa("run", "job.yaml", "--quiet", "--run-dir", "run", "--cluster", "allreduce")
+    done = desk.end(desk.start("run", "job.yaml", "--quiet", "--run-dir", "run", "--cluster", "allreduce"))
     assert (done.code, done.out, done.err) == (0, "", "")
     done = desk.singa("run", "job.yaml", "--quiet", "--run-dir", "run")
     assert done.code == 2
@@ -73,61 +74,10 @@ def test_quiet_says_nothing_but_errors(desk: Desk) -> None:
 
 
 def test_a_failure_of_a_worker_is_told_once(desk: Desk) -> None:
-    done = desk.singa("run", "job.yaml", "--set", f"{STORE}.path=empty.csv", "--cluster", "allreduce")
+    done = desk.end(desk.start("run", "job.yaml", "--set", f"{STORE}.path=empty.csv", "--cluster", "allreduce"))
     assert done.code == 1
     assert done.err.count("line 6, column 4") == 1, done.err
     assert not re.search(r"(worker-\d-\d)\b.*\1", done.err), done.err
-
-
-def test_a_gpu_that_is_not_here_is_said_by_validate_too(desk: Desk) -> None:
-    hidden = {"CUDA_VISIBLE_DEVICES": ""}
-    done = desk.singa("validate", "job.yaml", "--set", "gpu=[0]", environment=hidden)
-    assert done.code == 0
-    assert re.search(r"gpu: warning: .*cannot be used here.*--cpu", done.err), done.err
-    done = desk.singa("run", "job.yaml", "--set", "gpu=[0]", environment=hidden)
-    assert done.code == 2
-    assert "--cpu" in done.err
-
-
-def test_predict_writes_file_class_and_probability(desk: Desk, trained: Path) -> None:
-    done = desk.singa("predict", "job.yaml", "--init-from", trained, "--data", "photos")
-    assert done.code == 0, done.err
-    header, *rows = done.out.splitlines()
-    assert header == "file,class,number,probability"
-    assert len(rows) == 5
-    assert all(re.fullmatch(r"photos/digit-\d/\d\.png,\d,\d,0\.\d+", row) for row in rows), rows
-
-
-def test_predict_takes_a_picture(desk: Desk, trained: Path) -> None:
-    picture = next((desk.directory / "photos").rglob("*.png"))
-    Image.open(picture).save(desk.directory / "one.jpg")
-    done = desk.singa("predict", "job.yaml", "--init-from", trained, "--data", "one.jpg")
-    assert done.code == 0, done.err
-    assert done.out.splitlines()[1].startswith("one.jpg,")
-
-
-def test_a_mistake_in_data_names_data(desk: Desk, trained: Path) -> None:
-    done = desk.singa("predict", "job.yaml", "--init-from", trained, "--data", "nowhere.png")
-    assert (done.code, done.err) == (2, "--data nowhere.png: no such file or directory.\n")
-
-
-def test_test_says_where_layers_wrote(desk: Desk, trained: Path) -> None:
-    layer = "    - {name: out, type: CSVOutput, srclayers: fc, store_conf: {path: scores.csv}}\n"
-    desk.write("job.yaml", desk.job + layer)
-    done = desk.singa("test", "job.yaml", "--init-from", trained)
-    assert done.code == 0, done.err
-    assert "scores.csv" in done.out + done.err
-
-
-def test_convert_replaces_what_is_there_only_where_that_is_said(desk: Desk) -> None:
-    assert desk.singa("convert", "npz", "nhwc.npz", "made.arrow").code == 0
-    before = (desk.directory / "made.arrow").read_bytes()
-    shutil.copy(desk.directory / "made.arrow", desk.directory / "before.arrow")
-    done = desk.singa("convert", "npz", "nhwc.npz", "made.arrow")
-    assert done.code == 2
-    assert "--overwrite" in done.err
-    assert (desk.directory / "made.arrow").read_bytes() == before
-    assert desk.singa("convert", "npz", "nhwc.npz", "made.arrow", "--overwrite").code == 0
 
 
 def test_a_vocabulary_is_written_beside_its_data(desk: Desk) -> None:

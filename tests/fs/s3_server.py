@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import threading
 import urllib.parse
+import uuid
 from collections.abc import Iterator
 from typing import Any
 from xml.sax.saxutils import escape
@@ -22,12 +23,14 @@ class S3Server(http.server.ThreadingHTTPServer):
         self.objects: dict[str, bytes] = {}
         self.faults: list[tuple[int, str]] = []
         self.created: list[str] = []
+        # a later server on this port is another to s3fs
+        self.secret = uuid.uuid4().hex
 
     @property
     def options(self) -> dict[str, Any]:
         """Options of s3fs."""
         url = f"http://127.0.0.1:{self.server_port}"
-        return {"key": "any", "secret": "any-secret", "endpoint_url": url, "skip_instance_cache": True}
+        return {"key": "any", "secret": self.secret, "endpoint_url": url, "skip_instance_cache": False}
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):

@@ -35,6 +35,7 @@ def _read_all(folder: Path, downloads: Path, n: int, results: Any) -> None:
     results.put((cache.hits, cache.misses))
 
 
+@pytest.mark.long
 def test_two_processes_share_each_download(folder: Path, tmp_path: Path) -> None:
     results = SPAWN.SimpleQueue()
     readers = [SPAWN.Process(target=_read_all, args=(folder, tmp_path, 40, results)) for _ in range(2)]

@@ -14,6 +14,7 @@ from singa_dask.fs import mapped_file
 from singa_dask.fs.mapped_file import CHECK_BYTES, STATM
 from singa_dask.fs.range_reader import RangeReader
 from tests.contracts.records import SUFFIX
+from tests.selection import mostly_long
 
 N_BYTES = 128 << 20
 BOUND = 8 << 20
@@ -49,7 +50,7 @@ def test_pages_of_a_file_are_given_back(step: int, length: int, before: int, tmp
     reader.close()
 
 
-@pytest.mark.parametrize("backend", ["arrow", "lmdb", "parquet"])
+@pytest.mark.parametrize("backend", mostly_long(["arrow", "lmdb", "parquet"], 3))
 def test_a_loader_holds_little_of_a_store(backend: str, before: int, tmp_path: Path) -> None:
     path = str(tmp_path / f"a{SUFFIX[backend]}")
     n = 150_000

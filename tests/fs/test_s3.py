@@ -38,13 +38,12 @@ def test_ranges_and_replaced_objects(s3: S3Server) -> None:
 
 
 def test_listings(s3: S3Server) -> None:
-    options = {**s3.options, "skip_instance_cache": False}
     urls = ["s3://lab/x/b.bin", "s3://lab/x/c d.bin"]
-    assert versions(urls, options) == {url: version(url, options) for url in urls}
-    assert fs.ls("s3://lab/x", options) == ["b.bin", "c d.bin"]
+    assert versions(urls, s3.options) == {url: version(url, s3.options) for url in urls}
+    assert fs.ls("s3://lab/x", s3.options) == ["b.bin", "c d.bin"]
     s3.objects["x/new.bin"] = B
-    assert fs.entries("s3://lab/x", options)[2] == ("new.bin", False, len(B))
-    assert not fs.exists("s3://lab/nothing", options)
+    assert fs.entries("s3://lab/x", s3.options)[2] == ("new.bin", False, len(B))
+    assert not fs.exists("s3://lab/nothing", s3.options)
 
 
 def test_writing(s3: S3Server) -> None:

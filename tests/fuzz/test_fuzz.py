@@ -1,7 +1,7 @@
 """Damaged files of all formats: right data, or a clear error; with a manifest no change without a word.
 
-No mutation ends the process, hangs, or allocates more than twice the file. ``pytest -m long tests/fuzz`` tries 200
-mutations of each subject in processes of their own.
+No mutation ends the process, hangs, or allocates more than twice the file. ``pytest -m soak tests/fuzz`` tries 80
+mutations of each subject in processes of their own, and ``pytest -m long`` some of these.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.fuzz.mutations import mutate
 from tests.fuzz.subjects import SUBJECTS
 from tests.fuzz.warm_process import WarmProcess
 
-N_QUICK, N_LONG = 3, 80
+N_QUICK, N_LONG, N_SOAK = 2, 8, 80
 
 
 def test_every_store_is_damaged() -> None:
@@ -47,11 +47,13 @@ def process() -> Iterator[WarmProcess]:
         yield process
 
 
-@pytest.mark.long
+@pytest.mark.parametrize(
+    "n", [pytest.param(N_LONG, marks=pytest.mark.long), pytest.param(N_SOAK, marks=pytest.mark.soak)]
+)
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_many_mutations(name: str, process: WarmProcess) -> None:
-    outcomes = {seed: process.outcome(name, seed) for seed in range(N_LONG)}
+def test_many_mutations(name: str, n: int, process: WarmProcess) -> None:
+    outcomes = {seed: process.outcome(name, seed) for seed in range(n)}
     assert {seed: outcome for seed, outcome in outcomes.items() if outcome not in EXPECTED} == {}
     counts = Counter(outcomes.values())
-    # lines are right whatever their bytes
-    assert counts[REFUSED] > N_LONG / 8 or name == "lines", counts
+    # few may all be harmless, and lines are right whatever their bytes
+    assert counts[REFUSED] > n / 8 or n == N_LONG or name == "lines", counts

@@ -20,6 +20,7 @@ from tests.backends import backend
 from tests.gpu.test_nets import MOMENTUM, NAMES, Run, agree, jobs
 from tests.layers import test_recurrent
 from tests.net.jobs import DATA, build, dense, job, layer, mlp
+from tests.selection import mostly_long
 
 __all__ = ["jobs"]
 
@@ -72,21 +73,34 @@ def both(given: JobConf, gpu: NumpyOps, n_steps: int) -> list[Run]:
     return runs
 
 
-@pytest.mark.parametrize("name", [*NAMES, "dropped", "mixed"])
+# what the tests below capture too is long
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=[] if each == "rbm" else [pytest.mark.long]) for each in NAMES] + ["dropped", "mixed"],
+)
 def test_captured_steps_are_those_of_a_gpu_that_runs_uncaptured(
     gpu: NumpyOps, jobs: dict[str, JobConf], tmp_path: Path, name: str
 ) -> None:
-    runs = both({**jobs, "dropped": dropped(), "mixed": mixed(tmp_path)}[name], gpu, 10)
+    runs = both({**jobs, "dropped": dropped(), "mixed": mixed(tmp_path)}[name], gpu, 6)
     agree(runs[1].figures, runs[0].figures, within=1e-12)
     agree(runs[1].found(), runs[0].found(), within=1e-12)
 
 
-@pytest.mark.parametrize("name", ["mlp", "images", "residual", "transformer"])
-@pytest.mark.parametrize(("precision", "dtype"), [("float32", np.float32), ("tf32", np.float32), ("bf16", BFLOAT16)])
-def test_captured_steps_are_uncaptured_ones_to_the_bit(
-    jobs: dict[str, JobConf], name: str, precision: str, dtype: Any
-) -> None:
+@pytest.mark.parametrize(
+    ("precision", "name"),
+    [
+        ("float32", "residual"),
+        ("tf32", "transformer"),
+        ("bf16", "mlp"),
+        *(pytest.param("bf16", each, marks=pytest.mark.long) for each in ("images", "residual", "transformer")),
+        *(pytest.param("float32", each, marks=pytest.mark.long) for each in ("images", "transformer")),
+        pytest.param("float32", "mlp", marks=pytest.mark.soak),
+        *(pytest.param("tf32", each, marks=pytest.mark.soak) for each in ("mlp", "images", "residual")),
+    ],
+)
+def test_captured_steps_are_uncaptured_ones_to_the_bit(jobs: dict[str, JobConf], name: str, precision: str) -> None:
     """In these types a real GPU computes convolutions by cuDNN, if that is installed."""
+    dtype = BFLOAT16 if precision == "bf16" else np.float32
     gpu = backend("cuda:0", precision)
     runs = [Run(jobs[name], gpu, dtype), Run(jobs[name], gpu.for_thread(), dtype)]
     runs[1].algorithm.capture_steps()
@@ -97,14 +111,23 @@ def test_captured_steps_are_uncaptured_ones_to_the_bit(
 
 
 # with the shorter text, of two windows a row, a step is captured at which the text begins anew
-@pytest.mark.parametrize("length", [100, 24])
-@pytest.mark.parametrize("kind", ["GRU", "LSTM", "RNN"])
+@pytest.mark.parametrize(
+    ("kind", "length"),
+    [
+        ("GRU", 24),
+        pytest.param("LSTM", 100, marks=pytest.mark.long),
+        *(
+            pytest.param(*each, marks=pytest.mark.soak)
+            for each in (("GRU", 100), ("LSTM", 24), ("RNN", 24), ("RNN", 100))
+        ),
+    ],
+)
 def test_states_that_go_on_begin_anew_with_the_text(gpu: NumpyOps, tmp_path: Path, kind: str, length: int) -> None:
     (tmp_path / "text").write_text("".join(np.random.default_rng(0).choice(list("abcde"), length)))
     (tmp_path / "vocab").write_text("abcde")
     given = test_recurrent.job(tmp_path, [kind], 4, True, True)
     given = given.model_copy(update={"updater": job(mlp(), updater=MOMENTUM).updater})
-    agree(*(run.found() for run in both(given, gpu, 30)), within=1e-12)
+    agree(*(run.found() for run in both(given, gpu, 12)), within=1e-12)
 
 
 def test_what_is_captured_is_not_called_again(
@@ -120,7 +143,7 @@ def test_what_is_captured_is_not_called_again(
     assert counted.n == 1
 
 
-@pytest.mark.parametrize("name", ["images", "transformer"])
+@pytest.mark.parametrize("name", mostly_long(["transformer", "images"], 2))
 def test_memory_that_grows_is_captured_anew(
     gpu: Any, jobs: dict[str, JobConf], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -273,7 +296,7 @@ def test_labels_are_looked_at_in_each_step(gpu: NumpyOps, jobs: dict[str, JobCon
         run.train([4])
 
 
-@pytest.mark.parametrize("name", ["characters", "transformer", "padded"])
+@pytest.mark.parametrize("name", mostly_long(["transformer", "characters", "padded"], 3))
 def test_numbers_are_read_and_checked_before_what_is_replayed(
     gpu: NumpyOps, jobs: dict[str, JobConf], name: str
 ) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from singa_dask.runtime.units.worker_params import HostMirror
 from tests.backends import backend, need_gpus
 from tests.cli.conftest import ROOT, Call, call, job
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SANDBLASTER_1, SINGLE, Outcome, dense, mlp, run_job
+from tests.selection import mostly_long
 
 __all__ = ["call", "job", "run_job"]
 
@@ -43,6 +44,11 @@ LIES: dict[str, tuple[dict[str, Any], list[int], list[str]]] = {
 }
 
 
+def some_long(names: Iterable[str], plain: set[str]) -> list[Any]:
+    """Return names as values of a parameter, of which only some are in plain tests."""
+    return [pytest.param(name, marks=[] if name in plain else [pytest.mark.long]) for name in names]
+
+
 @pytest.fixture(autouse=True)
 def gpus_there(request: pytest.FixtureRequest) -> None:
     """Skip a test where a GPU is missing that it names by its parameter ``gpus``, or by a ``name`` in `LIES`."""
@@ -63,7 +69,7 @@ def worker_reports(outcome: Outcome) -> list[dict[str, Any]]:
     return [outcome.reports[unit] for unit in sorted(outcome.reports) if unit.startswith("worker")]
 
 
-@pytest.mark.parametrize("name", LIES)
+@pytest.mark.parametrize("name", some_long(LIES, {"a GPU and a CPU", "two processes"}))
 def test_a_job_trains_as_on_a_cpu(run_job: Run, name: str) -> None:
     cluster, gpus, devices = LIES[name]
     tests = {"test_freq": 8, "test_steps": 2, "validate_freq": 0}
@@ -78,7 +84,7 @@ def test_a_job_trains_as_on_a_cpu(run_job: Run, name: str) -> None:
         assert on_gpus.losses(phase) == pytest.approx(on_cpu.losses(phase), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["one", "two workers on one", "two processes", "memory apart"])
+@pytest.mark.parametrize("name", some_long(["one", "two processes", "memory apart"], {"two processes"}))
 def test_updates_and_rows_that_count_are_as_on_a_cpu(run_job: Run, name: str) -> None:
     cluster, gpus, _ = LIES[name]
     rate = {"type": "Fixed", "base_lr": 0.05}
@@ -98,6 +104,7 @@ def test_updates_and_rows_that_count_are_as_on_a_cpu(run_job: Run, name: str) ->
         assert on_gpus.metric(metric) == pytest.approx(on_cpu.metric(metric), rel=1e-4)
 
 
+@pytest.mark.long
 def test_what_is_noted_of_a_training_is_that_of_a_cpu(run_job: Run) -> None:
     tests = {"test_freq": 60, "test_steps": 2, "validate_freq": 0}
     given = mlp(cluster=SINGLE, train_steps=60, **tests).model_dump(exclude_unset=True)
@@ -112,6 +119,7 @@ def test_what_is_noted_of_a_training_is_that_of_a_cpu(run_job: Run) -> None:
     assert on_gpu["changes"]
 
 
+@pytest.mark.long
 def test_targets_of_a_table(run_job: Run, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,y,z\n" + "".join(f"{i},{i % 3},{i / 8 - i % 3}\n" for i in range(8)))
     table = {"path": str(tmp_path / "t.csv"), "features": ["x", "y"], "target": ["z"], "shape": [2], "batchsize": 4}
@@ -158,7 +166,7 @@ def test_one_of_the_labels_of_a_table(run_job: Run, tmp_path: Path) -> None:
     assert last < first
 
 
-@pytest.mark.parametrize("name", ["one", "servers apart"])
+@pytest.mark.parametrize("name", some_long(["one", "servers apart"], {"one"}))
 def test_steps_that_are_profiled_run_layer_by_layer(run_job: Run, name: str) -> None:
     cluster, gpus, _ = LIES[name]
     how: dict[str, Any] = {"cluster": cluster, "train_steps": 12, "gpu": gpus}
@@ -170,7 +178,12 @@ def test_steps_that_are_profiled_run_layer_by_layer(run_job: Run, name: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("cluster", "gpus"), [({**DOWNPOUR, **TOGETHER}, [0, 0]), ({**DOWNPOUR, **TOGETHER}, [0, 1]), (DOWNPOUR, [0])]
+    ("cluster", "gpus"),
+    [
+        ({**DOWNPOUR, **TOGETHER}, [0, 1]),
+        pytest.param(DOWNPOUR, [0], marks=pytest.mark.long),
+        pytest.param({**DOWNPOUR, **TOGETHER}, [0, 0], marks=pytest.mark.soak),
+    ],
 )
 def test_groups_train_side_by_side(run_job: Run, cluster: dict[str, Any], gpus: list[int]) -> None:
     outcome = run_job(mlp(cluster=cluster, gpu=gpus, train_steps=N_STEPS))
@@ -181,7 +194,7 @@ def test_groups_train_side_by_side(run_job: Run, cluster: dict[str, Any], gpus: 
         assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("name", ["one", "a GPU and a CPU", "two processes"])
+@pytest.mark.parametrize("name", some_long(["one", "a GPU and a CPU", "two processes"], {"a GPU and a CPU"}))
 def test_runs_repeat_and_resume_to_the_bit(run_job: Run, name: str) -> None:
     cluster, gpus, _ = LIES[name]
 
@@ -195,7 +208,7 @@ def test_runs_repeat_and_resume_to_the_bit(run_job: Run, name: str) -> None:
     assert {**half.losses(), **rest.losses()} == whole.losses()
 
 
-@pytest.mark.parametrize(("precision", "rtol"), [("tf32", 1e-3), ("float64", 1e-4), ("bf16", 0.02)])
+@pytest.mark.parametrize(("precision", "rtol"), mostly_long([("bf16", 0.02), ("float64", 1e-4), ("tf32", 1e-3)], 3))
 def test_every_precision_trains_alike(run_job: Run, precision: str, rtol: float) -> None:
     backend("onednn", precision if precision == "bf16" else "float32")  # of the worker without a GPU
     exact, other = (
@@ -304,9 +317,9 @@ NO_GPU = ("", "no GPU")
     ("without", "words", "verb"),
     [
         (*NO_CUPY, "run"),
-        (*NO_GPU, "test"),
-        pytest.param(*NO_CUPY, "test", marks=pytest.mark.long),
-        pytest.param(*NO_GPU, "run", marks=pytest.mark.long),
+        pytest.param(*NO_GPU, "test", marks=pytest.mark.long),
+        pytest.param(*NO_CUPY, "test", marks=pytest.mark.soak),
+        pytest.param(*NO_GPU, "run", marks=pytest.mark.soak),
     ],
     ids=["run without CuPy", "test without a GPU", "test without CuPy", "run without a GPU"],
 )
@@ -327,6 +340,7 @@ def test_a_machine_without(job: Path, tmp_path: Path, without: str, words: str, 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("two_gpus")
 def test_inference_on_a_gpu(call: Call, job: Path) -> None:
     run = job.parent / "run"

@@ -24,6 +24,7 @@ from tests.net import test_partition
 from tests.net.group import Group
 from tests.net.jobs import DATA, TEST, UNIFORM, dense, job, layer, mlp
 from tests.net.test_images import images
+from tests.selection import mostly_long
 from tests.training.test_cd import rbm
 
 ROOT = Path(__file__).parents[2]
@@ -107,7 +108,7 @@ def padded(folder: Path) -> list[dict[str, Any]]:
 @pytest.fixture
 def jobs(tmp_path: Path) -> dict[str, JobConf]:
     """Give a job of each kind of net: plain, of images, of characters, and a stack of RBMs on a net that is fixed."""
-    (tmp_path / "text").write_text("".join(np.random.default_rng(0).choice(list("abcde"), 300)))
+    (tmp_path / "text").write_text("".join(np.random.default_rng(0).choice(list("abcde"), 100)))
     (tmp_path / "vocab").write_text("abcde")
     characters = test_recurrent.job(tmp_path, ["GRU", "LSTM"], 4, True, False)
     below = [DATA, dense("fc", "data", 5), layer("act", "Sigmoid", "fc")]
@@ -175,7 +176,7 @@ def test_a_net_learns_as_on_a_cpu(gpu: NumpyOps, jobs: dict[str, JobConf], name:
     agree(*(run.found() for run in runs), within=1e-8)
 
 
-@pytest.mark.parametrize("name", ["mlp", "characters"])
+@pytest.mark.parametrize("name", mostly_long(["mlp", "characters"], 2))
 def test_fifty_steps_end_where_they_do_on_a_cpu(gpu: NumpyOps, jobs: dict[str, JobConf], name: str) -> None:
     runs = [Run(jobs[name], ops, np.float32) for ops in (gpu, CPU)]
     for run in runs:
@@ -185,7 +186,7 @@ def test_fifty_steps_end_where_they_do_on_a_cpu(gpu: NumpyOps, jobs: dict[str, J
     agree(*(run.found() for run in runs), within=1e-3)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", mostly_long(NAMES, 2))
 def test_a_step_waits_for_nothing_and_allocates_nothing_of_its_size(
     gpu: Any, jobs: dict[str, JobConf], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,8 +270,10 @@ def test_a_net_learns_in_bfloat16(jobs: dict[str, JobConf]) -> None:
 WHERE = [{"partition_dim": 0}, {"partition_dim": 1}, {"partition_dim": -1}, {"location": 0}, {"location": 1}]
 
 
-@pytest.mark.parametrize("turn", range(2))
-@pytest.mark.parametrize("net", [test_partition.convnet, test_partition.forked])
+@pytest.mark.parametrize(
+    ("net", "turn"),
+    mostly_long([(net, k) for net in (test_partition.convnet, test_partition.forked) for k in range(2)], 3),
+)
 def test_workers_on_gpus_and_cpus_share_a_net(gpu: NumpyOps, net: Any, turn: int) -> None:
     placed = [{**each, **WHERE[(k + turn) % len(WHERE)]} for k, each in enumerate(net())]
     groups = [

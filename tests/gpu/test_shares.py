@@ -12,13 +12,14 @@ from tests.backends import need_gpus
 from tests.runtime.end_to_end.test_clipping import updater
 from tests.runtime.end_to_end.test_unequal_batches import job
 from tests.runtime.harness import ALLREDUCE, Outcome, run_job
+from tests.selection import mostly_long
 
 __all__ = ["run_job"]
 
 PAIR = {"nworkers_per_group": 2, "nworkers_per_procs": 2}
 
 
-@pytest.mark.parametrize(("cluster", "gpus"), [(PAIR, [0, 0]), (PAIR, [0, 1]), (ALLREDUCE, [0])])
+@pytest.mark.parametrize(("cluster", "gpus"), mostly_long([(PAIR, [0, 1]), (ALLREDUCE, [0]), (PAIR, [0, 0])], 3))
 def test_unequal_batches_with_clipped_gradients(
     run_job: Callable[..., Outcome], cluster: dict[str, Any], gpus: list[int]
 ) -> None:

@@ -23,12 +23,14 @@ __all__ = ["BLOCK_BYTES", "HOSTS", "MiniHdfs"]
 
 HOSTS = ("node-a", "node-b", "node-c")
 BLOCK_BYTES = 1 << 20
-READY_WITHIN_S = 60
+READY_WITHIN_S = 240
 VERSION = os.environ.get("SINGA_DASK_TEST_HADOOP", HADOOP_3)
 NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 SHELL = "org.apache.hadoop.fs.FsShell"
-JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true")
+# what servers need to start soon: little compilation, and classes that are not verified
+JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true",
+       "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")  # fmt: skip
 # Ends the server when the pipe to us closes: by us, or because we died.
 WATCHED = (
     'exec 3<&0; "$@" 3<&- & child=$!; { read line; kill -9 $child; } <&3 & watch=$!; '
@@ -119,8 +121,16 @@ class MiniHdfs:
             for host in self.hosts:
                 self.start_datanode(host)
             wait_until(self.is_ready, f"the HDFS in {self.directory} is ready", READY_WITHIN_S)
+            if self.has_webhdfs:
+                self._load_webhdfs()
             stack.pop_all()
         return self
+
+    def _load_webhdfs(self) -> None:
+        """Ask by WebHDFS once: the first answer can take a busy machine longer than clients wait for one."""
+        query = f"{self.http}/webhdfs/v1/?op=LISTSTATUS"
+        with suppress(OSError), urllib.request.urlopen(query, timeout=READY_WITHIN_S):
+            pass
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -12,6 +12,8 @@ from singa_dask.fs.cache import open_cache
 from singa_dask.fs.range_reader import version
 from tests.contracts.records import assert_same, pixels, read_all, written
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("backend", ["arrow", "kvfile"])
 def test_blocks_are_read_from_hdfs_once(backend: str, folder: str, tmp_path: Path) -> None:

@@ -20,10 +20,7 @@ from tests.hdfs.jars import HADOOP_3
 from tests.runtime.ahead import read_little_ahead
 from tests.runtime.processes import wait_until
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(VERSION != HADOOP_3, reason="erasure coding is Hadoop 3's"),
-]
+pytestmark = pytest.mark.skipif(VERSION != HADOOP_3, reason="erasure coding is Hadoop 3's")
 
 ADMIN = "org.apache.hadoop.hdfs.tools.ECAdmin"
 POLICIES = {"rs": "RS-3-2-1024k", "xor": "XOR-2-1-1024k"}
@@ -33,11 +30,16 @@ POLICIES = {"rs": "RS-3-2-1024k", "xor": "XOR-2-1-1024k"}
 def five(tmp_path: Path) -> Iterator[MiniHdfs]:
     """Start five DataNodes, and make a directory for each policy."""
     with start_or_skip(lambda: MiniHdfs(tmp_path / "five", hosts=(*HOSTS, "node-d", "node-e"))) as made:
-        for name, policy in POLICIES.items():
-            fs.makedirs(f"{made.url}/{name}")
-            for command in (["-enablePolicy"], ["-setPolicy", "-path", f"/{name}"]):
-                subprocess.run([*made.tool(ADMIN), *command, "-policy", policy], check=True, capture_output=True)
+        for name in POLICIES:
+            make_directory(made, name)
         yield made
+
+
+def make_directory(there: MiniHdfs, name: str) -> None:
+    """Make a directory for files with one of `POLICIES`."""
+    fs.makedirs(f"{there.url}/{name}")
+    for command in (["-enablePolicy"], ["-setPolicy", "-path", f"/{name}"]):
+        subprocess.run([*there.tool(ADMIN), *command, "-policy", POLICIES[name]], check=True, capture_output=True)
 
 
 def may_lose_one(there: MiniHdfs) -> bool:
@@ -47,6 +49,7 @@ def may_lose_one(there: MiniHdfs) -> bool:
     return all(int(wanted) - int(found) <= 1 for wanted, found in lacking)
 
 
+@pytest.mark.soak
 def test_a_lost_datanode(five: MiniHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What we wrote by Reed and Solomon's code is restored, by us in mid-epoch and by Hadoop."""
     read_little_ahead(monkeypatch.setattr)
@@ -66,12 +69,20 @@ def test_a_lost_datanode(five: MiniHdfs, tmp_path: Path, monkeypatch: pytest.Mon
         assert fs.read_bytes(f"{five.url}/rs/{name}") == data
 
 
-def test_xor(five: MiniHdfs, tmp_path: Path) -> None:
-    """hdfs-native writes wrong parity and restores nothing: neither is done silently."""
+@pytest.mark.long
+def test_no_file_is_written_with_xor(mini: MiniHdfs) -> None:
+    """hdfs-native writes wrong parity: it does not do so silently."""
+    make_directory(mini, "xor")
     for n in (100_000, 6 << 20):
-        with pytest.raises(DataError, match=rf"{five.url}/xor/.*XOR.*Reed-Solomon.*client: webhdfs"):
-            fs.write_atomic(f"{five.url}/xor/{n}", bytes(n))
-        assert fs.ls(f"{five.url}/xor") == []
+        with pytest.raises(DataError, match=rf"{mini.url}/xor/.*XOR.*Reed-Solomon.*client: webhdfs"):
+            fs.write_atomic(f"{mini.url}/xor/{n}", bytes(n))
+        assert fs.ls(f"{mini.url}/xor") == []
+    fs.remove_tree(f"{mini.url}/xor")
+
+
+@pytest.mark.soak
+def test_a_lost_datanode_of_a_file_with_xor(five: MiniHdfs, tmp_path: Path) -> None:
+    """hdfs-native restores nothing, and says so."""
     # of so many groups of blocks each DataNode has some with records, not parity alone
     data = np.random.default_rng(0).bytes((32 << 20) + 1)
     (tmp_path / "theirs").write_bytes(data)

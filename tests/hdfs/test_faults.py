@@ -23,12 +23,12 @@ from tests.contracts.records import pixels
 from tests.hdfs.cluster import BLOCK_BYTES, MiniHdfs
 from tests.hdfs.epochs import check_epoch
 from tests.runtime.ahead import read_little_ahead
+from tests.selection import mostly_soak
 
 DATA = os.urandom(4 * BLOCK_BYTES)
 
-pytestmark = pytest.mark.long
 
-
+@pytest.mark.soak
 def test_a_datanode_that_dies_in_mid_read_costs_nothing(faulty: MiniHdfs) -> None:
     url = f"{faulty.url}/survives"
     fs.write_atomic(url, DATA)
@@ -39,11 +39,13 @@ def test_a_datanode_that_dies_in_mid_read_costs_nothing(faulty: MiniHdfs) -> Non
     assert fs.read_bytes(url) == DATA
 
 
+@pytest.mark.long
 def test_a_datanode_that_dies_in_mid_epoch_costs_no_step(faulty: MiniHdfs, monkeypatch: pytest.MonkeyPatch) -> None:
     read_little_ahead(monkeypatch.setattr)
     check_epoch(f"{faulty.url}/epoch.arrow", lambda: faulty.kill("node-a"))
 
 
+@pytest.mark.soak
 def test_an_epoch_survives_two_of_three_datanodes(
     faulty: MiniHdfs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -57,6 +59,7 @@ def test_an_epoch_survives_two_of_three_datanodes(
         print(f"\nDataNodes killed and stopped: longest pause {pause_s:.1f} s")
 
 
+@pytest.mark.soak
 def test_a_datanode_that_stutters_costs_nothing(
     faulty: MiniHdfs, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,6 +82,7 @@ def test_a_datanode_that_stutters_costs_nothing(
         print(f"\nDataNode stopped for 1 s of 1.1 s: longest pause {pause_s:.1f} s")
 
 
+@pytest.mark.long
 def test_a_datanode_that_hangs_costs_one_deadline(faulty: MiniHdfs, capsys: pytest.CaptureFixture[str]) -> None:
     url, data = f"{faulty.url}/hangs", os.urandom(12 * BLOCK_BYTES)
     fs.write_atomic(url, data, {"dfs.replication": 3})
@@ -96,7 +100,8 @@ def test_a_datanode_that_hangs_costs_one_deadline(faulty: MiniHdfs, capsys: pyte
         print(f"\nDataNode stopped: longest read {max(waits):.1f} s, {sum(each > 0.2 for each in waits)} of 72 waited")
 
 
-@pytest.mark.parametrize("replication", [2, 3])
+@pytest.mark.long
+@pytest.mark.parametrize("replication", mostly_soak([3, 2], 2))
 def test_files_are_written_without_one_datanode(faulty: MiniHdfs, replication: int) -> None:
     folder, options = f"{faulty.url}/written-{replication}", {"dfs.replication": replication}
     fs.makedirs(folder)
@@ -125,6 +130,7 @@ def damage(cluster: MiniHdfs, content: bytes, at: int) -> None:
     assert n_files, "no DataNode holds the block"
 
 
+@pytest.mark.long
 def test_a_damaged_last_replica_is_named(faulty: MiniHdfs) -> None:
     url = f"{faulty.url}/damaged"
     data = os.urandom(3 * BLOCK_BYTES)
@@ -136,7 +142,8 @@ def test_a_damaged_last_replica_is_named(faulty: MiniHdfs) -> None:
         reader.read(BLOCK_BYTES, BLOCK_BYTES)
 
 
-@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.long
+@pytest.mark.parametrize("on_error", mostly_soak(["skip", "raise"], 2))
 def test_a_damaged_last_replica_is_passed_over_where_the_job_says_so(faulty: MiniHdfs, on_error: Any) -> None:
     # no other file of the cluster may hold the same bytes
     url, records = f"{faulty.url}/damaged-{on_error}.arrow", pixels(6000, (1000,), seed=len(on_error))
@@ -166,6 +173,7 @@ def test_a_damaged_last_replica_is_passed_over_where_the_job_says_so(faulty: Min
             assert (told.block, told.row, told.rows) == (block, None, end - first)
 
 
+@pytest.mark.long
 def test_a_namenode_that_dies_is_said_within_the_deadline_and_comes_back(faulty: MiniHdfs) -> None:
     url = f"{faulty.url}/again"
     fs.write_atomic(url, DATA)
@@ -179,7 +187,8 @@ def test_a_namenode_that_dies_is_said_within_the_deadline_and_comes_back(faulty:
     assert fs.read_bytes(url, storage_options={"deadline_s": 60}) == DATA
 
 
-@pytest.mark.parametrize("length", [100, len(DATA)])
+@pytest.mark.long
+@pytest.mark.parametrize("length", mostly_soak([len(DATA), 100], 2))
 def test_a_file_that_was_replaced_is_not_mixed_with_the_old_one(faulty: MiniHdfs, length: int) -> None:
     url = f"{faulty.url}/replaced-{length}"
     fs.write_atomic(url, DATA)

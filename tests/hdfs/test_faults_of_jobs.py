@@ -29,8 +29,9 @@ from tests.hdfs.conftest import start_or_skip
 from tests.hdfs.pair import HdfsPair
 from tests.runtime.harness import ALLREDUCE, dense, mlp
 from tests.runtime.processes import TIMEOUT_S, Cluster, wait_until
+from tests.selection import mostly_soak
 
-pytestmark = [pytest.mark.long, pytest.mark.cluster]
+pytestmark = pytest.mark.cluster
 
 # an epoch is 120 steps, of which workers read some 30 ahead
 N, BATCH, STEPS, FAULT, ANSWER = 12000, 100, 150, 40, 60
@@ -160,19 +161,22 @@ def strike(world: World, server: str, number: signal.Signals, answer: Callable[[
     return ran
 
 
+@pytest.mark.soak
 def test_a_datanode_is_killed(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     ran = strike(world, "node-b", signal.SIGKILL)
     world.pair.kill("node-b")
     check(ran, world, "DataNode killed", capsys)
 
 
+@pytest.mark.soak
 def test_a_datanode_is_stopped(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     ran = strike(world, "node-b", signal.SIGSTOP)
     world.pair.stop("node-b")
     check(ran, world, "DataNode stopped", capsys)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.long
+@pytest.mark.parametrize("number", mostly_soak([signal.SIGKILL, signal.SIGSTOP], 2))
 def test_a_namenode_fails_over(world: World, number: signal.Signals, capsys: pytest.CaptureFixture[str]) -> None:
     # the checkpoint of step 50 is due before another NameNode takes over
     ran = strike(world, world.pair.active, number, world.pair.fail_over)
@@ -180,6 +184,7 @@ def test_a_namenode_fails_over(world: World, number: signal.Signals, capsys: pyt
     assert [event["step"] for event in ran.events if event["event"] == "checkpoint"][-1] == STEPS
 
 
+@pytest.mark.soak
 def test_a_namenode_that_hangs_is_said_within_the_deadline(world: World) -> None:
     pair, url = world.pair, f"{world.pair.url}/hung"
     data = os.urandom(3 << 20)
@@ -196,6 +201,7 @@ def test_a_namenode_that_hangs_is_said_within_the_deadline(world: World) -> None
     assert fs.read_bytes(url) == data[:100]
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(not can_mount(), reason="this user may not mount a file system")
 def test_the_disk_of_the_cache_is_full(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     disk = world.hosts.disk

@@ -1,4 +1,7 @@
-"""Files on a real HDFS: what `fs` promises of any filesystem, and the sharp edges of this one."""
+"""Files on a real HDFS: what `fs` promises of any filesystem, and the sharp edges of this one.
+
+All plain tests on a real HDFS are in this file: each process of pytest-xdist that runs one starts an HDFS of its own.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ from singa_dask import fs
 from singa_dask.errors import DataError
 from singa_dask.fs.range_reader import RangeReader
 from tests.hdfs.cluster import BLOCK_BYTES, HOSTS, MiniHdfs
+from tests.hdfs.test_jobs import check_alike
+from tests.runtime.harness import SINGLE
 
 DATA = os.urandom(2_500_000)
 
@@ -50,6 +55,11 @@ def test_files_and_directories(folder: str) -> None:
     fs.remove_tree(fs.join(folder, "a"))
     fs.remove_tree(fs.join(folder, "a"))
     assert not fs.exists(url)
+
+
+@pytest.mark.cluster
+def test_a_job_is_the_same_from_hdfs_as_from_a_local_file(folder: str, tmp_path: Path) -> None:
+    check_alike(folder, tmp_path, SINGLE)
 
 
 def test_a_file_is_created_once(folder: str) -> None:
@@ -196,10 +206,11 @@ def silent() -> Iterator[str]:
 
 def test_a_namenode_that_is_not_there_is_said_within_the_deadline(silent: str) -> None:
     for url in ("hdfs://127.0.0.1:9/file", silent):
-        with pytest.raises(DataError, match=rf"{url}: no answer within 0\.5 s\. Is the NameNode of hdfs://127"):
-            fs.exists(url, {"deadline_s": 0.5})
+        with pytest.raises(DataError, match=rf"{url}: no answer within 0\.2 s\. Is the NameNode of hdfs://127"):
+            fs.exists(url, {"deadline_s": 0.2})
 
 
+@pytest.mark.long
 def test_the_hadoop_configuration_names_the_cluster(
     mini: MiniHdfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +234,7 @@ def test_the_hadoop_configuration_names_the_cluster(
     fs.remove_tree("hdfs://pair/ha")
 
 
+@pytest.mark.long
 def test_mounts_of_viewfs(mini: MiniHdfs, tmp_path: Path) -> None:
     table = {
         "fs.defaultFS": "viewfs://mounts",
@@ -266,6 +278,7 @@ def test_block_locations_name_the_hosts(mini: MiniHdfs) -> None:
     fs.remove_tree(url)
 
 
+@pytest.mark.long
 def test_webhdfs_replaces_files(mini: MiniHdfs) -> None:
     pytest.importorskip("requests", reason="the client webhdfs needs it")
     if not mini.has_webhdfs:

@@ -22,6 +22,8 @@ DIGITS = ROOT / "data/digits/test.arrow"
 # in one process: several are in test_cli
 TOGETHER = {"nworkers_per_group": 2, "nworkers_per_procs": 2}
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def digits(folder: str) -> str:
@@ -71,17 +73,21 @@ def on(path: str, cluster: dict[str, Any], **changes: Any) -> JobConf:
     return JobConf.model_validate(job)
 
 
-@pytest.mark.cluster
-@pytest.mark.parametrize("cluster", [SINGLE, TOGETHER], ids=["one worker", "two workers"])
-def test_a_job_is_the_same_from_hdfs_as_from_a_local_file(
-    folder: str, digits: str, tmp_path: Path, cluster: dict[str, Any]
-) -> None:
+def check_alike(folder: str, tmp_path: Path, cluster: dict[str, Any]) -> None:
+    """Check that a job is the same from HDFS, with its run directory there, as from a local file."""
+    digits = fs.join(folder, "test.arrow")
+    fs.write_atomic(digits, DIGITS.read_bytes())
     local = Ran(on(str(DIGITS), cluster), str(tmp_path / "run"))
     remote = Ran(on(digits, cluster), fs.join(folder, "run"))
     assert list(local.losses()) == list(range(10))
     assert remote.losses() == local.losses()
     here, there = local.values(), remote.values()
     assert all(np.array_equal(here[name], there[name]) for name in here)
+
+
+@pytest.mark.cluster
+def test_a_job_of_two_workers_is_the_same_as_from_a_local_file(folder: str, tmp_path: Path) -> None:
+    check_alike(folder, tmp_path, TOGETHER)
 
 
 @pytest.mark.cluster

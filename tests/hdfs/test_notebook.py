@@ -13,8 +13,8 @@ from tests.hdfs.cluster import MiniHdfs
 from tests.hdfs.test_pages import write_program
 
 
+@pytest.mark.soak
 @pytest.mark.cluster
-@pytest.mark.long
 def test_the_notebook_runs(mini: MiniHdfs, beside: Client, tmp_path: Path) -> None:
     write_program(tmp_path, mini)
     table = {"hdfs://namenode:8020": mini.url, "tcp://scheduler:8786": beside.scheduler.address}

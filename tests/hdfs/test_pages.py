@@ -21,7 +21,7 @@ from tests.snippets import Block, Session, read_blocks, session
 
 BLOCKS = [block for name in ON_HDFS for block in read_blocks(DOCS / name)]
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 
 
 def substitutions(url: str, port: int) -> dict[str, str]:

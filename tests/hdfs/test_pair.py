@@ -13,7 +13,8 @@ from tests.hdfs.epochs import check_epoch
 from tests.hdfs.pair import HdfsPair
 from tests.runtime.ahead import read_little_ahead
 
-pytestmark = pytest.mark.long
+# tests/hdfs/test_faults_of_jobs.py lets one fail over below a whole job
+pytestmark = pytest.mark.soak
 
 
 @pytest.fixture

@@ -29,8 +29,6 @@ from tests.runtime.ahead import read_little_ahead
 from tests.runtime.harness import ALLREDUCE
 from tests.runtime.processes import cluster, wait_until
 
-pytestmark = pytest.mark.long
-
 # Java's 3DES, which is what it takes by default, is ten times slower.
 AES = {"dfs.encrypt.data.transfer.cipher.suites": "AES/CTR/NoPadding"}
 FETCH = "org.apache.hadoop.hdfs.tools.DelegationTokenFetcher"
@@ -59,6 +57,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory, kdc: Kdc) -> Iterator[Secu
         yield secured
 
 
+@pytest.mark.long
 def test_files_are_read_and_written_by_a_ticket_and_by_a_keytab(secured: SecuredHdfs, kdc: Kdc) -> None:
     url = f"{secured.url}/data"
     assert fs.ls(secured.url) == ["data"]
@@ -69,6 +68,7 @@ def test_files_are_read_and_written_by_a_ticket_and_by_a_keytab(secured: Secured
         fs.write_atomic(f"{secured.url}/of-bob", b"1", bob)
 
 
+@pytest.mark.long
 def test_records_are_converted(secured: SecuredHdfs, tmp_path: Path) -> None:
     records, target = pixels(500, (4, 5)), f"{secured.url}/converted/x.arrow"
     convert("arrow", [written(tmp_path, "arrow", records, "source")], target)
@@ -76,6 +76,7 @@ def test_records_are_converted(secured: SecuredHdfs, tmp_path: Path) -> None:
         assert_same(read_all(store), records)
 
 
+@pytest.mark.soak
 @pytest.mark.cluster
 def test_a_job_on_two_dask_workers(secured: SecuredHdfs, tmp_path: Path) -> None:
     digits, results = f"{secured.url}/digits.arrow", []
@@ -91,6 +92,7 @@ def test_a_job_on_two_dask_workers(secured: SecuredHdfs, tmp_path: Path) -> None
     assert all(np.array_equal(results[0][name], results[1][name]) for name in results[0])
 
 
+@pytest.mark.soak
 def test_a_ticket_is_renewed_in_mid_epoch(
     secured: SecuredHdfs, kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +118,7 @@ def _is_expired(kdc: Kdc, cache: Path) -> bool:
     return subprocess.run(["klist", "-s", "-c", str(cache)], env=kdc.environment()).returncode != 0
 
 
+@pytest.mark.soak
 def test_a_keytab_outlives_its_tickets(secured: SecuredHdfs, kdc: Kdc) -> None:
     kdc.run("kadmin.local", text="modprinc -maxlife 2seconds bob")
     bob = {"kerberos_principal": f"bob@{REALM}", "kerberos_keytab": str(kdc.keytab("bob"))}
@@ -127,6 +130,7 @@ def test_a_keytab_outlives_its_tickets(secured: SecuredHdfs, kdc: Kdc) -> None:
         assert fs.read_bytes(f"{secured.url}/data", storage_options={**bob, "deadline_s": 20 + n}) == DATA
 
 
+@pytest.mark.long
 def test_a_delegation_token_reads_without_a_ticket(
     secured: SecuredHdfs, kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +162,7 @@ def _run(command: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -184,6 +189,7 @@ def test_credentials_that_are_missing_or_wrong(
         fs.read_bytes(f"{secured.url}/data", storage_options=given)
 
 
+@pytest.mark.long
 def test_a_kdc_that_hangs_is_said_within_the_deadline(secured: SecuredHdfs, kdc: Kdc) -> None:
     options = {"kerberos_principal": f"alice@{REALM}", "kerberos_keytab": str(kdc.keytab("alice")), "deadline_s": 1}
     kdc.process.send_signal(signal.SIGSTOP)
@@ -194,6 +200,7 @@ def test_a_kdc_that_hangs_is_said_within_the_deadline(secured: SecuredHdfs, kdc:
         kdc.process.send_signal(signal.SIGCONT)
 
 
+@pytest.mark.soak
 def test_files_are_read_and_written_with_encrypted_data_transfer(
     kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

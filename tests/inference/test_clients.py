@@ -14,6 +14,7 @@ import pytest
 from distributed import Client, get_worker
 
 import singa_dask as sd
+from singa_dask.runtime import local_cluster
 from tests.inference.test_predicting import frame, model
 from tests.jobs.conftest import KEYS, digits_net
 from tests.runtime.processes import one_process
@@ -30,6 +31,13 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
 
 
+@pytest.fixture
+def here() -> Iterator[Client]:
+    """Start such a cluster in this process."""
+    with local_cluster(1, 2, processes=False) as client, dask.config.set(scheduler="sync"):
+        yield client
+
+
 def on_worker(part: Any) -> Any:
     """Return a partition, if a Dask worker computes it."""
     get_worker()
@@ -43,7 +51,8 @@ def only_there(x: Any) -> Any:
     return x.map_blocks(on_worker, dtype=x.dtype)
 
 
-def test_nets(client: Client, model: sd.Model) -> None:
+def test_nets(here: Client, model: sd.Model) -> None:
+    client = here
     x = dd.from_pandas(frame(20), npartitions=2)
     with pytest.raises(ValueError, match="No worker"):
         sd.test(model, only_there(x))
@@ -63,18 +72,20 @@ def test_nets(client: Client, model: sd.Model) -> None:
             call(model, frame(20), client=client)
 
 
+@pytest.mark.long
 def test_estimators(client: Client) -> None:
     rng = np.random.default_rng(2)
     x, y, weights = rng.normal(size=(60, 3)), rng.integers(3, size=60), rng.uniform(0.5, 1, 60)
     given = [da.from_array(each, chunks=(20, *each.shape[1:])) for each in (x, y, weights)]
     there = [only_there(each) for each in given]
     options = {"hidden_layer_sizes": (4,), "max_iter": 1, "random_state": 1, "class_weight": "balanced"}
+    wanted = sd.SingaClassifier(**options).fit(*given).score(*given)
     fitted = sd.SingaClassifier(**options, client=client.scheduler.address).fit(*there)
     for name in (client.scheduler.address, client):
-        fitted.set_params(client=name)
-        assert fitted.score(*there) == sd.SingaClassifier(**options).fit(*given).score(*given)
+        assert fitted.set_params(client=name).score(*there) == wanted
 
 
+@pytest.mark.long
 def test_names_of_classes_and_rates(client: Client, tmp_path: Path) -> None:
     names = da.from_array(np.array(["odd", "even"])[np.arange(200) % 2], chunks=100)
     x = da.from_array(np.random.default_rng(3).normal(size=(200, 28, 28)), chunks=(100, 28, 28))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -67,9 +68,16 @@ def every_record(job: JobConf, url: str, **kept: Any) -> InferenceTask:
 
 
 @pytest.fixture
-def trained(run_job: Callable[..., Outcome]) -> str:
+def trained(run_once: Callable[[JobConf], Outcome]) -> str:
     """Return the URL of a run of the small job."""
-    return run_job(small()).url
+    return run_once(small()).url
+
+
+@functools.cache
+def computed(url: str, *layers: str) -> list[TaskResult]:
+    """Return outputs of some layers of the small job for all records, or its figures if no layer is named."""
+    part = every_record(small(), url, layers=layers) if layers else every_record(small(), url)
+    return [each() for each in parts_of(part)]
 
 
 def test_a_job_that_follows_a_metric_computes_as_any_other() -> None:
@@ -134,8 +142,7 @@ def of_all(done: list[TaskResult], layer: int = 0) -> dict[str, np.ndarray]:
 
 
 def test_features_are_those_of_the_params_in_file_order(trained: str) -> None:
-    part = every_record(small(), trained, layers=("fc1", "loss"))
-    found = [each() for each in parts_of(part)]
+    found = computed(trained, "fc1", "loss")
     stored = {name: each.values for name, each in load_values(trained).items()}
     with open_store(DIGITS) as store:
         blocks = [store.read_block(block.id) for block in store.blocks]
@@ -147,24 +154,21 @@ def test_features_are_those_of_the_params_in_file_order(trained: str) -> None:
 
 
 @pytest.mark.cluster
-def test_any_number_of_workers_gives_the_same(trained: str) -> None:
+def test_several_workers_give_the_same(trained: str) -> None:
     features = every_record(small(), trained, layers=("fc1", "loss"))
     figures = every_record(small(), trained)
-    here = [each() for each in parts_of(features)]
-    merged = merge_metrics([each() for each in parts_of(figures)])
-    for n in (1, 2, 3):
-        with local_cluster(n, processes=False) as client:
-            there = list(on_dask(client)(parts_of(features, n_workers=n)))
-            measured = sorted(on_dask(client)(parts_of(figures, n_workers=n)), key=lambda result: result.task.index)
-        for layer in (0, 1):
-            for name, values in of_all(here, layer).items():
-                np.testing.assert_array_equal(of_all(there, layer)[name], values)
-        assert merge_metrics(measured) == merged
+    here, merged = computed(trained, "fc1", "loss"), merge_metrics(computed(trained))
+    with local_cluster(3, processes=False) as client:
+        there = list(on_dask(client)(parts_of(features, n_workers=3)))
+        measured = sorted(on_dask(client)(parts_of(figures, n_workers=3)), key=lambda result: result.task.index)
+    for layer in (0, 1):
+        for name, values in of_all(here, layer).items():
+            np.testing.assert_array_equal(of_all(there, layer)[name], values)
+    assert merge_metrics(measured) == merged
 
 
 def test_figures_are_means_over_records(trained: str) -> None:
-    done = [each() for each in parts_of(every_record(small(), trained))]
-    kept = of_all([each() for each in parts_of(every_record(small(), trained, layers=("loss",)))])
+    done, kept = computed(trained), of_all(computed(trained, "fc1", "loss"), 1)
     right = kept["data"].argmax(axis=1) == kept["label"]
     loss = -np.log(kept["data"][np.arange(2000), kept["label"]])
     figures = merge_metrics(done)
@@ -180,7 +184,7 @@ def test_batches_of_a_shuffled_order_are_those_of_one_worker(trained: str) -> No
 
 
 def test_predictions_name_the_higher_of_equal_classes(trained: str) -> None:
-    scores = of_all([each() for each in parts_of(every_record(small(), trained, layers=("loss",)))])["data"]
+    scores = of_all(computed(trained, "fc1", "loss"), 1)["data"]
     part = replace(every_record(small(), trained, layers=("loss",), topk=3))
     pairs = of_all([each() for each in parts_of(part)])["data"].reshape(-1, 3, 2)
     np.testing.assert_array_equal(pairs[:, 0, 1], scores.max(axis=1))
@@ -194,9 +198,8 @@ def test_predictions_name_the_higher_of_equal_classes(trained: str) -> None:
 def test_the_training_net_computes_as_in_a_test(trained: str) -> None:
     wanted = inference_job(small(), Phase.TRAIN, in_order=True, exposed=True)
     assert wanted.phase == Phase.TEST
-    found = of_all([each() for each in parts_of(part_of(wanted, trained, layers=("act1", "drop1")))], 1)
-    kept = of_all([each() for each in parts_of(part_of(wanted, trained, layers=("act1", "drop1")))], 0)
-    np.testing.assert_array_equal(found["data"], kept["data"])
+    done = [parts_of(part_of(wanted, trained, layers=("act1", "drop1")))[0]()]
+    np.testing.assert_array_equal(of_all(done, 1)["data"], of_all(done, 0)["data"])
 
 
 def test_errors_point_into_the_job_that_was_given() -> None:
@@ -277,8 +280,7 @@ def test_params_that_a_checkpoint_lacks_are_named(trained: str, tmp_path: Path) 
 
 
 def test_figures_that_are_no_numbers_are_an_error(trained: str) -> None:
-    done = parts_of(every_record(small(), trained))[0]()
-    broken = done._replace(metrics=[{"loss": (float("nan"), 1.0)}])
+    broken = computed(trained)[0]._replace(metrics=[{"loss": (float("nan"), 1.0)}])
     with pytest.raises(NumericError, match="loss is not finite"):
         merge_metrics([broken])
 
@@ -299,6 +301,7 @@ class Twice(Layer):
 
 
 @pytest.mark.cluster
+@pytest.mark.long
 def test_a_users_layer_is_computed_where_it_is_not_and_its_mistakes_are_told(trained: str, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     sources = tuple(modules.read([str(tmp_path / "own.py")]))
@@ -329,6 +332,7 @@ def n_workers(client: Client) -> int:
 
 
 @pytest.mark.cluster
+@pytest.mark.long
 def test_nothing_goes_on_when_nobody_waits(three: Client, trained: str) -> None:
     before = residue(three)
     store = small().neuralnet.layer[0].block(StoreConf).model_copy(update={"batchsize": [1]})
@@ -343,11 +347,12 @@ def test_nothing_goes_on_when_nobody_waits(three: Client, trained: str) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.long
 def test_lost_workers_are_done_without_as_long_as_there_is_one(
     three: Client, trained: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part = every_record(small(), trained, layers=("fc1",))
-    here = of_all([each() for each in parts_of(part)])
+    part = every_record(small(), trained, layers=("fc1", "loss"))
+    here = of_all(computed(trained, "fc1", "loss"))
     found: list[TaskResult] = []
     for done in on_dask(three)(parts_of(part, n_workers=3)):
         if not found:

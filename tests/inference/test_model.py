@@ -20,7 +20,7 @@ from PIL import Image
 
 import singa_dask as sd
 from singa_dask.cli import main
-from singa_dask.data.stores import STORES, open_store
+from singa_dask.data.stores import open_store
 from singa_dask.errors import CheckpointError, ConfigError, DataError
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.jobs.conftest import DIGITS, KEYS, digits_net
@@ -50,27 +50,6 @@ def said(*arguments: str) -> str:
     return str(result.stdout)
 
 
-def test_a_model_gives_the_bits_of_the_command_line(run: str, digits: tuple[Any, Any], tmp_path: Path) -> None:
-    # the last batch of 20 has 7 records
-    x, y = (values[:87] for values in digits)
-    records, job = str(tmp_path / "some.arrow"), f"{run}/job.yaml"
-    STORES.find("arrow").write(records, {"pixel": x, "label": y})
-    model = sd.load_model(run)
-    assert (model.step, model.output, model.class_names) == (6, "softmaxloss", ())
-    rows = list(csv.DictReader(io.StringIO(said("predict", job, "--init-from", run, "--data", records, "--quiet"))))
-    found = model.predict(x)
-    assert found.dtype == np.int64
-    assert found.tolist() == [int(row["number"]) for row in rows]
-    best = model.predict_proba(x).max(axis=1)
-    assert [f"{value:.6g}" for value in best] == [row["probability"] for row in rows]
-    there = ("--init-from", run, "--set", f"neuralnet.layer[data].store_conf.path={records}", "--quiet")
-    said("extract", job, *there, "--layer", "relu", "--out", str(tmp_path / "relu.arrow"))
-    with open_store(str(tmp_path / "relu.arrow")) as store:
-        assert store.read_block(0)["data"].tobytes() == model.extract(x, "relu").tobytes()
-    summary = json.loads(said("test", job, *there, "--steps", "0", "--json"))
-    assert model.test(x, y) == summary["test"]
-
-
 def test_what_a_model_takes(run: str, digits: tuple[Any, Any]) -> None:
     model, x = sd.load_model(run), digits[0][:25]
     found = model.predict_proba(x)
@@ -83,7 +62,7 @@ def test_what_a_model_takes(run: str, digits: tuple[Any, Any]) -> None:
     frame = pd.DataFrame(x.reshape(25, 784))
     assert model.predict_proba(frame).tobytes() == found.tobytes()
     assert model.predict_proba(x[:0]).shape == (0, 10)
-    assert model.predict(x[:0]).dtype == np.int64
+    assert model.predict(x).dtype == model.predict(x[:0]).dtype == np.int64
     assert model.extract(x[:1], "innerproduct").shape == (1, 16)
     assert model.layers == {
         "data": (28, 28),
@@ -176,9 +155,9 @@ def test_targets_of_a_net_that_was_trained_on_arrays(tmp_path: Path) -> None:
 
 def test_a_model_in_several_threads(run: str, digits: tuple[Any, Any]) -> None:
     model, x = sd.load_model(run), digits[0]
-    wanted = [model.extract(x[:n], "relu").tobytes() for n in range(1, 31)]
+    wanted = [model.extract(x[:n], "relu").tobytes() for n in range(1, 13)]
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda n: model.extract(x[:n], "relu").tobytes(), range(1, 31))) == wanted
+        assert list(pool.map(lambda n: model.extract(x[:n], "relu").tobytes(), range(1, 13))) == wanted
 
 
 WRONG: list[tuple[Any, str]] = [

@@ -53,7 +53,8 @@ def said(verb: str, run: Path, *more: Any) -> str:
 
 def test_the_verbs_give_the_same_bits(run: Path, tmp_path: Path) -> None:
     data, model = run.parent / "digits.arrow", sd.load_model(str(run))
-    pixels = records_of(data)["pixel"]
+    assert (model.step, model.output, model.class_names) == (6, "softmaxloss", ())
+    pixels, labels = (records_of(data)[name] for name in ("pixel", "label"))
     rows = list(csv.DictReader(io.StringIO(said("predict", run, "--data", data))))
     found, shares = sd.predict(run, data), sd.predict(model, data, proba=True)
     assert found.tolist() == [int(row["number"]) for row in rows] == model.predict(pixels).tolist()
@@ -66,7 +67,8 @@ def test_the_verbs_give_the_same_bits(run: Path, tmp_path: Path) -> None:
     assert out == str(tmp_path / "python.arrow")
     written = records_of(out)
     assert (tmp_path / "python.arrow").read_bytes() == (tmp_path / "verb.arrow").read_bytes()
-    assert written["label"].tolist() == records_of(data)["label"].tolist()
+    assert written["label"].tolist() == labels.tolist()
+    assert written["data"].tobytes() == model.extract(pixels, layer).tobytes()
     for given in None, data:
         assert (sd.extract(model, given, layer) == written["data"]).all()
     with pytest.raises(sd.ConfigError, match=r"python\.arrow: exists already\. .* Give overwrite=True to replace it"):
@@ -74,7 +76,7 @@ def test_the_verbs_give_the_same_bits(run: Path, tmp_path: Path) -> None:
 
     own, whole = (json.loads(said("test", run, "--json", *more))["test"] for more in ([], ["--steps", 0]))
     assert sd.test(run) == own != whole
-    assert sd.test(model, steps=0) == sd.test(run, data) == whole
+    assert sd.test(model, steps=0) == sd.test(run, data) == model.test(pixels, labels) == whole
 
 
 def test_a_run_of_an_earlier_version(run: Path) -> None:

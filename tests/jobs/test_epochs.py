@@ -91,6 +91,7 @@ def test_a_run_of_epochs_knows_its_steps_and_goes_on(records: str, tmp_path: Pat
     assert called("validate", tmp_path / "job.yaml").output.startswith("epochs: 1.5, which are 15 steps")
 
 
+@pytest.mark.long
 def test_a_run_goes_on_with_other_batches(records: str, tmp_path: Path) -> None:
     url, size = str(tmp_path / "run"), "neuralnet.layer[data].store_conf.batchsize"
     job = job_on(records, epochs=1.5, disp_freq=5)

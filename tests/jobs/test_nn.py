@@ -170,6 +170,7 @@ def test_what_a_sequential_refuses() -> None:
 # -- types ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_stub_is_what_the_command_prints() -> None:
     # in a process of its own: other tests register layers
     command = [sys.executable, "-m", "singa_dask", "schema", "--stub"]

@@ -14,8 +14,10 @@ from singa_dask.errors import ConfigError
 from singa_dask.ops import get_ops
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.job import precision
+from singa_dask.runtime.planning import loop
 from tests.runtime.end_to_end.test_bf16 import convnet
 from tests.runtime.harness import ALLREDUCE, mlp
+from tests.selection import mostly_long, mostly_soak
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -44,7 +46,7 @@ def chosen(run: sd.Run) -> tuple[str, str]:
 
 
 @pytest.mark.usefixtures("bf16_here")
-@pytest.mark.parametrize(("gain", "wanted"), [(1.3, "bf16"), (1.05, "float32")])
+@pytest.mark.parametrize(("gain", "wanted"), mostly_long([(1.3, "bf16"), (1.05, "float32")], 2))
 def test_what_is_measured_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gain: float, wanted: str) -> None:
     monkeypatch.setattr(precision, "measure_gain", lambda job, threads: gain)
     run = train(mlp(precision="auto", train_steps=4), tmp_path / "auto")
@@ -54,12 +56,14 @@ def test_what_is_measured_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("bf16_here")
-def test_it_measures() -> None:
+def test_it_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "SECONDS", 0.0)
     for job in (mlp(precision="auto"), convnet(precision="auto", cluster=ALLREDUCE)):
         gain = precision.measure_gain(job, 1)
         assert math.isfinite(gain) and gain > 0
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("bf16_here")
 def test_a_run_that_goes_on_keeps_its_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "measure_gain", lambda job, threads: 2.0)
@@ -91,7 +95,7 @@ def test_gpus_have_to_be_told() -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("bf16_here")
-@pytest.mark.parametrize("config", ["digits/mlp.yaml", "digits/mobilenet.yaml", "penguins/mlp.yaml"])
+@pytest.mark.parametrize("config", mostly_soak(["digits/mlp.yaml", "digits/mobilenet.yaml", "penguins/mlp.yaml"], 3))
 def test_bf16_is_as_accurate(config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(CONFIGS.parent)
     found = []

@@ -109,7 +109,7 @@ def as_hdf5(x: Any, y: Any, path: Path) -> tuple[str, dict[str, Any]]:
     return "RecordInput", {"path": str(path / "x.h5")}
 
 
-@pytest.mark.parametrize("store", [as_csv, as_table, as_npy, as_lines, as_lists, as_hdf5])
+@pytest.mark.parametrize("store", mostly_long([as_csv, as_table, as_lines, as_npy, as_lists, as_hdf5], 3))
 def test_values_are_those_of_the_standard_scaler(store: Callable[..., Any], tmp_path: Path) -> None:
     x, y = records()
     kind, conf = store(x[:N_TRAIN], y[:N_TRAIN], tmp_path)
@@ -164,7 +164,7 @@ SYNCHRONOUS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.filterwarnings("ignore:.*the job has 3 workers")
-@pytest.mark.parametrize("name", mostly_long(["two", "three", "downpour", "partitioned"], 2))
+@pytest.mark.parametrize("name", mostly_long(["two", "three", "downpour", "partitioned"], 4))
 def test_every_topology_has_the_same_numbers(table: str, tmp_path: Path, name: str) -> None:
     made = job({"path": table}, "CSVInput")
     one = train(made, tmp_path / "one")
@@ -249,6 +249,7 @@ def test_few_digits_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "column 0: values of 1.7e+09 with a standard deviation of" in log
 
 
+@pytest.mark.long
 def test_a_pixel_that_is_rarely_lit_does_no_harm(tmp_path: Path) -> None:
     x, y = load_digits(return_X_y=True)
     np.save(tmp_path / "X.npy", x[:1200])
@@ -264,7 +265,7 @@ def test_a_pixel_that_is_rarely_lit_does_no_harm(tmp_path: Path) -> None:
     assert model.test(x[lit], y[lit])["loss"] < 1
 
 
-@pytest.mark.parametrize("shift", [0, 1.7e9])
+@pytest.mark.parametrize("shift", mostly_long([1.7e9, 0], 2))
 def test_exported_nets_take_raw_columns(tmp_path: Path, shift: float) -> None:
     x, y = records()
     x[:, 0] += shift - 1.7e9

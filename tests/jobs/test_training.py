@@ -53,9 +53,14 @@ def test_what_a_run_tells(job: sd.Job, tmp_path: Path, capsys: pytest.CaptureFix
     assert run.logs().startswith("server-0-0: ")
     with pytest.raises(sd.ConfigError, match="no messages of 'worker-9'"):
         run.logs("worker-9")
-    assert run.plot()._repr_png_().startswith(b"\x89PNG")
     assert "<b>tiny</b>: done, step 6 of 6" in run._repr_html_()
     assert repr(run) == f"<Run {tmp_path}/run: done>"
+
+
+@pytest.mark.long
+def test_a_run_is_drawn(job: sd.Job, tmp_path: Path) -> None:
+    run = sd.train(job, run_dir=str(tmp_path / "run"), **QUIET)
+    assert run.plot()._repr_png_().startswith(b"\x89PNG")
 
 
 def test_a_run_elsewhere_that_may_go_on_is_not_replaced(job: sd.Job) -> None:
@@ -169,6 +174,7 @@ def test_warnings_on_a_job_are_warnings(job: sd.Job, tmp_path: Path) -> None:
         sd.train(given, run_dir=str(tmp_path / "run"), **QUIET)
 
 
+@pytest.mark.long
 @pytest.mark.cluster
 def test_clients(job: sd.Job, tmp_path: Path) -> None:
     """A client, an address, one inside of a Dask task, and an asynchronous one in another thread."""

@@ -13,6 +13,7 @@ from singa_dask.layers import LAYERS, Context, Feature, base
 from singa_dask.testing.case import backward, forward, source, wire
 from singa_dask.testing.exams import check_gradients
 from tests.layers.exam import check_layouts
+from tests.selection import mostly_long
 
 TEST = Context(phase=Phase.TEST, dtype=np.dtype(np.float64))
 WINDOWS: list[dict[str, Any]] = [
@@ -21,6 +22,8 @@ WINDOWS: list[dict[str, Any]] = [
     {"kernel": 2, "stride": 2, "pad": 1},
     {"kernel_x": 2, "kernel_y": 3, "stride_x": 2, "stride_y": 1, "pad_x": 1, "pad_y": 2},
 ]
+# each as the one of a tuple, which is a parameter
+SHAPES: list[tuple[tuple[int, ...]]] = [((2, 3, 5, 4),), ((2, 4, 5),), ((1, 1, 3, 3),)]
 
 
 def apart(shape: tuple[int, ...]) -> Feature:
@@ -30,7 +33,7 @@ def apart(shape: tuple[int, ...]) -> Feature:
     return feature
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 5, 4), (2, 4, 5), (1, 1, 3, 3)])
+@pytest.mark.parametrize("shape", mostly_long(SHAPES, 3))
 @pytest.mark.parametrize("block", [*WINDOWS, {"kernel": 3, "bias_term": False}])
 def test_convolution(shape: tuple[int, ...], block: dict[str, Any]) -> None:
     layer = wire("Convolution", [source(shape)], convolution_conf={"num_filters": 2, **block})
@@ -53,14 +56,16 @@ def test_groups_and_dilation(block: dict[str, Any]) -> None:
     check_layouts("Convolution", (2, 4, 7, 6), convolution_conf={"num_filters": 8, **block})
 
 
-@pytest.mark.parametrize("block", [{}, *WINDOWS[2:], *GROUPED, {"stride": 2, "output_pad": 1, "bias_term": False}])
+@pytest.mark.parametrize(
+    "block", mostly_long([*GROUPED, {}, *WINDOWS[2:], {"stride": 2, "output_pad": 1, "bias_term": False}], 4)
+)
 def test_transposed_convolution(block: dict[str, Any]) -> None:
     check_gradients(wire("ConvTranspose", [source((2, 4, 5, 4))], convtranspose_conf={"num_filters": 8, **block}))
     check_layouts("ConvTranspose", (2, 4, 5, 4), convtranspose_conf={"num_filters": 8, **block})
 
 
 @pytest.mark.parametrize("mode", ["NEAREST", "BILINEAR"])
-@pytest.mark.parametrize("factor", [1, 2, 3, 4])
+@pytest.mark.parametrize("factor", mostly_long([3, 1, 2, 4], 4))
 def test_upsampling(mode: str, factor: int) -> None:
     block = {"factor": factor, "mode": mode}
     for shape in ((2, 3, 4, 5), (2, 1, 3), (1, 2, 1, 1)):
@@ -69,7 +74,7 @@ def test_upsampling(mode: str, factor: int) -> None:
 
 
 @pytest.mark.parametrize("pool", ["MAX", "AVG"])
-@pytest.mark.parametrize(("height", "width"), [(2, 3), (3, 2), (1, 1), (4, 6), (3, 4)])
+@pytest.mark.parametrize(("height", "width"), mostly_long([(3, 4), (2, 3), (3, 2), (1, 1), (4, 6)], 5))
 def test_adaptive_pooling(pool: str, height: int, width: int) -> None:
     block = {"pool": pool, "height": height, "width": width}
     check_gradients(wire("AdaptivePooling", [apart((2, 3, 4, 6))], adaptivepooling_conf=block))
@@ -136,7 +141,7 @@ def test_convolution_adds_gradients_of_time_steps_when_told() -> None:
 
 
 @pytest.mark.parametrize("pool", ["MAX", "AVG"])
-@pytest.mark.parametrize("shape", [(2, 3, 5, 4), (2, 4, 5), (1, 1, 3, 3)])
+@pytest.mark.parametrize("shape", mostly_long(SHAPES, 3))
 @pytest.mark.parametrize("block", [{}, *WINDOWS[1:3], {"kernel": 3, "pad_x": 2, "stride_y": 1}])
 def test_pooling(shape: tuple[int, ...], block: dict[str, Any], pool: str) -> None:
     check_gradients(wire("Pooling", [apart(shape)], pooling_conf={"pool": pool, **block}))

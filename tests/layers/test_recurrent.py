@@ -17,6 +17,7 @@ from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.testing.case import Case, backward, forward, source, wire
 from singa_dask.testing.exams import check_gradients
 from singa_dask.training import BP
+from tests.selection import mostly_long
 
 Array = np.ndarray[Any, Any]
 BLOCKS = {"GRU": "gru_conf", "LSTM": "lstm_conf", "RNN": "rnn_conf"}
@@ -123,7 +124,7 @@ def test_steps_follow_the_formulas(kind: str, given: bool) -> None:
 
 
 @pytest.mark.parametrize(("kind", "more"), KINDS)
-@pytest.mark.parametrize("n_steps", [1, 3])
+@pytest.mark.parametrize("n_steps", mostly_long([3, 1], 2))
 @pytest.mark.parametrize("given", [False, True])
 def test_gradients(kind: str, more: dict[str, Any], n_steps: int, given: bool) -> None:
     sources = [source((n_steps * N, D)), source((N, H), seed=1)][: 1 + given]
@@ -282,6 +283,7 @@ def built(job: JobConf) -> NeuralNet:
     return net
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("carry", [False, True])
 @pytest.mark.parametrize("kinds", [["GRU", "GRU"], ["LSTM", "LSTM"], ["RNN", "LSTM", "GRU"]])

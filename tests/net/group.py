@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
@@ -17,8 +19,9 @@ from singa_dask.layers import Context
 from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import NumpyOps, get_ops
 from singa_dask.training import BP, initial_values
+from tests.net.jobs import job
 
-__all__ = ["Group", "Post", "merged", "run_all"]
+__all__ = ["Group", "Post", "alone", "merged", "run_all", "same"]
 
 TIMEOUT_S = 240.0
 
@@ -175,6 +178,28 @@ class Group:
                     whole = found.setdefault(param.name, np.zeros(param.whole_shape))
                     param.shard.of(whole)[...] = values
         return found
+
+
+def alone(layers: Sequence[dict[str, Any]], n_steps: int, unroll_len: int = 1) -> tuple[Group, list[float]]:
+    """Return one worker that has trained a net for so many steps, and its losses: for all tests, to be looked at."""
+    return _alone(json.dumps(layers), n_steps, unroll_len)
+
+
+@functools.cache
+def _alone(layers: str, n_steps: int, unroll_len: int) -> tuple[Group, list[float]]:
+    one = Group(job([], neuralnet={"layer": json.loads(layers), "unroll_len": unroll_len}), 1)
+    return one, one.train(n_steps)
+
+
+def same(group: Group, one: Group) -> None:
+    """Compare figures and params of what was trained by several workers with what one has trained."""
+    assert group.figures.keys() == one.figures.keys()
+    for name, figure in one.figures.items():
+        np.testing.assert_allclose(group.figures[name], figure, rtol=1e-10, err_msg=name)
+    values, wanted = group.values(), one.values()
+    assert values.keys() == wanted.keys()
+    for name, array in wanted.items():
+        np.testing.assert_allclose(values[name], array, rtol=1e-10, atol=1e-12, err_msg=name)
 
 
 def _computed(net: NeuralNet, call: Callable[[Any], None], given: Any) -> None:

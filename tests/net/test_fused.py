@@ -52,12 +52,21 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Feature, "share_grad", lambda self, other: None)
 
 
-@pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize(
-    ("name", "precision", "dtype"),
-    [*((name, "float32", np.float32) for name in BACKENDS), ("numpy", "float64", np.float64),
-     ("onednn", "bf16", BFLOAT16), ("cuda:0", "bf16", BFLOAT16)],
-)  # fmt: skip
+    ("name", "precision", "dtype", "watched"),
+    [
+        ("numpy", "float32", np.float32, False),
+        ("onednn", "float32", np.float32, False),
+        pytest.param("cuda:0", "float32", np.float32, False, marks=pytest.mark.long),
+        ("onednn", "bf16", BFLOAT16, True),
+        *(pytest.param(name, "float32", np.float32, True, marks=pytest.mark.long) for name in BACKENDS),
+        pytest.param("numpy", "float64", np.float64, False, marks=pytest.mark.long),
+        pytest.param("cuda:0", "bf16", BFLOAT16, False, marks=pytest.mark.long),
+        pytest.param("numpy", "float64", np.float64, True, marks=pytest.mark.soak),
+        pytest.param("onednn", "bf16", BFLOAT16, False, marks=pytest.mark.soak),
+        pytest.param("cuda:0", "bf16", BFLOAT16, True, marks=pytest.mark.soak),
+    ],
+)
 def test_a_net_learns_the_same_bits(
     monkeypatch: pytest.MonkeyPatch, name: str, precision: str, dtype: Any, watched: bool
 ) -> None:

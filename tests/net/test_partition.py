@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.layers import LAYERS
-from tests.net.group import Group
+from tests.net.group import Group, alone, same
 from tests.net.jobs import DATA, UNIFORM, dense, job, layer
 from tests.net.recurrent import Columns, Decay, Sum
 from tests.selection import few_examples
@@ -36,14 +36,13 @@ def known_types(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(LAYERS._classes, kind.__name__, kind)
 
 
-def compare(layers: list[dict[str, Any]], whole: list[dict[str, Any]], n_workers: int, unroll_len: int = 1) -> Group:
-    whole_job, parted_job = (job([], neuralnet={"layer": each, "unroll_len": unroll_len}) for each in (whole, layers))
-    one, group = Group(whole_job, 1), Group(parted_job, n_workers)
-    np.testing.assert_allclose(group.train(4), one.train(4), rtol=1e-10)
-    values, wanted = group.values(), one.values()
-    assert values.keys() == wanted.keys()
-    for name, array in wanted.items():
-        np.testing.assert_allclose(values[name], array, rtol=1e-10, atol=1e-12, err_msg=name)
+def compare(
+    layers: list[dict[str, Any]], whole: list[dict[str, Any]], n_workers: int, unroll_len: int = 1, n_steps: int = 2
+) -> Group:
+    one, losses = alone(whole, n_steps, unroll_len)
+    group = Group(job([], neuralnet={"layer": layers, "unroll_len": unroll_len}), n_workers)
+    np.testing.assert_allclose(group.train(n_steps), losses, rtol=1e-10)
+    same(group, one)
     return group
 
 
@@ -53,6 +52,7 @@ def test_all_layers_alike(where: dict[str, Any], n_workers: int) -> None:
     compare(mlp(*[where] * 5), mlp(), n_workers)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("n_workers", [2, 3])
 @pytest.mark.parametrize("where", DIMS[1:], ids=str)
 @pytest.mark.parametrize("k", range(5))
@@ -124,7 +124,7 @@ def forked() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("make", [mlp, convnet, autoencoder, forked])
-@few_examples(10)
+@few_examples(3)
 @given(data=st.data(), n_workers=st.integers(2, 4))
 def test_any_mixture(make: Any, data: st.DataObject, n_workers: int) -> None:
     compare(placed(make(), data, n_workers), make(), n_workers)
@@ -158,7 +158,7 @@ def looped() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("make", [recurrent, looped])
-@few_examples(8)
+@few_examples(3)
 @given(data=st.data(), n_workers=st.integers(2, 4))
 def test_any_mixture_over_time(make: Any, data: st.DataObject, n_workers: int) -> None:
     compare(placed(make(), data, n_workers), make(), n_workers, unroll_len=3)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.net.group import Group
 from tests.net.jobs import DATA, dense, job, layer
 from tests.net.test_partition import placed
-from tests.selection import few_examples
+from tests.selection import few_examples, mostly_long
 
 N, D = 12, 7
 
@@ -140,7 +140,7 @@ PATTERNS: dict[tuple[int, int, bool], Callable[[int], int]] = {
 }
 
 
-@pytest.mark.parametrize("n_workers", [2, 3, 4])
+@pytest.mark.parametrize("n_workers", mostly_long([3, 2, 4], 3))
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 def test_a_pattern_sends_the_least(pattern: tuple[int, int, bool], n_workers: int) -> None:
     count = PATTERNS[pattern](n_workers)
@@ -212,7 +212,7 @@ WIDTHS = {"data": 6, "fc1": 5, "act1": 5, "fc2": 7, "act2": 7, "drop": 7, "fc3":
 
 
 @pytest.mark.parametrize("make", [chain, forked])
-@few_examples(12)
+@few_examples(4)
 @given(data=st.data(), n_workers=st.integers(2, 4))
 def test_any_mixture_sends_the_least(make: Any, data: st.DataObject, n_workers: int) -> None:
     layers = placed(make(), data, n_workers)

@@ -1,7 +1,8 @@
-"""The cases of all layers in partitioned nets: a group computes what one worker does."""
+"""The cases of all layers in nets: a group computes what one worker does, and a watched net the same bits as others."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,10 @@ import pytest
 from singa_dask.layers import LAYERS
 from singa_dask.testing.case import Case
 from tests.layers.cases import all_cases, shown
-from tests.net.group import Group
+from tests.net.group import Group, same
 from tests.net.jobs import UNIFORM, dense, job, layer
 from tests.net.recurrent import Columns
-from tests.net.test_random_graphs import same
+from tests.selection import mostly_long, mostly_soak
 
 N_ROWS = 12
 
@@ -60,14 +61,42 @@ def learning_cases() -> list[Case]:
     return [case for case in all_cases() if not case.fixed and not case.cls.traits.is_loss]
 
 
-@pytest.mark.parametrize("partition_dim", [0, 1, -1])
-@pytest.mark.parametrize("case", learning_cases(), ids=shown)
-def test_a_group_computes_what_one_worker_does(monkeypatch: pytest.MonkeyPatch, case: Case, partition_dim: int) -> None:
+RECURRENT = [
+    Case("GRU", [(6, 4)], {"gru_conf": {"dim_hidden": 4}}, n_steps=3),
+    Case("LSTM", [(6, 4)], {"lstm_conf": {"dim_hidden": 4}}, n_steps=3),
+]
+CASES = {f"{k} {shown(case)}": case for k, case in enumerate([*learning_cases(), *RECURRENT])}
+
+
+@pytest.fixture(autouse=True)
+def known_types(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LAYERS._classes, "Columns", Columns)
 
-    def trained(n_workers: int, **more: Any) -> Group:
-        group = Group(job([], neuralnet={"layer": net(case, **more), "unroll_len": case.n_steps}), n_workers)
-        assert np.isfinite(group.train(2)).all()
-        return group
 
-    same(trained(2, partition_dim=partition_dim), trained(1))
+@functools.cache
+def trained(name: str, n_workers: int = 1, partition_dim: int | None = None, watched: bool = False) -> Group:
+    """Return a group that has trained a case, computed once for all tests."""
+    case = CASES[name]
+    layers = net(case, **({} if partition_dim is None else {"partition_dim": partition_dim}))
+    group = Group(job([], neuralnet={"layer": layers, "unroll_len": case.n_steps}), n_workers)
+    for each in group.nets:
+        each.is_watched = watched
+    assert np.isfinite(group.train(2)).all()
+    return group
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("partition_dim", mostly_long([1, 0, -1], 3))
+def test_a_group_computes_what_one_worker_does(name: str, partition_dim: int) -> None:
+    same(trained(name, 2, partition_dim), trained(name))
+
+
+@pytest.mark.parametrize("name", mostly_long(CASES, 4))
+@pytest.mark.parametrize("n_workers", mostly_soak([2, 1], 2))
+def test_watching_changes_no_bit(name: str, n_workers: int) -> None:
+    partition_dim = 1 if n_workers > 1 else None
+    found = [trained(name, n_workers, partition_dim, watched) for watched in (True, False)]
+    same(*found)
+    watched, wanted = (group.values() for group in found)
+    for key, values in wanted.items():
+        np.testing.assert_array_equal(watched[key], values, err_msg=key)

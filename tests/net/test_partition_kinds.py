@@ -18,10 +18,9 @@ from singa_dask.layers import Context
 from singa_dask.net import NeuralNet, make_net
 from singa_dask.ops import BFLOAT16, get_ops
 from singa_dask.training import BP, initial_values
-from tests.net.group import Group, Post, merged, run_all
+from tests.net.group import Group, Post, alone, merged, run_all, same
 from tests.net.jobs import DATA, UNIFORM, dense, job, layer
 from tests.net.test_partition import placed
-from tests.net.test_random_graphs import same
 from tests.selection import few_examples
 
 WHOLE = {"partition_dim": -1}
@@ -51,15 +50,15 @@ def images() -> list[dict[str, Any]]:
     ]
 
 
-@few_examples(15)
+@few_examples(4)
 @given(data=st.data(), n_workers=st.integers(2, 4))
 def test_layers_that_look_at_neighbours(data: st.DataObject, n_workers: int) -> None:
     layers = placed(images(), data, n_workers)
     norm = next(each for each in layers if each["name"] == "norm")
     if norm.get("partition_dim") == 0:
         norm["partition_dim"] = 1  # the workers would have statistics of their own
-    one, group = Group(job(images()), 1), Group(job(layers), n_workers)
-    np.testing.assert_allclose(group.train(3), one.train(3), rtol=1e-10)
+    (one, losses), group = alone(images(), 2), Group(job(layers), n_workers)
+    np.testing.assert_allclose(group.train(2), losses, rtol=1e-10)
     same(group, one)
     tested, wanted = group.test(job(layers)), one.test(job(images()))
     assert tested.keys() == wanted.keys() == {"near.loss", "loss.loss", "loss.accuracy", "right.accuracy"}
@@ -172,12 +171,12 @@ def cut_by_the_job() -> list[dict[str, Any]]:
     ]
 
 
-@few_examples(12)
+@few_examples(4)
 @given(data=st.data(), n_workers=st.integers(2, 4))
 def test_pieces_that_the_job_cuts_itself(data: st.DataObject, n_workers: int) -> None:
     whole = cut_by_the_job()
-    one, group = Group(job(whole), 1), Group(job(placed(whole, data, n_workers)), n_workers)
-    np.testing.assert_allclose(group.train(3), one.train(3), rtol=1e-10)
+    (one, losses), group = alone(whole, 2), Group(job(placed(whole, data, n_workers)), n_workers)
+    np.testing.assert_allclose(group.train(2), losses, rtol=1e-10)
     same(group, one)
 
 

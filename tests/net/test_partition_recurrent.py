@@ -15,7 +15,7 @@ from singa_dask.layers import LAYERS
 from tests.net.group import Group
 from tests.net.jobs import UNIFORM, dense, job, layer
 from tests.net.test_partition import DIMS, compare, placed
-from tests.selection import few_examples
+from tests.selection import few_examples, mostly_long
 
 Layers = list[dict[str, Any]]
 
@@ -95,22 +95,23 @@ NETS: dict[str, Callable[[], Layers]] = {
 }
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("n_workers", [2, 4])
 @pytest.mark.parametrize("where", DIMS, ids=str)
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", mostly_long(NETS, 2))
 def test_all_layers_alike(name: str, where: dict[str, Any], n_workers: int) -> None:
     compare([{**each, **where} for each in NETS[name]()], NETS[name](), n_workers, N_STEPS)
 
 
 @pytest.mark.parametrize("name", NETS)
-@few_examples(5)
+@few_examples(1)
 @given(data=st.data(), n_workers=st.integers(2, 4))
 def test_any_mixture(name: str, data: st.DataObject, n_workers: int) -> None:
     layers = NETS[name]()
     compare(placed(layers, data, n_workers), layers, n_workers, N_STEPS)
 
 
-@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("kind", mostly_long(BLOCKS, 3))
 def test_parts_of_a_recurrent_layer_compute_step_by_step(kind: str) -> None:
     layers = one(kind)
     layers[3] |= PARTS
@@ -159,7 +160,7 @@ def test_rows_of_ones_are_not_made_where_their_numbers_do() -> None:
     assert not [net for net in group.nets for each in net.layers if each.name.startswith("bridge_src(in")]
 
 
-@pytest.mark.parametrize("n_workers", [2, 3])
+@pytest.mark.parametrize("n_workers", mostly_long([3, 2], 2))
 def test_test_nets_are_partitioned_too(n_workers: int) -> None:
     whole, parted = (job([], neuralnet={"layer": each, "unroll_len": N_STEPS}) for each in layers_of(stacked()))
     alone, group = Group(whole, 1), Group(parted, n_workers)
@@ -175,7 +176,8 @@ def layers_of(layers: Layers) -> tuple[Layers, Layers]:
 # -- states from batch to batch ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.pairs
+@pytest.mark.parametrize("kind", mostly_long(BLOCKS, 3))
 @pytest.mark.parametrize("where", [{"partition_dim": 0}, WHOLE, {"location": 1}, {"location": 2}], ids=str)
 @pytest.mark.parametrize("reader", [0, 1])
 def test_carried_states_are_dropped_where_the_text_starts_anew(kind: str, where: dict[str, Any], reader: int) -> None:
@@ -184,7 +186,7 @@ def test_carried_states_are_dropped_where_the_text_starts_anew(kind: str, where:
     layers = [*text(96, n_steps), recurrent("h1", kind, "in", block={"carry_state": True}, **where)]
     layers += [recurrent("h2", kind, "h1", block={"carry_state": True}), *end("h2")]
     read = [{**layers[0], "location": reader}, *({**each, **WHOLE} for each in layers[1:3]), *layers[3:]]
-    group = compare(read, layers, 3, n_steps)
+    group = compare(read, layers, 3, n_steps, n_steps=4)
     assert group.nets[reader].cursors()["data"]["offset"] == n_steps
 
 
@@ -208,15 +210,15 @@ def test_copies_add_their_gradients_in_order_whatever_comes_first(monkeypatch: p
     placed = [{"location": 0, **each} for each in layers]
     whole, parted = (job([], neuralnet={"layer": each, "unroll_len": N_STEPS}) for each in (one("GRU"), placed))
     wanted = Group(whole, 1).train(3)
-    for seed in range(10):
+    for seed in range(4):
         group = Group(parted, 2, late=np.random.default_rng(seed))
         np.testing.assert_allclose(group.train(3), wanted, rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["stacked", "encoder-decoder of LSTMs"])
+@pytest.mark.parametrize("name", mostly_long(["encoder-decoder of LSTMs", "stacked"], 2))
 def test_steps_wait_for_each_other_whatever_comes_first(name: str) -> None:
     layers = [{**each, **PARTS} for each in NETS[name]()]
     parted = job([], neuralnet={"layer": layers, "unroll_len": N_STEPS})
     prompt = Group(parted, 3).train(2)
-    for seed in range(5):
+    for seed in range(2):
         assert Group(parted, 3, late=np.random.default_rng(seed)).train(2) == prompt

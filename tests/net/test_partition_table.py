@@ -14,6 +14,7 @@ from singa_dask.net.plan import TABLE
 from tests.net.group import Group
 from tests.net.jobs import DATA, dense, job, layer
 from tests.net.test_partition import compare
+from tests.selection import mostly_long
 
 Edge = tuple[int, int, bool]
 
@@ -120,7 +121,7 @@ def test_the_table_has_these_rows_and_no_other() -> None:
     assert rows == {**SINGA, **OURS}
 
 
-@pytest.mark.parametrize("n_workers", [2, 3])
+@pytest.mark.parametrize("n_workers", mostly_long([3, 2], 2))
 @pytest.mark.parametrize("edge", {**SINGA, **OURS}, ids=str)
 def test_a_row_of_the_table(edge: Edge, n_workers: int) -> None:
     if edge[:2] == (0, 0):

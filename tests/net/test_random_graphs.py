@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from singa_dask.conf import JobConf
-from tests.net.group import Group
+from tests.net.group import Group, same
 from tests.net.jobs import dense, job, layer
-from tests.selection import mostly_long
 
 N_ROWS = 12
 N_GRAPHS = 160
-N_TESTS = 4
+N_TESTS = 10
+LATER = [(k, pytest.mark.long if k < 4 else pytest.mark.soak) for k in range(1, N_TESTS)]
 
 
 class Grower:
@@ -95,35 +95,20 @@ class Grower:
         return {"location": self.draw(0, n_workers - 1)} if kind > 2 else {"partition_dim": max(kind, -1)}
 
 
-def same(group: Group, one: Group) -> None:
-    """Compare figures and params of what was trained by several workers with what one has trained."""
-    assert group.figures.keys() == one.figures.keys()
-    for name, figure in one.figures.items():
-        np.testing.assert_allclose(group.figures[name], figure, rtol=1e-10, err_msg=name)
-    values, wanted = group.values(), one.values()
-    assert values.keys() == wanted.keys()
-    for name, array in wanted.items():
-        np.testing.assert_allclose(values[name], array, rtol=1e-10, atol=1e-12, err_msg=name)
-
-
-@pytest.mark.parametrize("part", mostly_long(range(N_TESTS), 2))
+@pytest.mark.parametrize("part", [0, *(pytest.param(k, marks=mark) for k, mark in LATER)])
 def test_any_graph_on_any_workers(part: int) -> None:
     for seed in range(part, N_GRAPHS, N_TESTS):
         grower = Grower(np.random.default_rng(seed))
         assert 3 <= len(grower.layers) <= 14
         n_workers = seed // N_TESTS % 4 + 1
         one, group = Group(job(grower.layers), 1), Group(grower.placed(n_workers), n_workers)
-        np.testing.assert_allclose(group.train(3), one.train(3), rtol=1e-10, err_msg=f"seed {seed}")
+        np.testing.assert_allclose(group.train(2), one.train(2), rtol=1e-10, err_msg=f"seed {seed}")
         same(group, one)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(k, marks=pytest.mark.soak) for k in range(2, 20))])
 def test_order_of_arrival_does_not_matter(seed: int) -> None:
     grower = Grower(np.random.default_rng(1000 + seed))
     placed = grower.placed(4)
     prompt, late = Group(placed, 4), Group(placed, 4, late=np.random.default_rng(seed))
-    assert prompt.train(3) == late.train(3)
-    assert prompt.figures == late.figures
-    values = late.values()
-    for name, array in prompt.values().items():
-        np.testing.assert_array_equal(values[name], array, err_msg=name)
+    assert prompt.train(2) == late.train(2)

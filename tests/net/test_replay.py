@@ -19,6 +19,7 @@ from singa_dask.ops import get_ops
 from singa_dask.training import ALGORITHMS
 from tests.gpu.test_nets import NAMES, Run, jobs
 from tests.net.jobs import DATA, dense, job, layer, mlp
+from tests.selection import mostly_long
 
 __all__ = ["jobs"]
 
@@ -45,8 +46,10 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return n_calls
 
 
-@pytest.mark.parametrize("ops", ["numpy", "onednn"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("ops", mostly_long(["onednn", "numpy"], 2))
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[pytest.mark.long] if each in ("padded", "residual") else []) for each in NAMES]
+)
 def test_a_net_learns_the_same_bits(
     jobs: dict[str, JobConf], name: str, ops: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,7 +57,7 @@ def test_a_net_learns_the_same_bits(
     for _ in range(2):
         run = Run(jobs[name], get_ops(ops), np.float32)
         # more than an epoch of the texts, which then start anew
-        run.train(range(30))
+        run.train(range(12))
         found.append(run.found())
         monkeypatch.setattr(replay, "is_replayable", lambda layer: False)
     assert found[0].keys() == found[1].keys()

@@ -31,6 +31,7 @@ def begin_together(url: str, n: int, barrier: Barrier, begun: SimpleQueue[int]) 
             barrier.wait()
 
 
+@pytest.mark.long
 def test_of_processes_that_begin_together_one_gets_the_directory(tmp_path: Path) -> None:
     n, context = 50, multiprocessing.get_context("spawn")
     barrier, begun = context.Barrier(2), context.SimpleQueue()

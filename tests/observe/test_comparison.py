@@ -137,6 +137,7 @@ def test_the_table_fits_a_terminal_and_says_what_is_missing(compared: dict[str, 
     assert "unfit, no run: it does not fit" in lines
 
 
+@pytest.mark.long
 def test_the_report_is_one_page_that_loads_nothing(compared: dict[str, Any]) -> None:
     page = write_report(compared)
     assert not re.search(r'src=|href="(?!#)|url\((?!#)|<script|<link|@import', page)

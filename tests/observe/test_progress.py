@@ -67,7 +67,7 @@ def test_lines_say_how_much_time_is_left() -> None:
 
 
 def test_a_long_job_prints_some_hundred_lines_and_the_last() -> None:
-    shown, clock, n = console(terminal=False), Clock(), 50_000
+    shown, clock, n = console(terminal=False), Clock(), 20_000
     with LinesProgress(shown.file, 1, n, clock) as progress:
         for step in range(n):
             clock.now += 0.1

@@ -50,6 +50,7 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
         read_trace(str(path))
 
 
+@pytest.mark.long
 def test_steps_are_drawn_with_a_bar_for_each_span() -> None:
     events = [Interval(f"{k}: worker", kind, k, 1) for k in range(MAX_TRACKS + 3) for kind in ("forward", "wait")]
     svg = draw_steps({"simulated": events, "measured": events[:4]}).decode()

@@ -52,6 +52,7 @@ class FakeNeighbours:
 def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeLoop]:
     """Replace what depends on the machine; it has 4 cores."""
     FakeLoop.measured = []
+    monkeypatch.setattr(loop_module, "SECONDS", 0.0)
     monkeypatch.setattr(costs_module, "Loop", FakeLoop)
     monkeypatch.setattr(costs_module, "Neighbours", FakeNeighbours)
     monkeypatch.setattr(costs_module, "cpu_count", lambda: 4)
@@ -190,8 +191,9 @@ def test_batches_and_partitions_make_no_difference_to_a_layer(tiny: JobConf) -> 
 
 
 @pytest.mark.long
-def test_costs_of_this_machine(tiny: JobConf, tmp_path: Path) -> None:
+def test_costs_of_this_machine(tiny: JobConf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With real neighbours, and a real run for the rest of a step."""
+    monkeypatch.setattr(loop_module, "SECONDS", 0.02)
     with MeasuredCosts(tiny, tmp_path / "costs.json") as costs:
         for layer, verb in passes_of(tiny).values():
             assert 0 < costs.layer_s(layer, verb, 1, 1) <= costs.layer_s(layer, verb, 1, 64)

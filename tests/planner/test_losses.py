@@ -8,6 +8,7 @@ import pytest
 from singa_dask.planner.losses import lost_share, lost_time, state_bytes
 from singa_dask.runtime.planning.placement import plan_processes
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, mlp
+from tests.selection import mostly_long
 
 
 def simulated(n: int, life_s: float, interval_s: float, save_s: float, down_s: float, n_intervals: int) -> float:
@@ -28,7 +29,9 @@ def simulated(n: int, life_s: float, interval_s: float, save_s: float, down_s: f
 
 @pytest.mark.parametrize(
     ("n", "life_s", "interval_s", "save_s", "down_s"),
-    [(1, 100, 10, 1, 5), (8, 1000, 30, 2, 10), (64, 6400, 50, 5, 40), (16, 2e3, 10, 0.1, 12), (4, 100, 30, 3, 3)],
+    mostly_long(
+        [(1, 100, 10, 1, 5), (8, 1000, 30, 2, 10), (64, 6400, 50, 5, 40), (16, 2e3, 10, 0.1, 12), (4, 100, 30, 3, 3)], 3
+    ),
 )
 def test_the_lost_share_is_that_of_simulated_lives(
     n: int, life_s: float, interval_s: float, save_s: float, down_s: float

@@ -33,7 +33,11 @@ def job_of(n: int, widths: Sequence[int], n_servers: int = 0) -> JobConf:
 
 @pytest.mark.parametrize(
     ("n", "widths", "n_servers"),
-    [(9, [32], 0), (13, [32], 0), (16, [32], 3), (33, [32], 0), (33, [32], 2), (16, [1000], 0), (20, [1000], 4)],
+    [
+        *((9, [32], 0), (16, [32], 3), (16, [1000], 0)),
+        *(pytest.param(*apart, marks=pytest.mark.long) for apart in ((33, [32], 0), (20, [1000], 4))),
+        *(pytest.param(*apart, marks=pytest.mark.soak) for apart in ((13, [32], 0), (33, [32], 2))),
+    ],
 )
 def test_all_at_once_is_as_one_by_one(n: int, widths: Sequence[int], n_servers: int) -> None:
     job = job_of(n, widths, n_servers)

@@ -17,6 +17,7 @@ from singa_dask.planner.simulation import simulate
 from singa_dask.runtime.planning.placement import JobPlan
 from tests.planner.clusters import FREE, INSTANT, FixedCosts, cluster_of
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, mlp
+from tests.selection import mostly_long
 
 LAYERS_S = 11e-3  # of a step of `mlp`: 6 layers forward, 5 backward
 N_ROWS = 48
@@ -57,7 +58,7 @@ def test_workers_of_a_host_share_what_it_reads(n_hosts: int, steps_of_bytes: int
     assert found.step_s == pytest.approx(steps_of_bytes * N_ROWS * 1000 / 1e6)
 
 
-@pytest.mark.parametrize("record_s", [1e-2, 1e-5])
+@pytest.mark.parametrize("record_s", mostly_long([1e-2, 1e-5], 2))
 def test_all_processes_at_once_read_as_one_by_one(record_s: float) -> None:
     job, costs = mlp(cluster={**ALLREDUCE, "nworkers_per_group": 12, "nservers_per_group": 12}), FixedCosts()
     costs = replace(costs, record_s=record_s, record_bytes=1000)
@@ -76,6 +77,7 @@ def job_of(path: Path, memory_mb: int) -> JobConf:
     return JobConf.model_validate(raw)
 
 
+@pytest.mark.long
 def test_records_are_read_again_if_memory_has_no_room_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "WARM_UP_S", 600.0)  # a whole pass, on a slow machine too
     path, line = tmp_path / "records.csv", "7" + 16 * ",123" + "\n"

@@ -53,6 +53,7 @@ def test_tables_have_ten_of_each_kind(plan: Plan) -> None:
     assert plan.best.topology in plan.reason()
 
 
+@pytest.mark.long
 def test_a_page_stands_alone(plan: Plan) -> None:
     page = plan.page()
     assert page.count("<table>") == 2

@@ -58,6 +58,11 @@ JOBS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = {
     "tree": ({"nworkers_per_group": 6, "nservers_per_group": 6}, [], {}),
     "tree-apart": ({"nworkers_per_group": 12, "nservers_per_group": 2, **APART}, [], {}),
 }
+# those of the most processes, and one that is like `features`
+MARKED = {
+    "tree-apart": pytest.mark.soak,
+    **dict.fromkeys(("direct", "elsewhere", "two-in-a-process", "tree"), pytest.mark.long),
+}
 
 
 def job_of(name: str, n_steps: int) -> JobConf:
@@ -68,9 +73,7 @@ def job_of(name: str, n_steps: int) -> JobConf:
     return JobConf.model_validate(raw)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long) if name == "tree-apart" else name for name in JOBS]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKED[name]) if name in MARKED else name for name in JOBS])
 def test_steps_send_what_a_job_sends(
     name: str, run_job: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,7 +84,7 @@ def wanted_of_values(y: Any, p: Any) -> dict[str, Any]:
     return {**wanted, "rmse": sklearn.root_mean_squared_error(y, p), "r2": sklearn.r2_score(y, p)}
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(12, 50))])
 def test_they_are_those_of_scikit_learn(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n = int(rng.integers(2, 300))

@@ -16,6 +16,7 @@ from singa_dask.ops.contract import ArrayList
 from singa_dask.testing import check_updater
 from singa_dask.training import UPDATERS, Updater
 from tests.backends import BACKENDS, backend
+from tests.selection import few_examples
 
 Array = np.ndarray[Any, Any]
 PIECE = NumpyOps.update_values
@@ -35,6 +36,7 @@ MEMBERS: dict[str, dict[str, Any]] = {
     "AdamMax": {},
     "AdamMax of SINGA": {"adammax_conf": SINGA},
 }
+COMPILED = ("SGD with momentum", "Adam", "Halved")  # whose kernels are compiled for lists in plain tests too
 RATES = {"AdaGrad": 0.5, "AdaDelta": 10.0, "RMSProp": 0.01, "Lion": 0.01}
 
 
@@ -136,6 +138,7 @@ def test_average_then_clip_then_decay(member: str) -> None:
 
 
 @pytest.mark.parametrize("member", MEMBERS)
+@few_examples(20)
 @given(cuts=st.lists(st.integers(0, 300), max_size=4), seed=st.integers(0, 9))
 def test_slicing_never_changes_a_bit(member: str, cuts: list[int], seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -206,8 +209,14 @@ def test_kernels_of_any_device(member: str, name: str) -> None:
     np.testing.assert_allclose(ops.to_host(there), wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("member", [*MEMBERS, "Halved"])
+@pytest.mark.parametrize(
+    ("member", "name"),
+    [
+        pytest.param(member, name, marks=[pytest.mark.long] * (name.startswith("cuda") and member not in COMPILED))
+        for member in (*MEMBERS, "Halved")
+        for name in BACKENDS
+    ],
+)
 def test_slices_of_a_list_have_factors_of_their_own(member: str, name: str) -> None:
     ops, scales, sizes = backend(name), [(1.0, 1.0), (2.0, 0.0), (1.0, 1.0), (0.3, 2.5)], (7, 5000, 0, 64)
     conf = make("Adam" if member == "Halved" else member, weight_decay=0.01).conf

@@ -22,6 +22,7 @@ from singa_dask.data.codecs.protobuf import (
 )
 from singa_dask.errors import CheckpointError
 from tests.blobprotos import write_blobprotos
+from tests.selection import few_examples
 
 GOLD = Path(__file__).parents[2] / "gold"
 
@@ -44,6 +45,7 @@ def test_files_of_singa_come_back_byte_for_byte(path: Path) -> None:
     assert write_blobprotos(params) == content
 
 
+@few_examples(25)
 @given(
     st.dictionaries(
         st.text(min_size=1),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from singa_dask.data.stores.table_csv import cut_records, read_header, record_starts
 from singa_dask.errors import DataError
+from tests.selection import few_examples
 
 
 def runs_of(content: bytes, block_bytes: int = 1 << 20) -> list[tuple[int, bytes]]:
@@ -27,6 +28,7 @@ def runs_of(content: bytes, block_bytes: int = 1 << 20) -> list[tuple[int, bytes
 FIELDS = st.text(st.sampled_from('ab,"\n é'), max_size=5).filter(lambda text: text.strip("\n") != "")
 
 
+@few_examples(25)
 @given(
     st.lists(st.tuples(FIELDS, FIELDS), min_size=1, max_size=20),
     st.integers(1, 30),

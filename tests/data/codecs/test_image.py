@@ -181,6 +181,7 @@ def test_a_tar_says_what_it_leaves_out(tmp_path: Path, caplog: pytest.LogCapture
     assert "x.tar: 2 files are left out. Its files end in: .json, .jp2." in warning
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("resize", [None, (8, 8), (16, 9), (60, 100)], ids=str)
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}, {"quality": 30}], ids=str)
 @pytest.mark.parametrize("shape", [(64, 64, 3), (101, 67, 3), (67, 101, 1), (5, 7, 3), (130, 64, 4)], ids=str)

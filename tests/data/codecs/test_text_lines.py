@@ -17,6 +17,7 @@ from singa_dask.data.stores.text import TextStore
 from singa_dask.errors import ConfigError, DataError
 from tests.contracts.records import read_all
 from tests.layers.test_input import layer_of, read
+from tests.selection import few_examples
 
 
 def csv(tmp_path: Path, text: str | bytes, **options: Any) -> TextStore:
@@ -127,6 +128,7 @@ def test_files_that_are_refused(text: str | bytes, options: dict[str, Any], mess
             read_all(store)
 
 
+@few_examples(25)
 @given(
     st.lists(st.lists(st.sampled_from(["", "1", "2.5", "x", " 3 "]), min_size=1, max_size=4), min_size=1, max_size=6),
     st.sampled_from([",", ";", "\t"]),

@@ -42,22 +42,22 @@ def write_words(url: str, words: list[str], numbers: np.ndarray) -> str:
     return url
 
 
-@pytest.fixture
-def made(tmp_path: Path) -> tuple[str, str, np.ndarray]:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, np.ndarray]:
     """Return the URL of a kvfile of words, that of their text, and the numbers that we make of it."""
-    random = np.random.default_rng(0)
+    folder, random = tmp_path_factory.mktemp("words"), np.random.default_rng(0)
     # numbers of one, two and three bytes, words of one to twelve characters that are not all ASCII
     vocabulary = [f"{'äbc'[i % 3]}{'x' * (i % 9)}{i}" for i in range(18_000)]
     # each comes, the first ones most often
     picks = np.concatenate([np.arange(18_000), np.repeat(np.arange(50), 40)])
     picked = [vocabulary[i] for i in random.permutation(picks)]
     lines = [" ".join(picked[i : i + 12]) for i in range(0, len(picked), 12)]
-    path = tmp_path / "train.txt"
+    path = folder / "train.txt"
     path.write_text("\n".join(lines) + "\n")
-    numbers = read_words([str(path)], None, str(tmp_path / "vocab.txt"), 100)["data"]
+    numbers = read_words([str(path)], None, str(folder / "vocab.txt"), 100)["data"]
     assert numbers[:, 0].max() > 16_384
     words = split_words(path.read_text())
-    return write_words(str(tmp_path / "train_data.bin"), words, numbers), str(path), numbers
+    return write_words(str(folder / "train_data.bin"), words, numbers), str(path), numbers
 
 
 def test_they_are_those_that_we_make(made: tuple[str, str, np.ndarray], tmp_path: Path) -> None:

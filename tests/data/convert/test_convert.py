@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from singa_dask.data.stores import open_store
 from singa_dask.data.types import Arrays
 from singa_dask.errors import ConfigError, DataError
 from tests.contracts.records import SUFFIX, assert_same, floats, pixels, read_all
+from tests.selection import mostly_soak
 
 DIGITS = Path(__file__).parents[3] / "data" / "digits"
 RECORDS = pixels(100, (4, 5))
@@ -49,8 +51,15 @@ def read(url: str | Path) -> Arrays:
         return read_all(store)
 
 
-@pytest.mark.parametrize("backend", ["arrow", "kvfile", "lmdb", "csv"])
-@pytest.mark.parametrize("kind", ["idx", "cifar", "csv", "npz"])
+def each_with_another(kinds: Sequence[str], backends: Sequence[str]) -> list[tuple[str, str]]:
+    """Return all pairs, those of a kind one after the other, and first of each kind another backend in turn."""
+    return [(kind, backends[(i + k) % len(backends)]) for i, kind in enumerate(kinds) for k in range(len(backends))]
+
+
+KINDS, BACKENDS = ["idx", "cifar", "csv", "npz"], ["arrow", "lmdb", "csv", "kvfile"]
+
+
+@pytest.mark.parametrize(("kind", "backend"), mostly_soak(each_with_another(KINDS, BACKENDS), len(BACKENDS)))
 def test_each_kind_to_each_store(kind: str, backend: str, tmp_path: Path) -> None:
     records = pixels(100, (3, 32, 32)) if kind == "cifar" else RECORDS
     target = str(tmp_path / f"out{SUFFIX[backend]}")

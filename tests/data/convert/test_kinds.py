@@ -21,7 +21,8 @@ from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.foreign import FOREIGN, png, shape_of, tar, write_foreign
 from tests.contracts.records import SUFFIX, assert_same, floats, pixels, read_all, written
-from tests.selection import few_examples
+from tests.data.convert.test_convert import each_with_another
+from tests.selection import few_examples, mostly_soak
 
 OURS = ["arrow", "kvfile", "lmdb", "parquet"]
 
@@ -31,7 +32,7 @@ def read(url: str | Path, **options: Any) -> Arrays:
         return read_all(store)
 
 
-@pytest.mark.parametrize(("kind", "backend"), [*itertools.product(FOREIGN, OURS)])
+@pytest.mark.parametrize(("kind", "backend"), mostly_soak(each_with_another(FOREIGN, OURS), len(OURS)))
 def test_files_of_others_to_each_store(kind: str, backend: str, tmp_path: Path) -> None:
     records = pixels(20, shape_of(kind))
     records["label"] = np.sort(records["label"] % 3)
@@ -63,7 +64,7 @@ values = st.tuples(st.integers(1, 20), st.integers(1, 4), st.integers(1, 5)).fla
 )
 
 
-@few_examples(20)
+@few_examples(10)
 @given(value=values, chain=st.lists(st.sampled_from(OURS), min_size=2, max_size=4), labelled=st.booleans())
 def test_records_pass_through_any_stores(
     value: np.ndarray, chain: list[str], labelled: bool, tmp_path_factory: pytest.TempPathFactory

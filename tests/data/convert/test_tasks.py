@@ -25,6 +25,7 @@ from singa_dask.data.stores import image, open_store
 from singa_dask.errors import DataError
 from tests.contracts.foreign import write_foreign
 from tests.contracts.records import assert_same, floats, pixels, read_all, written
+from tests.selection import few_examples, mostly_long
 
 OPTIONS: dict[str, Any] = {"shuffle": 3, "split": {"a": 0.6, "b": 0.3}, "shards": 3}
 
@@ -55,7 +56,10 @@ def by_threads(tasks: Sequence[Task]) -> Iterable[int]:
         return list(pool.map(Task.__call__, tasks))
 
 
-@pytest.mark.parametrize("options", [OPTIONS, {**OPTIONS, "shuffle": None}, {"shuffle": 1, "limit": 77, "shards": 5}])
+VARIANTS: list[dict[str, Any]] = [OPTIONS, {**OPTIONS, "shuffle": None}, {"shuffle": 1, "limit": 77, "shards": 5}]
+
+
+@pytest.mark.parametrize("options", mostly_long(VARIANTS, len(VARIANTS)))
 def test_the_bytes_do_not_depend_on_who_does_the_tasks(
     options: dict[str, Any], source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,6 +75,7 @@ def test_the_bytes_do_not_depend_on_who_does_the_tasks(
     assert contents(tmp_path / "backwards") == contents(tmp_path / "threads") == expected
 
 
+@few_examples(15)
 @given(
     n=st.integers(1, 60),
     shards=st.integers(1, 4),

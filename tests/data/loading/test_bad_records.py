@@ -147,6 +147,7 @@ def expected(ids: npt.NDArray[np.int64], bad: Sequence[int], count: int, on_erro
     return [stands_in(i, bad, count, on_error) if i in bad else i for i in ids.tolist()]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("prefetch", [False, True])
 @pytest.mark.parametrize("shuffle", ["none", "block", "full"])
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
@@ -301,7 +302,7 @@ def test_a_store_without_good_records_is_an_error(tmp_path: Path, on_error: Any,
             assert last
 
 
-@few_examples(30)
+@few_examples(12)
 @given(
     fails=st.sets(st.integers(0, 19), max_size=19),
     on_error=st.sampled_from(["skip", "replace"]),

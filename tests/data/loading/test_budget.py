@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from singa_dask.data.types import Arrays, Block, Field
 from singa_dask.errors import DataError
 from tests.contracts.records import SUFFIX, pixels
 from tests.data.loading.peak import allocated
+from tests.selection import few_examples, mostly_long
 
 MIB = 1 << 20
 # objects of Python, and a block that is read once more because it is late
@@ -58,6 +60,7 @@ def divide(
     return MemoryBudget(chosen, share, store, sampler, 1, in_flight)
 
 
+@few_examples(25)
 @given(
     sizes=st.lists(st.integers(1, 3000), min_size=1, max_size=60),
     record=st.integers(1, 5000),
@@ -134,9 +137,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("shuffle", ["none", "block", "full"])
-@pytest.mark.parametrize("name", ["records.arrow", "records.bin", "records.npz"])
-@pytest.mark.parametrize("remote", [False, True])
+ORDERS = ["none", "block", "full"]
+FILES = ["records.arrow", "records.bin", "records.npz"]
+
+
+@pytest.mark.parametrize(("remote", "name", "shuffle"), mostly_long(itertools.product([False, True], FILES, ORDERS), 5))
 def test_what_a_loader_allocates_is_within_its_bound(folder: Path, name: str, shuffle: Any, remote: bool) -> None:
     url = str(folder / name)
     if remote:
@@ -145,7 +150,8 @@ def test_what_a_loader_allocates_is_within_its_bound(folder: Path, name: str, sh
     assert allocated(url, shuffle, BOUND) <= BOUND + ALLOWANCE
 
 
-@pytest.mark.parametrize("shuffle", ["none", "block", "full"])
+@pytest.mark.long
+@pytest.mark.parametrize("shuffle", ORDERS)
 def test_what_a_loader_of_parquet_allocates_is_within_its_bound(folder: Path, shuffle: str) -> None:
     command = [sys.executable, "-m", "tests.data.loading.peak", str(folder / "records.parquet"), shuffle, str(BOUND)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -74,6 +74,7 @@ def can_mount() -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not can_mount(), reason="this user may not mount a file system")
 def test_two_workers_fill_the_disk_of_their_cache(folder: Path, expected: list[dict[str, Any]]) -> None:
     # the store has 5 MB, the disk 2 MB, the cache may have 1 GB

@@ -234,7 +234,7 @@ def test_closing_while_the_thread_starts_ends_it(small: Store, monkeypatch: pyte
         start(thread)
         if thread.name == "prefetch-starting":
             start(closer)
-            closer.join(0.5)  # it must not be done before the loader knows its thread
+            closer.join(0.1)  # it must not be done before the loader knows its thread
 
     monkeypatch.setattr(threading.Thread, "start", start_and_close)
     with ThreadPoolExecutor(1) as pool:

@@ -20,6 +20,7 @@ from singa_dask.data.stores import STORES, open_store
 from singa_dask.data.types import Block
 from singa_dask.errors import DataError
 from tests.contracts.records import pixels
+from tests.selection import few_examples
 
 
 @st.composite
@@ -44,6 +45,7 @@ def local_blocks(
     return sum(spans[reader].host in hosts[block] for reader, block in zip(readers, assignment, strict=True))
 
 
+@few_examples(25)
 @given(stores(), st.integers(0, 9))
 def test_an_assignment_names_each_block_once_whatever_is_where(
     store: tuple[list[int], list[tuple[int, ...]], list[HostSpan]], seed: int
@@ -53,6 +55,7 @@ def test_an_assignment_names_each_block_once_whatever_is_where(
     assert assignment == assign_by_host(*store, seed)
 
 
+@few_examples(25)
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 3), st.randoms(use_true_random=False))
 def test_all_is_local_where_that_is_possible(n_hosts: int, per_host: int, copies: int, random: Any) -> None:
     # one copy of each block is where its reader is; the others are anywhere
@@ -81,6 +84,7 @@ def test_a_huge_block_does_not_keep_others_away() -> None:
     assert local_blocks(assign_by_host(sizes, hosts, spans, 1), sizes, hosts, spans) >= 50
 
 
+@few_examples(25)
 @given(st.integers(1, 30), st.sampled_from([1, 2, 3, 4]), st.sampled_from(["wrap", "drop_last", "pad"]))
 def test_workers_read_equally_many_records_in_any_assignment(n_blocks: int, n_workers: int, last_batch: Any) -> None:
     sizes = [5 + block % 7 for block in range(n_blocks)]

@@ -64,6 +64,7 @@ def test_ids_are_those_of_the_sampler_in_any_case(shuffle: Shuffle) -> None:
     np.testing.assert_array_equal(look.ids(1), sampler.rows(1, n_steps=3))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("n_workers", [1, 2])
 @pytest.mark.parametrize("last_batch", ["wrap", "pad"])
 @pytest.mark.parametrize("shuffle", ["none", "block", "full"])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from singa_dask.data import order
 from singa_dask.data.order import Sampler, permutation, random_skip
 from singa_dask.errors import DataError
+from tests.selection import few_examples
 
 SHUFFLES = ["none", "block", "full"]
 LAST_BATCHES = ["wrap", "drop_last", "pad"]
@@ -60,7 +61,7 @@ def epochs_of(order: Sampler, n: int) -> list[np.ndarray]:
 def test_threads_share_an_order(shuffle: Any) -> None:
     order, other = (Sampler([1000] * 20, 500, shuffle, seed=3, window=4) for _ in range(2))
     # of an epoch of 40 steps and the next one, by turns; NumPy lets other threads run while it works on so many records
-    steps = [step % 2 * 40 + step % 40 for step in range(200)]
+    steps = [step % 2 * 40 + step % 40 for step in range(100)]
     expected = [(other.rows(step), other.epoch_of(step)) for step in steps]
     before = sys.getswitchinterval()
     try:
@@ -74,6 +75,7 @@ def test_threads_share_an_order(shuffle: Any) -> None:
         np.testing.assert_array_equal(each[1], expected[i % len(steps)][1])
 
 
+@few_examples(25)
 @given(orders())
 def test_each_record_once_an_epoch(parts: dict[str, Any]) -> None:
     shares = []
@@ -91,6 +93,7 @@ def test_each_record_once_an_epoch(parts: dict[str, Any]) -> None:
         assert set().union(*shares) == set(range(sum(parts["sizes"])))
 
 
+@few_examples(25)
 @given(orders())
 def test_an_epoch_is_whole_batches_unless_it_wraps(parts: dict[str, Any]) -> None:
     order = Sampler(**parts)
@@ -106,6 +109,7 @@ def test_an_epoch_is_whole_batches_unless_it_wraps(parts: dict[str, Any]) -> Non
         assert set(first) | set(last) == set(epochs_of(order, 3)[0])
 
 
+@few_examples(25)
 @given(orders(), st.integers(0, 50), st.data())
 def test_a_step_is_the_same_for_any_number_of_workers(parts: dict[str, Any], step: int, data: st.DataObject) -> None:
     batch = parts["batch_size"]
@@ -118,6 +122,7 @@ def test_a_step_is_the_same_for_any_number_of_workers(parts: dict[str, Any], ste
         np.testing.assert_array_equal(np.concatenate(epochs), Sampler(**parts).epoch_of(step))
 
 
+@few_examples(25)
 @given(orders(), st.lists(st.integers(1, 20), min_size=1, max_size=5), st.data())
 def test_killed_and_resumed_with_other_workers_it_reads_the_same(
     parts: dict[str, Any], lives: list[int], data: st.DataObject
@@ -137,6 +142,7 @@ def test_killed_and_resumed_with_other_workers_it_reads_the_same(
         np.testing.assert_array_equal(np.concatenate(read), whole.rows(0, n_steps=n_read))
 
 
+@few_examples(25)
 @given(orders(), st.data())
 def test_it_tells_which_blocks_a_worker_reads(parts: dict[str, Any], data: st.DataObject) -> None:
     order = Sampler(**{**parts, "skip": 0})
@@ -152,6 +158,7 @@ def test_it_tells_which_blocks_a_worker_reads(parts: dict[str, Any], data: st.Da
         np.testing.assert_array_equal(order.block_rows(worker, n), read)
 
 
+@few_examples(25)
 @given(orders(), st.lists(st.integers(0, 60), min_size=1, max_size=6))
 def test_steps_may_be_asked_for_in_any_order(parts: dict[str, Any], steps: list[int]) -> None:
     order, all_at_once = Sampler(**parts), Sampler(**parts).rows(0, n_steps=61)
@@ -159,6 +166,7 @@ def test_steps_may_be_asked_for_in_any_order(parts: dict[str, Any], steps: list[
         np.testing.assert_array_equal(order.ids(step), all_at_once[step])
 
 
+@few_examples(25)
 @given(orders(), st.integers(0, 1000))
 def test_a_cursor_leads_back(parts: dict[str, Any], step: int) -> None:
     text = json.dumps(Sampler(**parts, fingerprint="0123456789abcdef").cursor(step))
@@ -271,6 +279,7 @@ def test_a_cursor_of_something_else_is_refused(change: dict[str, Any], field: st
         Sampler([20, 20], **parts).seek(Sampler([20, 20], **{**parts, **change}).cursor(7))
 
 
+@few_examples(25)
 @given(
     st.lists(st.integers(1, 40), min_size=1, max_size=4),
     st.sampled_from(["none", "full"]),

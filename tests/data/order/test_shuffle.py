@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from singa_dask.data import order
 from singa_dask.data.order import permutation
+from tests.selection import few_examples
 
 
 @pytest.mark.parametrize(("n", "crc"), [(1000, 666993761), (8192, 1909826416), (100_000, 3041509660)])
@@ -20,6 +21,7 @@ def test_permutations_never_change(n: int, crc: int) -> None:
     assert zlib.crc32(found.tobytes()) == crc
 
 
+@few_examples(25)
 @given(
     high=st.lists(st.integers(0, 3), max_size=2 * order.MIN_PACKED),
     low=st.lists(st.integers(0, 100), min_size=2 * order.MIN_PACKED, max_size=2 * order.MIN_PACKED),

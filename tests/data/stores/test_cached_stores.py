@@ -47,7 +47,7 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Far:
 
 @pytest.mark.parametrize("backend", READ_BY_RANGES)
 def test_the_second_epoch_comes_from_the_cache(backend: str, far: Far, tmp_path: Path) -> None:
-    records = floats(20_000, (40,))
+    records = floats(14_000, (40,))
     url = far.put(written(tmp_path, backend, records))
     with open_store(url, storage_options=far.options) as store:
         n = sum(block.length >= MIN_CACHED_BYTES for block in store.blocks)

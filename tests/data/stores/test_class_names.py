@@ -47,7 +47,7 @@ def test_folders_are_the_class_names_but_hidden_ones_are_not(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["x.arrow", "x.parquet", "x.npz", "x.lmdb", "x.bin", "x.csv"])
-@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_convert_keeps_them(name: str, shards: int, tmp_path: Path) -> None:
     url = picture_folder(tmp_path / "pictures", GREY)
     target = str(tmp_path / "out" / name)

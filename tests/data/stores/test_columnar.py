@@ -23,6 +23,7 @@ from singa_dask.data.stores import detect, open_store, write_manifest
 from singa_dask.data.stores.opening import check_manifests
 from singa_dask.data.stores.store import Store
 from singa_dask.errors import DataError
+from tests.selection import mostly_long
 
 N = 50
 RANDOM = np.random.default_rng(3)
@@ -217,7 +218,7 @@ def test_wrong_vectors(tmp_path: Path) -> None:
         assert list(bad) == [2]
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", mostly_long(WRITERS, len(WRITERS)))
 def test_commands_read_it(name: str, tmp_path: Path) -> None:
     url = WRITERS[name](pa.Table.from_pandas(FRAME), tmp_path / name)
     assert "50" in call("data", "inspect", url, "--label", "kind")

@@ -12,6 +12,7 @@ import pytest
 from singa_dask.data.stores import STORES, open_store
 from singa_dask.errors import DataError
 from tests.contracts.records import pixels
+from tests.selection import mostly_long
 
 KINDS = ["plain.arrow", "lz4.arrow", "stored.npz", "compressed.npz", "npy.tar"]
 
@@ -35,7 +36,7 @@ def whole(path: Path) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_long(KINDS, len(KINDS)))
 def test_wrong_bytes_are_no_bug(kind: str, tmp_path: Path) -> None:
     path = tmp_path / kind
     data = whole(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from singa_dask.data.stores import open_store, write_manifest
 from singa_dask.errors import ConfigError, DataError
 from singa_dask.testing.exams import check_fetched
 from tests.contracts.records import assert_same, read_all
+from tests.selection import mostly_soak
 
 ROWS = np.random.default_rng(0).integers(0, 200, (50, 4, 3))
 LABELS = np.arange(50) % 3
@@ -27,17 +29,17 @@ def written(folder: Path, name: str = "x.h5", **arrays: Any) -> str:
     return str(folder / name)
 
 
-@pytest.mark.parametrize("kind", ["u1", ">i2", "i8", "f2", "<f8", "?"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"chunks": (7, 4, 3)},
-        {"chunks": (9, 3, 2), "compression": "gzip", "shuffle": True, "fletcher32": True},
-        {"chunks": (20, 4, 3), "compression": "lzf", "shuffle": True},
-        {"chunks": (64, 4, 3), "maxshape": (None, 4, 3)},
-    ],
-)
+KINDS = ["u1", ">i2", "i8", "f2", "<f8", "?"]
+CHUNKS: list[dict[str, Any]] = [
+    {},
+    {"chunks": (7, 4, 3)},
+    {"chunks": (9, 3, 2), "compression": "gzip", "shuffle": True, "fletcher32": True},
+    {"chunks": (20, 4, 3), "compression": "lzf", "shuffle": True},
+    {"chunks": (64, 4, 3), "maxshape": (None, 4, 3)},
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), mostly_soak(itertools.product(KINDS, CHUNKS), 4))
 def test_types_and_chunks(kind: str, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("singa_dask.data.stores.array_store.BLOCK_BYTES", 300)
     values = ROWS.astype(kind)

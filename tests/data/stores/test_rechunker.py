@@ -17,6 +17,7 @@ from singa_dask.data.stores.store import Rechunker
 from singa_dask.data.types import Arrays
 from singa_dask.errors import DataError
 from tests.contracts.records import SUFFIX, floats, pixels
+from tests.selection import few_examples, mostly_long
 
 
 def chunks(records: Arrays, cuts: list[int]) -> Iterator[Arrays]:
@@ -27,6 +28,7 @@ def chunks(records: Arrays, cuts: list[int]) -> Iterator[Arrays]:
         yield {name: array[first:end] for name, array in records.items()}
 
 
+@few_examples(25)
 @given(n=st.integers(1, 50), cuts=st.lists(st.integers(0, 50), max_size=8), length=st.integers(1, 60))
 def test_chunks_of_one_length(n: int, cuts: list[int], length: int) -> None:
     records = pixels(n, (2,))
@@ -38,9 +40,12 @@ def test_chunks_of_one_length(n: int, cuts: list[int], length: int) -> None:
         np.testing.assert_array_equal(np.concatenate([chunk[name] for chunk in found]), array)
 
 
-@pytest.mark.parametrize("records", [pixels(3000, (30, 30)), floats(3000, (100,), labels=False)], ids=["u8", "f32"])
-@pytest.mark.parametrize("backend", ["arrow", "kvfile", "lmdb", "parquet", "csv"])
-def test_the_bytes_do_not_depend_on_the_chunks(backend: str, records: Arrays, tmp_path: Path) -> None:
+BACKENDS = ["arrow", "kvfile", "lmdb", "parquet", "csv"]
+
+
+@pytest.mark.parametrize(("backend", "kind"), mostly_long(itertools.product(BACKENDS, ["u8", "f32"]), 3))
+def test_the_bytes_do_not_depend_on_the_chunks(backend: str, kind: str, tmp_path: Path) -> None:
+    records = pixels(3000, (30, 30)) if kind == "u8" else floats(3000, (100,), labels=False)
     cuts = [[], [1, 2, 2, 1000, 2999], list(range(0, 3000, 256)), [777]]
     urls = [tmp_path / f"{i}{SUFFIX[backend]}" for i in range(len(cuts))]
     for url, places in zip(urls, cuts, strict=True):
@@ -68,7 +73,7 @@ def test_a_stream_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
         yield pixels(5000)
         raise KeyError
 
-    for backend in ("arrow", "kvfile", "lmdb", "parquet", "csv"):
+    for backend in BACKENDS:
         with pytest.raises(KeyError):
             STORES.find(backend).write(str(tmp_path / f"x{SUFFIX[backend]}"), stream())
     assert [path.name for path in tmp_path.rglob("*")] == ["x.lmdb"]

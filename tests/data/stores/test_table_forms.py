@@ -74,7 +74,9 @@ GOOD = b'{"n": 1, "t": "a b", "k": 3}\n{"n": 2, "t": "b", "k": 4}\n{"t": "c", "n
 TEXT = {"features": ["n", "t"], "texts": {"t": {"length": 2}}, "label": "k"}
 
 
-def test_json_lines(tmp_path: Path) -> None:
+@pytest.mark.parametrize("block_bytes", [40, pytest.param(1000, marks=pytest.mark.long)])
+def test_json_lines(block_bytes: int, tmp_path: Path) -> None:
+    """A wrong line is in the first of large blocks, and in a later one of small blocks."""
     with opened(tmp_path / "x.jsonl", GOOD, **TEXT, categories={"k": ["4", "3"]}) as store:
         found = read_all(store)
     # equally frequent words are numbered by their text: b comes twice
@@ -91,13 +93,11 @@ def test_json_lines(tmp_path: Path) -> None:
         (b"\n", r"line 4: empty, expected an object of JSON"),
     ):
         content, last = GOOD + line + b"\n", b'{"n": 3, "t": "c", "k": 4}\n'
-        # in the first block, and in one after it
-        for block_bytes in (1000, 40):
-            with pytest.raises(DataError, match=said):
-                read_all(opened(tmp_path / "x.jsonl", content + last, **TEXT, block_bytes=block_bytes))
-            with opened(tmp_path / "x.jsonl", content + last, **TEXT, block_bytes=block_bytes, tolerant=True) as store:
-                bad = [row for i in range(len(store.blocks)) for row in store.salvage(i)[1]]
-                assert (store.count, len(bad)) == (5 + (line == b"\n"), 1 + (line == b"\n"))
+        with pytest.raises(DataError, match=said):
+            read_all(opened(tmp_path / "x.jsonl", content + last, **TEXT, block_bytes=block_bytes))
+        with opened(tmp_path / "x.jsonl", content + last, **TEXT, block_bytes=block_bytes, tolerant=True) as store:
+            bad = [row for i in range(len(store.blocks)) for row in store.salvage(i)[1]]
+            assert (store.count, len(bad)) == (5 + (line == b"\n"), 1 + (line == b"\n"))
 
 
 def test_sheets(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from singa_dask.data.stores.class_names import ClassNames
 from singa_dask.data.stores.text import TextStore
 from singa_dask.errors import DataError
 from tests.contracts.records import read_all
+from tests.selection import few_examples
 
 SINGA = Path(__file__).parents[2] / "gold" / "data"
 
@@ -80,6 +81,7 @@ def test_half_a_line_at_the_end(tmp_path: Path) -> None:
             read_all(store)
 
 
+@few_examples(25)
 @given(
     st.lists(st.integers(0, 10**6), min_size=1, max_size=30), st.integers(1, 40), st.sampled_from(["", "\n", "\n\n"])
 )

@@ -74,6 +74,7 @@ def opened(url: str, said: dict[str, Any], **options: Any) -> TableStore:
     return TableStore(url, **{"features": ["text", "size"], "label": "label", "texts": {"text": said}, **options})
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("tokens", ["words", "characters"])

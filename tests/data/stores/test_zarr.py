@@ -30,23 +30,27 @@ def written(folder: Path, version: int = 3, **arrays: Any) -> str:
     return url
 
 
-@pytest.mark.parametrize("kind", ["u1", ">i2", "f2"])
+KINDS = ["u1", "f2", ">i2"]
+FORMS: list[tuple[int, dict[str, Any]]] = [
+    (2, {}),
+    (2, {"chunks": (9, 3, 2), "compressors": [numcodecs.GZip()], "order": "F"}),
+    # the filter is for integers of two bytes
+    (2, {"chunks": (20, 4, 3), "filters": [numcodecs.Delta(dtype="i2")], "compressors": [numcodecs.LZ4()]}),
+    (3, {"chunks": (7, 4, 3), "compressors": None}),
+    (3, {"chunks": (64, 4, 3), "compressors": [zarr.codecs.BloscCodec()]}),
+    (3, {"chunks": (4, 4, 3), "shards": (16, 4, 3)}),
+]
+# one kind of each form first
+FIRST = [(KINDS[i % 3], *form) for i, form in enumerate(FORMS)]
+REST = [(KINDS[(i + k) % 3], *form) for i, form in enumerate(FORMS) for k in (1, 2) if "filters" not in form[1]]
+
+
 @pytest.mark.parametrize(
-    ("version", "options"),
-    [
-        (2, {}),
-        (2, {"chunks": (9, 3, 2), "compressors": [numcodecs.GZip()], "order": "F"}),
-        (2, {"chunks": (20, 4, 3), "filters": [numcodecs.Delta(dtype="i2")], "compressors": [numcodecs.LZ4()]}),
-        (3, {"chunks": (7, 4, 3), "compressors": None}),
-        (3, {"chunks": (64, 4, 3), "compressors": [zarr.codecs.BloscCodec()]}),
-        (3, {"chunks": (4, 4, 3), "shards": (16, 4, 3)}),
-    ],
+    ("kind", "version", "options"), [*FIRST, *(pytest.param(*each, marks=pytest.mark.soak) for each in REST)]
 )
 def test_types_and_chunks(
     kind: str, version: int, options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "filters" in options and kind != ">i2":
-        pytest.skip("the filter is for integers of two bytes")
     monkeypatch.setattr("singa_dask.data.stores.array_store.BLOCK_BYTES", 300)
     values = ROWS.astype(kind)
     with open_store(written(tmp_path, version, X=(values, options), y=(LABELS, {}))) as store:

@@ -96,6 +96,7 @@ def test_arrays_train_to_the_same_bits_as_their_files(tmp_path: Path, temporary:
     assert "dask://train" in (tmp_path / "dask" / "resolved.yaml").read_text()
 
 
+@pytest.mark.long
 def test_targets_of_arrays(tmp_path: Path) -> None:
     fields = {"data": X.astype(np.float32), "target": FRACTIONS.astype(np.float32)}
     pattern = write_shards(tmp_path, fields, 40)
@@ -121,6 +122,7 @@ def weighted(job: sd.Job, **more: Any) -> sd.Job:
     )
 
 
+@pytest.mark.long
 def test_weights_of_records(tmp_path: Path) -> None:
     weights = RANDOM.integers(0, 3, 40)
     run = sd.train(weighted(classify()), data=(X, Y, weights), run_dir=str(tmp_path / "numpy"), **QUIET)
@@ -142,6 +144,7 @@ def test_weights_of_records(tmp_path: Path) -> None:
         sd.train(weighted(classify()), data=(X, Y), **QUIET)
 
 
+@pytest.mark.long
 def test_a_weight_of_a_frame_is_no_feature(tmp_path: Path) -> None:
     frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(6)])
     target, weights = pd.Series(FRACTIONS[:, 0], name="y"), pd.Series(RANDOM.random(40), name="w")
@@ -190,6 +193,7 @@ def test_data_that_do_not_fit_the_job(data: Any, message: str, tmp_path: Path, t
     assert not list(temporary.glob("singa-dask-*"))
 
 
+@pytest.mark.long
 def test_frames_train_to_the_same_bits_as_their_files(tmp_path: Path) -> None:
     frame = pd.DataFrame(X, columns=list("abcdef")).assign(kind=np.array(["dog", "cat", "owl"])[Y])
     for i, first in enumerate(range(0, 40, 10)):

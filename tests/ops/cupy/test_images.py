@@ -15,7 +15,7 @@ Array = Any
 ALL_POOLS = [((3, 3), (2, 2), (0, 0)), ((2, 4), (1, 3), (1, 2)), ((5, 5), (1, 1), (2, 2))]
 
 
-@pytest.fixture(params=["float32", "float64"])
+@pytest.fixture(params=["float32", pytest.param("float64", marks=pytest.mark.long)])
 def dtype(request: pytest.FixtureRequest) -> np.dtype[Any]:
     return np.dtype(request.param)
 

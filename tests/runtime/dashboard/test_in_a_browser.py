@@ -12,11 +12,8 @@ from distributed import Client
 from selenium.webdriver import Chrome
 
 from singa_dask.runtime import Driver
-from tests.runtime.conftest import client, nannies
 from tests.runtime.dashboard.browser import browser
 from tests.runtime.processes import long, wait_until
-
-__all__ = ["client", "nannies"]
 
 pytestmark = pytest.mark.cluster
 NAME = '<img src=x onerror="window.broken=1"><script>window.broken=1</script>'

@@ -65,6 +65,7 @@ def url() -> Iterator[str]:
         loop.close()
 
 
+@pytest.mark.long
 def test_all_is_seen_at_420_pixels(url: str, tmp_path: Path) -> None:
     with browser(tmp_path / "profile") as chrome:
         phone = {"width": WIDTH, "height": 800, "deviceScaleFactor": 1, "mobile": False}

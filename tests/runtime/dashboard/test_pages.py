@@ -21,7 +21,9 @@ from tests.runtime.dashboard.jobs import full, shown
 NASTY = '<script>x</script> "a\\b\n'
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["plain", "bokeh"])
+@pytest.fixture(
+    scope="module", params=[pytest.param(False, id="plain"), pytest.param(True, id="bokeh", marks=pytest.mark.long)]
+)
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
     """Start a scheduler without Dask's dashboard that loads the page, or one with it; give its address for browsers."""
     options: dict[str, Any] = {"n_workers": 0, "processes": False, "host": "127.0.0.1", "protocol": "tcp"}
@@ -124,7 +126,8 @@ def test_an_error_in_our_metrics_leaves_those_of_dask(caplog: pytest.LogCaptureF
 
 
 def test_answers_for_many_jobs_and_units_are_small() -> None:
-    source = shown([full(f"job-{i}") for i in range(50)], n_ended=1000)
+    records = [full(f"job-{i}", 300 if i == 7 else 1) for i in range(50)]
+    source = shown(records, n_ended=1000)
     overview = source.overview()
     assert len(overview["jobs"]) == 100
     assert overview["n_ended"] == 1000

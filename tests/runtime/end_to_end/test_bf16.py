@@ -14,7 +14,7 @@ from singa_dask.ops import get_ops
 from singa_dask.ops.onednn import library
 from singa_dask.runtime.planning.nets import build_nets
 from tests.runtime.harness import ALLREDUCE, SINGLE, Outcome, dense, mlp
-from tests.selection import mostly_long
+from tests.selection import circles
 
 Run = Callable[..., Outcome]
 N_STEPS = 20
@@ -62,7 +62,7 @@ def convnet(**changes: Any) -> JobConf:
 JOBS = {"mlp": mlp, "convnet": convnet}
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", circles(JOBS, long=1))
 def test_a_job_trains_as_in_float32(run_job: Run, name: str) -> None:
     how = {"train_steps": N_STEPS, "ops": "onednn"}
     exact, coarse = (run_job(JOBS[name](precision=precision, **how)) for precision in ("float32", "bf16"))
@@ -73,8 +73,8 @@ def test_a_job_trains_as_in_float32(run_job: Run, name: str) -> None:
     assert {values.dtype for values in coarse.params().values()} == {np.dtype(np.float32)}
 
 
-@pytest.mark.parametrize("name", mostly_long(JOBS, 2))
-@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE], ids=["single", "allreduce"])
+@pytest.mark.parametrize("name", circles(JOBS))
+@pytest.mark.parametrize("cluster", circles([SINGLE, ALLREDUCE], long=1), ids=["single", "allreduce"])
 def test_runs_repeat_and_resume_to_the_bit(run_job: Run, name: str, cluster: dict[str, Any]) -> None:
     def run(n_steps: int, **how: Any) -> tuple[Outcome, dict[str, bytes]]:
         outcome = run_job(JOBS[name](precision="bf16", ops="onednn", cluster=cluster, train_steps=n_steps), **how)
@@ -89,6 +89,7 @@ def test_runs_repeat_and_resume_to_the_bit(run_job: Run, name: str, cluster: dic
     assert {**half.losses(), **rest.losses()} == whole.losses()
 
 
+@pytest.mark.long
 def test_a_job_tests_in_it_too(run_job: Run) -> None:
     outcome = run_job(convnet(precision="bf16", ops="onednn", test_freq=10, test_steps=2, cluster=ALLREDUCE))
     losses = outcome.losses("test")

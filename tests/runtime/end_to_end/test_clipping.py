@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from singa_dask.conf import JobConf
 from tests.runtime.harness import ALLREDUCE, SANDBLASTER_1, SANDBLASTER_2, SINGLE, Outcome, dense, mlp
-from tests.selection import mostly_long
+from tests.selection import circles
 
 Run = Callable[..., Outcome]
 BOUND = 2e-3
@@ -82,22 +83,28 @@ def test_the_bounds_matter(run_once: Run) -> None:
     assert np.abs(clipped["fc1.w"] - free["fc1.w"]).max() > 0.01
 
 
-@pytest.mark.parametrize("precision", WITHIN)
-@pytest.mark.parametrize("cluster", mostly_long(CLUSTERS, 2))
+AGREEING = [
+    ("allreduce", "float64"), ("several servers", "float32"), ("three workers", "float64"),
+    ("three workers in one process", "float64"), ("sandblaster", "float32"),
+]  # fmt: skip
+REST = [each for each in itertools.product(CLUSTERS, WITHIN) if each not in AGREEING]
+
+
+@pytest.mark.parametrize(("cluster", "precision"), circles([*AGREEING, *REST], long=4))
 def test_workers_agree_with_one(run_job: Run, run_once: Run, cluster: str, precision: str) -> None:
     one = run_once(job(cluster=SINGLE, precision=precision))
     agree(one, run_job(job(cluster=CLUSTERS[cluster], precision=precision)), WITHIN[precision])
 
 
-@pytest.mark.parametrize("summed", [False, True], ids=["average", "sum"])
-@pytest.mark.parametrize("cluster", mostly_long(["allreduce", "several servers", "three workers"], 3))
+@pytest.mark.parametrize("summed", circles([True, False], long=1), ids=["sum", "average"])
+@pytest.mark.parametrize("cluster", circles(["allreduce", "several servers", "three workers"]))
 def test_tied_params(run_job: Run, run_once: Run, cluster: str, summed: bool) -> None:
     one = run_once(tied(summed, precision="float64"))
     agree(one, run_job(tied(summed, precision="float64", cluster=CLUSTERS[cluster])), WITHIN["float64"])
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("cluster", mostly_long(["allreduce", "several servers"], 2))
+@pytest.mark.parametrize("place", circles(PLACES, long=2))
+@pytest.mark.parametrize("cluster", circles(["allreduce", "several servers"]))
 def test_partitioned_nets(run_job: Run, run_once: Run, cluster: str, place: str) -> None:
     one = run_once(job(cluster=SINGLE, precision="float64"))
     parts = job({"fc1": PLACES[place]}, cluster=CLUSTERS[cluster], precision="float64")

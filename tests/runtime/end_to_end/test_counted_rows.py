@@ -12,7 +12,7 @@ from tests.runtime.end_to_end.test_clipping import PLACES
 from tests.runtime.end_to_end.test_unequal_batches import CASES, TEST, agree
 from tests.runtime.end_to_end.test_unequal_batches import job as plain
 from tests.runtime.harness import ALLREDUCE, Outcome
-from tests.selection import mostly_long
+from tests.selection import circles
 
 Run = Callable[..., Outcome]
 LOSS = {"ignore_index": 3, "class_weights": [1, 2, 0.5, 9, 1, 1, 3, 0, 1, 1]}
@@ -27,13 +27,13 @@ def job(sizes: list[int], place: dict[str, Any] | None = None, **changes: Any) -
     return plain(sizes, neuralnet={"layer": layers}, **TEST, **changes)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", circles(reversed(CASES), long=4))
 def test_workers_agree_with_one(run_job: Run, run_once: Run, case: str) -> None:
     sizes, cluster = CASES[case]
     agree(run_once(job([48])), run_job(job(sizes, cluster=cluster)))
 
 
-@pytest.mark.parametrize("place", mostly_long(PLACES, 1))
+@pytest.mark.parametrize("place", circles(PLACES, long=2))
 def test_partitioned_nets_agree_with_one_worker(run_job: Run, run_once: Run, place: str) -> None:
     agree(run_once(job([48])), run_job(job([48], PLACES[place], cluster=ALLREDUCE)))
 

@@ -12,7 +12,7 @@ from singa_dask.runtime.checkpoints.lookup import find, find_steps
 from tests.faults.test_random_faults import NETS, SYNCHRONOUS, TOPOLOGIES
 from tests.runtime.end_to_end.test_continued import N_STEPS, check_equal
 from tests.runtime.harness import Outcome
-from tests.selection import mostly_long
+from tests.selection import mostly_soak
 
 Run = Callable[..., Outcome]
 CASES = [(topology, net) for net in NETS for topology in TOPOLOGIES]
@@ -24,13 +24,14 @@ def versions(outcome: Outcome) -> dict[str, tuple[int, dict[str, int]]]:
     return {each["key"]: (each["version"], each.get("applied", {})) for part in parts for each in part["tensors"]}
 
 
-@pytest.mark.parametrize(("topology", "net"), mostly_long(CASES, 7))
+@pytest.mark.long
+@pytest.mark.parametrize(("topology", "net"), mostly_soak(CASES, 7))
 def test_a_run_goes_on_from_each_checkpoint(run_job: Run, topology: str, net: str) -> None:
     cluster: dict[str, Any] = {**TOPOLOGIES[topology], "snapshot_freq": 0}
-    job = NETS[net](cluster, train_steps=N_STEPS, disp_freq=3, checkpoint_freq=2)
+    job = NETS[net](cluster, train_steps=N_STEPS, disp_freq=3, checkpoint_freq=4)
     whole = run_job(job)
     steps = find_steps(whole.url)
-    assert sorted(steps) == [*range(2, N_STEPS, 2), N_STEPS]
+    assert sorted(steps) == [*range(4, N_STEPS, 4), N_STEPS]
     wanted = versions(whole)
     n_groups = job.cluster.nworker_groups // job.cluster.nserver_groups  # each server group counts those that it serves
     assert {version for version, _ in wanted.values()} == {N_STEPS * n_groups}

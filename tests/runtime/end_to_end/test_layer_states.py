@@ -19,10 +19,10 @@ from tests.runtime import parts
 from tests.runtime.end_to_end import test_rbm as of_rbm
 from tests.runtime.end_to_end import test_text as of_text
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SANDBLASTER_2, SINGLE, Outcome, mlp
-from tests.selection import mostly_long
+from tests.selection import circles
 
 Run = Callable[..., Outcome]
-N_STEPS = 12
+N_STEPS = 8
 TESTS: dict[str, Any] = {"test_freq": 3, "test_steps": 2}
 GATES = {"GRU": 9, "LSTM": 12, "RNN": 3}
 
@@ -80,8 +80,11 @@ def same(whole: Outcome, rest: Outcome, n_workers: int = 1, n_groups: int = 1) -
     assert found
 
 
-@pytest.mark.parametrize("cluster", CLUSTERS)
-@pytest.mark.parametrize("kind", mostly_long(JOBS, 3))
+SOME = [("GRU", "single"), ("RBMHid", "allreduce"), ("own", "sandblaster"), ("LSTM", "allreduce"), ("RNN", "single")]
+REST = [(kind, cluster) for kind in JOBS for cluster in CLUSTERS if (kind, cluster) not in SOME]
+
+
+@pytest.mark.parametrize(("kind", "cluster"), circles([*SOME, *REST], long=4))
 def test_a_run_with_breaks_has_the_bits_of_one_without(run_job: Run, kind: str, cluster: str) -> None:
     topology = CLUSTERS[cluster]
     make, n_workers = JOBS[kind], topology.get("nworkers_per_group", 1)
@@ -115,14 +118,15 @@ def placed(name: str, **changes: Any) -> JobConf:
     return JobConf.model_validate(given)
 
 
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("name", circles(PLACES, long=1))
 def test_a_partitioned_net_goes_on_with_its_states(run_job: Run, name: str) -> None:
     whole = run_job(placed(name))
     begun = run_job(placed(name, checkpoint_freq=4))
     same(whole, run_job(placed(name), resume=f"{begun.url}/checkpoint/step-4"), n_workers=2)
 
 
-@pytest.mark.parametrize("n_workers", mostly_long([1, 2], 2))
+@pytest.mark.long
+@pytest.mark.parametrize("n_workers", circles([1, 2]))
 def test_the_states_of_other_groups_are_of_their_own_step(run_job: Run, n_workers: int) -> None:
     """Without learning, the states of a group depend on its step alone."""
     still = {"type": "SGD", "learning_rate": {"type": "Fixed", "base_lr": 0.0}}
@@ -131,7 +135,7 @@ def test_the_states_of_other_groups_are_of_their_own_step(run_job: Run, n_worker
     def job(**changes: Any) -> JobConf:
         return recurrent("GRU", topology, updater=still, **{"test_freq": 0, **changes})
 
-    begun = run_job(job(train_steps=40, checkpoint_freq=7))
+    begun = run_job(job(train_steps=20, checkpoint_freq=7))
     places = [Checkpoint(event["url"]) for event in begun.events if event["event"] == "checkpoint"]
     assert len(places) > 1
     for place in places:
@@ -144,10 +148,11 @@ def test_the_states_of_other_groups_are_of_their_own_step(run_job: Run, n_worker
             for mine, theirs in zip(read_states(place, 1, worker), read_states(wanted, 1, worker), strict=True):
                 assert mine.arrays[0].tobytes() == theirs.arrays[0].tobytes()
         assert place.groups[1]["cursors"] == wanted.groups[1]["cursors"]
-    rest = run_job(job(train_steps=45), resume=places[-1].url)
+    rest = run_job(job(train_steps=25), resume=places[-1].url)
     assert {report["state"] for report in rest.reports.values()} == {"done"}
 
 
+@pytest.mark.long
 def test_other_workers_or_other_shapes_start_states_anew(run_job: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(run_state.logger, "warning", lambda text, *values: said.append(text % values))

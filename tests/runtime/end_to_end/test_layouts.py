@@ -12,7 +12,7 @@ from singa_dask.runtime import plan_processes
 from singa_dask.runtime.planning.placement import Layout, pack
 from tests.runtime.end_to_end import test_partition, test_rbm, test_statistics, test_text
 from tests.runtime.harness import Outcome, mlp
-from tests.selection import mostly_long
+from tests.selection import circles
 
 RunJob = Callable[..., Outcome]
 
@@ -49,7 +49,8 @@ def mixed(layout: Layout) -> Layout:
     return Layout((tuple(units[::2]), tuple(units[1::2])), layout.cluster)
 
 
-@pytest.mark.parametrize("name", mostly_long(JOBS, 12))
+@pytest.mark.long
+@pytest.mark.parametrize("name", circles(["mlp", "elsewhere", "adam", "statistics", "gru", "rbm", "hybrid"], plain=2))
 def test_a_packed_job_has_the_same_bits(run_job: RunJob, name: str) -> None:
     job = JOBS[name]({})
     layout = plan_processes(job.cluster)

@@ -12,7 +12,7 @@ from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.lookup import find
 from tests.runtime.harness import Outcome, mlp
-from tests.selection import mostly_long
+from tests.selection import circles
 
 RunJob = Callable[..., Outcome]
 
@@ -40,8 +40,16 @@ def same(one: Outcome, other: Outcome) -> None:
         np.testing.assert_allclose(params[name], values, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("name", mostly_long(PLACES, 2))
+@pytest.mark.parametrize(
+    ("name", "processes"),
+    circles(
+        [
+            ("elsewhere", 2), ("features", 1), ("hybrid", 2), ("pipeline", 2), ("whole", 1),
+            ("elsewhere", 1), ("features", 2), ("hybrid", 1), ("pipeline", 1), ("whole", 2),
+        ],
+        long=4,
+    ),
+)  # fmt: skip
 def test_a_partitioned_job_is_the_same_run(run_job: RunJob, run_once: RunJob, name: str, processes: int) -> None:
     cluster = {"nworkers_per_group": 2, "nservers_per_group": 2}
     cluster |= {"nworkers_per_procs": 2 // processes, "nservers_per_procs": 2 // processes}
@@ -52,13 +60,15 @@ def test_a_partitioned_job_is_the_same_run(run_job: RunJob, run_once: RunJob, na
     assert other.losses("test") == pytest.approx(one.losses("test"), rel=1e-9)
 
 
-@pytest.mark.parametrize("n_workers", [3, 4])
+@pytest.mark.parametrize("n_workers", circles([3, 4], long=1))
 def test_uneven_parts(run_job: RunJob, run_once: RunJob, n_workers: int) -> None:
     cluster = {"nworkers_per_group": n_workers, "nworkers_per_procs": 2 if n_workers == 4 else 3}
     same(run_once(placed([{}] * 6, ONE)), run_job(placed(PLACES["features"], cluster)))
 
 
-@pytest.mark.parametrize(("before", "after"), [("features", "whole"), ("elsewhere", "features"), ("", "elsewhere")])
+@pytest.mark.parametrize(
+    ("before", "after"), circles([("elsewhere", "features"), ("features", "whole"), ("", "elsewhere")], long=2)
+)
 def test_a_run_goes_on_with_another_partition(run_job: RunJob, run_once: RunJob, before: str, after: str) -> None:
     two = {"nworkers_per_group": 2, "nworkers_per_procs": 2}
     first = (PLACES[before], two) if before else ([{}] * 6, ONE)
@@ -82,6 +92,7 @@ def test_values_of_a_checkpoint_are_the_same_bits_for_any_partition(run_job: Run
         np.testing.assert_array_equal(back.params()[name], values)
 
 
+@pytest.mark.long
 def test_partitioned_groups_train_beside_each_other(run_job: RunJob) -> None:
     cluster = {"nworker_groups": 2, "nworkers_per_group": 2, "nworkers_per_procs": 2, "nservers_per_group": 2}
     found = run_job(placed(PLACES["hybrid"], {**cluster, "nservers_per_procs": 1}, train_steps=30))

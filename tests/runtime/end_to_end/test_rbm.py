@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from singa_dask.runtime.planning.placement import JobPlan
 from singa_dask.runtime.units.run_state import InitialState
 from singa_dask.training import BP
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, FRAMEWORKS, HOGWILD, HYBRID, SINGLE, Outcome, dense, mlp
-from tests.selection import mostly_long
+from tests.selection import circles
 
 HERE = {"nworkers_per_group": 2, "nworkers_per_procs": 2}
 THREE = {"nworkers_per_group": 3, "nservers_per_group": 3}
@@ -80,8 +81,12 @@ def close(one: Outcome, other: Outcome, within: float = 1e-6) -> None:
         np.testing.assert_allclose(second[name], values, rtol=0, atol=within, err_msg=name)
 
 
-@pytest.mark.parametrize("cluster", mostly_long([HERE, ALLREDUCE, THREE], 3), ids=["here", "allreduce", "three"])
-@pytest.mark.parametrize("cd", [{}, {"cd_k": 3}, {"persistent": True}], ids=["cd1", "cd3", "persistent"])
+CDS: list[dict[str, Any]] = [{"persistent": True}, {"cd_k": 3}, {}]
+TRAINED = [*zip(CDS, (ALLREDUCE, HERE, THREE), strict=True)]
+REST = [each for each in itertools.product(CDS, (ALLREDUCE, HERE, THREE)) if each not in TRAINED]
+
+
+@pytest.mark.parametrize(("cd", "cluster"), circles([*TRAINED, *REST], long=2))
 def test_workers_of_a_group_train_as_one(
     run_job: Run, run_once: Run, cd: dict[str, Any], cluster: dict[str, Any]
 ) -> None:
@@ -93,7 +98,7 @@ def test_workers_of_a_group_train_as_one(
     assert several.metric("squared_error") == pytest.approx(one.metric("squared_error"))
 
 
-@pytest.mark.parametrize("cluster", mostly_long([SINGLE, ALLREDUCE, DOWNPOUR, HOGWILD, HYBRID], 3))
+@pytest.mark.parametrize("cluster", circles([SINGLE, HYBRID, ALLREDUCE, DOWNPOUR, HOGWILD], long=2))
 def test_an_rbm_on_features_that_do_not_learn(run_job: Run, run_once: Run, cluster: dict[str, Any]) -> None:
     first = run_once(job([records(), *rbm(1, "data", 20)]))
     layers = [records(), *frozen(1, "data", 20), *rbm(2, "sigmoid1", 10, gaussian=True)]
@@ -123,7 +128,7 @@ def test_a_run_in_two_parts_is_one_run(run_job: Run, run_once: Run) -> None:
     close(whole, rest, 0)
 
 
-@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE])
+@pytest.mark.parametrize("cluster", circles([SINGLE, ALLREDUCE], long=1))
 def test_tests_tell_the_error(run_job: Run, cluster: dict[str, Any]) -> None:
     layers = [records(include=["train"]), records(include=["test", "val"]), *rbm(1, "data", 20)]
     changes = {"test_freq": 5, "test_steps": 2, "validate_freq": 5, "validate_steps": 1}
@@ -181,8 +186,16 @@ def slopes(conf: JobConf, places: list[tuple[int, int]]) -> tuple[list[float], n
     return found, weights.copy()
 
 
-@pytest.mark.parametrize("cluster", mostly_long([SINGLE, ALLREDUCE, HERE], 2), ids=["single", "allreduce", "here"])
-@pytest.mark.parametrize(("gradient", "part"), [("sum", 1.0), ("average", 0.5)])
+@pytest.mark.parametrize(
+    ("gradient", "part", "cluster"),
+    circles(
+        [
+            ("sum", 1.0, ALLREDUCE), ("average", 0.5, HERE), ("sum", 1.0, SINGLE),
+            ("average", 0.5, ALLREDUCE), ("sum", 1.0, HERE), ("average", 0.5, SINGLE),
+        ],
+        long=2,
+    ),
+)  # fmt: skip
 def test_tied_weights_by_central_differences(run_job: Run, gradient: str, part: float, cluster: dict[str, Any]) -> None:
     places = [(unit, pixel) for unit in (0, 3, 7) for pixel in (0, 210, 350, 437, 600)]
     wanted, before = slopes(tied(gradient), places)
@@ -192,7 +205,10 @@ def test_tied_weights_by_central_differences(run_job: Run, gradient: str, part: 
     assert max(map(abs, wanted)) > 1e-2
 
 
-@pytest.mark.parametrize("name", mostly_long(FRAMEWORKS, 3))
+@pytest.mark.parametrize(
+    "name",
+    circles(["allreduce", "hybrid", "sandblaster-2", "single", "sandblaster-1", "downpour", "hogwild"], long=2),
+)
 def test_tied_weights_learn_in_every_framework(run_job: Run, run_once: Run, name: str) -> None:
     outcome = run_job(tied("sum", cluster=FRAMEWORKS[name], train_steps=20))
     assert {report["state"] for report in outcome.reports.values()} == {"done"}

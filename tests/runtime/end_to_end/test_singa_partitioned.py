@@ -5,9 +5,11 @@ SINGA could not do so: its gradients of a layer that is cut by features are too 
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from singa_dask.conf import JobConf, load
 from singa_dask.errors import ConfigError
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.runtime.harness import Outcome
-from tests.selection import mostly_long
+from tests.selection import circles
 
 GOLD = Path(__file__).parents[2] / "gold"
 LAYERS = ("data", "fc1", "act1", "fc2", "act2", "fc3", "loss")
@@ -34,6 +36,12 @@ PLACES_OF_3: dict[str, tuple[dict[str, int], int]] = {
     "location": ({"location": 2}, 1),
 }
 RunJob = Callable[..., Outcome]
+
+
+def each_once(places: Iterable[str]) -> list[Any]:
+    """Return all pairs of a layer and a place: each layer in one place is long, the first of them plain."""
+    of_layers = list(zip(reversed(LAYERS), itertools.cycle(places)))
+    return circles([*of_layers, *(each for each in itertools.product(LAYERS, places) if each not in of_layers)], long=6)
 
 
 @pytest.fixture(autouse=True)
@@ -65,15 +73,13 @@ def check(run_job: RunJob, places: dict[str, dict[str, int]], others: int, n_wor
         np.testing.assert_allclose(stored[name].values, param.values, rtol=0, atol=PARAM_WITHIN)
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("layer", mostly_long(LAYERS, 3))
+@pytest.mark.parametrize(("layer", "place"), each_once(PLACES))
 def test_one_layer_is_cut_otherwise_over_two_workers(run_job: RunJob, layer: str, place: str) -> None:
     where, others = PLACES[place]
     check(run_job, {layer: where}, others, 2, 1)
 
 
-@pytest.mark.parametrize("place", PLACES_OF_3)
-@pytest.mark.parametrize("layer", mostly_long(LAYERS, 6))
+@pytest.mark.parametrize(("layer", "place"), each_once(PLACES_OF_3))
 def test_one_layer_is_cut_otherwise_over_three_workers(run_job: RunJob, layer: str, place: str) -> None:
     where, others = PLACES_OF_3[place]
     if (layer, place) == ("loss", "features"):
@@ -83,19 +89,20 @@ def test_one_layer_is_cut_otherwise_over_three_workers(run_job: RunJob, layer: s
         check(run_job, {"loss": {"partition_dim": -1}, layer: where}, others, 3, 1)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", circles(["features", "location", "records", "whole"], long=1))
 def test_in_two_processes(run_job: RunJob, place: str) -> None:
     where, others = PLACES[place]
     check(run_job, {"fc2": where}, others, 2, 2)
 
 
-@pytest.mark.parametrize("place", mostly_long(PLACES_OF_3, 3))
+@pytest.mark.long
+@pytest.mark.parametrize("place", circles(PLACES_OF_3))
 def test_three_workers_in_two_processes(run_job: RunJob, place: str) -> None:
     where, others = PLACES_OF_3[place]
     check(run_job, {"loss": {"partition_dim": -1}, "fc2": where}, others, 3, 2)
 
 
-@pytest.mark.parametrize("n_processes", mostly_long([1, 2], 2))
-@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("n_processes", circles([1, 2]))
+@pytest.mark.parametrize("dim", circles([1, 0, -1], long=2))
 def test_all_layers_are_cut_alike(run_job: RunJob, dim: int, n_processes: int) -> None:
     check(run_job, {}, dim, 2, n_processes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,26 +13,32 @@ from singa_dask.conf import JobConf, load
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.backends import backend
 from tests.runtime.harness import ALLREDUCE, SANDBLASTER_1, SINGLE, Outcome
+from tests.selection import circles
 
 GOLD = Path(__file__).parents[2] / "gold"
+CLUSTERS = {"single": SINGLE, "allreduce": ALLREDUCE, "sandblaster": SANDBLASTER_1}
 RUNS = [
-    *((name, "numpy") for name in ("mlp_sgd", "mlp_sgd_mom_step", "mlp_nesterov_inverse", "mlp_rmsprop_linear")),
-    ("csv_net", "numpy"),
-    ("conv_c", "numpy"),
-    ("conv_c", "onednn"),
+    ("mlp_sgd_mom_step", "numpy", "allreduce"),
+    ("conv_c", "onednn", "single"),
+    ("csv_net", "numpy", "sandblaster"),
+    ("mlp_sgd", "numpy", "allreduce"),
+    ("mlp_nesterov_inverse", "numpy", "single"),
+    ("mlp_rmsprop_linear", "numpy", "sandblaster"),
+    ("conv_c", "numpy", "allreduce"),
 ]
+REST = [(name, ops, cluster) for name, ops, known in RUNS for cluster in CLUSTERS if cluster != known]
 LOSS_WITHIN, PARAM_WITHIN = 3e-6, 2e-6
 
 
-@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE, SANDBLASTER_1], ids=["single", "allreduce", "sandblaster"])
-@pytest.mark.parametrize(("name", "ops"), RUNS)
+@pytest.mark.parametrize(("name", "ops", "cluster"), circles([*RUNS, *REST], plain=3, long=4))
 def test_a_job_repeats_singas_run(
-    run_job: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, name: str, ops: str, cluster: dict[str, Any]
+    run_job: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, name: str, ops: str, cluster: str
 ) -> None:
     monkeypatch.chdir(GOLD)
     backend(ops)
     job = load(f"{name}.yaml").job
-    outcome = run_job(JobConf.model_validate({**job.model_dump(mode="json"), "cluster": cluster, "ops": ops}))
+    topology = CLUSTERS[cluster]
+    outcome = run_job(JobConf.model_validate({**job.model_dump(mode="json"), "cluster": topology, "ops": ops}))
     lines = json.loads((GOLD / "lines" / f"{name}.json").read_text())
     for phase in ("train", "test", "validation"):
         wanted = {line["step"]: line["loss"] for line in lines if line["phase"] == phase}

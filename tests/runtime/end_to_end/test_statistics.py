@@ -14,6 +14,7 @@ from singa_dask.data.stores import open_store
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.contracts.records import written
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, SINGLE, Outcome, dense, mlp
+from tests.selection import circles
 
 Run = Callable[..., Outcome]
 N_ROWS, N_STEPS = 48, 6
@@ -60,8 +61,8 @@ def hidden(params: dict[str, Any], rows: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("cluster", "n_workers"),
-    [(SINGLE, 1), (ALLREDUCE, 2), (SANDBLASTER_1, 2)],
-    ids=["single", "allreduce", "sandblaster"],
+    circles([(ALLREDUCE, 2), (SANDBLASTER_1, 2), (SINGLE, 1)], long=2),
+    ids=["allreduce", "sandblaster", "single"],
 )
 def test_the_workers_of_a_group_keep_the_average_of_their_batches(
     run_job: Run, cluster: dict[str, Any], n_workers: int
@@ -99,7 +100,7 @@ def test_test_nets_use_them(run_job: Run) -> None:
 ADAM = {"type": "Adam", "learning_rate": {"type": "Fixed", "base_lr": 0.01}}
 
 
-@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE], ids=["single", "allreduce"])
+@pytest.mark.parametrize("cluster", circles([ALLREDUCE, SINGLE]), ids=["allreduce", "single"])
 def test_a_resumed_run_has_the_same_bits(run_job: Run, cluster: dict[str, Any]) -> None:
     whole = run_job(net(cluster=cluster, updater=ADAM))
     half = run_job(net(cluster=cluster, updater=ADAM, train_steps=N_STEPS // 2))
@@ -120,7 +121,8 @@ def test_another_job_starts_from_them(run_job: Run) -> None:
         np.testing.assert_array_equal(second.params()[name], stored.values)
 
 
-@pytest.mark.parametrize("framework", ["downpour", "hogwild"])
+@pytest.mark.long
+@pytest.mark.parametrize("framework", circles(["downpour", "hogwild"]))
 def test_groups_that_do_not_wait_for_each_other(run_job: Run, framework: str, tmp_path: Path) -> None:
     rows = records()[0][0]
     pixels = np.concatenate(2 * [np.rint(rows * 255).astype(np.uint8).reshape(-1, 28, 28)])

@@ -11,7 +11,7 @@ import pytest
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints.lookup import find
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, FRAMEWORKS, Outcome, dense, mlp
-from tests.selection import mostly_long
+from tests.selection import circles
 
 Run = Callable[..., Outcome]
 UNIFORM = {"type": "Uniform", "low": -0.3, "high": 0.3}
@@ -39,7 +39,7 @@ def job(cluster: Any = None, carry_state: bool = False, **changes: Any) -> JobCo
     return mlp(**{**made, **changes})
 
 
-@pytest.mark.parametrize("carry_state", [False, True])
+@pytest.mark.parametrize("carry_state", circles([True, False], long=1))
 def test_workers_of_a_group_read_what_one_worker_reads(run_job: Run, carry_state: bool) -> None:
     alone = run_job(job(carry_state=carry_state))
     shared = run_job(job(ALLREDUCE, carry_state))
@@ -63,7 +63,7 @@ PLACES: dict[str, dict[str, dict[str, int]]] = {
 }
 
 
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("name", circles(["hybrid", "reader", "features"], long=2))
 def test_a_partitioned_net_of_text_is_the_same_run(run_job: Run, run_once: Run, name: str) -> None:
     tests: dict[str, Any] = {"test_freq": 4, "test_steps": 2, "metrics": ["perplexity"]}
     alone = run_once(placed({}, **tests))
@@ -78,6 +78,7 @@ def test_a_partitioned_net_of_text_is_the_same_run(run_job: Run, run_once: Run, 
         np.testing.assert_allclose(shared.params()[key], values, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.long
 def test_a_partitioned_net_drops_states_where_another_worker_starts_the_text_anew(run_job: Run) -> None:
     places = {"data": {"location": 1}, "gru": {"partition_dim": 0}}
     alone = run_job(placed(places | {"data": {}}, carry_state=True, train_steps=160))
@@ -100,7 +101,10 @@ def test_groups_go_on_where_they_stood(run_job: Run) -> None:
     assert max(rest.losses(group=1)) == 7
 
 
-@pytest.mark.parametrize("name", mostly_long(FRAMEWORKS, 3))
+@pytest.mark.parametrize(
+    "name",
+    circles(["sandblaster-2", "hybrid", "downpour", "single", "allreduce", "sandblaster-1", "hogwild"], long=2),
+)
 def test_text_is_learnt_in_every_framework(run_job: Run, name: str) -> None:
     outcome = run_job(job(FRAMEWORKS[name], train_steps=12))
     losses = list(outcome.losses().values())

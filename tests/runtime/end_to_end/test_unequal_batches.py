@@ -13,7 +13,7 @@ from singa_dask.errors import ConfigError
 from singa_dask.runtime.job.checks import prepare
 from tests.runtime.end_to_end.test_clipping import updater
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, SANDBLASTER_2, Outcome, dense, mlp
-from tests.selection import mostly_long
+from tests.selection import circles
 
 Run = Callable[..., Outcome]
 THREE = {"nworkers_per_group": 3, "nservers_per_group": 3}
@@ -36,8 +36,8 @@ def job(sizes: list[int], test: list[int] | None = None, shuffle: str = "block",
     return mlp(**{"neuralnet": {"layer": conf}, "precision": "float64", **changes})
 
 
-@pytest.mark.parametrize("shuffle", mostly_long(["none", "block", "full"], 3))
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("shuffle", circles(["block", "none", "full"]))
+@pytest.mark.parametrize("case", circles(CASES, long=4))
 def test_workers_agree_with_one(run_job: Run, run_once: Run, case: str, shuffle: str) -> None:
     sizes, cluster = CASES[case]
     one = run_once(job([48], shuffle=shuffle, **TEST))
@@ -56,6 +56,7 @@ def agree(one: Outcome, other: Outcome) -> None:
             assert other.metric(figure, phase) == pytest.approx(one.metric(figure, phase), rel=1e-9)
 
 
+@pytest.mark.long
 def test_tests_share_their_batches_otherwise(run_job: Run) -> None:
     one = run_job(job([48], [30], **TEST))
     agree(one, run_job(job([16, 32], [10, 20], cluster=ALLREDUCE, **TEST)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.planning.placement import JobPlan
 from tests.runtime.end_to_end.test_clipping import CLUSTERS, PLACES, agree, job
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SINGLE, Outcome
-from tests.selection import mostly_long
+from tests.selection import circles
 
 Run = Callable[..., Outcome]
 NORM = 0.05
@@ -48,14 +49,17 @@ def test_the_norm_is_that_of_all_params(run_once: Run) -> None:
         np.testing.assert_allclose(clipped[name], wanted, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("more", [{}, {"accumulate": 4}], ids=["each batch", "4 batches"])
-@pytest.mark.parametrize("cluster", mostly_long(ALL, 3))
-def test_clipped_by_the_norm(run_job: Run, run_once: Run, cluster: str, more: dict[str, Any]) -> None:
-    rule = updater(clip_norm=NORM, **more)
+NORMED = [("three workers", 1), ("several servers", 4), ("tree", 1), ("tree", 4), ("allreduce", 4), ("sandblaster", 1)]
+REST = [each for each in itertools.product(ALL, (1, 4)) if each not in NORMED]
+
+
+@pytest.mark.parametrize(("cluster", "n_batches"), circles([*NORMED, *REST], long=5))
+def test_clipped_by_the_norm(run_job: Run, run_once: Run, cluster: str, n_batches: int) -> None:
+    rule = updater(clip_norm=NORM, accumulate=n_batches)
     agree(run_once(exact(updater=rule)), run_job(exact(updater=rule, cluster=ALL[cluster])), 1e-11)
 
 
-@pytest.mark.parametrize("place", mostly_long(PLACES, 1))
+@pytest.mark.parametrize("place", circles(PLACES, long=2))
 def test_clipped_by_the_norm_in_partitioned_nets(run_job: Run, run_once: Run, place: str) -> None:
     rule = updater(clip_norm=NORM)
     parts = exact({"fc1": PLACES[place]}, updater=rule, cluster=CLUSTERS["several servers"])
@@ -76,8 +80,9 @@ def batched(size: int, **more: Any) -> JobConf:
     return exact(neuralnet={"layer": layers}, **more)
 
 
-@pytest.mark.parametrize("kind", ["SGD", "Adam"])
-@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE], ids=["one worker", "allreduce"])
+@pytest.mark.parametrize(
+    ("kind", "cluster"), circles([("SGD", ALLREDUCE), ("Adam", SINGLE), ("Adam", ALLREDUCE), ("SGD", SINGLE)], long=1)
+)
 def test_accumulated_batches_are_one_large_batch(
     run_job: Run, run_once: Run, kind: str, cluster: dict[str, Any]
 ) -> None:
@@ -134,7 +139,7 @@ def test_a_pattern_that_fits_no_param() -> None:
         JobPlan.make(conf)
 
 
-@pytest.mark.parametrize("cluster", [SINGLE, *mostly_long(CLUSTERS.values(), 1)])
+@pytest.mark.parametrize("cluster", circles([SINGLE, *CLUSTERS.values()], long=3))
 def test_moving_averages(run_job: Run, cluster: dict[str, Any]) -> None:
     rule = updater(ema_decay=0.75)
     outcome = run_job(exact(updater=rule, train_steps=6, cluster=cluster, checkpoint_freq=1))

@@ -16,6 +16,7 @@ from singa_dask.layers.loss import SoftmaxLoss
 from singa_dask.runtime.job.checks import prepare
 from tests.runtime.end_to_end.test_partition import PLACES
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, Outcome, mlp
+from tests.selection import circles
 
 Run = Callable[..., Outcome]
 THREE = {"nworkers_per_group": 3, "nservers_per_group": 3}
@@ -58,24 +59,30 @@ def agrees(outcome: Outcome, n: int) -> None:
 
 @pytest.mark.parametrize(
     ("n", "batch", "cluster"),
-    [
-        (143, 48, {}),
-        (144, 48, {}),
-        (20, 48, {}),
-        (143, 48, ALLREDUCE),
-        (145, 48, ALLREDUCE),
-        (143, [16, 32], SANDBLASTER_1),
-        (146, 48, THREE),
-        (3, 48, THREE),
-        (143, 48, FRAMEWORKS["hybrid"]),
-    ],
+    circles(
+        [
+            (143, 48, {}),
+            (145, 48, ALLREDUCE),
+            (143, 48, ALLREDUCE),
+            (143, [16, 32], SANDBLASTER_1),
+            (146, 48, THREE),
+            (3, 48, THREE),
+            (143, 48, FRAMEWORKS["hybrid"]),
+            (144, 48, {}),
+            (20, 48, {}),
+        ],
+        plain=2,
+        long=7,
+    ),
 )
 def test_each_record_counts_once(run_job: Run, tmp_path: Path, n: int, batch: Any, cluster: dict[str, Any]) -> None:
     agrees(run_job(job(tmp_path, n, batch, cluster=cluster)), n)
 
 
-@pytest.mark.parametrize("n", [143, 145])
-@pytest.mark.parametrize("cluster", [{}, ALLREDUCE, THREE], ids=["one", "two", "three"])
+@pytest.mark.parametrize(
+    ("cluster", "n"),
+    circles([(THREE, 145), (ALLREDUCE, 143), ({}, 145), (THREE, 143), (ALLREDUCE, 145), ({}, 143)], long=2),
+)
 def test_what_a_layer_counts_itself_is_not_weighted(
     run_job: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: dict[str, Any], n: int
 ) -> None:
@@ -95,15 +102,16 @@ def test_what_a_layer_counts_itself_is_not_weighted(
     assert outcome.metric("mean", "test")[10] == pytest.approx(labels.mean(), rel=1e-12)
 
 
-@pytest.mark.parametrize("n", [143, 145])
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("n", circles([145, 143]))
+@pytest.mark.parametrize("name", circles(["elsewhere", "features", "hybrid", "pipeline", "whole"], long=4))
 def test_each_record_counts_once_in_a_partitioned_net(run_job: Run, tmp_path: Path, name: str, n: int) -> None:
     cluster = {"nworkers_per_group": 2, "nworkers_per_procs": 1 + (n == 143)}
     agrees(run_job(job(tmp_path, n, places=PLACES[name], cluster=cluster)), n)
 
 
-@pytest.mark.parametrize("cluster", [{}, ALLREDUCE], ids=["one worker", "two workers"])
-@pytest.mark.parametrize("steps", [None, 2])
+@pytest.mark.parametrize(
+    ("cluster", "steps"), circles([(ALLREDUCE, None), ({}, 2), ({}, None), (ALLREDUCE, 2)], long=1)
+)
 def test_each_pass_of_a_resumed_run_begins_at_the_first_record(
     run_job: Run, tmp_path: Path, cluster: dict[str, Any], steps: int | None
 ) -> None:

@@ -23,7 +23,7 @@ from distributed.security import Security
 
 from singa_dask.conf import JobConf
 from singa_dask.errors import ClusterError
-from singa_dask.runtime import Driver, RemoteJobs, connect, plan_processes
+from singa_dask.runtime import Driver, RemoteJobs, plan_processes
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job.cluster import embedded_cluster, local_cluster, present_workers
 from singa_dask.runtime.job.limits import DEFAULTS
@@ -44,20 +44,12 @@ from tests.runtime.processes import (
     wait_until,
 )
 from tests.runtime.units.test_ends import with_trap
-from tests.selection import mostly_long
+from tests.selection import mostly_long, mostly_soak
 
 pytestmark = pytest.mark.cluster
 
 
-def test_processes_of_an_own_cluster_do_not_watch_their_threads() -> None:
-    def callbacks(dask_worker: Worker) -> dict[str, float]:
-        return {name: each.callback_time for name, each in dask_worker.periodic_callbacks.items()}
-
-    with local_cluster(1) as client:
-        (found,) = client.run(callbacks).values()
-    assert "profile" not in found and found["tick"] == 500
-
-
+@pytest.mark.long
 def test_a_part_of_a_snapshot_that_comes_after_the_end_does_not_stay(client: Client, tmp_path: Path) -> None:
     before, run = residue(client), Driven(digits("single"), client, tmp_path)
     assert run.result.state == "done"
@@ -71,7 +63,7 @@ def test_a_part_of_a_snapshot_that_comes_after_the_end_does_not_stay(client: Cli
     check_gone(client, before)
 
 
-@pytest.mark.parametrize("framework", mostly_long(FRAMEWORKS, 2))
+@pytest.mark.parametrize("framework", mostly_long(["allreduce", *sorted({*FRAMEWORKS} - {"allreduce"})], 6))
 def test_every_framework_trains_twice_in_a_row(client: Client, tmp_path: Path, framework: str) -> None:
     before = residue(client)
     runs = []
@@ -88,16 +80,23 @@ def test_every_framework_trains_twice_in_a_row(client: Client, tmp_path: Path, f
     assert (traffic["sent"] > 0) == (traffic["received"] > 0) == (framework != "single")
 
 
-def test_processes_and_threads_give_the_same_bits(client: Client, tmp_path: Path, run_job: Any) -> None:
+def test_processes_and_threads_and_fewer_processes_give_the_same_bits(
+    client: Client, tmp_path: Path, run_job: Any
+) -> None:
     job = mlp(cluster=ALLREDUCE)
-    there, here = load_values(Driven(job, client, tmp_path).url), run_job(job).params()
-    assert all(np.array_equal(there[name].values, here[name]) for name in here)
+    here = run_job(job).params()
+    for n, elastic in ((2, {}), (1, {"elastic": {"max_processes": 1}})):
+        driven = Driven(mlp(cluster={**ALLREDUCE, **elastic}), client, tmp_path)
+        assert len(driven.result.topology["processes"]) == n
+        there = load_values(driven.url)
+        assert all(np.array_equal(there[name].values, here[name]) for name in here), n
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("framework", "place"),
     # every framework, workers and servers alone and beside each other, the first process and the last
-    mostly_long(
+    mostly_soak(
         [
             ("single", 0),
             ("sandblaster", 0),
@@ -115,7 +114,7 @@ def test_a_killed_process_ends_a_job_without_restarts_and_the_next_one_runs(
 ) -> None:
     job = digits(framework, "train_steps=1000000", "disp_freq=1", "cluster.max_restarts=0")
     result = Driven(job, client, tmp_path, kill_worker(place)).result
-    assert (result.state, result.exit_code) == ("failed", 4), result
+    assert (result.state, result.exit_code, result.restarts) == ("failed", 4, 0), result
     assert result.error == ""
     lost = result.topology["processes"][place]
     assert f"Lost: {', '.join(lost)}." in result.reason
@@ -124,7 +123,9 @@ def test_a_killed_process_ends_a_job_without_restarts_and_the_next_one_runs(
     assert Driven(digits(framework), client, tmp_path).result.state == "done"
 
 
-@pytest.mark.parametrize(("cluster", "threads"), [(SINGLE, 0), (ALLREDUCE, 0), (SINGLE, 1), (SINGLE, 1000)])
+@pytest.mark.parametrize(
+    ("cluster", "threads"), mostly_long([(ALLREDUCE, 0), (SINGLE, 0), (SINGLE, 1000), (SINGLE, 1)], 2)
+)
 def test_workers_share_the_cores_of_their_host(
     client: Client, tmp_path: Path, cluster: dict[str, Any], threads: int
 ) -> None:
@@ -146,16 +147,18 @@ def test_workers_share_the_cores_of_their_host(
 
 def test_an_exception_in_a_layer_ends_the_job_with_its_traceback(client: Client, tmp_path: Path) -> None:
     net = with_trap(how="raise", step=3, worker=1)
-    result = Driven(mlp(train_steps=100_000, neuralnet=net, cluster=ALLREDUCE), client, tmp_path).result
-    assert (result.state, result.exit_code) == ("failed", 1)
+    driven = Driven(mlp(train_steps=100_000, neuralnet=net, cluster=ALLREDUCE), client, tmp_path)
+    result = driven.result
+    assert (result.state, result.exit_code, result.restarts) == ("failed", 1, 0)
     assert result.reason == "worker-0-1, step 3, layer trap: ZeroDivisionError: a mistake of the user"
     assert "in compute_feature" in result.error
+    assert len([event for event in driven.events if event["event"] == "placed"]) == 1
 
 
 def test_a_loss_that_is_no_number_has_its_own_code(client: Client, tmp_path: Path) -> None:
     net = with_trap(how="nan", step=3, worker=1)
     result = Driven(mlp(train_steps=100_000, neuralnet=net, cluster=ALLREDUCE), client, tmp_path).result
-    assert (result.state, result.exit_code, result.error) == ("failed", 5, "")
+    assert (result.state, result.exit_code, result.error, result.restarts) == ("failed", 5, "", 0)
     assert result.reason.startswith("worker-0-1, step 3, layer loss: the loss is not finite.")
 
 
@@ -168,7 +171,7 @@ def test_records_that_a_worker_cannot_find_are_named(client: Client, tmp_path: P
     assert str(tmp_path / "gone.arrow") in result.reason
 
 
-@pytest.mark.parametrize("framework", ["single", "allreduce", "downpour"])
+@pytest.mark.parametrize("framework", mostly_long(["allreduce", "single", "downpour"], 3))
 def test_a_signal_stops_the_job_with_a_checkpoint(client: Client, tmp_path: Path, framework: str) -> None:
     stopped = Driven(long(framework), client, tmp_path, lambda driven, event: driven.driver.stop("SIGTERM"))
     result = stopped.result
@@ -189,6 +192,7 @@ def test_a_second_signal_ends_it_at_once(client: Client, tmp_path: Path) -> None
     assert (result.exit_code, result.reason) == (130, "ended at once by a second SIGINT")
 
 
+@pytest.mark.long
 def test_the_driver_hears_of_steps_that_are_not_displayed(client: Client, tmp_path: Path) -> None:
     told: list[dict[str, int]] = []
 
@@ -210,32 +214,30 @@ def test_the_driver_hears_of_steps_that_are_not_displayed(client: Client, tmp_pa
     assert max(step for steps in told for step in steps.values()) == result.steps
 
 
-def test_an_elastic_job_begins_on_fewer_workers(client: Client, tmp_path: Path) -> None:
-    runs = [Driven(digits("allreduce", *sets), client, tmp_path) for sets in ((), ("cluster.elastic.max_processes=1",))]
-    assert [len(run.result.topology["processes"]) for run in runs] == [2, 1]
-    first, second = (load_values(run.url) for run in runs)
-    assert all(np.array_equal(first[name].values, second[name].values) for name in first)
-
-
 def test_a_job_that_does_not_fit_is_refused_with_the_numbers(client: Client, tmp_path: Path) -> None:
     job = mlp(cluster={"nworkers_per_group": 3, "nservers_per_group": 3})
     with pytest.raises(ClusterError, match=r"needs 3 Dask workers with 2, 2, 2 free threads; 2 can be used"):
         Driven(job, client, tmp_path)
 
 
-def test_so_is_one_that_another_job_leaves_no_room_for(client: Client, tmp_path: Path) -> None:
+def test_so_is_one_that_another_job_leaves_no_room_for_or_has_the_id_of(client: Client, tmp_path: Path) -> None:
     refused: list[str] = []
 
-    def start_another(driven: Driven, event: dict[str, Any]) -> None:
-        with pytest.raises(ClusterError) as caught:
-            Driven(digits("allreduce"), client, tmp_path)
-        refused.append(str(caught.value))
+    def start_others(driven: Driven, event: dict[str, Any]) -> None:
+        for job, job_id in ((digits("allreduce"), "another"), (digits("single"), driven.job_id)):
+            driver = Driver(job, client, run_url=str(tmp_path), on_event=lambda event: None, job_id=job_id)
+            with pytest.raises(ClusterError) as caught:
+                driver.run()
+            refused.append(str(caught.value))
         driven.driver.stop()
 
-    assert Driven(long("allreduce"), client, tmp_path, start_another).result.state == "stopped"
+    first = Driven(long("single"), client, tmp_path, start_others)
+    assert first.result.state == "stopped"
     assert "0 of 2" in refused[0]
+    assert first.job_id in refused[1]
 
 
+@pytest.mark.long
 def test_a_job_that_dask_starts_in_part_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tasks take the threads between the look at the cluster and the start."""
     monkeypatch.setitem(DEFAULTS, "start", "1s")
@@ -256,6 +258,7 @@ def wait_at(name: str) -> bool:
         return bool(Event(name, client=client).wait(timeout=60))
 
 
+@pytest.mark.long
 def test_a_client_that_is_killed_leaves_a_checkpoint_and_nothing_else(client: Client, tmp_path: Path) -> None:
     before, jobs = residue(client), RemoteJobs(client)
     usual = client.run_on_scheduler(wait_for_clients, 0.5)
@@ -295,7 +298,7 @@ def test_without_nannies_a_killed_process_ends_the_job_too(tmp_path: Path, tmp_p
         assert Driven(digits("single"), client, tmp_path).result.state == "done"
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("closed", [False, True], ids=["at once", "given up"])
 def test_a_lost_scheduler_ends_the_job(
     tmp_path: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch, closed: bool
@@ -389,13 +392,16 @@ def test_the_same_bits_by_every_comm(tmp_path: Path) -> None:
         assert bits_of(run.url) == expected, name
 
 
-@pytest.mark.parametrize(("framework", "n_processes"), [("single", 1), ("allreduce", 2)])
+@pytest.mark.parametrize(("framework", "n_processes"), mostly_long([("single", 1), ("allreduce", 2)], 2))
 def test_a_cluster_of_the_jobs_size_is_started_for_it(tmp_path: Path, framework: str, n_processes: int) -> None:
     job = digits(framework)
     before, level = set(threading.enumerate()), logging.getLogger("singa_dask").level
     with embedded_cluster(plan_processes(job.cluster)) as client:
         pids = set(client.run(os.getpid).values())
         assert len(pids) == n_processes
+        if n_processes > 1:  # that do not watch their threads
+            found = next(iter(client.run(callbacks).values()))
+            assert "profile" not in found and found["tick"] == 500
         assert (os.getpid() in pids) == (n_processes == 1)
         assert Driven(job, client, tmp_path).result.state == "done"
     # the pools of the Dask worker, which closes, are not waited for
@@ -403,6 +409,10 @@ def test_a_cluster_of_the_jobs_size_is_started_for_it(tmp_path: Path, framework:
         lambda: not any("singa" in each.name for each in set(threading.enumerate()) - before), "no thread is left"
     )
     assert logging.getLogger("singa_dask").level == level
+
+
+def callbacks(dask_worker: Worker) -> dict[str, float]:
+    return {name: each.callback_time for name, each in dask_worker.periodic_callbacks.items()}
 
 
 def test_no_cluster_outlives_its_job() -> None:
@@ -418,10 +428,3 @@ def test_no_cluster_outlives_its_job() -> None:
         return [each() for each in left] == [None, None]
 
     wait_until(gone, "the cluster is collected")  # threads of Dask that end hold it a little longer
-
-
-def test_nobody_there_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("singa_dask.runtime.job.cluster.CONNECT_TIMEOUT_S", 0.5)
-    with pytest.raises(ClusterError, match=r"tcp://127\.0\.0\.1:9: no Dask scheduler answers there"):
-        with connect("tcp://127.0.0.1:9"):
-            pass

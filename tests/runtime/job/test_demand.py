@@ -76,7 +76,12 @@ def test_dask_workers_come_for_a_job_in_line_and_go_after_it(tmp_path: Path) -> 
 def test_a_job_is_confined_to_some_dask_workers(tmp_path: Path) -> None:
     with (
         LocalCluster(
-            n_workers=2, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0", resources={"GPU": 1}
+            n_workers=2,
+            threads_per_worker=2,
+            processes=False,
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
+            resources={"GPU": 1},
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):

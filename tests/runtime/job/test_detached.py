@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 from distributed import Client
 
+from singa_dask.cli import main
 from singa_dask.runtime.job.names import JOBS
 from tests.runtime.processes import ROOT, program, wait_until
 
@@ -21,19 +23,24 @@ pytestmark = pytest.mark.cluster
 TIMES = ("time", "samples_per_s", "wait_data_ms", "wait_params_ms")
 
 
-def command(client: Client, run: Path, *more: str, framework: str = "allreduce", steps: int = 60) -> list[str]:
+def arguments(client: Client, run: Path, *more: str, framework: str = "allreduce", steps: int = 60) -> list[str]:
+    """Return the arguments of ``singa-dask`` that run a job on a cluster."""
     sets = [f"train_steps={steps}", "disp_freq=10", "test_freq=0", "checkpoint_freq=20"]
     given = [part for each in sets for part in ("--set", each)]
-    cluster = f"configs/cluster/{framework}.yaml"
-    where = ["--scheduler", client.scheduler.address, "--run-dir", str(run), "--cluster", cluster]
-    return program("run", "configs/digits/mlp.yaml", *where, *given, *more)
+    job, cluster = ROOT / "configs/digits/mlp.yaml", ROOT / f"configs/cluster/{framework}.yaml"
+    where = ["--scheduler", client.scheduler.address, "--run-dir", str(run), "--cluster", str(cluster)]
+    return ["run", str(job), *where, *given, *more]
+
+
+def call(*arguments: str) -> Result:
+    """Run ``singa-dask`` in this process."""
+    return CliRunner().invoke(main, arguments, prog_name="singa-dask")
 
 
 def detach(client: Client, run: Path, *more: str, **given: Any) -> str:
     """Start a detached job; return its id."""
-    whole = command(client, run, "--detach", *more, **given)
-    done = subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = call(*arguments(client, run, "--detach", *more, **given))
+    assert done.exit_code == 0, done.stderr
     job_id = done.stdout.strip()
     assert f"singa-dask attach {job_id}" in done.stderr
     return job_id
@@ -69,8 +76,8 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 def test_a_detached_job_writes_what_an_attached_one_writes(client: Client, tmp_path: Path) -> None:
     attached, detached = tmp_path / "attached", tmp_path / "detached"
-    done = subprocess.run(command(client, attached), cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = call(*arguments(client, attached))
+    assert done.exit_code == 0, done.stderr
     job_id = detach(client, detached)
     wait_until(lambda: ask(client, has_ended, job_id), "the job has ended, and is written down")
     files = [{str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()} for run in (attached, detached)]
@@ -122,9 +129,8 @@ def test_a_lost_driver_is_started_elsewhere_and_nothing_is_written_twice(client:
 
 
 def test_a_detached_job_that_does_not_fit_is_refused_as_another_is(client: Client, tmp_path: Path) -> None:
-    whole = command(client, tmp_path / "run", "--detach", "--set", "cluster.nworker_groups=5")
-    done = subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 3
+    done = call(*arguments(client, tmp_path / "run", "--detach", "--set", "cluster.nworker_groups=5"))
+    assert done.exit_code == 3
     assert "2 can be used" in done.stderr
     assert not done.stdout
     assert not (tmp_path / "run/job.yaml").exists()
@@ -132,14 +138,12 @@ def test_a_detached_job_that_does_not_fit_is_refused_as_another_is(client: Clien
 
 def test_a_run_directory_that_cannot_be_written_is_named_with_the_host(client: Client, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    whole = command(client, tmp_path / "file" / "run", "--detach")
-    done = subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode != 0
+    done = call(*arguments(client, tmp_path / "file" / "run", "--detach"))
+    assert done.exit_code != 0
     assert "the driver of the job runs there, and cannot write the run directory" in done.stderr
 
 
 def test_without_a_scheduler_there_is_nothing_to_leave_a_job_to(tmp_path: Path) -> None:
-    whole = program("run", "configs/digits/mlp.yaml", "--run-dir", str(tmp_path / "run"), "--detach")
-    done = subprocess.run(whole, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
+    done = call("run", str(ROOT / "configs/digits/mlp.yaml"), "--run-dir", str(tmp_path / "run"), "--detach")
+    assert done.exit_code == 2
     assert "--detach needs a cluster" in done.stderr

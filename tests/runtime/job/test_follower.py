@@ -19,6 +19,7 @@ from singa_dask.runtime.job.record import PAGE, EventLog
 from tests.runtime.processes import Driven, digits
 
 pytestmark = pytest.mark.cluster
+N_STEPS = 40
 
 
 def log_of(*kinds: str, limit: int) -> EventLog:
@@ -99,6 +100,7 @@ def test_what_is_not_kept_any_more_is_said() -> None:
     assert got[1:] == [{"event": "log"}] * 2
 
 
+@pytest.mark.long
 def test_one_that_comes_late_has_all_events_and_one_that_leaves_ends_nothing(client: Client, tmp_path: Path) -> None:
     late: list[dict[str, Any]] = []
     threads: list[threading.Thread] = []
@@ -114,7 +116,7 @@ def test_one_that_comes_late_has_all_events_and_one_that_leaves_ends_nothing(cli
         with Client(client.scheduler.address, set_as_default=False) as other:
             Follower(other, job_id, late.append).follow()
 
-    driven = Driven(digits("downpour", "disp_freq=1", "train_steps=100"), client, tmp_path, come_late)
+    driven = Driven(digits("downpour", "disp_freq=1", f"train_steps={N_STEPS}"), client, tmp_path, come_late)
     threads[0].join()
     assert driven.result.state == "done"
     told = [event for event in driven.events if event["event"] not in ("started", "steps")]
@@ -123,9 +125,9 @@ def test_one_that_comes_late_has_all_events_and_one_that_leaves_ends_nothing(cli
     Follower(client, driven.job_id, again.append).follow()
     assert [event for event in again if event["event"] != "steps"] == told
     # only the last ones are kept
-    assert [event["steps"] for event in again if event["event"] == "steps"] == [{"0": 100, "1": 100}]
+    assert [event["steps"] for event in again if event["event"] == "steps"] == [{"0": N_STEPS, "1": N_STEPS}]
     facts = client.run_on_scheduler(facts_of, driven.job_id)
-    assert (facts["state"], facts["step"], facts["run_url"]) == ("done", 100, driven.url)
+    assert (facts["state"], facts["step"], facts["run_url"]) == ("done", N_STEPS, driven.url)
     assert facts["metrics"]["train"] == driven.result.train
     assert ask_jobs(client, Op.EVENTS, job_id="nobody") is None
 

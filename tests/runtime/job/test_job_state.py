@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.comm.message import Address
@@ -16,6 +16,7 @@ from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.job_state import JobState
 from tests.runtime.job.simulated_cluster import Node
 from tests.runtime.job.world import World
+from tests.selection import few_examples
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "cluster"
 CLUSTERS: dict[str, dict[str, Any]] = {path.stem: yaml.safe_load(path.read_text()) for path in CONFIGS.glob("*.yaml")}
@@ -92,7 +93,7 @@ def inflict(world: World, fault: str, index: int) -> None:
         node.busy = index % 4
 
 
-@settings(max_examples=400)
+@few_examples(50)
 @given(
     name=st.sampled_from(sorted(CLUSTERS)),
     spare=st.integers(0, 2),

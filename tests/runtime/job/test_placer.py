@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from singa_dask.conf import ClusterConf
@@ -25,6 +25,7 @@ from singa_dask.runtime.job.placer import (
 from singa_dask.runtime.job.replacement import processes_to_replace
 from singa_dask.runtime.planning.placement import Layout, WorkerFacts, place, plan_processes
 from tests.runtime.job.test_job_state import CLUSTERS
+from tests.selection import few_examples
 
 LAYOUTS = {name: plan_processes(ClusterConf.model_validate(cluster)) for name, cluster in CLUSTERS.items()}
 WORKERS = st.lists(st.tuples(st.integers(1, 8), st.integers(0, 3), st.integers(0, 3)), max_size=10).map(
@@ -50,7 +51,7 @@ def snapshot(step: int, *holders: list[str]) -> dict[str, Any]:
 # -- placing -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300)
+@few_examples(40)
 @given(name=NAMES, workers=WORKERS, low=st.integers(1, 4), high=st.integers(1, 8), packed=st.booleans())
 def test_all_units_are_placed_once_within_the_limits(
     name: str, workers: dict[str, WorkerFacts], low: int, high: int, packed: bool
@@ -80,7 +81,7 @@ def test_processes_stay_where_they_are(name: str, extra: int) -> None:
     assert set(chosen) == set(before)
 
 
-@settings(max_examples=300)
+@few_examples(40)
 @given(name=NAMES, workers=WORKERS, lost=st.sets(st.integers(0, 7), min_size=1, max_size=3), data=st.data())
 def test_shared_dask_workers_have_a_thread_for_each_unit(
     name: str, workers: dict[str, WorkerFacts], lost: set[int], data: st.DataObject
@@ -157,6 +158,7 @@ def test_no_room_beyond_the_limit() -> None:
 # -- buddies -------------------------------------------------------------------------------------------------------
 
 
+@few_examples(25)
 @given(name=NAMES, workers=WORKERS, data=st.data())
 def test_buddies_are_others_on_other_hosts_if_possible(
     name: str, workers: dict[str, WorkerFacts], data: st.DataObject
@@ -193,6 +195,7 @@ def test_each_process_keeps_one_copy(per_host: tuple[int, ...]) -> None:
 # -- what is replaced --------------------------------------------------------------------------------------------------
 
 
+@few_examples(25)
 @given(name=NAMES, data=st.data())
 def test_whole_groups_are_replaced(name: str, data: st.DataObject) -> None:
     layout = LAYOUTS[name]
@@ -315,9 +318,10 @@ def test_starts_without_progress_are_further_and_further_apart() -> None:
 # -- what is not used ----------------------------------------------------------------------------------------------
 
 
+@few_examples(25)
 @given(
     failures=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.floats(0, 1e4)), max_size=30),
-    n_more=st.sampled_from([0, 3000]),
+    n_more=st.sampled_from([0, 1100]),
 )
 def test_workers_that_are_used_reach_each_other(failures: list[tuple[int, int, float]], n_more: int) -> None:
     suspects, now = Suspects(), 0.0
@@ -339,7 +343,7 @@ def test_workers_that_are_used_reach_each_other(failures: list[tuple[int, int, f
     assert suspects.others(now, workers, []) == set(workers)
 
 
-@settings(max_examples=300)
+@few_examples(40)
 @given(name=NAMES, workers=WORKERS, kept=st.sets(st.sampled_from([f"w{i}" for i in range(10)])))
 def test_dask_workers_are_kept_as_if_each_were_worth_something(
     name: str, workers: dict[str, WorkerFacts], kept: set[str]

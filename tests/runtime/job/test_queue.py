@@ -18,7 +18,7 @@ from singa_dask.errors import ClusterError, LeftLineError
 from singa_dask.runtime import Driver
 from singa_dask.runtime.job.follower import Follower
 from singa_dask.runtime.job.names import JOBS
-from tests.runtime.job.test_detached import ask, command, detach, driver_pid, facts_of, has_ended
+from tests.runtime.job.test_detached import arguments, ask, detach, driver_pid, facts_of, has_ended
 from tests.runtime.processes import ROOT, Driven, digits, long, program, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -112,7 +112,9 @@ def test_jobs_start_in_order_and_priority_goes_first(client: Client, tmp_path: P
 def test_a_client_that_is_lost_in_line_lets_the_next_one_start(client: Client, tmp_path: Path) -> None:
     def start_others(driven: Driven, event: dict[str, Any]) -> None:
         lost = subprocess.Popen(
-            command(client, tmp_path / "lost", "--queue", "--priority", "1"), cwd=ROOT, stderr=subprocess.PIPE
+            program(*arguments(client, tmp_path / "lost", "--queue", "--priority", "1")),
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
         )
         in_line(client, "lost")
         ids.append(detach(client, tmp_path / "next", "--queue", steps=20))
@@ -144,6 +146,7 @@ def followed(client: Client, job_id: str) -> Iterator[list[Any]]:
     thread.join()
 
 
+@pytest.mark.long
 def test_those_who_follow_a_job_in_line_hear_of_its_start(client: Client, tmp_path: Path) -> None:
     states: list[str] = []
     url = str(tmp_path / "waits")

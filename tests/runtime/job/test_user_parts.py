@@ -20,7 +20,7 @@ from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.cli.conftest import TINY
 from tests.runtime.harness import Outcome
 from tests.runtime.processes import ROOT, Driven, check_gone, cluster, residue
-from tests.selection import mostly_long
+from tests.selection import mostly_soak
 
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples" / "parts").glob("*.yaml"))
 TWO = ROOT / "configs" / "cluster" / "allreduce.yaml"
@@ -33,14 +33,6 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Start a cluster of two processes in an empty directory."""
     with cluster(tmp_path_factory.mktemp("cluster"), cwd=tmp_path_factory.mktemp("empty")) as (_, client):
         yield client
-
-
-@pytest.fixture
-def client(elsewhere: Client) -> Iterator[Client]:
-    """Give the cluster to a test, and see that nothing of a job is left on it."""
-    before = residue(elsewhere)
-    yield elsewhere
-    check_gone(elsewhere, before)
 
 
 def read(path: str | Path, *sets: str, topology: Path | None = None) -> JobConf:
@@ -60,20 +52,23 @@ def check_equal(driven: Driven, outcome: Outcome) -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("name", mostly_long(EXAMPLES, 3))
+@pytest.mark.long
+@pytest.mark.parametrize("name", mostly_soak(EXAMPLES, 3))
 def test_an_example_is_the_same_on_processes_that_do_not_have_it(
-    client: Client, tmp_path: Path, run_job: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, name: str
+    elsewhere: Client, tmp_path: Path, run_job: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(ROOT)
-    assert not any(client.run(is_known, name).values())
-    path = f"examples/parts/{name}.yaml"
-    driven = Driven(read(path, *EXACT, topology=TWO), client, tmp_path)
+    assert not any(elsewhere.run(is_known, name).values())
+    path, before = f"examples/parts/{name}.yaml", residue(elsewhere)
+    driven = Driven(read(path, *EXACT, topology=TWO), elsewhere, tmp_path)
     check_equal(driven, run_job(read(path, *EXACT)))
+    check_gone(elsewhere, before)
 
 
 @pytest.mark.cluster
+@pytest.mark.long
 def test_so_is_the_language_model(
-    client: Client, tmp_path: Path, run_job: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+    elsewhere: Client, tmp_path: Path, run_job: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "text.txt").write_text("the cat sat on the mat\nand a dog sat on the cat\nthe dog ran\n" * 20)
     words = str(tmp_path / "words.arrow")
@@ -88,7 +83,7 @@ def test_so_is_the_language_model(
     sets += ["neuralnet.layer[loss].user_conf.n_classes=4"]
     path = "configs/rnnlm/rnnlm.yaml"
     alone = run_job(read(path, *sets))
-    check_equal(Driven(read(path, *sets, topology=TWO), client, tmp_path), alone)
+    check_equal(Driven(read(path, *sets, topology=TWO), elsewhere, tmp_path), alone)
     losses = list(alone.losses().values())
     assert losses[-1] < 0.9 * losses[0]
 
@@ -239,6 +234,7 @@ def test_a_mistake_far_away_is_told_with_its_source(client: Client, tmp_path: Pa
 
 
 @pytest.mark.cluster
+@pytest.mark.long
 def test_an_edited_module_takes_the_place_of_the_earlier_one(
     client: Client, tmp_path: Path, parts: Path, run_job: Callable[..., Outcome]
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from singa_dask.runtime.job.line import Waiting
 from singa_dask.runtime.job.record import History
+from tests.selection import few_examples
 
 
 class Line(Waiting):
@@ -55,6 +56,7 @@ def test_a_question_that_comes_late_does_not_join_the_line_again() -> None:
     assert line.ahead_of("a") == ["b"]
 
 
+@few_examples(25)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-1, 1), st.booleans()), max_size=40))
 def test_the_line_is_always_in_order(steps: list[tuple[int, int, bool]]) -> None:
     line, joined = Line(), dict[str, tuple[int, int]]()

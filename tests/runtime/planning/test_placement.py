@@ -15,6 +15,7 @@ from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import plan_processes
 from singa_dask.runtime.planning.placement import Layout, WorkerFacts, pack, place
+from tests.selection import few_examples
 
 
 def layout(**cluster: Any) -> Layout:
@@ -94,6 +95,7 @@ def test_units_are_dealt_to_processes_as_singa_deals_them(cluster: dict[str, Any
     assert found.n_threads == max(len(units) for units in found.processes)
 
 
+@few_examples(30)
 @given(
     st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 5), st.integers(1, 5),
     st.booleans(),
@@ -126,6 +128,7 @@ def test_every_unit_lives_once(
     assert {served.count(group) for group in range(n_server_groups)} == {per_server_group}
 
 
+@few_examples(30)
 @given(st.integers(1, 9), st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.booleans(), st.integers(1, 12))
 def test_a_packed_layout_joins_whole_processes(
     n_workers: int, n_servers: int, wpp: int, spp: int, separate: bool, n: int
@@ -199,6 +202,7 @@ def test_a_job_that_does_not_fit_is_refused_with_the_numbers(
     assert caught.value.exit_code == 3
 
 
+@few_examples(30)
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=6),
     st.dictionaries(st.tuples(st.integers(0, 3), st.integers(0, 5)), st.floats(0, 9)),

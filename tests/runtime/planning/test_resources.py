@@ -18,6 +18,7 @@ from singa_dask.runtime.planning import placement
 from singa_dask.runtime.planning.placement import ThreadPools, limit_process, n_threads, peak_memory
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime.harness import FRAMEWORKS, mlp
+from tests.selection import mostly_long
 
 
 @pytest.fixture
@@ -59,8 +60,8 @@ def test_workers_on_one_host_share_its_cores(framework: str, neighbours: Collect
     assert threadpool_info() == before
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_limits_of_jobs_that_overlap_end_in_any_order(order: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("order", mostly_long(map(list, itertools.permutations(range(3))), 3))
+def test_limits_of_jobs_that_overlap_end_in_any_order(order: list[int]) -> None:
     def n_of_blas() -> set[int]:
         return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
@@ -122,6 +123,7 @@ print(core_wait_s() - before, time.perf_counter() - began - (time.thread_time() 
 """
 
 
+@pytest.mark.long
 def test_a_thread_counts_how_long_it_waits_for_a_core() -> None:
     if not placement.SCHEDULED.exists():
         pytest.skip("the system does not count for how long threads wait")

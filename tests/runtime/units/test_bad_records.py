@@ -18,6 +18,7 @@ from singa_dask.runtime import plan_processes
 from singa_dask.runtime.job.record import Result, summarise
 from tests.contracts.records import pixels
 from tests.runtime.harness import ALLREDUCE, SINGLE, Outcome, last_event, mlp
+from tests.selection import circles
 
 Run = Callable[..., Outcome]
 N, BATCH = 40, 4
@@ -62,7 +63,7 @@ def said(unit: str, url: str, row: int, reason: str) -> dict[str, Any]:
     return {"unit": unit, "layer": "data", "url": url, "block": 0, "row": row, "reason": reason}
 
 
-@pytest.mark.parametrize("on_error", ["skip", "replace"])
+@pytest.mark.parametrize("on_error", circles(["skip", "replace"], long=1))
 def test_three_bad_records_are_passed_over_and_told(run_job: Run, url: str, on_error: str) -> None:
     job = job_on(url, SINGLE, on_error=on_error, max_bad=3)
     outcome = run_job(job)

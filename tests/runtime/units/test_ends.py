@@ -19,10 +19,11 @@ from singa_dask.runtime.units import checkpointing, unit_host
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime import parts
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, SANDBLASTER_2, SINGLE, Outcome, mlp
-from tests.selection import mostly_long
+from tests.selection import circles
 
 Run = Callable[..., Outcome]
 MANY = 100_000
+NAMES = ["hybrid", "sandblaster-2", "allreduce", "single", "downpour", "hogwild", "sandblaster-1"]
 
 
 def states(outcome: Outcome) -> dict[str, str]:
@@ -43,7 +44,9 @@ def stop_at(step: int) -> Callable[[list[UnitHost], dict[str, Any]], None]:
     return watch
 
 
-@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE, SANDBLASTER_1], ids=["single", "allreduce", "sandblaster"])
+@pytest.mark.parametrize(
+    "cluster", circles([ALLREDUCE, SANDBLASTER_1, SINGLE], long=2), ids=["allreduce", "sandblaster", "single"]
+)
 def test_workers_of_a_group_stop_together_and_the_rest_is_the_same_run(run_job: Run, cluster: dict[str, Any]) -> None:
     stopped = run_job(mlp(train_steps=MANY, cluster=cluster), on_event=stop_at(5))
     assert set(states(stopped).values()) == {"done"}
@@ -58,7 +61,7 @@ def test_workers_of_a_group_stop_together_and_the_rest_is_the_same_run(run_job: 
         np.testing.assert_array_equal(values, rest.params()[name])
 
 
-@pytest.mark.parametrize("name", ["downpour", "hogwild", "hybrid"])
+@pytest.mark.parametrize("name", circles(["downpour", "hybrid", "hogwild"], long=1))
 def test_every_group_stops_at_a_step_of_its_own(run_job: Run, name: str) -> None:
     stopped = run_job(mlp(train_steps=MANY, cluster=FRAMEWORKS[name]), on_event=stop_at(5))
     assert set(states(stopped).values()) == {"done"}
@@ -97,7 +100,7 @@ def last_worker(cluster: dict[str, Any]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("how", ["raise", "raise-in-gradient"])
-@pytest.mark.parametrize("name", mostly_long(FRAMEWORKS, 3))
+@pytest.mark.parametrize("name", circles(NAMES, long=3))
 def test_an_exception_in_a_layer_ends_every_unit(run_job: Run, name: str, how: str) -> None:
     cluster = FRAMEWORKS[name]
     where = last_worker(cluster)
@@ -114,7 +117,7 @@ def test_an_exception_in_a_layer_ends_every_unit(run_job: Run, name: str, how: s
     assert {report["reason"] for report in outcome.reports.values()} == {failed["reason"]}
 
 
-@pytest.mark.parametrize("name", mostly_long(FRAMEWORKS, 3))
+@pytest.mark.parametrize("name", circles(NAMES, long=3))
 def test_an_exception_in_a_server_ends_every_unit(run_job: Run, name: str) -> None:
     updater = {"type": parts.BadUpdater.__name__, "learning_rate": {"type": "Fixed", "base_lr": 0.1}}
     outcome = run_job(mlp(train_steps=MANY, updater=updater, cluster=FRAMEWORKS[name]))
@@ -127,7 +130,7 @@ def test_an_exception_in_a_server_ends_every_unit(run_job: Run, name: str) -> No
     assert set(states(outcome).values()) == {"failed", "aborted"}
 
 
-@pytest.mark.parametrize("name", mostly_long(FRAMEWORKS, 3))
+@pytest.mark.parametrize("name", circles(NAMES, long=3))
 def test_a_loss_that_is_no_number_ends_the_job(run_job: Run, name: str) -> None:
     cluster = FRAMEWORKS[name]
     where = last_worker(cluster)
@@ -174,8 +177,18 @@ def warnings(outcome: Outcome) -> list[str]:
     return [event["message"] for event in outcome.events if event.get("level") == "WARNING"]
 
 
-@pytest.mark.parametrize("cluster", [SINGLE, SANDBLASTER_2], ids=["single", "sandblaster"])
-@pytest.mark.parametrize("hindrance", ["step-4", "step-4/manifest.json/in the way"])
+@pytest.mark.parametrize(
+    ("cluster", "hindrance"),
+    circles(
+        [
+            (SINGLE, "step-4"),
+            (SANDBLASTER_2, "step-4/manifest.json/in the way"),
+            (SANDBLASTER_2, "step-4"),
+            (SINGLE, "step-4/manifest.json/in the way"),
+        ],
+        long=2,
+    ),
+)
 def test_training_goes_on_without_a_checkpoint_in_mid_run(
     run_job: Run, tmp_path: Path, cluster: dict[str, Any], hindrance: str
 ) -> None:
@@ -192,7 +205,7 @@ def test_training_goes_on_without_a_checkpoint_in_mid_run(
     assert outcome.losses() == calm.losses()
 
 
-@pytest.mark.parametrize("hindrance", ["step-10", "step-10/manifest.json/in the way"])
+@pytest.mark.parametrize("hindrance", circles(["step-10/manifest.json/in the way", "step-10"], long=1))
 def test_a_last_checkpoint_that_cannot_be_written_is_kept(
     run_job: Run, tmp_path: Path, monkeypatch: Any, hindrance: str
 ) -> None:
@@ -271,7 +284,7 @@ def test_checkpoints_behind_a_slow_one_are_left_out_but_not_the_last(
     assert at_once == [0, 1]
 
 
-@pytest.mark.parametrize("cluster", [ALLREDUCE, SANDBLASTER_2], ids=["allreduce", "sandblaster"])
+@pytest.mark.parametrize("cluster", circles([ALLREDUCE, SANDBLASTER_2], long=1), ids=["allreduce", "sandblaster"])
 def test_a_checkpoint_is_left_out_by_the_whole_group(run_job: Run, monkeypatch: Any, cluster: dict[str, Any]) -> None:
     monkeypatch.setattr(checkpointing, "PATIENCE_S", 0.0)
     outcome = run_job(mlp(train_steps=12, checkpoint_freq=1, cluster=cluster))

@@ -19,6 +19,7 @@ from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.units import unit_host
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime.harness import ALLREDUCE, SINGLE, Outcome, mlp
+from tests.selection import circles
 
 ROOT = Path(__file__).parents[3]
 WARM = 3  # steps after which everything has been made
@@ -41,14 +42,17 @@ def job_on_noise(config: str, batch: int, folder: Path, **changes: Any) -> JobCo
 
 @pytest.mark.parametrize(
     ("config", "batch", "ops", "bound"),
-    [
-        ("mnist/mlp.yaml", 64, "auto", 100_000),
-        ("mnist/lenet.yaml", 64, "auto", 150_000),
-        ("mnist/lenet.yaml", 64, "numpy", 150_000),
-        ("cifar10/convnet.yaml", 20, "auto", 200_000),
-        ("cifar10/convnet_bn.yaml", 20, "auto", 200_000),
-        pytest.param("cifar10/resnet20.yaml", 20, "auto", 200_000, marks=pytest.mark.long),
-    ],
+    circles(
+        [
+            ("mnist/lenet.yaml", 64, "auto", 150_000),
+            ("mnist/mlp.yaml", 64, "auto", 100_000),
+            ("mnist/lenet.yaml", 64, "numpy", 150_000),
+            ("cifar10/convnet_bn.yaml", 20, "auto", 200_000),
+            ("cifar10/convnet.yaml", 20, "auto", 200_000),
+            ("cifar10/resnet20.yaml", 20, "auto", 200_000),
+        ],
+        long=3,
+    ),
 )
 def test_a_step_allocates_nothing_of_batch_size(
     run_job: Callable[..., Outcome], tmp_path: Path, config: str, batch: int, ops: str, bound: int
@@ -73,7 +77,7 @@ def test_a_step_allocates_nothing_of_batch_size(
     assert min(grown) < bound, grown
 
 
-@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE], ids=["single", "allreduce"])
+@pytest.mark.parametrize("cluster", circles([SINGLE, ALLREDUCE], long=1), ids=["single", "allreduce"])
 def test_the_nets_of_a_job_go_when_it_ends(
     run_job: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, cluster: dict[str, Any]
 ) -> None:

@@ -18,6 +18,7 @@ from singa_dask.runtime.units.router import Router
 from singa_dask.runtime.units.server import Server
 from tests.backends import need_gpus
 from tests.runtime.harness import ALLREDUCE, SINGLE, Outcome, dense, mlp, run_job
+from tests.selection import circles
 
 __all__ = ["run_job"]
 
@@ -51,7 +52,7 @@ def job(**more: Any) -> Any:
     return mlp(neuralnet={"layer": layers}, updater=updater, train_steps=STEPS, **more)
 
 
-@pytest.mark.parametrize("how", [{"ops": "numpy"}, {"gpu": [0]}], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("how", circles([{"ops": "numpy"}, {"gpu": [0]}], long=1), ids=["cpu", "gpu"])
 def test_params_and_counts_are_those_by_messages(
     run_job: Run, monkeypatch: pytest.MonkeyPatch, posted: Counter[str], how: dict[str, Any]
 ) -> None:
@@ -82,8 +83,8 @@ def test_a_run_that_goes_on_is_the_run_in_one(run_job: Run) -> None:
 
 @pytest.mark.parametrize(
     "cluster",
-    [ALLREDUCE, {"nworkers_per_group": 2, "nworkers_per_procs": 2}, {**SINGLE, "share_memory": False}],
-    ids=["two processes", "two workers", "memory apart"],
+    circles([{"nworkers_per_group": 2, "nworkers_per_procs": 2}, {**SINGLE, "share_memory": False}, ALLREDUCE], long=2),
+    ids=["two workers", "memory apart", "two processes"],
 )
 def test_other_servers_get_messages(run_job: Run, posted: Counter[str], cluster: dict[str, Any]) -> None:
     done = run_job(job(cluster=cluster, ops="numpy"))

@@ -32,7 +32,7 @@ from tests.runtime import parts
 from tests.runtime.harness import Outcome, mlp
 from tests.runtime.processes import ROOT, Driven, kill_worker
 from tests.runtime.units.test_ends import MANY, states, stop_at
-from tests.selection import mostly_long
+from tests.selection import circles
 
 Run = Callable[..., Outcome]
 
@@ -63,9 +63,11 @@ def job(places: list[dict[str, Any]], cluster: dict[str, Any], how: dict[str, An
 
 
 FAULTS = [(how, name, worker) for how in ("raise", "raise-in-gradient", "nan") for name in PLACES for worker in (0, 1)]
+# first each way of a fault, in each net, on each worker
+FAULTS = FAULTS[::3] + FAULTS[1::3] + FAULTS[2::3]
 
 
-@pytest.mark.parametrize(("how", "name", "worker"), mostly_long(FAULTS, 7))
+@pytest.mark.parametrize(("how", "name", "worker"), circles(FAULTS, plain=2, long=8))
 def test_a_fault_on_one_worker_frees_the_others_from_their_bridges(
     run_job: Run, how: str, name: str, worker: int
 ) -> None:
@@ -88,7 +90,7 @@ def test_a_fault_on_one_worker_frees_the_others_from_their_bridges(
     assert {report["exit_code"] for report in failed} == {5 if how == "nan" else 1}
 
 
-@pytest.mark.parametrize("name", mostly_long(PLACES, 3))
+@pytest.mark.parametrize("name", circles(["pipeline", "features", "elsewhere", "backwards", "whole"], long=2))
 def test_a_stopped_run_goes_on_as_the_same_run(run_job: Run, run_once: Run, name: str) -> None:
     topology = PROCESSES[2]
     tests = {"test_freq": 4, "test_steps": 1}
@@ -106,7 +108,10 @@ def test_a_stopped_run_goes_on_as_the_same_run(run_job: Run, run_once: Run, name
     assert rest.losses("test") == pytest.approx({s: loss for s, loss in whole.losses("test").items() if s >= step})
 
 
-@pytest.mark.parametrize(("name", "processes"), mostly_long(zip(PLACES, (1, 2, 1, 2, 2), strict=True), 3))
+@pytest.mark.parametrize(
+    ("name", "processes"),
+    circles([("pipeline", 2), ("features", 1), ("elsewhere", 2), ("backwards", 1), ("whole", 2)], long=2),
+)
 def test_checkpoints_on_the_way_are_those_of_the_whole_net(
     run_job: Run, run_once: Run, name: str, processes: int
 ) -> None:
@@ -154,7 +159,7 @@ def test_workers_without_bridges_stop_together(run_job: Run) -> None:
 
 @pytest.mark.parametrize(
     ("how", "slow"),
-    mostly_long([("whole", 0), ("pipeline", 1), ("backwards", 0), ("elsewhere", 1), ("twins", 1)], 2),
+    circles([("backwards", 0), ("twins", 1), ("whole", 0), ("pipeline", 1), ("elsewhere", 1)], long=2),
 )
 def test_little_waits_for_a_slow_worker(run_job: Run, monkeypatch: Any, how: str, slow: int) -> None:
     longest: Counter[str] = Counter()
@@ -192,8 +197,16 @@ GROUPS = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("workers_per_process", "share_memory"), mostly_long([(1, True), (2, True), (2, False)], 3))
-@pytest.mark.parametrize("framework", GROUPS)
+@pytest.mark.parametrize(
+    ("framework", "workers_per_process", "share_memory"),
+    circles(
+        [
+            ("downpour", 1, True), ("hogwild", 2, False), ("downpour", 2, True),
+            ("downpour", 2, False), ("hogwild", 1, True), ("hogwild", 2, True),
+        ],
+        plain=2,
+    ),
+)  # fmt: skip
 def test_a_second_group_goes_on_where_its_records_are_read(
     run_job: Run, framework: str, workers_per_process: int, share_memory: bool
 ) -> None:
@@ -233,7 +246,7 @@ def same(one: Outcome, other: Outcome) -> None:
         np.testing.assert_allclose(params[name], values, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("processes", PROCESSES)
+@pytest.mark.parametrize("processes", circles([1, 2], long=1))
 def test_a_layer_of_the_users_own_is_cut_by_records(run_job: Run, processes: int) -> None:
     modules.load(modules.read([str(ROOT / "examples/parts/swish.py")]), REGISTRIES.values())
     layers = mlp().model_dump(exclude_unset=True)["neuralnet"]["layer"]
@@ -253,7 +266,7 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("name", mostly_long(PARTS, 2))
+@pytest.mark.parametrize("name", circles(["located", "loss", "features", "records"], long=2))
 def test_a_loss_with_params_learns_from_its_share_of_the_batch(run_job: Run, tmp_path: Path, name: str) -> None:
     (tmp_path / "text.txt").write_text("a b c d e\na b\nc a d b e a\nb b c\n")
     reading = {"vocabulary": str(tmp_path / "words.txt"), "class_size": 2}
@@ -305,7 +318,8 @@ def test_a_test_net_has_its_params_where_the_training_net_has_them(worker: int) 
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(("name", "place"), mostly_long([("features", 0), ("pipeline", -1)], 2))
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "place"), circles([("features", 0), ("pipeline", -1)]))
 def test_a_killed_process_ends_a_job_without_restarts(client: Client, tmp_path: Path, name: str, place: int) -> None:
     made = job(PLACES[name], {**PROCESSES[2], "max_restarts": 0}, {"how": ""}, train_steps=1_000_000)
     result = Driven(made, client, tmp_path, kill_worker(place)).result
@@ -314,6 +328,7 @@ def test_a_killed_process_ends_a_job_without_restarts(client: Client, tmp_path: 
 
 
 @pytest.mark.cluster
+@pytest.mark.long
 def test_a_signal_stops_a_pipeline_with_a_checkpoint(client: Client, tmp_path: Path) -> None:
     made = job(PLACES["pipeline"], PROCESSES[2], {"how": ""}, train_steps=1_000_000)
     stopped = Driven(made, client, tmp_path, lambda driven, event: driven.driver.stop("SIGINT"))

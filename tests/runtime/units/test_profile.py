@@ -20,7 +20,8 @@ from singa_dask.layers import Layer, Traits
 from singa_dask.layers.neuron import Elementwise, InnerProduct
 from singa_dask.runtime.units import profiler
 from singa_dask.runtime.units.profiler import Profiler, Trace
-from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SINGLE, Outcome, mlp
+from tests.runtime.harness import ALLREDUCE, DOWNPOUR, Outcome, mlp
+from tests.selection import circles
 
 Run = Callable[..., Outcome]
 PROFILE = {"first_step": 2, "steps": 3}
@@ -46,8 +47,8 @@ def names(spans: list[list[Any]], track: str, kind: str) -> list[str]:
     return [name for where, name, of, *_ in spans if (where, of) == (track, kind)]
 
 
-def test_one_process_tells_each_layer_in_each_step(run_job: Run) -> None:
-    outcome = run_job(mlp(profile=PROFILE, **TESTED))
+def test_one_process_tells_each_layer_in_each_step(run_once: Run) -> None:
+    outcome = run_once(mlp(profile=PROFILE, **TESTED))
     (spans,) = profiled(outcome).values()
     assert names(spans, "worker-0-0", "step") == ["step 2", "step 3", "step 4"]
     assert "test" in names(spans, "worker-0-0", "test")
@@ -57,8 +58,8 @@ def test_one_process_tells_each_layer_in_each_step(run_job: Run) -> None:
     assert "update" in names(spans, "server-0-0", "update")[0]
 
 
-def test_the_summary_has_the_time_of_each_layer(run_job: Run) -> None:
-    report = run_job(mlp(profile=PROFILE, **TESTED)).reports["worker-0-0"]
+def test_the_summary_has_the_time_of_each_layer(run_once: Run) -> None:
+    report = run_once(mlp(profile=PROFILE, **TESTED)).reports["worker-0-0"]
     assert [*report["layers"]] == ["data", "fc1", "act1", "drop1", "fc2", "loss"]
     assert all(set(times) == {"forward_ms", "backward_ms"} for times in report["layers"].values())
     assert report["layers"]["fc1"]["forward_ms"] > 0 < report["layers"]["fc1"]["backward_ms"]
@@ -66,7 +67,7 @@ def test_the_summary_has_the_time_of_each_layer(run_job: Run) -> None:
     assert set(report["step_parts"]) == {"compute_ms", "data_ms", "params_ms"}
 
 
-@pytest.mark.parametrize("cluster", [ALLREDUCE, DOWNPOUR], ids=["allreduce", "downpour"])
+@pytest.mark.parametrize("cluster", circles([ALLREDUCE, DOWNPOUR], long=1), ids=["allreduce", "downpour"])
 def test_every_message_between_processes_arrives(run_job: Run, cluster: dict[str, Any]) -> None:
     outcome = run_job(mlp(profile=PROFILE, cluster=cluster))
     processes = profiled(outcome)
@@ -89,12 +90,12 @@ def test_all_workers_of_a_partitioned_net_tell_their_layers(run_job: Run) -> Non
         assert "workers_ms" in outcome.reports[unit]["step_parts"]
 
 
-def test_it_changes_no_bit(run_job: Run, run_once: Callable[..., Outcome]) -> None:
-    assert run_job(mlp(profile=PROFILE)).losses() == run_once(mlp()).losses()
+def test_it_changes_no_bit(run_once: Run) -> None:
+    assert run_once(mlp(profile=PROFILE, **TESTED)).losses() == run_once(mlp(**TESTED)).losses()
 
 
-def test_a_job_that_is_not_profiled_tells_nothing(run_once: Callable[..., Outcome]) -> None:
-    outcome = run_once(mlp(cluster=SINGLE))
+def test_a_job_that_is_not_profiled_tells_nothing(run_once: Run) -> None:
+    outcome = run_once(mlp(**TESTED))
     assert not profiled(outcome)
     assert "layers" not in outcome.reports["worker-0-0"]
 

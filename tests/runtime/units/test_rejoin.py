@@ -22,7 +22,7 @@ from tests.runtime.ahead import read_little_ahead
 from tests.runtime.harness import TIMEOUT_S, mlp
 from tests.runtime.replacing import Running
 from tests.runtime.units.test_ends import MANY
-from tests.selection import mostly_long
+from tests.selection import circles
 
 N_STEPS = 24
 PAUSE = 14
@@ -106,8 +106,8 @@ def little_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     read_little_ahead(monkeypatch.setattr)
 
 
-@pytest.mark.parametrize("cluster", [APART, TWO_WORKERS, WIDE], ids=["one", "two", "wide"])
-@pytest.mark.parametrize("group", [0, 1])
+@pytest.mark.parametrize("cluster", circles([APART, TWO_WORKERS, WIDE], long=2), ids=["one", "two", "wide"])
+@pytest.mark.parametrize("group", circles([0, 1]))
 def test_a_group_goes_on_at_its_step_and_the_other_one_without_a_break(
     tmp_path: Path, cluster: dict[str, Any], group: int
 ) -> None:
@@ -131,7 +131,7 @@ def test_a_group_goes_on_at_its_step_and_the_other_one_without_a_break(
     assert cursor["samples_seen"] == found.groups[group]["step"] * cursor["batch_size"]
 
 
-@pytest.mark.parametrize("cluster", [APART, WIDE], ids=["one", "wide"])
+@pytest.mark.parametrize("cluster", circles([APART, WIDE], long=1), ids=["one", "wide"])
 def test_a_snapshot_of_which_a_report_is_lost_is_complete_after_the_group_has_started_anew(
     tmp_path: Path, cluster: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +150,7 @@ def test_a_snapshot_of_which_a_report_is_lost_is_complete_after_the_group_has_st
     assert running.last_checkpoint().step == N_STEPS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_taken", [False, True])
 def test_layer_states_go_on_only_at_the_step_of_the_snapshot(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, is_taken: bool
@@ -199,6 +200,7 @@ def test_a_worker_that_waits_for_a_lost_coordinator_asks_the_next_one(tmp_path: 
         running.end()
 
 
+@pytest.mark.long
 def test_a_group_that_is_done_and_lost_is_not_waited_for(tmp_path: Path) -> None:
     job = mlp(train_steps=N_STEPS, cluster=APART)
     with Paused(job, tmp_path, {0: PAUSE}) as running:
@@ -211,6 +213,7 @@ def test_a_group_that_is_done_and_lost_is_not_waited_for(tmp_path: Path) -> None
     assert running.last_checkpoint().groups[1] == {"step": N_STEPS, "cursors": {}}
 
 
+@pytest.mark.long
 def test_messages_to_a_worker_that_is_not_there_yet_wait_for_it(tmp_path: Path) -> None:
     job = mlp(train_steps=N_STEPS, cluster=APART)
     with Paused(job, tmp_path, {0: PAUSE, 1: PAUSE}) as running:
@@ -230,6 +233,7 @@ def test_messages_to_a_worker_that_is_not_there_yet_wait_for_it(tmp_path: Path) 
     assert running.reports[Address.worker(1, 0)]["steps"] == steps[1] + 1
 
 
+@pytest.mark.long
 def test_a_worker_that_has_left_says_so_to_the_next_coordinator(tmp_path: Path) -> None:
     job = mlp(train_steps=N_STEPS, cluster=APART)
     with Paused(job, tmp_path, {0: PAUSE}) as running:
@@ -240,7 +244,8 @@ def test_a_worker_that_has_left_says_so_to_the_next_coordinator(tmp_path: Path) 
     assert running.last_checkpoint().groups[1]["step"] == N_STEPS
 
 
-@pytest.mark.parametrize("group", [0, 1])
+@pytest.mark.long
+@pytest.mark.parametrize("group", circles([0, 1]))
 def test_a_group_that_is_lost_after_its_last_step_only_ends(tmp_path: Path, group: int) -> None:
     job = mlp(train_steps=N_STEPS, cluster={**TWO_WORKERS, "snapshot_freq": 10 * MANY})
     with Paused(job, tmp_path, {0: N_STEPS - 1, 1: N_STEPS - 1}) as running:
@@ -252,7 +257,8 @@ def test_a_group_that_is_lost_after_its_last_step_only_ends(tmp_path: Path, grou
     assert {number: facts["step"] for number, facts in found.groups.items()} == {0: N_STEPS, 1: N_STEPS}
 
 
-@pytest.mark.parametrize("seed", mostly_long(range(12), 12))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", circles(range(12)))
 def test_a_job_survives_many_losses(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     cluster = random.choice([{**APART, "nworker_groups": 3}, TWO_WORKERS, {**WIDE, "nservers_per_group": 2}])

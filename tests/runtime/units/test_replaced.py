@@ -16,6 +16,7 @@ from tests.runtime.harness import mlp
 from tests.runtime.processes import wait_until
 from tests.runtime.replacing import Running, count_updates
 from tests.runtime.units.test_ends import MANY
+from tests.selection import circles
 
 DOWNPOUR_3 = {"nworker_groups": 3}
 SERVERS_APART = {"nworker_groups": 2, "nservers_per_group": 2, "server_worker_separate": True}
@@ -28,7 +29,8 @@ HYBRID = {
 # converges with any number of groups
 STEADY = {"type": "SGD", "momentum": 0.5, "learning_rate": {"type": "Fixed", "base_lr": 0.02}}
 N_STEPS = 5
-times = pytest.mark.parametrize("n_before", [0, 4])
+# processes that are lost, whether there is a snapshot, and steps before the loss: all pairs of values
+LOSSES = [([1, 2], True, 4), ([1], True, 0), ([1], False, 4), ([1, 2], False, 0)]
 
 
 @pytest.fixture(autouse=True)
@@ -56,9 +58,7 @@ def lose(url: Path, cluster: dict[str, Any], lost: Sequence[int], n_before: int,
     return [steps[group] for group in range(len(steps))]
 
 
-@times
-@pytest.mark.parametrize("snapshot", [True, False], ids=["snapshot", "none"])
-@pytest.mark.parametrize("lost", [[1], [1, 2]], ids=str)
+@pytest.mark.parametrize(("lost", "snapshot", "n_before"), circles(LOSSES, long=3))
 def test_of_a_lost_worker_no_update_is_lost_or_counted_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: list[int], snapshot: bool, n_before: int
 ) -> None:
@@ -70,7 +70,8 @@ def test_of_a_lost_worker_no_update_is_lost_or_counted_twice(
         assert steps == list(range(last[group]))
 
 
-@times
+@pytest.mark.long
+@pytest.mark.parametrize("n_before", [4, 0])
 def test_so_it_is_of_a_lost_group_of_several_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_before: int
 ) -> None:
@@ -100,6 +101,7 @@ def test_an_update_of_a_lost_worker_that_only_one_of_two_servers_has(
             assert steps == list(range(running.reports[Address.worker(group, 0)]["step"]))
 
 
+@pytest.mark.long
 def test_a_worker_that_is_lost_after_its_last_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = count_updates(monkeypatch)
 
@@ -117,6 +119,7 @@ def test_a_worker_that_is_lost_after_its_last_step(tmp_path: Path, monkeypatch: 
     assert all(each == list(range(6)) for each in applied.values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lost", [[2], [1, 2]], ids=str)
 def test_workers_that_are_lost_after_they_reported_for_a_snapshot_report_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: list[int]
@@ -139,8 +142,10 @@ def test_workers_that_are_lost_after_they_reported_for_a_snapshot_report_again(
         assert steps == list(range(running.reports[Address.worker(group, 0)]["step"]))
 
 
-@pytest.mark.parametrize("share_memory", [True, False], ids=["shared", "copies"])
-@pytest.mark.parametrize("lost", [[0], [1]], ids=str)
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("lost", "share_memory"), circles([([0], True), ([1], False), ([0], False), ([1], True)], plain=2)
+)
 def test_several_groups_in_a_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: list[int], share_memory: bool
 ) -> None:
@@ -151,8 +156,8 @@ def test_several_groups_in_a_process(
         assert steps == list(range(last[group]))
 
 
-@times
-@pytest.mark.parametrize("lost", [[0], [1]], ids=str)
+@pytest.mark.long
+@pytest.mark.parametrize(("lost", "n_before"), circles([([0], 4), ([1], 0), ([0], 0), ([1], 4)], plain=2))
 def test_workers_whose_server_groups_exchange_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: list[int], n_before: int
 ) -> None:

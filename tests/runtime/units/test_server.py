@@ -15,6 +15,7 @@ from singa_dask.conf import ClusterConf, UpdaterConf
 from singa_dask.ops import NumpyOps
 from singa_dask.runtime.units.server import Server
 from singa_dask.training import UPDATERS
+from tests.selection import few_examples
 
 SIZE = 6
 SGD = {"type": "SGD", "learning_rate": {"type": "Fixed", "base_lr": 1.0}}
@@ -146,6 +147,7 @@ def test_put_says_how_many_updates_the_values_have_seen() -> None:
     assert {piece.version for piece in host.server.snapshot()} == {42}
 
 
+@few_examples(25)
 @given(
     n_groups=st.integers(1, 3),
     n_processes=st.integers(1, 4),
@@ -345,6 +347,7 @@ def test_half_an_update_of_a_group_that_starts_again_is_forgotten() -> None:
     assert set(host.values) == {-2.0}
 
 
+@few_examples(25)
 @given(
     st.lists(st.sampled_from(["update-0", "update-1", "update-2", "sync", "r-sync"]), max_size=40), st.integers(1, 3)
 )

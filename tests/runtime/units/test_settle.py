@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 
 from singa_dask.comm.message import Address, Message
 from tests.runtime.units.test_server import Host
+from tests.selection import few_examples
 
 
+@few_examples(25)
 @given(
     st.lists(st.sampled_from(["update-0", "update-1", "update-2", "sync", "r-sync"]), max_size=40), st.integers(1, 9)
 )

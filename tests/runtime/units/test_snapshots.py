@@ -20,7 +20,7 @@ from tests.runtime import parts
 from tests.runtime.end_to_end.test_partition import PLACES, placed
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, HYBRID, SANDBLASTER_2, SINGLE, Outcome, mlp
 from tests.runtime.units.test_ends import MANY, states, stop_at, warnings, with_trap
-from tests.selection import mostly_long
+from tests.selection import circles
 
 Run = Callable[..., Outcome]
 FREQ = {"snapshot_freq": 4}
@@ -71,8 +71,8 @@ def equal(one: Outcome, other: Outcome) -> None:
 # -- a new life ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("updater", mostly_long(["Adam", "momentum"], 2))
-@pytest.mark.parametrize("name", CLUSTERS)
+@pytest.mark.parametrize("updater", circles(["Adam", "momentum"]))
+@pytest.mark.parametrize("name", circles(CLUSTERS, long=2))
 def test_a_new_life_from_a_snapshot_is_the_same_run(run_job: Run, name: str, updater: str) -> None:
     changes = {"updater": ADAM} if updater == "Adam" else {}
     kept, job = Kept(), mlp(train_steps=14, cluster={**CLUSTERS[name], **FREQ}, **changes)
@@ -88,7 +88,8 @@ def test_a_new_life_from_a_snapshot_is_the_same_run(run_job: Run, name: str, upd
         assert rest.losses() == {step: loss for step, loss in calm.losses().items() if step >= event["step"]}
 
 
-@pytest.mark.parametrize("name", ["hybrid", "pipeline", "elsewhere"])
+@pytest.mark.long
+@pytest.mark.parametrize("name", circles(["pipeline", "elsewhere", "hybrid"], plain=2))
 def test_so_is_that_of_a_partitioned_net(run_job: Run, name: str) -> None:
     kept, job = Kept(), placed(PLACES[name], {**TWO, **FREQ}, train_steps=14)
     outcome = run_job(job, keep=kept.keep)
@@ -97,7 +98,7 @@ def test_so_is_that_of_a_partitioned_net(run_job: Run, name: str) -> None:
         equal(go_on(run_job, job, kept, event), outcome)
 
 
-@pytest.mark.parametrize("cluster", [DOWNPOUR, HYBRID], ids=["downpour", "hybrid"])
+@pytest.mark.parametrize("cluster", circles([DOWNPOUR, HYBRID], long=1), ids=["downpour", "hybrid"])
 def test_groups_go_on_each_at_its_own_step(run_job: Run, cluster: dict[str, Any]) -> None:
     kept, job = Kept(), mlp(train_steps=14, cluster={**cluster, **FREQ})
     outcome = run_job(job, keep=kept.keep)
@@ -110,7 +111,7 @@ def test_groups_go_on_each_at_its_own_step(run_job: Run, cluster: dict[str, Any]
         assert set(rest.losses(group=group)) == set(range(groups[str(group)]["step"], 14))
 
 
-@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE], ids=["single", "allreduce"])
+@pytest.mark.parametrize("cluster", circles([SINGLE, ALLREDUCE], long=1), ids=["single", "allreduce"])
 def test_layers_go_on_with_what_they_keep_from_batch_to_batch(run_job: Run, cluster: dict[str, Any]) -> None:
     layers = mlp().model_dump(exclude_unset=True)["neuralnet"]["layer"]
     layers[2] = {"name": "act1", "type": parts.Remembers.__name__, "srclayers": ["fc1"]}
@@ -136,7 +137,7 @@ def test_manifests_name_the_life_and_the_holders(run_job: Run) -> None:
 # -- when they are taken -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE], ids=["single", "allreduce"])
+@pytest.mark.parametrize("cluster", circles([ALLREDUCE, SINGLE], long=1), ids=["allreduce", "single"])
 def test_every_step_is_every_step_and_memory_is_bounded(run_job: Run, cluster: dict[str, Any]) -> None:
     kept = Kept()
     outcome = run_job(mlp(train_steps=9, checkpoint_freq=5, cluster={**cluster, "snapshot_freq": 1}), keep=kept.keep)
@@ -159,6 +160,7 @@ def test_a_job_can_be_without(run_job: Run, how: dict[str, int]) -> None:
     assert asked
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["allreduce", "pipeline"])
 def test_the_group_agrees_on_the_step_of_one_that_is_chosen_by_time(
     run_job: Run, monkeypatch: pytest.MonkeyPatch, name: str
@@ -183,7 +185,9 @@ def test_the_group_agrees_on_the_step_of_one_that_is_chosen_by_time(
     equal(go_on(run_job, until_end, kept, event), outcome)
 
 
-@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE, DOWNPOUR], ids=["single", "allreduce", "downpour"])
+@pytest.mark.parametrize(
+    "cluster", circles([ALLREDUCE, DOWNPOUR, SINGLE], long=2), ids=["allreduce", "downpour", "single"]
+)
 def test_one_that_is_asked_for_is_taken_as_soon_as_possible(run_job: Run, cluster: dict[str, Any]) -> None:
     def watch(hosts: list[UnitHost], event: dict[str, Any]) -> None:
         if event["event"] == "metrics" and (event["step"], event["group"], event["worker"]) == (5, 0, 0):
@@ -210,7 +214,7 @@ def test_one_that_is_asked_for_before_the_worker_is_there_is_not_forgotten(run_j
 # -- what goes wrong -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cluster", [SINGLE, SANDBLASTER_2], ids=["single", "sandblaster"])
+@pytest.mark.parametrize("cluster", circles([SINGLE, SANDBLASTER_2], long=1), ids=["single", "sandblaster"])
 def test_training_goes_on_without_one_that_cannot_be_kept(run_job: Run, cluster: dict[str, Any]) -> None:
     kept = Kept()
 
@@ -229,7 +233,7 @@ def test_training_goes_on_without_one_that_cannot_be_kept(run_job: Run, cluster:
     equal(outcome, run_job(job))
 
 
-@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE], ids=["single", "allreduce"])
+@pytest.mark.parametrize("cluster", circles([SINGLE, ALLREDUCE], long=1), ids=["single", "allreduce"])
 def test_no_other_is_taken_before_the_scheduler_has_it(
     run_job: Run, monkeypatch: pytest.MonkeyPatch, cluster: dict[str, Any]
 ) -> None:

@@ -20,7 +20,7 @@ from tests.runtime import harness
 from tests.runtime.harness import Outcome, mlp
 from tests.runtime.units.test_ends import MANY, states, stop_at, with_trap
 from tests.runtime.units.test_profile import PROFILE, profiled
-from tests.selection import mostly_long
+from tests.selection import circles
 
 Run = Callable[..., Outcome]
 DIRECT = 1000
@@ -47,30 +47,34 @@ def least(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 SHAPES = {
-    "2": (2, {}), "3": (3, {}), "4": (4, {}), "5": (5, {}), "8": (8, {}), "13": (13, {}), "16": (16, {}),
-    "two in a process": (12, {"nworkers_per_procs": 2, "nservers_per_procs": 2}),
+    "5": (5, {}),
+    "8": (8, {}),
     "the last has fewer": (11, {"nworkers_per_procs": 2, "nservers_per_group": 3}),
-    "one server": (6, {"nservers_per_group": 1}),
     "servers apart": (9, {"nservers_per_group": 2, "server_worker_separate": True}),
     "memory is not shared": (6, {"share_memory": False}),
+    "one server": (6, {"nservers_per_group": 1}),
+    "two in a process": (12, {"nworkers_per_procs": 2, "nservers_per_procs": 2}),
+    "2": (2, {}), "3": (3, {}), "4": (4, {}), "13": (13, {}), "16": (16, {}),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("shape", mostly_long(SHAPES, 4))
+@pytest.mark.parametrize("shape", circles(SHAPES, long=4))
 def test_bits_are_those_of_one_process_and_of_a_direct_exchange(
     run_job: Run, least: Callable[[int], None], shape: str
 ) -> None:
     n, cluster = SHAPES[shape]
     least(DIRECT)
-    direct = bits(run_job(job(n, cluster)))
+    direct = bits(run_job(job(n, cluster, train_steps=4)))
     alone = {**cluster, "nworkers_per_procs": n, "nservers_per_procs": n}
-    assert bits(run_job(job(n, alone))) == direct
+    assert bits(run_job(job(n, alone, train_steps=4))) == direct
     least(2)
-    assert bits(run_job(job(n, cluster))) == direct
+    assert bits(run_job(job(n, cluster, train_steps=4))) == direct
 
 
-@pytest.mark.parametrize("n", mostly_long([8, 16], 2))
-def test_messages_bytes_and_connections(run_job: Run, monkeypatch: pytest.MonkeyPatch, n: int) -> None:
+@pytest.mark.parametrize("n", circles([4, 8, 16], long=1))
+def test_messages_bytes_and_connections(
+    run_job: Run, least: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, n: int
+) -> None:
     """From the start to the last checkpoint a process talks to its neighbours alone."""
     counts: Counter[tuple[str, int]] = Counter()
     n_bytes: Counter[int] = Counter()
@@ -87,6 +91,7 @@ def test_messages_bytes_and_connections(run_job: Run, monkeypatch: pytest.Monkey
         real(self, address, message)
 
     monkeypatch.setattr(Transport, "send", send)
+    least(2)
     outcome = run_job(job(n, {"snapshot_freq": 2}, checkpoint_freq=3, test_freq=2, test_steps=1))
     assert set(states(outcome).values()) == {"done"}
     height = n.bit_length() - 1
@@ -97,27 +102,29 @@ def test_messages_bytes_and_connections(run_job: Run, monkeypatch: pytest.Monkey
     assert max(counts.values()) <= 2 * height
 
 
+@pytest.mark.long
 def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(run_job: Run) -> None:
-    stopped = run_job(job(6, train_steps=MANY), on_event=stop_at(5))
+    stopped = run_job(job(5, train_steps=MANY), on_event=stop_at(3))
     assert set(states(stopped).values()) == {"done"}
     (step,) = {report["step"] for unit, report in stopped.reports.items() if unit.startswith("worker")}
-    whole = run_job(job(6, train_steps=15))
-    rest = run_job(job(6, train_steps=15), resume=f"{stopped.url}/checkpoint/step-{step}")
+    whole = run_job(job(5, train_steps=12))
+    rest = run_job(job(5, train_steps=12), resume=f"{stopped.url}/checkpoint/step-{step}")
     assert bits(rest) == bits(whole)
 
 
 def test_a_failure_is_told_to_all(run_job: Run) -> None:
-    net = with_trap(how="raise-in-gradient", step=3, group=0, worker=6)
-    outcome = run_job(job(7, train_steps=MANY, neuralnet=net))
-    failed = outcome.reports.pop("worker-0-6")
+    net = with_trap(how="raise-in-gradient", step=3, group=0, worker=4)
+    outcome = run_job(job(5, train_steps=MANY, neuralnet=net))
+    failed = outcome.reports.pop("worker-0-4")
     assert failed["state"] == "failed"
     assert set(states(outcome).values()) == {"aborted"}
     assert {report["reason"] for report in outcome.reports.values()} == {failed["reason"]}
 
 
-@pytest.mark.parametrize("lost", mostly_long([1, 0, 6], 3))
+@pytest.mark.long
+@pytest.mark.parametrize("lost", circles([1, 0, 6]))
 def test_a_lost_process_ends_all_others(run_job: Run, monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
-    monkeypatch.setattr(harness, "Transport", partial(Transport, retry_s=1.0))
+    monkeypatch.setattr(harness, "Transport", partial(Transport, retry_s=3.0))
 
     def lose(hosts: list[UnitHost], event: dict[str, Any]) -> None:
         if event["event"] == "metrics" and (event["step"], event["worker"]) == (3, lost):
@@ -137,6 +144,7 @@ def test_a_lost_process_ends_all_others(run_job: Run, monkeypatch: pytest.Monkey
     assert all(reason.startswith(f"process {lost} at ") for reason in others)
 
 
+@pytest.mark.long
 def test_a_process_passes_on_what_comes_before_it_knows_the_others(
     run_job: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +168,7 @@ def test_a_process_passes_on_what_comes_before_it_knows_the_others(
     assert came.is_set()
 
 
+@pytest.mark.long
 def test_arrows_of_a_profile_join_the_ends_of_each_message(run_job: Run) -> None:
     found = profiled(run_job(job(6, profile=PROFILE, train_steps=8)))
     spans = [(process, span) for process, all_of in found.items() for span in all_of if span[2] == "message"]

@@ -18,13 +18,14 @@ from singa_dask.runtime.checkpoints.lookup import find
 from singa_dask.runtime.units.worker import Watch
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, HYBRID, SINGLE, Outcome, mlp
 from tests.runtime.units.test_ends import states
-from tests.selection import mostly_long
+from tests.selection import circles
 
 Run = Callable[..., Outcome]
 MANY = 100_000
 # the loss on the same two batches becomes worse at once when nothing is learned
 STUCK = {"type": "SGD", "learning_rate": {"type": "Fixed", "base_lr": 0.0}}
 VALIDATION = {"validate_freq": 4, "validate_steps": 2}
+NAMES = ["allreduce", "hybrid", "sandblaster-2", "single", "sandblaster-1", "downpour", "hogwild"]
 
 
 def early(patience: int, **more: Any) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def complete(outcome: Outcome) -> list[int]:
 # -- early stopping ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", mostly_long(FRAMEWORKS, 3))
+@pytest.mark.parametrize("name", circles(NAMES, long=2))
 def test_all_groups_end_and_the_job_is_done(run_job: Run, name: str) -> None:
     cluster = FRAMEWORKS[name]
     outcome = run_job(mlp(train_steps=MANY, cluster=cluster, **early(3, test_freq=8, test_steps=1)))
@@ -69,19 +70,19 @@ def test_all_groups_end_and_the_job_is_done(run_job: Run, name: str) -> None:
     assert steps_of(outcome, "metrics", phase="test", worker=n - 1) == [0, 8, 12]
 
 
-@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE], ids=["single", "allreduce"])
+@pytest.mark.parametrize("cluster", circles([SINGLE, ALLREDUCE], long=1), ids=["single", "allreduce"])
 def test_a_resumed_job_ends_where_an_uninterrupted_one_does(run_job: Run, cluster: dict[str, Any]) -> None:
-    whole = run_job(mlp(train_steps=MANY, cluster=cluster, **early(5)))
-    first = run_job(mlp(train_steps=11, cluster=cluster, **early(5)))
-    rest = run_job(mlp(train_steps=MANY, cluster=cluster, **early(5)), resume=find(first.url))
-    assert steps_of(whole) == steps_of(rest) == [20]
+    whole = run_job(mlp(train_steps=MANY, cluster=cluster, **early(3)))
+    first = run_job(mlp(train_steps=7, cluster=cluster, **early(3)))
+    rest = run_job(mlp(train_steps=MANY, cluster=cluster, **early(3)), resume=find(first.url))
+    assert steps_of(whole) == steps_of(rest) == [12]
     assert whole.params().keys() == rest.params().keys()
     assert all(np.array_equal(values, rest.params()[name]) for name, values in whole.params().items())
-    again = run_job(mlp(train_steps=MANY, cluster=cluster, **early(5)), resume=find(rest.url))
-    assert {report["step"] for unit, report in again.reports.items() if unit.startswith("worker")} == {20}
+    again = run_job(mlp(train_steps=MANY, cluster=cluster, **early(3)), resume=find(rest.url))
+    assert {report["step"] for unit, report in again.reports.items() if unit.startswith("worker")} == {12}
     assert steps_of(again, "metrics", phase="validation") == []
-    more = run_job(mlp(train_steps=MANY, cluster=cluster, **early(6)), resume=find(rest.url))
-    assert steps_of(more) == [24]
+    more = run_job(mlp(train_steps=MANY, cluster=cluster, **early(4)), resume=find(rest.url))
+    assert steps_of(more) == [16]
 
 
 def test_a_job_whose_metric_becomes_better_goes_on(run_job: Run) -> None:
@@ -147,13 +148,14 @@ def saving(**keep: Any) -> dict[str, Any]:
     return {"checkpoint_freq": 2, "test_freq": 2, "test_steps": 1, "keep_checkpoints": keep}
 
 
-@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE, HYBRID], ids=["single", "allreduce", "hybrid"])
+@pytest.mark.parametrize("cluster", circles([SINGLE, HYBRID, ALLREDUCE], long=1), ids=["single", "hybrid", "allreduce"])
 def test_the_newest_stay(run_job: Run, cluster: dict[str, Any]) -> None:
     outcome = run_job(mlp(train_steps=11, cluster=cluster, **saving(last=2)))
     assert steps_of(outcome) == [2, 4, 6, 8, 10, 11]
     assert complete(outcome) == [10, 11]
 
 
+@pytest.mark.long
 def test_the_best_stay_too_and_those_of_before_a_resume(run_job: Run) -> None:
     job = mlp(train_steps=12, **saving(last=1, best=2, metric="test.accuracy"))
     every = run_job(mlp(train_steps=12, **saving(last=100, best=1, metric="test.accuracy")))
@@ -178,7 +180,7 @@ def test_jobs_without_the_keys_keep_all_and_manifests_say_nothing_more(run_job: 
 # -- checkpoints by time -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", mostly_long(FRAMEWORKS, 3))
+@pytest.mark.parametrize("name", circles(["single", *(name for name in NAMES if name != "single")], long=3))
 def test_checkpoints_by_time_change_no_bits(run_job: Run, name: str) -> None:
     cluster = FRAMEWORKS[name]
     timed = run_job(mlp(train_steps=20, cluster=cluster, checkpoint_minutes=1e-9))
@@ -192,8 +194,9 @@ def test_checkpoints_by_time_change_no_bits(run_job: Run, name: str) -> None:
         assert all(np.array_equal(values, rest.params()[key]) for key, values in calm.params().items())
 
 
-@pytest.mark.parametrize("keep", [None, 1])
-@pytest.mark.parametrize("cluster", [SINGLE, ALLREDUCE], ids=["one worker", "allreduce"])
+@pytest.mark.parametrize(
+    ("cluster", "keep"), circles([(SINGLE, None), (ALLREDUCE, 1), (SINGLE, 1), (ALLREDUCE, None)], long=1)
+)
 def test_the_best_params_are_restored(run_job: Run, cluster: dict[str, Any], keep: int | None) -> None:
     # by mode: max the first value is the best, as the loss falls
     watched = {"metric": "validation.loss", "mode": "max", "patience": 2, "restore_best": True}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import getpass
@@ -10,13 +11,16 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
 OPTIONS = (
     *("-O1", "-std=c++17", "-shared", "-fPIC", "-w", "-ffp-contract=off", "-fno-strict-aliasing"),
-    *("-U_FORTIFY_SOURCE", "-fno-stack-protector"),
+    *("-U_FORTIFY_SOURCE", "-fno-stack-protector", "-fno-threadsafe-statics"),
 )
+# Quicker than a file between compiler and assembler, and a search of libstdc++, of which kernels call nothing.
+LINK = ("-pipe", "-nodefaultlibs", "-lm", "-lc", "-lgcc")
 WARNINGS = ("-Wall", "-Wextra", "-Wno-unused", "-Wno-unknown-pragmas")
 
 
@@ -57,31 +61,71 @@ def _engine() -> ctypes.CDLL:
     return _load(header("_simulated.h") + header("_engine.h"), "engine", (), ctypes.RTLD_GLOBAL)
 
 
+@functools.cache
+def _functions() -> str:
+    """Return the path of what each kernel includes, which is compiled once: g++ takes the ``.gch`` beside a header."""
+    text = header("_simulated.h") + header("_functions.h")
+    target = cache() / f"{_key(text)}.h"
+    compiled = target.with_suffix(".h.gch")
+    if not compiled.exists():
+        with _replacing(target) as made:
+            made.write_text(text)
+        _write(compiled, (*(o for o in OPTIONS if o != "-shared"), "-x", "c++-header", str(target)))
+    return str(target)
+
+
 def library(source: str, name: str, options: tuple[str, ...] = ()) -> ctypes.CDLL:
     """Load the library of a source text. Several processes may ask for the same at once."""
     _engine()
-    return _load(header("_simulated.h") + header("_functions.h") + source, name, options)
+    return _load(source, name, options, before=("-include", _functions()))
 
 
-def _load(source: str, name: str, options: tuple[str, ...], mode: int = ctypes.DEFAULT_MODE) -> ctypes.CDLL:
+def _load(
+    source: str,
+    name: str,
+    options: tuple[str, ...],
+    mode: int = ctypes.DEFAULT_MODE,
+    before: tuple[str, ...] = (),
+) -> ctypes.CDLL:
     flags = tuple(option for option in options if option.startswith(("-D", "-U")))
-    key = hashlib.sha256("\0".join((source, *OPTIONS, *flags)).encode()).hexdigest()[:32]
-    target = cache() / f"{key}.so"
+    target = cache() / f"{_key(source, *before, *flags)}.so"
     if not target.exists():
-        _build(source, name, flags, target)
+        _build(source, name, (*flags, *before), target)
     return ctypes.CDLL(str(target), mode)
 
 
+def _key(*parts: str) -> str:
+    return hashlib.sha256("\0".join((*parts, *OPTIONS, *LINK)).encode()).hexdigest()[:32]
+
+
 def _build(source: str, name: str, flags: tuple[str, ...], target: Path) -> None:
-    handle, made = tempfile.mkstemp(suffix=".so", dir=target.parent)
-    os.close(handle)
-    try:
-        command = [_compiler(), *OPTIONS, *flags, "-x", "c++", "-", "-o", made]
-        done = subprocess.run(command, input=source, capture_output=True, text=True)
+    reading = (*flags, "-x", "c++", "-", *LINK)
+    if _write(target, (*OPTIONS, *reading), source):
+        return
+    command = [_compiler(), *(o for o in OPTIONS if o != "-w"), *WARNINGS, *reading, "-o", os.devnull]
+    done = subprocess.run(command, input=source, capture_output=True, text=True)
+    raise CompileException(f"{name}: {done.stderr}", source, name, flags)
+
+
+def _write(target: Path, options: tuple[str, ...], text: str = "") -> bool:
+    """Let g++ make a file, of what it is given on its input; return whether it did."""
+    with _replacing(target) as made:
+        command = [_compiler(), *options, "-o", str(made)]
+        done = subprocess.run(command, input=text, capture_output=True, text=True)
         if done.returncode:
-            command = [_compiler(), *(o for o in OPTIONS if o != "-w"), *WARNINGS, *flags, "-x", "c++", "-", "-o", made]
-            done = subprocess.run(command, input=source, capture_output=True, text=True)
-            raise CompileException(f"{name}: {done.stderr}", source, name, flags)
-        os.replace(made, target)
+            made.unlink()
+    return done.returncode == 0
+
+
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[Path]:
+    """Give a file to write; it takes the name of the target when it is there at the end."""
+    handle, name = tempfile.mkstemp(suffix=target.suffix, dir=target.parent)
+    os.close(handle)
+    made = Path(name)
+    try:
+        yield made
+        if made.exists():
+            made.replace(target)
     finally:
-        Path(made).unlink(missing_ok=True)
+        made.unlink(missing_ok=True)

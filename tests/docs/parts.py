@@ -1,20 +1,15 @@
-"""The layer that docs/parts.md shows learns, and a mistake in it is reported as the page says."""
+"""The layers that docs/parts.md shows learn, and a mistake in one is reported as the page says."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
+from tests.snippets import ROOT, Session, read_blocks
 
-from tests.docs.pages import DOCS
-from tests.snippets import Session, read_blocks, session
+__all__ = ["check_parts"]
 
-PAGE = DOCS / "parts.md"
-
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+PAGE = ROOT / "docs" / "parts.md"
 
 LAYER = """\
 modules: [mylayer.py]
@@ -39,37 +34,39 @@ cluster: {nworkers_per_group: 2}
 """
 
 
-@pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    """Give a reader's copy of the repository."""
-    with session(tmp_path_factory.mktemp("parts") / "copy") as made:
-        yield made
+def check_parts(session: Session) -> None:
+    """Check that the layers which the blocks of the page have saved learn, and what is said of a mistake."""
+    for kind in ("mylayer.Double", "scale.Scale"):
+        check_learning(session, kind)
+    check_mistake(session)
 
 
-@pytest.mark.parametrize(("k", "kind"), [(0, "mylayer.Double"), (1, "scale.Scale")])
-def test_the_layer_of_the_readers_own_learns(reader: Session, k: int, kind: str) -> None:
-    reader.run(read_blocks(PAGE, "python")[k])
+def check_learning(session: Session, kind: str) -> None:
+    """Check that a job with a layer of the page learns."""
     module = kind.partition(".")[0]
-    (reader.directory / "own.yaml").write_text(
+    (session.directory / "own.yaml").write_text(
         LAYER.replace("mylayer.Double", kind).replace("mylayer.py", f"{module}.py")
     )
-    reader.shell("singa-dask run own.yaml --run-dir runs/own --overwrite")
-    events = [json.loads(line) for line in (reader.directory / "runs/own/metrics.jsonl").read_text().splitlines()]
+    session.shell("singa-dask run own.yaml --run-dir runs/own --overwrite")
+    events = [json.loads(line) for line in (session.directory / "runs/own/metrics.jsonl").read_text().splitlines()]
     losses = [event["loss"] for event in events if event.get("phase") == "train"]
-    assert losses[-1] < losses[0]
+    assert losses[-1] < losses[0], kind
 
 
-def test_a_mistake_in_it_is_reported_as_the_page_says(reader: Session, tmp_path: Path) -> None:
+def check_mistake(session: Session) -> None:
+    """Check what is printed for the mistake that the page describes."""
     block = read_blocks(PAGE, "python")[0]
     told = re.search(r"^    mylayer\.py:(\d+): (ZeroDivisionError: .*) \(worker-\d-\d, step (\d+), layer (\w+)\)$",
                      PAGE.read_text(), re.MULTILINE)  # fmt: skip
     assert told
     line, said, step, layer = told.groups()
     wrong = block.text.replace("= 2 * self.sources", f"= 2 / ({step} - self.context.step) * self.sources")
-    (tmp_path / "mylayer.py").write_text(wrong)
-    (tmp_path / "own.yaml").write_text(LAYER.replace("mylayer.py]", f"{tmp_path}/mylayer.py]"))
-    script = f"code=0; singa-dask run {tmp_path}/own.yaml --quiet || code=$?; test $code = 1"
-    first = reader.shell(script).splitlines()[0]
+    folder = session.directory / "mistake"
+    folder.mkdir()
+    (folder / "mylayer.py").write_text(wrong)
+    (folder / "own.yaml").write_text(LAYER.replace("mylayer.py]", f"{folder}/mylayer.py]"))
+    script = f"code=0; singa-dask run {folder}/own.yaml --quiet || code=$?; test $code = 1"
+    first = session.shell(script).splitlines()[0]
     # both workers fail at this step; the second one counts if it reports before the first one's report ends the job
     where = rf"worker-0-\d(?: and 1 other)?, step {step}, layer {layer}"
     assert re.search(rf"mylayer\.py:{line}: {said} \({where}\)$", first), first
