@@ -18,7 +18,7 @@ NO_TESTS = 5
 TESTS = """\
 import pytest
 from hypothesis import given, strategies as st
-from tests.selection import few_examples, mostly_soak
+from tests.selection import circles, few_examples, mostly_soak
 
 def test_short(): pass
 
@@ -35,6 +35,9 @@ def test_both(): pass
 @pytest.mark.parametrize("n", mostly_soak(range(3), 2))
 def test_mostly(n): pass
 
+@pytest.mark.parametrize("n", circles(range(3), long=1))
+def test_three(n): pass
+
 @few_examples(3)
 @given(st.integers())
 def test_property(n):
@@ -49,8 +52,8 @@ import pytest
 @pytest.mark.parametrize("c", range(2))
 def test_pairs(a, b, c): pass
 """
-SHORT = ["test_short", "test_mostly[0]", "test_mostly[2]"]
-SOAK = ["test_soak", "test_both", "test_mostly[1]"]
+SHORT = ["test_short", "test_mostly[0]", "test_mostly[2]", "test_three[0]"]
+SOAK = ["test_soak", "test_both", "test_mostly[1]", "test_three[2]"]
 
 # Runs pytest with one list of arguments after the other. Prints for each: exit code, tests, examples of properties.
 MANY = """\
@@ -78,19 +81,29 @@ def run(directory: Path, *cases: list[str]) -> list[list[Any]]:
 
 def test_each_circle_runs_where_it_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
-    (tmp_path / "test_other.py").write_text("def test_short(): pass\n")
-    commands = ["", ".", "-k test", "-m long", "-m soak", "test_some.py", "-m soak test_other.py"]
-    found = run(tmp_path, *(command.split() for command in commands))
-    plain, other, few, many = [*SHORT, "test_property"], ["test_short"], 3, 12
-    assert found == [
-        [0, other + plain, few],
-        [0, other + plain, few],
-        [0, other + plain, few],
-        [0, ["test_long", "test_property"], many],
-        [0, SOAK, 0],
-        [0, [*SHORT[:1], "test_long", *SHORT[1:], "test_property"], few],
-        [NO_TESTS, [], 0],
+    (tmp_path / "test_other.py").write_text("def test_other(): pass\n")
+    (tmp_path / "test_pairs.py").write_text(PAIRS)
+    commands = [
+        "-k test_some",
+        "-m long",
+        "-m long test_other.py",
+        "test_some.py",
+        "-m soak test_some.py",
+        "",
+        "-m soak",
     ]
+    *found, all_plain, all_soak = run(tmp_path, *(command.split() for command in commands))
+    assert found == [
+        [0, [*SHORT, "test_property"], 3],
+        [0, ["test_long", "test_three[1]", "test_property"], 12],
+        [NO_TESTS, [], 0],
+        [0, [*SHORT[:1], "test_long", *SHORT[1:], "test_three[1]", "test_property"], 3],
+        [0, SOAK, 0],
+    ]
+    plain, soak = ([name for name in tests if name.startswith("test_pairs")] for _, tests, _ in (all_plain, all_soak))
+    assert len(plain) == len(soak) == 4
+    assert len({*plain, *soak}) == 8
+    assert set(all_plain[1]) == {"test_other", *SHORT, "test_property", *plain}
 
 
 @pytest.mark.parametrize("sizes", [(2, 2, 2), (3, 2, 3, 4), (1, 5, 1), (2, 6)])
@@ -101,10 +114,3 @@ def test_a_cover_has_each_pair_of_values_and_few_rows(sizes: tuple[int, ...]) ->
         assert {(row[i], row[j]) for row in chosen} == set(itertools.product(range(sizes[i]), range(sizes[j])))
     largest, second = sorted(sizes)[:-3:-1]
     assert len(chosen) <= 1.5 * largest * second
-
-
-def test_of_products_all_but_pairs_are_soak(tmp_path: Path) -> None:
-    (tmp_path / "test_some.py").write_text(PAIRS)
-    (_, plain, _), (_, soak, _) = run(tmp_path, [], ["-m", "soak"])
-    assert len(plain) == len(soak) == 4
-    assert len({*plain, *soak}) == 8

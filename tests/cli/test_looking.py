@@ -40,6 +40,7 @@ def test_metrics_as_csv(trained: Path, call: Call) -> None:
 
 
 @pytest.mark.parametrize("name", mostly_long(["a.png", "a.svg", "a.html"], 3))
+@pytest.mark.long
 def test_curves_as_a_file(trained: Path, call: Call, tmp_path: Path, name: str) -> None:
     result = call("plot", trained, "-o", tmp_path / name)
     assert (result.exit_code, result.stdout) == (0, "")

@@ -372,6 +372,7 @@ def test_a_real_run_stops_and_goes_on(call: Call, job: Path, tmp_path: Path, mon
 
 
 @pytest.mark.cluster
+@pytest.mark.long
 def test_ctrl_c_reaches_all_processes_and_stops_the_job_with_a_checkpoint(job: Path, tmp_path: Path) -> None:
     program = [sys.executable, "-c", "from singa_dask.cli import main; main()"]
     options = ["--cluster", str(ROOT / "configs/cluster/allreduce.yaml"), "--set", "train_steps=1000000"]

@@ -53,6 +53,7 @@ def test_one_in_a_hundred_messages_meets_a_reset(stack: ExitStack) -> None:
 
 
 @pytest.mark.parametrize("seed", mostly_soak(range(3), 3))
+@pytest.mark.long
 def test_arrays_are_used_again_as_soon_as_they_are_answered(stack: ExitStack, seed: int) -> None:
     """Both sides change an array the moment that it may change; no resent message may have the new values."""
     n_slices, n_steps, size = 4, 30, 20_000

@@ -173,6 +173,7 @@ def test_nothing_stays_open_or_mapped() -> None:
 
 
 @pytest.mark.parametrize("seed", mostly_soak(range(4), 4))
+@pytest.mark.long
 def test_a_reset_loses_and_repeats_nothing(stack: ExitStack, seed: int, pieces: list[int]) -> None:
     """Each new connection has shared memory of its own, which goes with it."""
     before = n_mapped()

@@ -323,6 +323,7 @@ NO_GPU = ("", "no GPU")
     ],
     ids=["run without CuPy", "test without a GPU", "test without CuPy", "run without a GPU"],
 )
+@pytest.mark.long
 def test_a_machine_without(job: Path, tmp_path: Path, without: str, words: str, verb: str) -> None:
     hidden = {"CUDA_VISIBLE_DEVICES": "", "SIMULATED_DEVICES": "0"}
     checkpoint_file = ROOT / "tests" / "gold" / "end" / "mlp_sgd.bin"

@@ -85,6 +85,7 @@ def test_a_run_of_an_earlier_version(run: Path) -> None:
     assert sd.test(sd.load_model(str(run), job=job)) == sd.test(run)
 
 
+@pytest.mark.long
 def test_metrics_of_a_pass_are_those_of_scikit_learn(run: Path, tmp_path: Path) -> None:
     scores, data, model = pytest.importorskip("sklearn.metrics"), run.parent / "digits.arrow", sd.load_model(str(run))
     pixels, labels = (records_of(data)[name] for name in ("pixel", "label"))

@@ -71,7 +71,8 @@ def test_layers_are_replayed(counts: Counter[str]) -> None:
 
 
 def test_recurrent_layers_are_replayed(jobs: dict[str, JobConf], counts: Counter[str]) -> None:
-    Run(jobs["padded"], get_ops("onednn"), np.float32).train(range(10))
+    # fewer steps than an epoch has: where texts start anew, layers compute a pass themselves
+    Run(jobs["padded"], get_ops("onednn"), np.float32).train(range(8))
     assert all(counts[f"{name} {verb}"] == n for name in ("out", "score") for verb, n in BEFORE.items())
     # weights that were copied by the pass forward are copied by that back too, once forward is replayed
     assert all(counts[f"{name} {verb}"] <= n + 1 for name in ("forth", "back") for verb, n in BEFORE.items())

@@ -22,6 +22,7 @@ def runs(folder: Path) -> list[StoredRun]:
 
 
 @pytest.mark.parametrize(("suffix", "start"), mostly_long([(".png", b"\x89PNG"), (".svg", b"<?xml")], 2))
+@pytest.mark.long
 def test_equal_runs_give_equal_pictures(tmp_path: Path, suffix: str, start: bytes) -> None:
     found = runs(tmp_path)
     picture = draw(panels_of(found), short_names(found), "step", suffix)

@@ -112,6 +112,7 @@ def test_layers_are_interpolated_between_sizes(tiny: JobConf, tmp_path: Path, fa
         assert [costs.layer_s(layer, verb, n, n) for n in (4, 8, 16)] == pytest.approx([5e-6, 2.5e-6, 1.25e-6])
 
 
+@pytest.mark.long
 def test_layers_cut_by_features_are_those_of_their_worker(tiny: JobConf, tmp_path: Path, fake: type[FakeLoop]) -> None:
     layers = [layer.model_copy(update={"partition_dim": int(layer.name == "fc")}) for layer in tiny.neuralnet.layer]
     job = tiny.with_layers(layers)

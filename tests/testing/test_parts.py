@@ -244,6 +244,7 @@ def test_the_update_rule_of_the_examples_passes() -> None:
     check_updater(classes_in((ROOT / "examples/parts/lion.py").read_text())["Lion"], learning_rate=0.01)
 
 
+@pytest.mark.long
 def test_the_exam_needs_no_test_tools() -> None:
     code = "import sys, singa_dask.testing; assert not {'pytest', 'hypothesis', 'tests'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd="/")
