@@ -28,6 +28,7 @@ def test_what_is_no_part_of_the_package_has_no_room() -> None:
     assert rooms_of(["README.md", "docs/hdfs.md", "setup.cfg", "tests/selection.py"]) == set()
 
 
+@pytest.mark.long
 def test_rooms_above_are_those_that_import() -> None:
     assert {"net", "training"} <= rooms_above({"layers"})
     assert "ops" not in rooms_above({"layers"})

@@ -9,6 +9,8 @@ import ast
 import importlib
 from pathlib import Path
 
+import pytest
+
 from tests.test_layering import source
 
 PACKAGE = Path(__file__).parents[1] / "singa_dask"
@@ -37,6 +39,7 @@ def test_all_is_sorted_and_true() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.long
 def test_what_is_imported_from_a_module_of_ours_is_exported_there() -> None:
     wrong = []
     own = {name: source(path).defined for name, path in MODULES.items()}

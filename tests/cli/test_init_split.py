@@ -87,6 +87,7 @@ def check_split(whole: np.ndarray, share: float = 0.2) -> tuple[dict[str, np.nda
     return train, test
 
 
+@pytest.mark.long
 def test_arrays(call: Call) -> None:
     wanted = labels()
     images = numbered(wanted, (SIDE, SIDE, 3))
@@ -197,6 +198,7 @@ def test_pictures_in_one_file_are_scaled_as_before(call: Call) -> None:
         assert len(predicted.stdout.splitlines()) == n + 1
 
 
+@pytest.mark.long
 def test_lines_of_objects_keep_their_keys(call: Call) -> None:
     rows = [{"width": i / 7, "name": f"no {i}", "height": i % 5, "kind": "ab"[i % 2]} for i in range(60)]
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

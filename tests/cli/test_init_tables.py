@@ -99,6 +99,7 @@ def test_the_right_label_or_a_question(call: Call, number: int) -> None:
     assert not {"PassengerId", "Id", "Unnamed: 0", "customer_id"} & {*found.get("features", [])}
 
 
+@pytest.mark.long
 def test_most_telling_names_are_taken(call: Call) -> None:
     taken = 0
     for number in range(len(VALUES) * len(NAMES)):

@@ -146,6 +146,7 @@ def test_images_come_in_the_order_of_their_axes(call: Call, monkeypatch: pytest.
     assert (read(tmp_path / "x-relu1.bin")["data"] >= 0).all()
 
 
+@pytest.mark.long
 def test_hidden_units_of_an_rbm(call: Call, tmp_path: Path) -> None:
     job = tmp_path / "rbm.yaml"
     job.write_text(RBM)

@@ -80,6 +80,7 @@ def test_pictures_are_told_by_their_files(call: Call, job: Path, trained: Path, 
     assert table(absolute.stdout)[6]["file"] == str(pictures.absolute() / "6.png")
 
 
+@pytest.mark.long
 def test_one_picture_and_several(call: Call, job: Path, trained: Path, pictures: Path) -> None:
     given = [job, "--init-from", trained, "--set", "neuralnet.layer[data].store_conf.batchsize=2"]
     (one,) = table(call("predict", *given, "--data", "pictures/3.png").stdout)

@@ -156,6 +156,7 @@ def test_a_job_in_singas_form_writes_the_same(call: Call, gru: str) -> None:
     assert "a temperature needs a net with a Sampling layer; this one has none." in result.stderr
 
 
+@pytest.mark.long
 def test_text_is_a_function_of_the_seed(call: Call, gru: str) -> None:
     drawn = text(call, gru, "--length", 50)
     assert len(drawn) == 50
@@ -236,6 +237,7 @@ def best_by_attention(seed_text: str, length: int) -> str:
     return written
 
 
+@pytest.mark.long
 def test_a_transformer_writes_what_its_params_say(call: Call) -> None:
     job = trained(EMBEDDING, TRANSFORMER)
     for seed_text in ("t", "the cat sat on the mat"):

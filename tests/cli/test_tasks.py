@@ -34,6 +34,7 @@ def source(tmp_path: Path) -> str:
     return written(tmp_path, "arrow", pixels(500, (4, 5)), "source", block_bytes=1000)
 
 
+@pytest.mark.long
 def test_the_bytes_do_not_depend_on_the_number_of_workers(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

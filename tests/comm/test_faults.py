@@ -103,6 +103,7 @@ def test_a_cut_that_is_mended_in_time(stack: ExitStack) -> None:
     assert sender.lost.empty()
 
 
+@pytest.mark.long
 def test_a_connection_that_is_open_on_one_side_only(stack: ExitStack) -> None:
     sender, receiver = end(stack, retry_s=2.0, timeout_s=2.0), end(stack)
     link = proxy(stack, receiver)

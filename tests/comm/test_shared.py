@@ -200,6 +200,7 @@ def test_a_reset_loses_and_repeats_nothing(stack: ExitStack, seed: int, pieces: 
     assert n_mapped() == before
 
 
+@pytest.mark.long
 def test_a_reader_that_stops_does_not_hold_up_the_sender_for_ever(stack: ExitStack) -> None:
     sender, receiver = end(stack, shared_bytes=SIZE, retry_s=2.0, timeout_s=2.0), end(stack, shared_bytes=SIZE)
     link = Proxy(receiver.address)
@@ -286,6 +287,7 @@ for step in range(100):
 """
 
 
+@pytest.mark.long
 def test_a_killed_process_leaves_nothing(stack: ExitStack, pieces: list[int]) -> None:
     before = n_mapped()
     mine = end(stack, shared_bytes=SIZE)

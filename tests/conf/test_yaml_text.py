@@ -145,6 +145,7 @@ SCALARS = st.one_of(
         st.text(min_size=1), st.recursive(SCALARS, lambda v: st.lists(v) | st.dictionaries(st.text(), v), max_leaves=5)
     )
 )
+@pytest.mark.long
 def test_dump_is_read_back(value: dict[str, Any]) -> None:
     got = read(dump(value))
     assert got == value

@@ -30,6 +30,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker("pairs")
+            if is_float64_on_a_gpu(item):
+                item.add_marker("long")
+
+
+def is_float64_on_a_gpu(item: pytest.Item) -> bool:
+    """Return whether a test compiles kernels for a GPU in float64: they are those of float32 with another type."""
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return params.get("ops") == "cuda:0" and params.get("dtype") == "float64"
 
 
 def only_inherits(item: pytest.Function) -> bool:

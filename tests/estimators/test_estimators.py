@@ -273,7 +273,7 @@ def test_the_contract_of_scikit_learn(kind: str) -> None:
     )
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_searches_in_processes(iris: tuple[Array, Array]) -> None:
     pipeline = make_pipeline(StandardScaler(), sd.SingaClassifier(**QUICK))
     grid = {"singaclassifier__hidden_layer_sizes": [(4,), (16,)]}

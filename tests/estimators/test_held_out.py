@@ -21,7 +21,7 @@ from singa_dask.estimators import estimator
 from singa_dask.estimators.arguments import drawn
 from singa_dask.runtime.checkpoints.lookup import find_steps
 from singa_dask.runtime.units.worker import Watch
-from tests.selection import mostly_long
+from tests.selection import mostly_long, mostly_soak
 
 X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])[Y]
@@ -70,7 +70,7 @@ def test_the_rule_is_that_of_scikit_learn(kind: Any, tol: float) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", [sd.SingaClassifier, sd.SingaRegressor])
+@pytest.mark.parametrize("kind", mostly_soak([sd.SingaClassifier, sd.SingaRegressor], 2))
 def test_a_fit_by_workers_is_that_in_this_thread(kind: Any, tmp_path: Path) -> None:
     x, y = (X, NAMES) if kind is sd.SingaClassifier else load_diabetes(return_X_y=True)
     here = kind(**QUICK, n_jobs=1).fit(x, y)
@@ -181,6 +181,7 @@ def test_records_of_dask_are_held_out_by_rows(tmp_path: Path, monkeypatch: pytes
     assert set(held_out[0]) != set(held_out[2])
 
 
+@pytest.mark.long
 def test_rows_are_drawn_alike_from_all_partitions() -> None:
     lengths = (10, 0, 30, 1, 9)
     counts = sum(drawn(lengths, 20, seed).compute(scheduler="synchronous").astype(int) for seed in range(100))

@@ -233,6 +233,7 @@ def test_solvers_and_names_that_are_close() -> None:
             classifier(**given).fit(pd.DataFrame({"a": NAMES}), Y)
 
 
+@pytest.mark.long
 def test_a_run_takes_the_same_steps(tmp_path: Path) -> None:
     weights = np.linspace(0.5, 1.5, len(X))
     for kind, y in ((sd.SingaClassifier, NAMES), (sd.SingaRegressor, X[:, :2])):
@@ -257,6 +258,7 @@ def test_predictions_are_those_of_the_net_of_a_run(activation: str, tmp_path: Pa
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(found)).predict(X), found.predict(X))
 
 
+@pytest.mark.long
 def test_a_job_that_standardises(tmp_path: Path) -> None:
     records = {"path": "none.csv", "shape": [4], "batchsize": 50, "standardise": True}
     net = [

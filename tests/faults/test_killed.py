@@ -38,7 +38,7 @@ def test_the_rest_takes_over(bare: Machines, tmp_path: Path, calm: Any, topology
     assert len(set(run.placed.values())) == 1
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_spare_takes_over(bare: Machines, tmp_path: Path, calm: Any) -> None:
     bare.grow(1)
     bare.client.wait_for_workers(3, timeout=240)
@@ -58,7 +58,7 @@ def test_a_nanny_starts_it_again(nannies: Machines, tmp_path: Path, calm: Any, t
     check_same(run, calm(made), moves=run.n_moves())
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_both_processes_at_once(nannies: Machines, tmp_path: Path, calm: Any) -> None:
     made = job("sandblaster")
     units = [first_unit(made, process) for process in range(2)]
@@ -99,7 +99,7 @@ def test_during_a_checkpoint(bare: Machines, tmp_path: Path, calm: Any, path: st
     assert run.named("checkpoint")[-1]["step"] == STEPS
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_during_the_last_test(bare: Machines, tmp_path: Path, calm: Any) -> None:
     made = job("allreduce", test_freq=STEPS, test_steps=20)
     run = Run(made, bare, tmp_path / "runs", (at_step(STEPS - 1), killed("worker-0-1")), held_at=STEPS)

@@ -86,7 +86,7 @@ def test_somebody_restarts_all_workers(nannies: Machines, tmp_path: Path, calm: 
     check_went_on(run, calm)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_lost_scheduler_leaves_a_checkpoint(tmp_path: Path, calm: Any) -> None:
     """The job goes on from it on another cluster."""
     for name in ("first", "second"):

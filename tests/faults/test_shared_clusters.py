@@ -48,7 +48,7 @@ def start_together(there: Machines, directory: Path, made: Any) -> list[str]:
     return ends
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_loss_of_one_job_is_not_one_of_another(nannies: Machines, tmp_path: Path, calm: Any) -> None:
     others: list[Run] = []
     made = job("single", 400)

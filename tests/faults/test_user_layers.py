@@ -24,7 +24,7 @@ def test_a_layer_that_ends_its_process_once(bare: Machines, tmp_path: Path, calm
     assert "worker-0-1" in run.named("restart")[0]["lost"]
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_layer_that_holds_the_gil_once(bare: Machines, tmp_path: Path, calm: Any) -> None:
     made = job("allreduce", 100, neuralnet=fatal("hold-gil", tmp_path / "once", worker=1))
     check_same(Run(made, bare, tmp_path / "runs"), calm(made))

@@ -59,6 +59,7 @@ def _die_while_fetching(folder: Path, began: Any, end: Any) -> None:
     Cache(folder, LIMIT).file(key_of("a"), 8, chunks)
 
 
+@pytest.mark.long
 def test_a_second_reader_takes_over_from_a_dead_one(folder: Path) -> None:
     began, end = SPAWN.Event(), SPAWN.Event()
     process = SPAWN.Process(target=_die_while_fetching, args=(folder, began, end))

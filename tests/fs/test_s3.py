@@ -56,6 +56,7 @@ def test_writing(s3: S3Server) -> None:
     assert sorted(s3.objects) == ["a.bin", "y/d.bin"]
 
 
+@pytest.mark.long
 def test_a_busy_server(s3: S3Server) -> None:
     reader = RangeReader("s3://lab/a.bin", s3.options)
     s3.faults = [(503, "SlowDown")]
@@ -65,6 +66,7 @@ def test_a_busy_server(s3: S3Server) -> None:
         reader.read(7, 7)
 
 
+@pytest.mark.long
 def test_a_store_that_is_replaced(s3: S3Server) -> None:
     s3.objects["digits.arrow"] = data = DIGITS.read_bytes()
     with open_store(str(DIGITS)) as local, open_store("s3://lab/digits.arrow", storage_options=s3.options) as store:

@@ -51,6 +51,7 @@ def test_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.long
 def test_features_of_bfloat16() -> None:
     given = drawn()
     results = convolved(backend("cuda:0", "bf16"), given, BFLOAT16), convolved(NumpyOps(), given)

@@ -19,6 +19,7 @@ ROOMS = ["tests/contracts", "tests/gpu/test_layers.py", "tests/ops/cupy"]
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not is_simulated(), reason="a real GPU has an order of its own")]
 
 
+@pytest.mark.soak
 # in float64 they are the same kernels with another type
 @pytest.mark.parametrize("which", ["not float64", pytest.param("float64", marks=pytest.mark.soak)])
 def test_kernels_do_not_depend_on_the_order_of_threads(tmp_path: Path, which: str) -> None:

@@ -11,11 +11,12 @@ from singa_dask.data.stores import STORES, open_store, write_manifest
 from singa_dask.fs.cache import open_cache
 from singa_dask.fs.range_reader import version
 from tests.contracts.records import assert_same, pixels, read_all, written
+from tests.selection import mostly_soak
 
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.parametrize("backend", ["arrow", "kvfile"])
+@pytest.mark.parametrize("backend", mostly_soak(["arrow", "kvfile"], 2))
 def test_blocks_are_read_from_hdfs_once(backend: str, folder: str, tmp_path: Path) -> None:
     records = pixels(5000, (28, 28))
     url = fs.join(folder, f"records.{backend}")

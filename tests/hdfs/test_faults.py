@@ -39,7 +39,7 @@ def test_a_datanode_that_dies_in_mid_read_costs_nothing(faulty: MiniHdfs) -> Non
     assert fs.read_bytes(url) == DATA
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_datanode_that_dies_in_mid_epoch_costs_no_step(faulty: MiniHdfs, monkeypatch: pytest.MonkeyPatch) -> None:
     read_little_ahead(monkeypatch.setattr)
     check_epoch(f"{faulty.url}/epoch.arrow", lambda: faulty.kill("node-a"))

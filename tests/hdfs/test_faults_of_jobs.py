@@ -175,7 +175,7 @@ def test_a_datanode_is_stopped(world: World, capsys: pytest.CaptureFixture[str])
     check(ran, world, "DataNode stopped", capsys)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("number", mostly_soak([signal.SIGKILL, signal.SIGSTOP], 2))
 def test_a_namenode_fails_over(world: World, number: signal.Signals, capsys: pytest.CaptureFixture[str]) -> None:
     # the checkpoint of step 50 is due before another NameNode takes over

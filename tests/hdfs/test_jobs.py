@@ -16,6 +16,7 @@ from singa_dask.runtime.checkpoints.lookup import find, load_values
 from singa_dask.runtime.job.cluster import embedded_cluster
 from tests.contracts.records import SUFFIX, assert_same, pixels, read_all
 from tests.runtime.harness import SINGLE, mlp
+from tests.selection import mostly_soak
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "data/digits/test.arrow"
@@ -33,7 +34,7 @@ def digits(folder: str) -> str:
     return url
 
 
-@pytest.mark.parametrize("backend", ["arrow", "csv", "kvfile"])
+@pytest.mark.parametrize("backend", mostly_soak(["arrow", "csv", "kvfile"], 2))
 def test_stores_hold_the_same_as_local_ones(folder: str, tmp_path: Path, backend: str) -> None:
     records = pixels(3000, (1000,))
     urls = [fs.join(place, f"records{SUFFIX[backend]}") for place in (str(tmp_path), folder)]

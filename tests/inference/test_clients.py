@@ -72,7 +72,7 @@ def test_nets(here: Client, model: sd.Model) -> None:
             call(model, frame(20), client=client)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_estimators(client: Client) -> None:
     rng = np.random.default_rng(2)
     x, y, weights = rng.normal(size=(60, 3)), rng.integers(3, size=60), rng.uniform(0.5, 1, 60)

@@ -154,6 +154,7 @@ def test_features_are_those_of_the_params_in_file_order(trained: str) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.long
 def test_several_workers_give_the_same(trained: str) -> None:
     features = every_record(small(), trained, layers=("fc1", "loss"))
     figures = every_record(small(), trained)

@@ -50,6 +50,7 @@ def said(*arguments: str) -> str:
     return str(result.stdout)
 
 
+@pytest.mark.long
 def test_what_a_model_takes(run: str, digits: tuple[Any, Any]) -> None:
     model, x = sd.load_model(run), digits[0][:25]
     found = model.predict_proba(x)
@@ -234,6 +235,7 @@ def species(tmp_path_factory: pytest.TempPathFactory) -> str:
     return table_run(folder, {"label": "species"}, sd.layer("SoftmaxLoss", srclayers=["fc", "data"]))
 
 
+@pytest.mark.long
 def test_a_table_is_encoded_as_in_training(species: str) -> None:
     model, frame = sd.load_model(species), table(45)
     assert model.class_names == ("cat", "dog")

@@ -51,6 +51,7 @@ def said(verb: str, run: Path, *more: Any) -> str:
     return result.stdout
 
 
+@pytest.mark.long
 def test_the_verbs_give_the_same_bits(run: Path, tmp_path: Path) -> None:
     data, model = run.parent / "digits.arrow", sd.load_model(str(run))
     assert (model.step, model.output, model.class_names) == (6, "softmaxloss", ())
@@ -119,6 +120,7 @@ def test_metrics_of_a_pass_are_those_of_scikit_learn(run: Path, tmp_path: Path) 
 
 
 @pytest.mark.cluster
+@pytest.mark.long
 def test_workers_of_a_cluster_give_the_same_bits(run: Path) -> None:
     data = run.parent / "digits.arrow"
     with (
@@ -138,6 +140,7 @@ def test_workers_of_a_cluster_give_the_same_bits(run: Path) -> None:
         assert sd.test(run, client=cluster.scheduler_address) == sd.test(run)
 
 
+@pytest.mark.long
 def test_targets_and_labels_of_a_table_are_tested(tmp_path: Path) -> None:
     values = np.random.default_rng(1).normal(size=(40, 2))
     lines = [f"{a},{b},{'high' if a > b else 'low'},{a + b}" for a, b in values]

@@ -152,6 +152,7 @@ def test_all_workers_of_a_group_count_each_record_of_the_first_epoch_once(
         assert (found["answer"], found["value"]) == (f"always saying '{label}'", count / N_TRAIN)
 
 
+@pytest.mark.long
 def test_a_test_of_all_records_counts_the_last_batch_too(tmp_path: Any) -> None:
     # 300 records in batches of 100, or of 80 and a last one of 60
     for size in (100, 80):
@@ -161,6 +162,7 @@ def test_a_test_of_all_records_counts_the_last_batch_too(tmp_path: Any) -> None:
         assert (found["records"], found["value"]) == (300, np.bincount(LABELS[N_TRAIN:]).max() / 300)
 
 
+@pytest.mark.long
 def test_a_run_that_goes_on_is_judged_as_a_whole(tmp_path: Any) -> None:
     made = job(steps=100)
     assert len(run(made, data(), tmp_path)) == 1

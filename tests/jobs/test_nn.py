@@ -189,7 +189,7 @@ def test_the_example_is_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_mypy_takes_the_example_and_finds_mistakes(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     wrong = tmp_path / "wrong.py"

@@ -93,7 +93,7 @@ def test_gpus_have_to_be_told() -> None:
             sd.Job(net, **keys, precision="auto", **where)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.usefixtures("bf16_here")
 @pytest.mark.parametrize("config", mostly_soak(["digits/mlp.yaml", "digits/mobilenet.yaml", "penguins/mlp.yaml"], 3))
 def test_bf16_is_as_accurate(config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,7 @@ def test_a_curve_without_an_answer_is_refused(losses: list[float], message: str)
 
 
 @pytest.mark.cluster
+@pytest.mark.long
 def test_a_job_has_one_answer_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -129,6 +129,7 @@ def test_values_are_those_of_the_standard_scaler(store: Callable[..., Any], tmp_
         np.testing.assert_allclose(there, found[:N_TRAIN], rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.long
 def test_arrays_from_python_keep_their_digits(tmp_path: Path) -> None:
     x, y = records()
     data = {"train": (x[:N_TRAIN], y[:N_TRAIN]), "test": (x[N_TRAIN:], y[N_TRAIN:])}
@@ -182,6 +183,7 @@ def test_every_topology_has_the_same_numbers(table: str, tmp_path: Path, name: s
         np.testing.assert_allclose(*losses, rtol=1e-4)
 
 
+@pytest.mark.long
 def test_a_checkpoint_has_the_numbers_to_go_on_with(tmp_path: Path) -> None:
     x, y = records()
     _, conf = as_npy(x, y, tmp_path)
@@ -203,6 +205,7 @@ def test_a_checkpoint_has_the_numbers_to_go_on_with(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.long
 def test_a_net_without_the_numbers_is_refused(tmp_path: Path) -> None:
     x, y = records()
     _, conf = as_npy(x, y, tmp_path)

@@ -72,6 +72,7 @@ def test_a_run_elsewhere_that_may_go_on_is_not_replaced(job: sd.Job) -> None:
     assert sd.train(job, run_dir=url, overwrite=True, **QUIET).state == "done"
 
 
+@pytest.mark.long
 def test_what_has_changed_is_told_when_a_run_goes_on(
     job: sd.Job, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

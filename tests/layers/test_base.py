@@ -158,6 +158,7 @@ def blocks_read(cls: type[Layer]) -> set[str]:
     return {each for each in re.findall(r"\.block\(([\w.]+)\)", inspect.getsource(cls)) if each != "self.block"}
 
 
+@pytest.mark.long
 def test_a_layer_says_which_block_it_reads() -> None:
     classes = {LAYERS.find(name) for name in LAYERS.names() if "." not in name}
     ours = [cls for cls in classes if cls.__module__.startswith("singa_dask.")]

@@ -96,6 +96,7 @@ def test_lines_are_the_same_in_blocks_of_any_size(tmp_path: Path) -> None:
         assert read == lines
 
 
+@pytest.mark.long
 def test_one_long_line_does_not_make_each_record_long(tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     path.write_bytes(b"x\n" * 2000 + b"y" * (1 << 18) + b"\nz\n")

@@ -52,6 +52,7 @@ def images() -> list[dict[str, Any]]:
 
 @few_examples(4)
 @given(data=st.data(), n_workers=st.integers(2, 4))
+@pytest.mark.long
 def test_layers_that_look_at_neighbours(data: st.DataObject, n_workers: int) -> None:
     layers = placed(images(), data, n_workers)
     norm = next(each for each in layers if each["name"] == "norm")

@@ -98,6 +98,7 @@ def test_layers_that_wait_for_each_other_are_named() -> None:
 
 
 @given(st.integers(2, 12).flatmap(lambda n: st.tuples(st.permutations(range(n)), st.lists(st.booleans(), min_size=n))))
+@pytest.mark.long
 def test_any_graph_is_put_in_order(given_graph: tuple[list[int], list[bool]]) -> None:
     listed, chain = given_graph
     confs = {i: job([DATA | {"name": f"l{i}"}]).neuralnet.layer[0] for i in listed}

@@ -170,6 +170,7 @@ def test_without_matplotlib_the_report_has_no_pictures(
     assert "pip install &#x27;singa-dask[plot]&#x27;" in page
 
 
+@pytest.mark.long
 def test_long_tails_of_staleness_share_a_bar() -> None:
     text = draw_bars({"a": {str(i): 10 for i in range(40)}}).decode()
     assert "<!-- ≥11 -->" in text and "<!-- 11 -->" not in text

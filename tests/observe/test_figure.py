@@ -30,6 +30,7 @@ def test_equal_runs_give_equal_pictures(tmp_path: Path, suffix: str, start: byte
     assert picture == draw(panels_of(found), short_names(found), "step", suffix)
 
 
+@pytest.mark.long
 def test_one_run_without_tests_is_drawn(tmp_path: Path) -> None:
     found = [StoredRun(write_run(tmp_path, [metrics(0, loss=1.0)]))]
     assert draw(panels_of(found, "epoch"), ["a"], "epoch", ".svg")

@@ -98,6 +98,7 @@ def test_what_is_done_before_each_call_is_not_timed(monkeypatch: pytest.MonkeyPa
     assert done == ["step", "update"] * 7  # in a quarter of a second
 
 
+@pytest.mark.long
 def test_layers_are_interpolated_between_sizes(tiny: JobConf, tmp_path: Path, fake: type[FakeLoop]) -> None:
     with MeasuredCosts(tiny, tmp_path / "costs.json") as costs:
         for n_workers in (1, 2, 4, 5, 20):
@@ -131,6 +132,7 @@ def test_updates_cost_by_call_slice_and_value(tiny: JobConf, tmp_path: Path, fak
         assert costs.update_s([1000, 3000], 1) == pytest.approx(1e-5 + 2 * 2e-6 + 4000e-9)
 
 
+@pytest.mark.long
 def test_a_second_plan_measures_nothing(
     tiny: JobConf, tmp_path: Path, fake: type[FakeLoop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,7 +193,7 @@ def test_batches_and_partitions_make_no_difference_to_a_layer(tiny: JobConf) -> 
     assert len({layer_key(layer)[0] for layer in net.layers}) == len(net.layers)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_costs_of_this_machine(tiny: JobConf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With real neighbours, and a real run for the rest of a step."""
     monkeypatch.setattr(loop_module, "SECONDS", 0.02)

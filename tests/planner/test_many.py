@@ -79,7 +79,7 @@ def test_jobs_with_a_common_norm_are_followed_message_by_message() -> None:
     assert not is_for_many(clipped, JobPlan.make(clipped))
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_four_thousand_processes_send_each_slice_once_up_and_once_down() -> None:
     n = 4096
     job = job_of(n, [1000])

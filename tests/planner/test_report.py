@@ -25,6 +25,7 @@ def plan() -> Plan:
     return Plan(file, candidates, "2 hosts with 4 cores", 3.6)
 
 
+@pytest.mark.long
 def test_each_plan_can_be_written_as_a_job(plan: Plan) -> None:
     for each in plan.candidates:
         job = loads(plan.to_yaml(each), "planned.yaml", registries=REGISTRIES).job

@@ -113,6 +113,7 @@ def test_processes_that_have_all_cores_of_a_host_are_slower(
     assert crowded.samples_per_s == pytest.approx(calm.samples_per_s / factor)
 
 
+@pytest.mark.long
 def test_a_step_is_the_same_each_time_and_its_trace_is_within_it() -> None:
     job = mlp(cluster={"nworkers_per_group": 6, "nservers_per_group": 6})
     first, second = (predict(job, cluster_of(6), FixedCosts(), trace=True) for _ in range(2))

@@ -130,6 +130,7 @@ def test_too_many_connections(model: sd.Model) -> None:
         idle.pop().close()
 
 
+@pytest.mark.long
 def test_slow_clients(model: sd.Model) -> None:
     with ModelServer(model, Limits(4, timeout_s=0.2)) as server:
         assert Slow(server.url, b"{}").status() == 408

@@ -80,6 +80,7 @@ def write_shards(folder: Path, fields: dict[str, np.ndarray], rows: int) -> str:
     return str(folder / "shard-*.arrow")
 
 
+@pytest.mark.long
 def test_arrays_train_to_the_same_bits_as_their_files(tmp_path: Path, temporary: Path) -> None:
     fields = {"data": X.astype(np.float32), "label": Y.astype(np.int32)}
     ArrowStore.write(str(tmp_path / "whole.arrow"), fields)
@@ -163,6 +164,7 @@ def test_a_weight_of_a_frame_is_no_feature(tmp_path: Path) -> None:
     assert sd.load_model(within).test(lines)["loss"] != sd.load_model(within).test(frame, target)["loss"]
 
 
+@pytest.mark.long
 def test_a_run_goes_on_with_the_same_data(tmp_path: Path) -> None:
     url = str(tmp_path / "run")
     whole = sd.train(classify(), data=(X, Y), run_dir=str(tmp_path / "whole"), **QUIET)

@@ -19,6 +19,7 @@ class TestOnAGpu(Kernels):
     pass
 
 
+@pytest.mark.long
 def test_sums_and_products(ops: NumpyOps) -> None:
     def work(ops: NumpyOps, values: Values) -> tuple[Array, ...]:
         x, y, total, half, masked = (values.features(4, 3, 5, 6) for _ in range(5))

@@ -88,6 +88,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     read_by=st.integers(1, 5),
     step=st.integers(0, 10**6),
 )
+@pytest.mark.long
 def test_any_number_of_servers_reads_what_any_other_wrote(
     shapes: list[tuple[int, ...]], written_by: int, read_by: int, step: int
 ) -> None:

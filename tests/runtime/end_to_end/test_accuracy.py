@@ -30,6 +30,7 @@ def test_every_topology_of_the_configs_is_tested() -> None:
     assert {path.stem for path in (ROOT / "configs/cluster").glob("*.yaml")} == set(FRAMEWORKS)
 
 
+@pytest.mark.soak
 # sandblaster computes the bits of allreduce: test_job.py; single is README's command: test_wheel.py
 @pytest.mark.parametrize("framework", mostly_soak(["hybrid", "allreduce", "downpour", "hogwild"], 4))
 def test_digits_are_told_apart(scheduler: str, tmp_path: Path, framework: str) -> None:

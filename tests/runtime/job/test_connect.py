@@ -126,6 +126,7 @@ def test_an_error_that_does_not_pass_ends_the_wait() -> None:
     assert said == ["waiting, 1 s at most: nobody is there."]
 
 
+@pytest.mark.long
 def test_what_is_missing_is_said_when_it_changes() -> None:
     said: list[str] = []
     errors = iter(["no scheduler", "no scheduler", "no workers", ""])

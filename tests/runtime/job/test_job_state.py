@@ -103,6 +103,7 @@ def inflict(world: World, fault: str, index: int) -> None:
     more=st.sampled_from([{}, {}, {"max_restarts": 0}, {"max_restarts": 2}, {"elastic": {"min_processes": 2}}]),
     faults=st.lists(FAULTS, max_size=12),
 )
+@pytest.mark.long
 def test_a_job_always_comes_to_an_end(
     name: str, spare: int, nthreads: int, nanny: bool, seed: int, more: dict[str, Any], faults: list[Any]
 ) -> None:

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import dask
 import psutil
 import pytest
 from distributed import Client
@@ -17,6 +18,7 @@ from distributed import Client
 from singa_dask.errors import ClusterError, LeftLineError
 from singa_dask.runtime import Driver
 from singa_dask.runtime.job.follower import Follower
+from singa_dask.runtime.job.limits import DEFAULTS
 from singa_dask.runtime.job.names import JOBS
 from tests.runtime.job.test_detached import arguments, ask, detach, driver_pid, facts_of, has_ended
 from tests.runtime.processes import ROOT, Driven, digits, long, program, wait_until
@@ -108,7 +110,21 @@ def test_jobs_start_in_order_and_priority_goes_first(client: Client, tmp_path: P
     assert [name for _, name in order] == ["first", "second", "third"]
 
 
+def wait_for_lost_clients(time: str) -> None:
+    """Set in the process of the scheduler how long a client may be lost."""
+    dask.config.set({"distributed.singa-dask.client": time})
+
+
+@pytest.fixture
+def impatient(client: Client) -> Iterator[None]:
+    """Give up lost clients after 3 s."""
+    client.run_on_scheduler(wait_for_lost_clients, "3s")
+    yield
+    client.run_on_scheduler(wait_for_lost_clients, DEFAULTS["client"])
+
+
 @pytest.mark.long
+@pytest.mark.usefixtures("impatient")
 def test_a_client_that_is_lost_in_line_lets_the_next_one_start(client: Client, tmp_path: Path) -> None:
     def start_others(driven: Driven, event: dict[str, Any]) -> None:
         lost = subprocess.Popen(

@@ -175,6 +175,7 @@ def test_layer_states_go_on_only_at_the_step_of_the_snapshot(
     assert [expected in each for each in told] == ([True] if is_taken else [])
 
 
+@pytest.mark.long
 def test_the_last_checkpoint_is_complete_although_a_group_is_lost_meanwhile(tmp_path: Path) -> None:
     job = mlp(train_steps=N_STEPS, cluster=APART)
     with Paused(job, tmp_path, {1: 6}) as running:
