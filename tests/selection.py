@@ -29,12 +29,13 @@ hypothesis.settings.register_profile("long", hypothesis.settings.get_profile("ho
 
 
 def mostly(marker: pytest.MarkDecorator, values: Iterable[Any], every: int) -> list[Any]:
-    """Return values of a parameter, of which all but every so many, from the first on, have a marker."""
-    marked: list[Any] = []
-    for i, value in enumerate(values):
-        marks = [marker] if i % every else []
-        marked.append(pytest.param(*value if isinstance(value, tuple) else (value,), marks=marks))
-    return marked
+    """Mark the values of a parameter, except the first of each ``every`` values."""
+    return [marked(value, [marker] if i % every else []) for i, value in enumerate(values)]
+
+
+def marked(value: Any, marks: Sequence[pytest.MarkDecorator]) -> Any:
+    """Return a value of a parameter with markers; a tuple is the values of several parameters."""
+    return pytest.param(*value if isinstance(value, tuple) else (value,), marks=marks)
 
 
 mostly_long = functools.partial(mostly, pytest.mark.long)
@@ -42,13 +43,9 @@ mostly_soak = functools.partial(mostly, pytest.mark.soak)
 
 
 def circles(values: Iterable[Any], plain: int = 1, long: int = 0) -> list[Any]:
-    """Return the values of a parameter for three circles: the first are plain, the next ones long, the rest soak."""
+    """Mark the values of a parameter: the first ``plain`` values not at all, the next ones long, the rest soak."""
     marks = ((), (pytest.mark.long,), (pytest.mark.soak,))
-    found = []
-    for i, value in enumerate(values):
-        circle = (i >= plain) + (i >= plain + long)
-        found.append(pytest.param(*value if isinstance(value, tuple) else (value,), marks=marks[circle]))
-    return found
+    return [marked(value, marks[(i >= plain) + (i >= plain + long)]) for i, value in enumerate(values)]
 
 
 def few_examples(n: int) -> Callable[[Test], Test]:

@@ -59,7 +59,7 @@ def bin_directory(wheel: Path, request: pytest.FixtureRequest, tmp_path_factory:
     run([*pip, "install", "-q", *(["--no-deps"] if is_shared else []), wheel], place.parent)
     if is_shared:
         (packages,) = place.glob("lib/python3*/site-packages")
-        # Python reads no .pth file there, such as that of an editable installation
+        # Python reads no .pth file of these directories, so it does not find an editable installation
         (packages / "shared.pth").write_text("\n".join({sysconfig.get_path(name) for name in ("purelib", "platlib")}))
     return place / "bin"
 

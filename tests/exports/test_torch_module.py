@@ -17,7 +17,6 @@ from singa_dask.exports.exporting import encode_torch
 from tests.exports.nets import ROOT, exported, read_job
 
 ABOUT = {"job": "a net", "step": "7", "producer": "singa-dask"}
-FC = {"type": "InnerProduct", "innerproduct_conf": {"num_output": 3}}
 
 
 def written(name: str, **changes: Any) -> tuple[str, dict[str, np.ndarray]]:

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from singa_dask.runtime.units.worker_params import HostMirror
 from tests.backends import backend, need_gpus
 from tests.cli.conftest import ROOT, Call, call, job
 from tests.runtime.harness import ALLREDUCE, DOWNPOUR, SANDBLASTER_1, SINGLE, Outcome, dense, mlp, run_job
-from tests.selection import mostly_long
+from tests.selection import circles, mostly_long
 
 __all__ = ["call", "job", "run_job"]
 
@@ -43,10 +43,7 @@ LIES: dict[str, tuple[dict[str, Any], list[int], list[str]]] = {
     "memory apart": ({**SINGLE, "share_memory": False}, [0], ["cuda:0"]),
 }
 
-
-def some_long(names: Iterable[str], plain: set[str]) -> list[Any]:
-    """Return names as values of a parameter, of which only some are in plain tests."""
-    return [pytest.param(name, marks=[] if name in plain else [pytest.mark.long]) for name in names]
+IN_PLAIN = {"a GPU and a CPU", "two processes"}
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +66,9 @@ def worker_reports(outcome: Outcome) -> list[dict[str, Any]]:
     return [outcome.reports[unit] for unit in sorted(outcome.reports) if unit.startswith("worker")]
 
 
-@pytest.mark.parametrize("name", some_long(LIES, {"a GPU and a CPU", "two processes"}))
+@pytest.mark.parametrize(
+    "name", circles(sorted(LIES, key=IN_PLAIN.__contains__, reverse=True), plain=len(IN_PLAIN), long=len(LIES))
+)
 def test_a_job_trains_as_on_a_cpu(run_job: Run, name: str) -> None:
     cluster, gpus, devices = LIES[name]
     tests = {"test_freq": 8, "test_steps": 2, "validate_freq": 0}
@@ -84,7 +83,7 @@ def test_a_job_trains_as_on_a_cpu(run_job: Run, name: str) -> None:
         assert on_gpus.losses(phase) == pytest.approx(on_cpu.losses(phase), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", some_long(["one", "two processes", "memory apart"], {"two processes"}))
+@pytest.mark.parametrize("name", mostly_long(["two processes", "one", "memory apart"], 3))
 def test_updates_and_rows_that_count_are_as_on_a_cpu(run_job: Run, name: str) -> None:
     cluster, gpus, _ = LIES[name]
     rate = {"type": "Fixed", "base_lr": 0.05}
@@ -166,7 +165,7 @@ def test_one_of_the_labels_of_a_table(run_job: Run, tmp_path: Path) -> None:
     assert last < first
 
 
-@pytest.mark.parametrize("name", some_long(["one", "servers apart"], {"one"}))
+@pytest.mark.parametrize("name", mostly_long(["one", "servers apart"], 2))
 def test_steps_that_are_profiled_run_layer_by_layer(run_job: Run, name: str) -> None:
     cluster, gpus, _ = LIES[name]
     how: dict[str, Any] = {"cluster": cluster, "train_steps": 12, "gpu": gpus}
@@ -194,7 +193,7 @@ def test_groups_train_side_by_side(run_job: Run, cluster: dict[str, Any], gpus: 
         assert losses[-1] < losses[0]
 
 
-@pytest.mark.parametrize("name", some_long(["one", "a GPU and a CPU", "two processes"], {"a GPU and a CPU"}))
+@pytest.mark.parametrize("name", mostly_long(["a GPU and a CPU", "one", "two processes"], 3))
 def test_runs_repeat_and_resume_to_the_bit(run_job: Run, name: str) -> None:
     cluster, gpus, _ = LIES[name]
 

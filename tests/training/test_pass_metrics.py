@@ -16,7 +16,6 @@ sklearn = pytest.importorskip("sklearn.metrics")
 AVERAGES = ("macro", "micro", "weighted")
 OF_CLASSES = ["balanced_accuracy", "perplexity", "roc_auc_ovr", "average_precision", "confusion_matrix"]
 OF_CLASSES += [f"{name}_{how}" for name in ("precision", "recall", "f1") for how in AVERAGES]
-OF_TWO = ["precision", "recall", "f1", "roc_auc"]
 OF_LABELS = [name for name in OF_CLASSES if "_" in name and name.split("_")[0] in ("precision", "recall", "f1")]
 OF_LABELS += ["roc_auc", "average_precision"]
 

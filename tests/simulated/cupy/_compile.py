@@ -19,7 +19,7 @@ OPTIONS = (
     *("-O1", "-std=c++17", "-shared", "-fPIC", "-w", "-ffp-contract=off", "-fno-strict-aliasing"),
     *("-U_FORTIFY_SOURCE", "-fno-stack-protector", "-fno-threadsafe-statics"),
 )
-# Quicker than a file between compiler and assembler, and a search of libstdc++, of which kernels call nothing.
+# A pipe between compiler and assembler is quicker than a file. Kernels call nothing of libstdc++: it is not searched.
 LINK = ("-pipe", "-nodefaultlibs", "-lm", "-lc", "-lgcc")
 WARNINGS = ("-Wall", "-Wextra", "-Wno-unused", "-Wno-unknown-pragmas")
 
