@@ -6,6 +6,7 @@ import ctypes
 import gc
 import importlib.util
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 
 from singa_dask import modules
 from singa_dask.api import REGISTRIES
-from tests import selection
+from tests import dealing, selection
 
 
 def has_gpu() -> bool:
@@ -47,11 +48,22 @@ def is_simulated() -> bool:
 
 if not has_gpu():
     use_simulated_gpu()
+# Clusters of the tests are idle for most of the time. What each Dask process then does for the dashboard would take a
+# twentieth of a core. Dask reads this when it is imported, here and in all processes that tests start.
+os.environ |= {
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "10s",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "500ms",
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+}
+# A shell lets what it starts in the background ignore Ctrl-C, and so would all commands that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let long tests run only where they are asked for."""
+    """Let long tests run only where they are asked for, and deal tests that wait for clusters by folders."""
     config.pluginmanager.register(selection)
+    config.pluginmanager.register(dealing)
 
 
 def pytest_collection_finish() -> None:

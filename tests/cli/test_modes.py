@@ -17,7 +17,7 @@ from singa_dask.runtime import local_cluster
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.cli.conftest import BATCH, DIGITS, ROOT, Call, digits, read
 from tests.runtime.processes import program, wait_until
-from tests.selection import mostly_long
+from tests.selection import circles
 
 GOLD = ROOT / "tests" / "gold"
 N_MANY = 40_000
@@ -107,7 +107,7 @@ def test_a_net_over_time_needs_a_number_of_batches(call: Call, monkeypatch: pyte
 # -- extract -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", mostly_long([".arrow", ".bin", ".csv", ".lmdb", ".npz", ".parquet"], 3))
+@pytest.mark.parametrize("suffix", circles([".arrow", ".lmdb", ".csv", ".bin", ".npz", ".parquet"], plain=2, long=1))
 def test_features_are_a_store(call: Call, job: Path, trained: Path, tmp_path: Path, suffix: str) -> None:
     out = tmp_path / "out" / f"fc{suffix}"
     result = call("extract", job, "--init-from", trained, "--layer", "fc", "--out", out, "--set", BATCH)

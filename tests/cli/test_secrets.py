@@ -145,7 +145,7 @@ def test_errors_tell_none(call: Call, tmp_path: Path, path: str) -> None:
 def test_clusters_tell_none(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = str(tmp_path / "out")
     given = str(job(tmp_path, str(DIGITS)))
-    with cluster(tmp_path) as (made, _):
+    with cluster(tmp_path, "--no-nanny") as (made, _):
         where = ("--scheduler-file", str(made.file))
         option = f"neuralnet.layer[data].store_conf.storage_options.secret={SECRET}"
 

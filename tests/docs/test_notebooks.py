@@ -22,9 +22,8 @@ def test_every_notebook_has_its_check() -> None:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long if name == "first-net" else pytest.mark.soak) for name in CHECKS]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("name", CHECKS)
 def test_a_notebook_runs(name: str, tmp_path: Path) -> None:
     outputs = execute(name, tmp_path, CHECKS[name])
     if name == "estimators":

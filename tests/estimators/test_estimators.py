@@ -25,6 +25,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import singa_dask as sd
 from singa_dask.cli import main
+from tests.selection import circles
 
 Array = npt.NDArray[Any]
 
@@ -261,7 +262,7 @@ def test_without_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["SingaClassifier", "SingaRegressor"])
+@pytest.mark.parametrize("kind", circles(["SingaClassifier", "SingaRegressor"]))
 def test_the_contract_of_scikit_learn(kind: str) -> None:
     repeated = "its batches are of other records if a record is repeated in place of a weight"
     failing = {f"check_sample_weight_equivalence_on_{each}_data": repeated for each in ("dense", "sparse")}

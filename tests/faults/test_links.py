@@ -170,7 +170,7 @@ def test_two_processes_that_do_not_reach_each_other(net: Network, tmp_path: Path
     check_params(str(tmp_path / "run"), calm(made))
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_two_processes_that_do_not_reach_each_other_for_long(net: Network, tmp_path: Path, calm: Any) -> None:
     """A third Dask worker reaches both: it takes the place of one of them."""
     made = job("allreduce", STEPS)

@@ -18,7 +18,7 @@ from tests.fuzz.mutations import mutate
 from tests.fuzz.subjects import SUBJECTS
 from tests.fuzz.warm_process import WarmProcess
 
-N_QUICK, N_LONG, N_SOAK = 2, 8, 80
+N_QUICK, N_LONG, N_SOAK = 2, 4, 80
 
 
 def test_every_store_is_damaged() -> None:

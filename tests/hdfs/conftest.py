@@ -59,7 +59,7 @@ def folder(root: str) -> Iterator[str]:
 @pytest.fixture(scope="package")
 def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Start Dask workers that say they are on the hosts of the DataNodes."""
-    with cluster(tmp_path_factory.mktemp("dask"), names=HOSTS) as (_, client):
+    with cluster(tmp_path_factory.mktemp("dask"), "--no-nanny", names=HOSTS) as (_, client):
         yield client
 
 

@@ -81,7 +81,7 @@ def test_records_are_converted(secured: SecuredHdfs, tmp_path: Path) -> None:
 def test_a_job_on_two_dask_workers(secured: SecuredHdfs, tmp_path: Path) -> None:
     digits, results = f"{secured.url}/digits.arrow", []
     fs.write_atomic(digits, DIGITS.read_bytes())
-    with cluster(tmp_path) as (_, client):
+    with cluster(tmp_path, "--no-nanny") as (_, client):
         for path, run in ((str(DIGITS), str(tmp_path / "run")), (digits, f"{secured.url}/run")):
             fs.makedirs(run)
             job = on(path, ALLREDUCE, checkpoint_freq=4)

@@ -12,7 +12,7 @@ import singa_dask as sd
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.units.trainer import LearningFacts
 from singa_dask.training import BP
-from tests.selection import mostly_long
+from tests.selection import circles
 
 pytestmark = pytest.mark.cluster
 RNG = np.random.default_rng(0)
@@ -136,7 +136,7 @@ def test_ten_steps_are_not_judged(tmp_path: Any) -> None:
     assert len(run(job(steps=10), data(NOISE), tmp_path)) == 1
 
 
-@pytest.mark.parametrize("cluster", mostly_long([((1, 1),), ((1, 2),), ((2, 1),)], 3))
+@pytest.mark.parametrize("cluster", circles([((1, 1),), ((1, 2),), ((2, 1),)], long=1))
 def test_all_workers_of_a_group_count_each_record_of_the_first_epoch_once(
     cluster: tuple[int, int], tmp_path: Any
 ) -> None:

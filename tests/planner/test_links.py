@@ -17,6 +17,7 @@ from singa_dask.planner import links
 from singa_dask.planner.links import LOOPBACK, LinkEnd, imagined_cluster, measure_cluster, measure_here, read_what_if
 from singa_dask.planner.model import Link
 from singa_dask.runtime.planning.placement import cpu_count, machine_memory
+from tests.selection import circles
 
 WITHIN = Link(1e-5, 1e10, 1e-6, 2e-6, 1e-11, 2e-11)
 HTTP = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
@@ -111,7 +112,7 @@ def test_an_end_of_another_link_is_an_error() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shared", circles([True, False]))
 def test_the_link_of_two_processes(shared: bool) -> None:
     link = measure_here(shared)
     assert all(value >= 0 for value in astuple(link))

@@ -25,7 +25,7 @@ def versions(outcome: Outcome) -> dict[str, tuple[int, dict[str, int]]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("topology", "net"), mostly_soak(CASES, 7))
+@pytest.mark.parametrize(("topology", "net"), mostly_soak(CASES, 14))
 def test_a_run_goes_on_from_each_checkpoint(run_job: Run, topology: str, net: str) -> None:
     cluster: dict[str, Any] = {**TOPOLOGIES[topology], "snapshot_freq": 0}
     job = NETS[net](cluster, train_steps=N_STEPS, disp_freq=3, checkpoint_freq=4)

@@ -50,7 +50,7 @@ def mixed(layout: Layout) -> Layout:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", circles(["mlp", "elsewhere", "adam", "statistics", "gru", "rbm", "hybrid"], plain=2))
+@pytest.mark.parametrize("name", circles(["mlp", "elsewhere", "adam", "statistics", "gru", "rbm", "hybrid"]))
 def test_a_packed_job_has_the_same_bits(run_job: RunJob, name: str) -> None:
     job = JOBS[name]({})
     layout = plan_processes(job.cluster)

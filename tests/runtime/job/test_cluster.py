@@ -44,7 +44,7 @@ from tests.runtime.processes import (
     wait_until,
 )
 from tests.runtime.units.test_ends import with_trap
-from tests.selection import mostly_long, mostly_soak
+from tests.selection import circles, mostly_long, mostly_soak
 
 pytestmark = pytest.mark.cluster
 
@@ -63,7 +63,9 @@ def test_a_part_of_a_snapshot_that_comes_after_the_end_does_not_stay(client: Cli
     check_gone(client, before)
 
 
-@pytest.mark.parametrize("framework", mostly_long(["allreduce", *sorted({*FRAMEWORKS} - {"allreduce"})], 6))
+@pytest.mark.parametrize(
+    "framework", circles(["allreduce", *sorted({*FRAMEWORKS} - {"allreduce"}, reverse=True)], long=2)
+)
 def test_every_framework_trains_twice_in_a_row(client: Client, tmp_path: Path, framework: str) -> None:
     before = residue(client)
     runs = []

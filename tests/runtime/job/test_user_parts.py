@@ -20,7 +20,7 @@ from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.cli.conftest import TINY
 from tests.runtime.harness import Outcome
 from tests.runtime.processes import ROOT, Driven, check_gone, cluster, residue
-from tests.selection import mostly_soak
+from tests.selection import circles
 
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples" / "parts").glob("*.yaml"))
 TWO = ROOT / "configs" / "cluster" / "allreduce.yaml"
@@ -31,7 +31,7 @@ EXACT = ("precision=float64", "ops=numpy", "train_steps=8", "disp_freq=1", "test
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Start a cluster of two processes in an empty directory."""
-    with cluster(tmp_path_factory.mktemp("cluster"), cwd=tmp_path_factory.mktemp("empty")) as (_, client):
+    with cluster(tmp_path_factory.mktemp("cluster"), "--no-nanny", cwd=tmp_path_factory.mktemp("empty")) as (_, client):
         yield client
 
 
@@ -53,7 +53,7 @@ def check_equal(driven: Driven, outcome: Outcome) -> None:
 
 @pytest.mark.cluster
 @pytest.mark.long
-@pytest.mark.parametrize("name", mostly_soak(EXAMPLES, 3))
+@pytest.mark.parametrize("name", circles(EXAMPLES, plain=2))
 def test_an_example_is_the_same_on_processes_that_do_not_have_it(
     elsewhere: Client, tmp_path: Path, run_job: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

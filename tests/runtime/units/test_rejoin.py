@@ -26,7 +26,8 @@ from tests.selection import circles
 
 N_STEPS = 24
 PAUSE = 14
-APART = {"nworker_groups": 2, "server_worker_separate": True}
+# no snapshot by time: each waits for the group that pauses
+APART = {"nworker_groups": 2, "server_worker_separate": True, "snapshot_freq": 0}
 TWO_WORKERS = {**APART, "nworkers_per_group": 2}
 WIDE = {**TWO_WORKERS, "nworkers_per_procs": 2}
 

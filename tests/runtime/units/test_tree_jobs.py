@@ -58,7 +58,7 @@ SHAPES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("shape", circles(SHAPES, long=2))
+@pytest.mark.parametrize("shape", circles(SHAPES, long=1))
 def test_bits_are_those_of_one_process_and_of_a_direct_exchange(
     run_job: Run, least: Callable[[int], None], shape: str
 ) -> None:
