@@ -6,6 +6,7 @@ more than there are cores: while some of them wait, the others compute.
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
 __all__ = ["WHOLE", "unit_of"]
 
 WHOLE = ("tests/hdfs", "tests/faults", "tests/runtime/job")
+# with the folder whose cluster it uses
+BESIDE = {"tests/runtime/dashboard": "tests/runtime/job"}
 
 
 def unit_of(nodeid: str) -> str:
     """Return what a test is dealt with: its folder, if that is dealt whole, else its file."""
-    path = nodeid.split("::", 1)[0]
-    return next((folder for folder in WHOLE if path.startswith(f"{folder}/")), path)
+    path = PurePosixPath(nodeid.split("::", 1)[0])
+    folder = BESIDE.get(str(path.parent), str(path.parent))
+    return folder if folder in WHOLE else str(path)
 
 
 @pytest.hookimpl(trylast=True)

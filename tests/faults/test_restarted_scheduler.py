@@ -20,7 +20,7 @@ from tests.runtime.processes import TIMEOUT_S, Cluster, kill_group, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
-N_STEPS = 400
+N_STEPS = 200
 PARTS = ("--preload", "tests.faults.parts")
 
 
@@ -51,7 +51,7 @@ def test_jobs_go_on_when_the_scheduler_is_started_again(tmp_path: Path) -> None:
     there = Kept(tmp_path)
     held = tmp_path / "running" / HELD
     held.parent.mkdir()
-    held.write_text("200")
+    held.write_text("100")
     try:
         with connected(there) as client:
             client.wait_for_workers(2, timeout=TIMEOUT_S)

@@ -352,9 +352,13 @@ def test_to_advance_is_to_read(
             cursor = one.cursor()
             for _ in range(n):
                 one.next()
-            other.seek(cursor)
-            other.advance(n)
-            assert other.cursor() == one.cursor() == advanced(cursor, n)
+            for n_ahead in (1, 0):  # batches of later steps than the one that the cursor is about
+                other.seek(cursor)
+                for _ in range(n_ahead):
+                    other.next()
+                other.n_ahead = n_ahead
+                other.advance(n)
+                assert other.cursor() == one.cursor() == advanced(cursor, n)
             np.testing.assert_array_equal(other.next().ids, one.next().ids)
             other.advance(-n - 1)
             assert other.cursor() == cursor

@@ -319,6 +319,20 @@ def test_with_another_batch_size_a_run_stays_in_its_epoch(shuffle: Any, last_bat
     assert after.cursor(step)["samples_seen"] // after.period == 1
 
 
+def test_with_a_batch_size_that_leaves_out_more_the_next_epoch_begins_with_its_first_record() -> None:
+    parts: dict[str, Any] = {"shuffle": "full", "seed": 1, "last_batch": "drop_last"}
+    before, after, fresh = Sampler([100], 10, **parts), Sampler([100], 35, **parts), Sampler([100], 35, **parts)
+    # 90 records of an epoch that now ends after 70
+    step = after.seek(before.cursor(9))
+    np.testing.assert_array_equal(after.rows(step), fresh.rows(2))
+
+
+def test_a_row_that_fills_the_last_batch_is_of_the_worker_that_reads_it() -> None:
+    order = Sampler([5, 5], 4, "none", 0, last_batch="pad")
+    # of steps 0 1 2 3 | 4 5 6 7 | 8 9 0 1 the workers read two records each
+    np.testing.assert_array_equal([order.block_rows(worker, 2) for worker in range(2)], [[3, 3], [4, 2]])
+
+
 def test_what_makes_no_order() -> None:
     with pytest.raises(DataError, match="too few for 3 groups"):
         Sampler([2], 1, n_groups=3)

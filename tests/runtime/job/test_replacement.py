@@ -58,3 +58,19 @@ def test_layer_states_are_read_where_they_are_still_held() -> None:
     assert placement["rejoin"]["steps"] == [[1, 11]]
     manifest = placement["start"]["manifest"]
     assert [each["holders"] for each in (*manifest["parts"], *manifest["states"])] == [["tcp://4"], ["tcp://4"]]
+
+
+def test_a_group_goes_on_after_the_step_that_all_servers_have() -> None:
+    cluster = ClusterConf.model_validate({**CLUSTER.model_dump(), "nservers_per_group": 2})
+    layout = plan_processes(cluster)
+    workers = {f"tcp://{i}": WorkerFacts(4, 0, "here", f"{i}", False, True) for i in range(6)}
+    points = RestartPoints("")
+    points.add_snapshot(8, snapshot(["tcp://1"]), list(workers))
+    replacement = Replacement(Life(Roster.of(0, layout, list(workers)[:5])), [0], points, Placer(layout, cluster))
+    del workers["tcp://0"]
+    replacement.begin(0.0, workers, "it was lost")
+    actions = []
+    for process, applied in ((1, {}), (2, {}), (3, {0: 10}), (4, {0: 9})):
+        actions = replacement.handle(ev.Cut(0, process, applied), 0.0, workers)
+    (host,) = [each for each in actions if isinstance(each, ev.Host)]
+    assert host.placement["rejoin"]["steps"] == [[0, 10]]

@@ -86,7 +86,7 @@ ERRORS = {
         pytest.param(("worker", HIDE), id="worker without it"),
         pytest.param(("worker", OLDER), id="older worker", marks=pytest.mark.soak),
         pytest.param(("scheduler", HIDE), id="scheduler without it", marks=pytest.mark.soak),
-        pytest.param(("scheduler", OLDER), id="older scheduler"),
+        pytest.param(("scheduler", OLDER), id="older scheduler", marks=pytest.mark.soak),
     ]
 )
 def strange(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Client, str, str]]:

@@ -318,8 +318,8 @@ def test_a_test_net_has_its_params_where_the_training_net_has_them(worker: int) 
 
 
 @pytest.mark.cluster
-@pytest.mark.long
-@pytest.mark.parametrize(("name", "place"), circles([("features", 0), ("pipeline", -1)]))
+@pytest.mark.soak
+@pytest.mark.parametrize(("name", "place"), [("features", 0), ("pipeline", -1)])
 def test_a_killed_process_ends_a_job_without_restarts(client: Client, tmp_path: Path, name: str, place: int) -> None:
     made = job(PLACES[name], {**PROCESSES[2], "max_restarts": 0}, {"how": ""}, train_steps=1_000_000)
     result = Driven(made, client, tmp_path, kill_worker(place)).result
