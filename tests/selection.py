@@ -84,12 +84,17 @@ def covering(rows: Sequence[tuple[Any, ...]]) -> set[int]:
 
 
 def mark_all_but_pairs(items: Iterable[pytest.Item]) -> None:
-    """Move to the soak what each test marked ``pairs`` does beyond all pairs of values of its parameters."""
+    """Move to the soak what each test marked ``pairs`` does beyond all pairs of values of its parameters.
+
+    Tests whose markers have another ``within`` have pairs of their own.
+    """
     variants: dict[tuple[Any, ...], list[pytest.Function]] = defaultdict(list)
     for item in items:
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.get_closest_marker("pairs"):
-            variants[item.path, item.originalname, tuple(sorted(item.callspec.params))].append(item)
-    for (_, _, names), tests in variants.items():
+        marker = item.get_closest_marker("pairs")
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and marker is not None:
+            names = tuple(sorted(item.callspec.params))
+            variants[names, item.path, item.originalname, marker.kwargs.get("within")].append(item)
+    for (names, *_), tests in variants.items():
         if len(names) > 2:
             chosen = covering([tuple(id(test.callspec.params[name]) for name in names) for test in tests])
             for k, test in enumerate(tests):

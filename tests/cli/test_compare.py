@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from tests.cli.conftest import DIGITS, ROOT, Call, read
+from tests.runtime.processes import small_cluster
 
 CLUSTERS = ROOT / "configs" / "cluster"
 
@@ -83,16 +84,7 @@ def test_published_datasets_are_compared_on_their_cluster(call: Call, job: Path,
     job.write_text(job.read_text().replace(str(DIGITS), "dask://digits"))
     given = ["compare", job, "--clusters", "single", "--seeds", 2, "--set", "train_steps=4", "--json"]
     with (
-        LocalCluster(
-            n_workers=1,
-            threads_per_worker=6,
-            processes=False,
-            protocol="tcp://",
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            local_directory=str(tmp_path / "scratch"),
-        ) as cluster,
+        small_cluster(1, 6, local_directory=str(tmp_path / "scratch")) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         there = [*given, "--scheduler", cluster.scheduler_address, "--run-dir"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,11 @@ INHERIT = {"onednn": OneDnnOps}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run what calls only inherited kernels once, as numpy's; leave all but pairs of parameters to the soak."""
+    """Run what calls only inherited kernels once, as numpy's; leave all but pairs of parameters to the soak.
+
+    A backend that inherits kernels has pairs of its own: it leaves some types and layouts to numpy, so that its kernels
+    might meet a value of another parameter only in one of these.
+    """
     same = [item for item in items if isinstance(item, pytest.Function) and only_inherits(item)]
     if same:
         config.hook.pytest_deselected(items=same)
@@ -29,20 +33,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in gone]
     for item in items:
         if item.path.is_relative_to(HERE):
-            item.add_marker("pairs")
+            name = parameters(item).get("ops")
+            item.add_marker(pytest.mark.pairs(within=name if name in INHERIT else ""))
             if is_float64_on_a_gpu(item):
                 item.add_marker("long")
 
 
+def parameters(item: pytest.Item) -> Mapping[str, Any]:
+    """Return the values of the parameters of a test."""
+    return item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+
+
 def is_float64_on_a_gpu(item: pytest.Item) -> bool:
     """Return whether a test compiles kernels for a GPU in float64: they are those of float32 with another type."""
-    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    params = parameters(item)
     return params.get("ops") == "cuda:0" and params.get("dtype") == "float64"
 
 
 def only_inherits(item: pytest.Function) -> bool:
     """Return whether a test runs on a backend none of whose own kernels it calls."""
-    params = item.callspec.params if hasattr(item, "callspec") else {}
+    params = parameters(item)
     kind = INHERIT.get(params.get("ops"))
     return kind is not None and item.path.is_relative_to(HERE) and not calls_own_kernel(item.function, params, kind)
 

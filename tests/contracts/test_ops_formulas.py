@@ -93,11 +93,13 @@ def onednn() -> OneDnnOps:
 
 
 @pytest.mark.parametrize("name", sorted(FORMULAS.keys() - {"logarithms"}))
-def test_pieces_have_the_bits_of_the_whole(
+def test_formulas_of_onednn_in_pieces_have_the_bits_of_the_whole(
     onednn: OneDnnOps, monkeypatch: pytest.MonkeyPatch, random: Any, name: str
 ) -> None:
-    formula = Formula(*FORMULAS[name][:2])
+    value, derivative, f, slope = FORMULAS[name]
+    formula = Formula(value, derivative)
     x, gy = (draw(random, (1000,), np.float32) for _ in range(2))
+    wide = x.astype(np.float64)
     found: list[Array] = []
     for size in (1 << 20, 64):
         monkeypatch.setattr(chains, "PIECE_VALUES", size)
@@ -109,6 +111,8 @@ def test_pieces_have_the_bits_of_the_whole(
         found += [y, gx]
     np.testing.assert_array_equal(found[2], found[0])
     np.testing.assert_array_equal(found[3], found[1])
+    np.testing.assert_allclose(found[0], f(wide), rtol=2e-6, atol=2e-6)
+    np.testing.assert_allclose(found[1], gy * slope(wide), rtol=2e-6, atol=2e-6)
 
 
 def test_mish_takes_few_passes() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import urllib.request
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -60,6 +61,11 @@ class MiniHdfs:
     def __init__(
         self, directory: Path, replication: int = 2, hosts: Sequence[str] = HOSTS, version: str = VERSION
     ) -> None:
+        # Hadoop fails where the path of its data has blanks
+        self._link = Path(tempfile.mkdtemp(dir="/tmp")) / "link" if " " in str(directory) else None
+        if self._link is not None:
+            self._link.symlink_to(directory.parent)
+            directory = self._link / directory.name
         self.directory = directory
         self.hosts = hosts
         self.java, (jars, self.has_webhdfs) = java(), find_jars(version)
@@ -135,6 +141,8 @@ class MiniHdfs:
     def __exit__(self, *_: object) -> None:
         self.close()
         shutil.rmtree(self.directory)
+        if self._link is not None:
+            shutil.rmtree(self._link.parent)
 
     def close(self) -> None:
         """End every server."""

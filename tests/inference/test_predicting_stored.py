@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from dask import array
-from distributed import Client, LocalCluster
+from distributed import Client
 
 import singa_dask as sd
 from singa_dask.cli import main
 from singa_dask.data.stores import STORES
 from tests.contracts.records import read_all
 from tests.jobs.conftest import DIGITS, KEYS, digits_net
+from tests.runtime.processes import small_cluster
 
 N = 130
 
@@ -123,18 +124,7 @@ def test_metrics_of_a_pass_are_those_of_scikit_learn(run: Path, tmp_path: Path) 
 @pytest.mark.long
 def test_workers_of_a_cluster_give_the_same_bits(run: Path) -> None:
     data = run.parent / "digits.arrow"
-    with (
-        LocalCluster(
-            n_workers=1,
-            threads_per_worker=2,
-            processes=False,
-            protocol="tcp://",
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with small_cluster(1, 2) as cluster, Client(cluster) as client:
         assert (sd.predict(run, data, client=client) == sd.predict(run, data)).all()
         assert (sd.extract(run, data, "relu", client=client) == sd.extract(run, data, "relu")).all()
         assert sd.test(run, client=cluster.scheduler_address) == sd.test(run)

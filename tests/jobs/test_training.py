@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from distributed import Client, LocalCluster, get_client
+from distributed import Client, get_client
 
 import singa_dask as sd
 from singa_dask.cli import main
@@ -18,6 +18,7 @@ from singa_dask.jobs.run import RunOptions, start
 from singa_dask.observe.run_directory import RunDirectory
 from singa_dask.runtime.checkpoints.lookup import load_values
 from tests.jobs.conftest import KEYS, digits_net
+from tests.runtime.processes import small_cluster
 
 QUIET: RunOptions = {"progress": False}
 
@@ -179,18 +180,7 @@ def test_warnings_on_a_job_are_warnings(job: sd.Job, tmp_path: Path) -> None:
 @pytest.mark.cluster
 def test_clients(job: sd.Job, tmp_path: Path) -> None:
     """A client, an address, one inside of a Dask task, and an asynchronous one in another thread."""
-    with (
-        LocalCluster(
-            n_workers=1,
-            threads_per_worker=4,
-            processes=False,
-            protocol="tcp://",
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with small_cluster(1, 4) as cluster, Client(cluster) as client:
         text = job.to_yaml()
 
         def in_task(url: str) -> str:

@@ -232,17 +232,17 @@ def check_gone(client: Client, before: dict[str, Any]) -> None:
 def one_process(directory: Path, n_threads: int) -> Iterator[Client]:
     """Start a cluster of one process of Dask's own, and give its client, which is not the default one."""
     with (
-        LocalCluster(
-            n_workers=1,
-            threads_per_worker=n_threads,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            local_directory=str(directory),
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
+        small_cluster(1, n_threads, processes=True, local_directory=str(directory)) as there,
+        Client(there, set_as_default=False) as client,
     ):
         yield client
+
+
+def small_cluster(n_workers: int, n_threads: int, **options: Any) -> LocalCluster:
+    """Start Dask workers on this host, in this process unless ``options`` say otherwise, and without a dashboard."""
+    common = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
+    here = {} if options.get("processes") else {"processes": False, "protocol": "tcp://"}
+    return LocalCluster(n_workers=n_workers, threads_per_worker=n_threads, **{**common, **here, **options})
 
 
 def wait_until(check: Callable[[], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:

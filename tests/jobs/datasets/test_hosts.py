@@ -12,7 +12,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, Event, LocalCluster, Worker, wait
+from distributed import Client, Event, Worker, wait
 from distributed.security import Security
 
 import singa_dask as sd
@@ -28,7 +28,7 @@ from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job import part_files
 from singa_dask.runtime.job.part_files import part_folders
 from tests.jobs.conftest import KEYS
-from tests.runtime.processes import wait_until
+from tests.runtime.processes import small_cluster, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
@@ -39,17 +39,9 @@ N, PARTS = 400, 4
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Start a cluster of two processes that talk TLS; a nanny starts a lost one again."""
     security = Security.temporary()
+    scratch = str(tmp_path_factory.mktemp("scratch"))
     with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=2,
-            host="127.0.0.1",
-            protocol="tls://",
-            security=security,
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            local_directory=str(tmp_path_factory.mktemp("scratch")),
-        ) as cluster,
+        small_cluster(2, 2, processes=True, protocol="tls://", security=security, local_directory=scratch) as cluster,
         Client(cluster, security=security, set_as_default=False) as client,
     ):
         yield client

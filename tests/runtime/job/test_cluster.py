@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dask.system import cpu_count
-from distributed import Client, Event, LocalCluster, Worker, worker_client
+from distributed import Client, Event, Worker, worker_client
 from distributed.security import Security
 
 from singa_dask.conf import JobConf
@@ -41,6 +41,7 @@ from tests.runtime.processes import (
     long,
     program,
     residue,
+    small_cluster,
     wait_until,
 )
 from tests.runtime.units.test_ends import with_trap
@@ -338,14 +339,7 @@ def over_tls(has_client_certificate: bool) -> Iterator[Client]:
     own = {name: getattr(whole, name) for name in ("tls_ca_file", "tls_client_cert", "tls_client_key")}
     client_only = Security(require_encryption=True, **own)
     with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=2,
-            host="127.0.0.1",
-            protocol="tls://",
-            security=whole,
-            dashboard_address="127.0.0.1:0",
-        ) as there,
+        small_cluster(2, 2, processes=True, protocol="tls://", security=whole) as there,
         Client(there.scheduler_address, security=client_only, set_as_default=False) as client,
     ):
         if not has_client_certificate:

@@ -15,7 +15,7 @@ from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.line import demand
 from singa_dask.runtime.planning.placement import WorkerFacts
 from tests.runtime.job.test_detached import ask, detach, facts_of, has_ended
-from tests.runtime.processes import Driven, digits, wait_until
+from tests.runtime.processes import Driven, digits, small_cluster, wait_until
 
 Wanted = tuple[ClusterConf, Sequence[str], Sequence[int]]
 
@@ -74,17 +74,7 @@ def test_dask_workers_come_for_a_job_in_line_and_go_after_it(tmp_path: Path) -> 
 
 @pytest.mark.cluster
 def test_a_job_is_confined_to_some_dask_workers(tmp_path: Path) -> None:
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=2,
-            processes=False,
-            dashboard_address="127.0.0.1:0",
-            scheduler_kwargs={"dashboard": False},
-            resources={"GPU": 1},
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with small_cluster(2, 2, resources={"GPU": 1}) as cluster, Client(cluster, set_as_default=False) as client:
         (second,) = [address for address, facts in present_workers(client).items() if str(facts["name"]) == "1"]
         run = Driven(digits("single", "train_steps=3", "cluster.workers.name=1"), client, tmp_path)
         (placed,) = [event for event in run.events if event["event"] == "placed"]

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 from singa_dask.runtime.job.driver import install_jobs
 from singa_dask.runtime.job.names import Op
 from tests.runtime.harness import mlp
-from tests.runtime.processes import Driven
+from tests.runtime.processes import Driven, small_cluster
 
 THREE = {"nworkers_per_group": 3, "nservers_per_group": 3}
 
@@ -24,7 +24,7 @@ def test_one_dask_worker_of_a_host_asks_for_all_and_all_ask_where_it_does_not_an
     async def no_answer(job_id: str, what: str) -> str:
         raise OSError("nothing")
 
-    with three() as cluster, Client(cluster, set_as_default=False) as client:
+    with small_cluster(3, 2) as cluster, Client(cluster, set_as_default=False) as client:
         install_jobs(client)
         answer = cluster.scheduler.handlers[Op.SHARED]
 
@@ -41,15 +41,3 @@ def test_one_dask_worker_of_a_host_asks_for_all_and_all_ask_where_it_does_not_an
             calls.clear()
             for worker in cluster.workers.values():
                 worker.handlers[Op.SHARED] = no_answer
-
-
-def three() -> LocalCluster:
-    """Start three Dask workers on one host, in this process."""
-    return LocalCluster(
-        n_workers=3,
-        threads_per_worker=2,
-        processes=False,
-        protocol="tcp://",
-        dashboard_address="127.0.0.1:0",
-        scheduler_kwargs={"dashboard": False},
-    )
