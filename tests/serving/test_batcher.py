@@ -48,6 +48,24 @@ def test_records_that_wait_are_joined(model: sd.Model, digits: Any) -> None:
         assert batcher.n_batches == 4
 
 
+def test_no_request_overtakes_a_larger_one(model: sd.Model, digits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    compute, all_wait = model.compute, threading.Event()
+
+    def computes_when_all_wait(arrays: Any, layer: str) -> Any:
+        assert all_wait.wait(WAIT_S)
+        return compute(arrays, layer)
+
+    monkeypatch.setattr(model, "compute", computes_when_all_wait)
+    with batching(model, Limits(4)) as batcher:
+        done: list[int] = []
+        for n in (4, 3, 4, 1):
+            found = batcher.submit(model.encode(digits[:n], "relu"), "relu")
+            found.add_done_callback(lambda _, n=n: done.append(n))  # type: ignore[misc]
+        all_wait.set()
+    assert done == [4, 3, 4, 1]
+    assert batcher.n_batches == 4
+
+
 def test_records_of_several_kinds_are_not_joined(model: sd.Model, digits: Any) -> None:
     x = digits[:1]
     with batching(model, Limits(4, max_wait_s=WAIT_S)) as batcher:
