@@ -54,6 +54,19 @@ def test_a_process_of_another_job_or_life_is_refused(
     assert not memory.any() and receiver.messages.empty()
 
 
+def test_a_process_that_was_replaced_is_refused_when_it_wakes_up(stack: ExitStack, warnings: SimpleQueue[str]) -> None:
+    receiver, sleeper = end(stack), end(stack, process=7)
+    sleeper.send(receiver.address, update(0))
+    assert receiver.get().step == 0
+    receiver.transport.cut(sleeper.address)
+    # it may come just before the cut; no matter, as nothing comes after it
+    sleeper.send(receiver.address, update(1))
+    address, reason = sleeper.lost.get(timeout=TIMEOUT_S)
+    assert address == receiver.address
+    for text in (reason, warnings.get(timeout=TIMEOUT_S)):
+        assert f"process 7 at {sleeper.address} was replaced by another." in text
+
+
 def talk(address: str, hello: bytes, speak: Callable[[Any], None] = lambda wire: None) -> None:
     """Say a hello, call ``speak`` with the wire, and wait until the other end has closed it."""
 
