@@ -97,11 +97,12 @@ def test_a_ticket_is_renewed_in_mid_epoch(
     secured: SecuredHdfs, kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "short"
-    kdc.kinit("alice", cache, "-l", "4s")
+    kdc.kinit("alice", cache)
     options = {"kerberos_principal": f"alice@{REALM}", "kerberos_cache": str(cache)}
 
     def harm() -> None:
         secured.kill("namenode")
+        kdc.kinit("alice", cache, "-l", "1s")
         wait_until(lambda: _is_expired(kdc, cache), "the ticket has expired", READY_WITHIN_S)
         secured.restart_killed()
         wait_until(secured.is_ready, "the NameNode is there again", READY_WITHIN_S)
