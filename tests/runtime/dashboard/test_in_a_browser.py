@@ -38,6 +38,12 @@ def step(chrome: Chrome) -> int:
     return int(shown) if shown.isdigit() else -1
 
 
+def length_of_the_curve(chrome: Chrome) -> float:
+    """Return the length of the first curve of training in pixels, 0 if there is none yet."""
+    script = "const line = document.querySelector('#curves path.line.train'); return line ? line.getTotalLength() : 0"
+    return float(chrome.execute_script(script))
+
+
 @pytest.mark.long
 def test_a_job_is_followed_live_whatever_it_is_called(client: Client, chrome: Chrome, tmp_path: Path) -> None:
     job = long("hybrid").model_copy(update={"name": NAME})
@@ -64,7 +70,7 @@ def test_a_job_is_followed_live_whatever_it_is_called(client: Client, chrome: Ch
             "Accuracy",
             "Samples",
         }
-        assert chrome.execute_script("return document.querySelector('#curves path.line.train').getTotalLength()") > 10
+        wait_until(lambda: length_of_the_curve(chrome) > 10, "the page shows the curve of two points or more")
         phone = {"width": 420, "height": 800, "deviceScaleFactor": 1, "mobile": False}
         chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
         wait_until(lambda: chrome.execute_script("return window.innerWidth") == 420, "the window is narrow")
@@ -73,7 +79,7 @@ def test_a_job_is_followed_live_whatever_it_is_called(client: Client, chrome: Ch
         driver.stop()
         thread.join()
     wait_until(lambda: "stopped" in text(chrome, "#head .pill"), "the page shows the end")
-    assert "Ended (1)" in text(chrome, "#jobs")
+    wait_until(lambda: "Ended (1)" in text(chrome, "#jobs"), "the list, which is asked for before the job, says so too")
     assert chrome.execute_script("return document.querySelectorAll('script, img').length + (window.broken || 0)") == 1
     severe = [
         line for line in chrome.get_log("browser") if line["level"] == "SEVERE" and "favicon" not in line["message"]
