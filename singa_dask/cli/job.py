@@ -111,14 +111,17 @@ def command_line(ctx: click.Context, without: tuple[str, ...] = ()) -> list[str]
     return [*ctx.command_path.split(), *arguments, *options]
 
 
-def how_to_go_on(ctx: click.Context, url: str, fails_again: bool = False) -> str:
+def how_to_go_on(ctx: click.Context, url: str, fails_again: bool = False, still_runs: bool = False) -> str:
     """Return the line with the step from which a run can be resumed, and the command for it.
 
-    ``fails_again``: it ended by an error of its own, and would do so again.
+    ``fails_again``: it ended by an error of its own, and would do so again. ``still_runs``: nothing was heard of its
+    end, so its units may be writing a checkpoint.
     """
     checkpoint = find_unverified(url)
-    step = Checkpoint(checkpoint).step if checkpoint else 0
+    from_where = f"step {Checkpoint(checkpoint).step if checkpoint else 0}"
+    if still_runs:
+        from_where = "the last checkpoint of its units, once they have stopped"
     here = os.path.relpath(url) if "://" not in url else url
     where = ["--run-dir", url if here.startswith("..") else here, "--resume"]
     words = command_line(ctx, without=("resume", "run_dir", "init_from", "overwrite"))
-    return f"{'once that is mended, ' if fails_again else ''}to go on from step {step}: {shlex.join([*words, *where])}"
+    return f"{'once that is mended, ' if fails_again else ''}to go on from {from_where}: {shlex.join([*words, *where])}"

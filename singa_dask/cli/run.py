@@ -14,7 +14,7 @@ import click
 from singa_dask import observe, runtime
 from singa_dask.cli.clusters import Signals, hidden_from_children, patience_of
 from singa_dask.cli.options import AUTO, LATEST, echo, init_from_option, job_options, json_option, scheduler_options
-from singa_dask.errors import ConfigError, NumericError
+from singa_dask.errors import ClusterError, ConfigError, LostUnitError, NumericError
 
 if TYPE_CHECKING:
     from singa_dask.conf import JobFile
@@ -185,7 +185,9 @@ def run(
         job.show_outputs(job.outputs(nets.values()))
     # what is wrong with the job would end it again
     if result.state != "done" and result.exit_code != ConfigError.exit_code and not quiet:
-        echo(job.how_to_go_on(ctx, place.url, fails_again=result.exit_code in (1, NumericError.exit_code)), err=True)
+        fails_again = result.exit_code in (1, NumericError.exit_code)
+        still_runs = result.exit_code in (ClusterError.exit_code, LostUnitError.exit_code) and not result.devices
+        echo(job.how_to_go_on(ctx, place.url, fails_again, still_runs), err=True)
     if as_json:
         echo(observe.to_json(summary))
     ctx.exit(result.exit_code)

@@ -30,6 +30,7 @@ from singa_dask.runtime import local_cluster, on_dask
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job import placing as tasks
 from singa_dask.runtime.job.cluster import present_workers
+from singa_dask.runtime.job.limits import LIMITS, Limit
 from tests.runtime.harness import Outcome, mlp
 from tests.runtime.processes import check_gone, cluster, kill_workers, residue, wait_until
 
@@ -361,7 +362,7 @@ def test_lost_workers_are_done_without_as_long_as_there_is_one(
         found.append(done)
     np.testing.assert_array_equal(of_all(found)["data"], here["data"])
     monkeypatch.setattr(tasks, "LOOK_S", 0.05)
-    monkeypatch.setattr(tasks, "WORKERS_BACK_S", 0.2)
+    monkeypatch.setitem(LIMITS, "workers", Limit("one is there", "0.2s"))
     wait_until(lambda: n_workers(three) == 1, "those are gone")
     kill_workers(three, 1)
     wait_until(lambda: n_workers(three) == 0, "all are gone")

@@ -33,12 +33,12 @@ from singa_dask.runtime import JobRun, plan_processes
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.driver import install_jobs
 from singa_dask.runtime.job.follower import ask_jobs
+from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import Op
 from singa_dask.runtime.job.part_files import part_folders
 from singa_dask.runtime.job.placing import check_room
 
 LOOK_S = 2.0
-WORKERS_BACK_S = 20.0
 DROP_S = 10.0
 # of values in the memory of this process, sent at the same time
 SENT_AT_ONCE = 4
@@ -275,7 +275,7 @@ class _Placing:
         workers = present_workers(self._client)
         if workers:
             self._alive_at = time.monotonic()
-        elif time.monotonic() - self._alive_at > WORKERS_BACK_S:
+        elif time.monotonic() - self._alive_at > limit("workers"):
             raise LostUnitError(
                 f"dataset {self._dataset.name!r}: there are no Dask workers any more. Start the job again."
             )

@@ -21,6 +21,7 @@ from distributed.versions import VersionMismatchWarning, scheduler_relevant_pack
 
 from singa_dask.comm.dask_servers import server_type
 from singa_dask.errors import ClusterError, CommError
+from singa_dask.runtime.job.limits import check_limits, limit
 
 
 def present_workers(client: Client) -> dict[str, dict[str, Any]]:
@@ -63,7 +64,7 @@ def _silent_logs() -> Iterator[None]:
 
 
 def _start_client(address: str, timeout: float, say: Callable[[str], None]) -> Client:
-    """Connect to a scheduler; report package versions that differ from those here."""
+    """Connect to a scheduler, and again for ``timeout`` seconds when the connection is lost; report other versions."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", VersionMismatchWarning)
         client = Client(address, timeout=timeout, set_as_default=False)
@@ -95,6 +96,7 @@ def version_differences(versions: Any) -> str:
 
 # together with the start of the program less than ten seconds
 CONNECT_TIMEOUT_S = 6
+CLOSE_TIMEOUT_S = 12
 # between attempts, while waiting for a cluster
 ATTEMPT_S = 0.5
 
@@ -155,7 +157,10 @@ def connect(
     ------
     ClusterError
         No scheduler answers.
+    ConfigError
+        A limit of time in Dask's configuration is wrong.
     """
+    check_limits("this process")
     with _silent_logs(), warnings.catch_warnings():
         # a warning of other versions is repeated after each reconnection
         warnings.simplefilter("ignore", VersionMismatchWarning)
@@ -163,7 +168,7 @@ def connect(
         try:
             yield client
         finally:
-            client.close()
+            client.close(CLOSE_TIMEOUT_S)
 
 
 def _connected(address: str | None, scheduler_file: str | None, say: Callable[[str], None]) -> Client:
@@ -173,7 +178,7 @@ def _connected(address: str | None, scheduler_file: str | None, say: Callable[[s
     try:
         kind = server_type(address, CONNECT_TIMEOUT_S)
         if kind == "Scheduler":
-            return _start_client(address, CONNECT_TIMEOUT_S, say)
+            return _start_client(address, limit("client"), say)
         why = f"a Dask {kind.lower()} does"
     except (CommError, OSError, ValueError) as error:
         why = str(error)

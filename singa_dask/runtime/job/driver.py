@@ -32,6 +32,7 @@ from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.events import Submission
 from singa_dask.runtime.job.follower import GONE, Follower, ask_jobs
 from singa_dask.runtime.job.jobs import Jobs
+from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import DRIVERS, JOBS, SIGNAL_CODES, Op, in_use, this_user
 from singa_dask.runtime.job.placing import Placed, compute_scalings, on_dask, place_on_cluster
 from singa_dask.runtime.job.precision import choose_precision
@@ -387,7 +388,6 @@ class JobRun(Submission):
             return result, summary
 
 
-JOBS_ASK_S = 10.0
 DRIVER_LEAVE_TIMEOUT_S = 3.0
 
 logger = logging.getLogger(__name__)
@@ -445,7 +445,8 @@ class DriverHost(WorkerPlugin):
             self._drivers.pop(threading.current_thread(), None)
         with suppress(Exception):  # the scheduler is gone, or this Dask worker is closing
             facts = {"job_id": run.job_id, "number": lease.number, "failure": failure}
-            sync(self.worker.loop, getattr(self.worker.scheduler, Op.DRIVEN), **facts, callback_timeout=JOBS_ASK_S)
+            ask = getattr(self.worker.scheduler, Op.DRIVEN)
+            sync(self.worker.loop, ask, **facts, callback_timeout=limit("question"))
 
     def _carry_out(self, run: JobRun, lease: Lease) -> None:
         if lease.first_life and not lease.has_begun:

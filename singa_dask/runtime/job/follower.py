@@ -24,21 +24,18 @@ WAIT_S = 1.0
 GATHER_S = 0.02
 MANY = 100
 """After fewer events than this there is a short pause, in which others gather."""
-ASK_TIMEOUT_S = 10.0
-FIRST_TIMEOUT_S = 5.0
-"""How long the first question may take after which the user is told that the scheduler does not answer."""
-BACK_S = 8.0
-"""How long a lost connection to the scheduler may take to come back."""
-END_TIMEOUT_S = 15.0
-"""How long the scheduler may take to end the job after a second signal."""
+
+MEANWHILE = "Units that run train on meanwhile"
+LOST = "the scheduler could not be reached again; units that it had started stop with a checkpoint"
 
 # Errors of calls of a client whose scheduler is gone. A client that has given up has no scheduler and no workers.
 GONE = (AttributeError, ClosedClientError, KeyError, OSError, RuntimeError, TimeoutError)
 
 
-def ask_jobs(client: Client, op: str, /, timeout_s: float = ASK_TIMEOUT_S, **arguments: Any) -> Any:
-    """Call an operation of `Jobs`."""
+def ask_jobs(client: Client, op: str, /, timeout_s: float | None = None, **arguments: Any) -> Any:
+    """Call an operation of `Jobs`, which answers within ``timeout_s`` or the limit of a question."""
     scheduler: Any = client.scheduler
+    timeout_s = limit("question") if timeout_s is None else timeout_s
     return client.sync(getattr(scheduler, op), **arguments, callback_timeout=timeout_s)
 
 
@@ -80,6 +77,7 @@ class Follower:
         self._requests: SimpleQueue[str] = SimpleQueue()  # names of signals; an empty one: leave
         self._signals: list[str] = []
         self._lost_since: float | None = None
+        self._is_told = False  # the user, of the lost connection
         self._silent_since: float | None = None
         self._has_left = False
         self._nobody = threading.Event()
@@ -129,7 +127,7 @@ class Follower:
                 answer = ask_jobs(self._client, op, self._timeout_s, **arguments)
             except GONE:
                 self._note_silence()
-                self._look_for_scheduler()
+                self._is_connected()
                 if wait is None:
                     self._nobody.wait(LOOK_S)
                 else:
@@ -170,13 +168,12 @@ class Follower:
             if not name:
                 return None
             self._on_signal(name)
-            deadline = time.monotonic() + END_TIMEOUT_S if len(self._signals) > 1 else None
+            deadline = time.monotonic() + limit("killed") if len(self._signals) > 1 else None
         return self._over
 
     def _take_events(self) -> float:
         """Take the next events; return how long to pause before asking again. A job that is not known has ended."""
-        self._look_for_scheduler()
-        if self._over is not None or self._client.status != "running":
+        if not self._is_connected() or self._over is not None:
             return LOOK_S
         try:
             events = self._ask_for_events(WAIT_S)
@@ -204,18 +201,16 @@ class Follower:
 
     @property
     def _timeout_s(self) -> float:
-        return ASK_TIMEOUT_S if self._silent_since else FIRST_TIMEOUT_S
+        return limit("question" if self._silent_since else "late")
 
     def _note_silence(self) -> None:
         """Say that the scheduler does not answer, though it is connected; give the job up after a while."""
         if self._client.status != "running":
-            return  # see `_look_for_scheduler`
+            return  # see `_is_connected`
         limit_s, now = limit("scheduler"), time.monotonic()
         if self._silent_since is None:
-            self._silent_since = now - FIRST_TIMEOUT_S
-            self.warn(
-                f"the scheduler does not answer. Units that run train on meanwhile; waiting {limit_s:g} s for it."
-            )
+            self._silent_since = now - limit("late")
+            self.warn(f"the scheduler does not answer. {MEANWHILE}; waiting {limit_s:g} s for it.")
         elif now - self._silent_since > limit_s:
             reason = f"the scheduler has not answered for {limit_s:g} s, though the connection to it is there"
             self._over = self._give_up(reason, ClusterError.exit_code)
@@ -252,18 +247,26 @@ class Follower:
             if len(self._signals) > 1:
                 self._over = self._give_up(f"ended at once by a second {name}", SIGNAL_CODES.get(name, 1))
 
-    def _look_for_scheduler(self) -> None:
-        """End the job here when its scheduler is gone, or knows nothing of it any more."""
+    def _is_connected(self) -> bool:
+        """Return whether the scheduler is connected.
+
+        End the job here when it is not reached for a limit, or knows nothing of the job any more.
+        """
         if self._client.status == "running":
-            was_lost, self._lost_since = self._lost_since is not None, None
-            if was_lost:
+            if self._lost_since is not None:
+                self._lost_since = None
                 self._come_back()
-            return
-        now = time.monotonic()
+            return True
+        limit_s, now = limit("client"), time.monotonic()
         if self._lost_since is None:
-            self._lost_since = now
-        if self._client.status == "closed" or now - self._lost_since > BACK_S:
-            self._over = self._give_up("the scheduler is gone; units that it had started stop with a checkpoint")
+            self._lost_since, self._is_told = now, False
+        lost_s = now - self._lost_since
+        if self._client.status == "closed" or lost_s > limit_s:
+            self._over = self._give_up(LOST)
+        elif lost_s > limit("late") and not self._is_told:
+            self._is_told = True
+            self.warn(f"the connection to the scheduler is lost. {MEANWHILE}; waiting {limit_s:g} s for it.")
+        return False
 
     def _come_back(self) -> None:
         """Follow the job again after the connection to the scheduler was lost."""
@@ -274,6 +277,8 @@ class Follower:
             known, why = False, f": {error}"
         if not known:
             self._over = self._give_up(f"the scheduler was restarted, or has ended the job meanwhile{why}")
+        elif self._is_told:
+            self.warn("the scheduler is connected again.")
 
     def _give_up(self, reason: str, exit_code: int = LostUnitError.exit_code) -> dict[str, Any]:
         """Return the end of a job of which nothing more is heard."""

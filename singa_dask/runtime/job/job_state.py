@@ -23,13 +23,10 @@ SILENT_TOGETHER_S = 1.0
 
 
 FIRST = Address.worker(0, 0)
-END_TIMEOUT_S = 8.0
 HAND_OVER_S = 5.0
 """How long a snapshot may take before units leave a Dask worker that closes, or before a checkpoint is asked for."""
 ABORTED_S = 5.0
 """How long units may be aborted before the job starts again: mostly their Dask worker leaves, and that is told soon."""
-STOP_TIMEOUT_S = 60.0
-"""How long a job whose client is gone may take to stop with a checkpoint."""
 CLIENT_GONE = {"reason": "the client that ran the job is gone", "exit_code": 1, "expected": True}
 
 
@@ -353,7 +350,7 @@ class JobState:
             return
         self._moving, self._deadline = "", None
         if self._is_alone:
-            self._stop_until = self._now + STOP_TIMEOUT_S
+            self._stop_until = self._now + limit("stop")
         self._actions += [ev.Request(worker, "stop") for worker in self.roster.workers]
 
     def _on_clientgone(self, event: ev.ClientGone) -> None:
@@ -423,7 +420,7 @@ class JobState:
     def _end_life(self, reason: str) -> None:
         self._moving, self._trains, self._replacement, self._aborted_since = "", False, None, None
         self.phase, self._ended_by = "ending", reason
-        self._deadline = self._now + END_TIMEOUT_S
+        self._deadline = self._now + limit("ended")
         forget = self._is_done or self._failure is not None
         self._life.ending = self._placer.reachable(self._workers).intersection(self.roster.workers)
         self._actions += [ev.EndLife(self.life, worker, reason, forget) for worker in sorted(self._life.ending)]

@@ -23,7 +23,7 @@ from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job import line, sites
 from singa_dask.runtime.job.events import JobSpec
 from singa_dask.runtime.job.job_state import JobState
-from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, JOBS, SITE, TAKEN_OVER, Op, in_use, job_of
 from singa_dask.runtime.job.placer import place_again, place_first
 from singa_dask.runtime.job.record import History, JobRecord
@@ -32,8 +32,6 @@ from singa_dask.runtime.job.sites import Heartbeats
 from singa_dask.runtime.planning.placement import WorkerFacts, plan_processes
 
 TICK_S = 0.5
-END_ASK_S = 10.0
-DEPARTURE_TIMEOUT_S = 12.0
 DEPARTURE_LOOK_S = 0.1
 RETIRE = "retire_workers"
 TARGET = "adaptive_target"
@@ -106,6 +104,7 @@ class Jobs(SchedulerPlugin):
 
     async def start(self, scheduler: Scheduler) -> None:
         """Take messages of clients and of `Site`."""
+        check_limits(f"the scheduler at {scheduler.address}")
         self.scheduler = scheduler
         self.records: dict[str, JobRecord] = {}
         self.history = History()
@@ -339,7 +338,7 @@ class Jobs(SchedulerPlugin):
 
     async def _wait_for_departure(self, leaving: Collection[str]) -> None:
         """Wait until jobs train without Dask workers, which may have the only copy of a snapshot; not for ever."""
-        end = time.monotonic() + DEPARTURE_TIMEOUT_S
+        end = time.monotonic() + limit("departed")
         while time.monotonic() < end and any(record.state.needs(leaving) for record in list(self.records.values())):
             await gen.sleep(DEPARTURE_LOOK_S)
 
@@ -491,10 +490,11 @@ class Jobs(SchedulerPlugin):
         return self.records[job_id].shared[what]
 
     async def _end_life(self, job_id: str, action: ev.EndLife) -> None:
-        arguments = {"job_id": job_id, "life": action.life, "reason": action.reason, "forget": action.forget}
+        facts = {"job_id": job_id, "life": action.life, "process": action.process, "reason": action.reason}
+        facts["forget"] = action.forget
         answer: Any = {}  # without a `Site` nothing is there: it may just be installed
         if action.worker in self.sites.workers:
-            answer = await self.sites.ask(action.worker, END_ASK_S, Op.END, process=action.process, **arguments)
+            answer = await self.sites.ask(action.worker, limit("has-ended"), Op.END, **facts)
         record = self.records.get(job_id)
         await self._tasks.cancel(record, action.life, action.process)
         if isinstance(answer, dict):
@@ -540,7 +540,6 @@ class Jobs(SchedulerPlugin):
         return {}
 
 
-STACK_TIMEOUT_S = 5.0
 ENDED_PAGE = 200
 """Number of jobs that have ended in an answer: the scheduler does nothing else meanwhile."""
 SHOWN_EVENTS = 20
@@ -664,7 +663,7 @@ class Views:
             )
         stacks: dict[str, Any] = {}
         answers = await self._jobs.sites.ask_all(
-            [address for address in asked if asked[address]], STACK_TIMEOUT_S, Op.STACKS, job_id=job_id
+            [address for address in asked if asked[address]], limit("late"), Op.STACKS, job_id=job_id
         )
         for address, answer in answers.items():
             for name in asked[address]:

@@ -1,33 +1,73 @@
-"""Limits of time, which Dask's configuration may change: ``distributed.singa-dask.NAME``, e.g. ``60s``.
+"""The limits of time of jobs on a cluster, in one table: settings of Dask, and what follows from them.
 
-The defaults are for clusters that have thirty times the work that their cores can do: only evidence ends a process
-sooner, such as a closed connection.
+``distributed.singa-dask.NAME`` in Dask's configuration sets one, e.g. to ``60s``. The defaults are for clusters that
+have thirty times the work that their cores can do: only evidence, such as a closed connection, ends a process sooner.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import dask.config
 from dask.utils import parse_timedelta
 
 from singa_dask.errors import ConfigError
 
-DEFAULTS = {
-    "silent": "10s",
-    "start": "300s",
-    "answer": "30s",
-    "host": "300s",
-    "client": "60s",
-    "scheduler": "60s",
+KEY = "distributed.singa-dask"
+
+
+class Limit(NamedTuple):
+    """A limit of time.
+
+    Attributes
+    ----------
+    meaning : str
+        What has happened by then.
+    default : str
+        Of a setting; empty for a limit that follows from another one.
+    of : str
+        The limit that this one follows from.
+    times, plus_s : float
+        This one is so many times the other one, and so many seconds more.
+    at_least : sequence of str
+        The limits that may not be longer than this one.
+    """
+
+    meaning: str
+    default: str = ""
+    of: str = ""
+    times: float = 1.0
+    plus_s: float = 0.0
+    at_least: Sequence[str] = ()
+
+
+LIMITS = {
+    "silent": Limit(
+        "a Dask worker has sent a heartbeat, and a process has answered another one; later where heartbeats have come "
+        "late before, and never while others make steps that need it",
+        "10s",
+    ),
+    "answer": Limit("a Dask worker answers the scheduler or another Dask worker", "30s"),
+    "host": Limit("a Dask worker has made ready for a process of the job", "300s", at_least=("answer",)),
+    "start": Limit("all units have begun", "300s", at_least=("host",)),
+    "client": Limit("a client that has lost its connection to the scheduler is back", "60s"),
+    "scheduler": Limit("the scheduler answers a client that is connected", "60s", at_least=("question",)),
+    "end": Limit("the units of a process have ended after they were told to", "8s"),
+    "stop": Limit("a job whose client is gone has stopped with a checkpoint", "60s", at_least=("end",)),
+    "nanny": Limit("a nanny has started its Dask worker again; until then units do not share others", "6s"),
+    # of one question, after which it is asked again, or given up where nothing depends on the answer
+    "question": Limit("the scheduler has answered one question", of="answer", times=1 / 3),
+    "late": Limit("it has answered, or the user is told that it does not", of="answer", times=1 / 6),
+    "leaving": Limit("the scheduler has heard that a Dask worker closes", of="answer", times=1 / 15),
+    "workers": Limit("of the Dask workers that read data for a client one is there", of="answer", times=2 / 3),
+    "part": Limit("a piece of a part file has come from the Dask worker that has it", of="answer", times=2.0),
+    # each waits for the one before: units end, their Dask worker says so, the scheduler, the client
+    "ended": Limit("the scheduler has heard that the units of a Dask worker have ended", of="end", plus_s=1.0),
+    "has-ended": Limit("a Dask worker has answered that its units have ended", of="end", plus_s=2.0),
+    "departed": Limit("units have left a Dask worker that is retired", of="end", plus_s=4.0),
+    "killed": Limit("the scheduler has ended a job after a second signal", of="end", plus_s=7.0),
 }
-"""``silent``: a Dask worker of which nothing comes is given up no sooner. ``start``: all units have begun. ``answer``:
-a Dask worker answers, or 20 MB of a snapshot's part have come to another one in each second after that. ``host``: it
-has made ready for a process. ``client``: one that has lost its connection is back. ``scheduler``: it answers a client
-that is connected."""
-
-
-def state_url() -> str:
-    """Return the URL at which the scheduler keeps detached jobs, ``distributed.singa-dask.state``; empty if nowhere."""
-    return str(dask.config.get("distributed.singa-dask.state", ""))
 
 
 def limit(name: str) -> float:
@@ -36,16 +76,54 @@ def limit(name: str) -> float:
     Parameters
     ----------
     name : str
-        One of `DEFAULTS`.
+        One of `LIMITS`.
 
     Raises
     ------
     ConfigError
         The configuration has something else than a duration.
     """
-    key = f"distributed.singa-dask.{name}"
-    value = dask.config.get(key, DEFAULTS[name])
+    known = LIMITS[name]
+    if known.of:
+        return known.times * limit(known.of) + known.plus_s
+    value = dask.config.get(f"{KEY}.{name}", known.default)
     try:
         return float(parse_timedelta(value))
     except (KeyError, TypeError, ValueError):
-        raise ConfigError(f"{key}: {value!r} in Dask's configuration, expected a duration such as 60s.") from None
+        raise ConfigError(f"{_where(name)}: {value!r} is no duration. Expected one such as 60s.") from None
+
+
+def check_limits(process: str) -> None:
+    """Check all limits, before anything depends on them.
+
+    Parameters
+    ----------
+    process : str
+        The one whose configuration this is, for the error.
+
+    Raises
+    ------
+    ConfigError
+        One is no duration, or shorter than one that it has to outlast.
+    """
+    try:
+        for name, known in LIMITS.items():
+            mine = limit(name)
+            for other in known.at_least:
+                if mine < limit(other):
+                    source = LIMITS[other].of or other
+                    raise ConfigError(
+                        f"{_where(name)}: {mine:g} s. Expected at least {limit(other):g} s, as {source} is "
+                        f"{limit(source):g} s: within {name} {known.meaning}."
+                    )
+    except ConfigError as error:
+        raise ConfigError(f"{process}: {error}") from None
+
+
+def _where(name: str) -> str:
+    return f"{KEY}.{name} in Dask's configuration"
+
+
+def state_url() -> str:
+    """Return the URL at which the scheduler keeps detached jobs, ``distributed.singa-dask.state``; empty if nowhere."""
+    return str(dask.config.get(f"{KEY}.state", ""))

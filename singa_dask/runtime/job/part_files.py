@@ -16,11 +16,9 @@ from distributed.utils import sync
 from singa_dask.cancellation import pause
 from singa_dask.errors import DataError
 from singa_dask.fs.host_files import Catalog, PartFile, PartFolders, mounted
+from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import SITE, Op
 
-TIMEOUT_S = 60.0
-BACK_S = 30.0
-"""How long the Dask workers of a host may be gone; a nanny starts one again in a few seconds."""
 RETRY_S = 0.5
 
 
@@ -92,9 +90,9 @@ class PartFiles:
         Raises
         ------
         DataError
-            The file is gone, or no Dask worker of its host has answered for `BACK_S` seconds.
+            The file is gone, or no Dask worker of its host has answered within `limit("answer")`.
         """
-        until = time.monotonic() + BACK_S
+        until = time.monotonic() + limit("answer")
         while True:
             data, refused, why = self._attempt(catalog, file, offset, length)
             if data is not None:
@@ -132,7 +130,7 @@ class PartFiles:
         return None, "" if why else refused, why
 
     def _call(self, server: Any, op: str, **arguments: Any) -> Any:
-        return sync(self._worker.loop, getattr(server, op), **arguments, callback_timeout=TIMEOUT_S)
+        return sync(self._worker.loop, getattr(server, op), **arguments, callback_timeout=limit("part"))
 
 
 @contextlib.contextmanager

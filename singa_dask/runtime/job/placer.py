@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
+from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.planning.placement import Layout, WorkerFacts, pack, place
 
 FIRST_S = 5.0
@@ -70,10 +71,6 @@ class Suspects:
         return left
 
 
-NANNY_S = 6.0
-"""How long units wait for a nanny to start their Dask worker again, before they share the others.
-
-It begins anew when another process is lost meanwhile: the longest pauses of a job have two such waits in a row."""
 HOPELESS_S = 30.0
 """How long units wait where Dask workers are there that have no package to host them."""
 TELL_S = 10.0
@@ -162,6 +159,11 @@ class Placer:
         """Take note of a lost Dask worker: if its process has ended, its nanny starts it again."""
         self._expects_nanny |= worker not in workers and worker in self._with_nanny
 
+    @property
+    def _nanny_s(self) -> float:
+        """How long to wait for a nanny before units share Dask workers; anew when another process is lost."""
+        return limit("nanny") if self._expects_nanny else 0.0
+
     def begin(self, now: float) -> None:
         """Begin to look for Dask workers."""
         self._since, self._has_told = now, False
@@ -179,7 +181,7 @@ class Placer:
             There have been too few for too long.
         """
         waited = now - self._since
-        packed = waited >= (NANNY_S if self._expects_nanny else 0.0)
+        packed = waited >= self._nanny_s
         try:
             placement = place_again(self._layout, self._candidates(now, workers, before), before, self._limits, packed)
         except ClusterError as error:
@@ -215,7 +217,7 @@ class Placer:
         try:
             chosen = place(layout, free)
         except ClusterError:
-            if waited < (NANNY_S if self._expects_nanny else 0.0):
+            if waited < self._nanny_s:
                 return None
             chosen = share(layout, there, others)
         self._expects_nanny = False

@@ -33,6 +33,7 @@ from singa_dask.layers import StoreInput
 from singa_dask.layers.records import StoreConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.job.cluster import Patience, present_workers
+from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import job_of
 from singa_dask.runtime.job.part_files import reading
 from singa_dask.runtime.job.placer import place_first
@@ -340,11 +341,8 @@ class Locality:
         return orders
 
 
-# interval of checks for workers, and how long they may take to come back
 LOOK_S = 2.0
-WORKERS_BACK_S = 20.0
-# how long workers may take to answer a call that can be left out
-CALL_S = 10.0
+"""Interval of checks for Dask workers."""
 
 T = TypeVar("T")
 
@@ -400,7 +398,7 @@ def on_each_worker(client: Client) -> Callable[[Callable[[], None]], None]:
 
     def call(function: Callable[[], None]) -> None:
         with contextlib.suppress(TimeoutError, OSError):
-            client.run(function, on_error="ignore", callback_timeout=CALL_S)
+            client.run(function, on_error="ignore", callback_timeout=limit("question"))
 
     return call
 
@@ -415,7 +413,7 @@ def _next(client: Client, done: SimpleQueue[Future[T]], check: Callable[[], None
             check()
             if present_workers(client):
                 since = time.monotonic()
-            elif time.monotonic() - since > WORKERS_BACK_S:
+            elif time.monotonic() - since > limit("workers"):
                 raise _lost("none is left") from None
 
 
@@ -443,9 +441,6 @@ def check_wanted() -> None:
     task = worker.state.tasks.get(worker.get_current_task())
     if task is None or task.state != "executing":
         raise Aborted("the task was cancelled")
-
-
-SURVEY_TIMEOUT_S = 30.0
 
 
 class Placed(NamedTuple):
@@ -543,8 +538,8 @@ def place_on_cluster(
         return Placed(workers, {}, [])
     notes: list[str] = []
     try:
-        run = on_dask(client, datasets, workers[:1], _give_up_after(2 * SURVEY_TIMEOUT_S))
-        (surveyed,) = run([partial(survey, job.model_dump_json(), resume, SURVEY_TIMEOUT_S, sources)])
+        run = on_dask(client, datasets, workers[:1], _give_up_after(2 * limit("answer")))
+        (surveyed,) = run([partial(survey, job.model_dump_json(), resume, limit("answer"), sources)])
         notes += [
             f"layer {name}: the filesystem does not report which hosts store the records" for name in surveyed.silent
         ]

@@ -269,7 +269,8 @@ def outcome(over: Mapping[str, Any]) -> tuple[str, int, str]:
         return "failed", max(step, 0), _reason_of(failure, reports) + last
     waited = bool(over["signal"]) and any(report["state"] != "done" for report in reports.values())
     if waited or any(report["stopped"] for report in workers):
-        what = f"stopped by {over.get('by') or over['signal']}"
+        # units stop without a signal where their Dask worker closes, and nobody places them anew
+        what = f"stopped by {over.get('by') or over['signal'] or 'a Dask worker that has closed'}"
         return "stopped", max(step, 0), f"{what} while it waited for Dask workers" if waited else what
     return "done", max(step, 0), next((report["ended"] for report in workers if report.get("ended")), "")
 

@@ -124,6 +124,7 @@ def host_actions(
         "workers": list(roster.workers),
         "term": roster.term,
         "threads": roster.threads or None,
+        "silent_s": limit("silent"),
         "start": start,
         "rejoin": rejoin,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
@@ -33,7 +34,7 @@ from singa_dask.fs.io_threads import DaemonThreads
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
 from singa_dask.runtime.checkpoints.manifest import SnapshotStore
-from singa_dask.runtime.job.limits import limit
+from singa_dask.runtime.job.limits import check_limits, limit
 from singa_dask.runtime.job.names import ENDPOINTS, EVENTS, PLACEMENT, SITE, Op
 from singa_dask.runtime.job.part_files import PartFiles
 from singa_dask.runtime.job.placing import host_names_of
@@ -86,9 +87,6 @@ async def measure_clock(ask: Callable[[], Awaitable[float]]) -> Clock:
     return best if abs(best.offset_s) > best.error_s + ROUNDING_S else Clock(0.0, best.error_s)
 
 
-UNITS_END_TIMEOUT_S = 8.0
-
-
 class Hosting:
     """One process of a job in one life, on a Dask worker.
 
@@ -97,7 +95,8 @@ class Hosting:
     placement : mapping
         What `Jobs` has sent: ``job_id``, ``life``, ``process``, ``processes`` (units of each), ``workers`` (Dask worker
         of each), ``buddy``, ``term`` (the life in which all processes began together), ``rejoin`` (fields of `Rejoin`,
-        for a process that joins others), ``threads`` (of each worker, or None), ``start`` (``manifest`` of a snapshot,
+        for a process that joins others), ``threads`` (of each worker, or None),
+        ``silent_s`` (after which a process that does not answer is lost), ``start`` (``manifest`` of a snapshot,
         ``url`` of a checkpoint, or nothing), ``job`` as JSON, ``assignments``, ``sources``, ``datasets``,
         ``checkpoint_url``, ``init_from``, ``scalings``, ``token``.
 
@@ -181,7 +180,7 @@ class Hosting:
         with self._changed:
             self._is_closed = True
         self.host.abort({"reason": reason}, tell=False)
-        has_ended = self.wait(UNITS_END_TIMEOUT_S)
+        has_ended = self.wait(limit("end"))
         self.host.close()
         self.mounts.close()
         return has_ended
@@ -248,7 +247,8 @@ class _ToClient(logging.Handler):
         self.host.emit({**event, "message": redact(record.getMessage())})
 
 
-LEAVE_TIMEOUT_S = 10.0
+CONNECT_S = 3.0
+"""Time for one attempt of a process to connect to another one, of which there are three at least."""
 LONG_WAIT_S = 10.0
 PART_BYTES_PER_S = 20e6
 
@@ -265,6 +265,7 @@ class Site(WorkerPlugin):
 
     def setup(self, worker: Worker) -> None:
         """Take messages of `Jobs` and of other sites."""
+        check_limits(f"the Dask worker at {worker.address}")
         self.worker = worker
         self.store = SnapshotStore()
         # changed by the event loop alone
@@ -298,15 +299,17 @@ class Site(WorkerPlugin):
         hostings = list(self.hostings.values())
         if hostings:
             try:
-                await wait_for(worker.scheduler.singa_dask_leaving(worker=worker.address), 2.0)
+                await wait_for(worker.scheduler.singa_dask_leaving(worker=worker.address), limit("leaving"))
             except Exception as error:
-                logger.warning("the scheduler is gone (%s): jobs stop with a checkpoint", error)
+                is_late = isinstance(error, (TimeoutError, asyncio.TimeoutError))  # two classes in Python 3.10
+                why = "does not answer" if is_late else f"cannot be reached: {text_of(error)}"
+                logger.warning("this Dask worker closes, and the scheduler %s: units stop with a checkpoint", why)
                 for hosting in hostings:
                     hosting.host.request("stop")
             for hosting in hostings:
-                await self._in_thread(hosting.wait, LEAVE_TIMEOUT_S)
+                await self._in_thread(hosting.wait, limit("has-ended"))
             with suppress(Exception):  # what is kept here may be read until then
-                await wait_for(worker.scheduler.singa_dask_left(worker=worker.address), LEAVE_TIMEOUT_S)
+                await wait_for(worker.scheduler.singa_dask_left(worker=worker.address), limit("has-ended"))
         for hosting in list(self.hostings.values()):
             await self._close(hosting, "the Dask worker closes")
         self._threads.shutdown(wait=False)
@@ -414,6 +417,8 @@ class Site(WorkerPlugin):
             Transport,
             f"{scheme}://{endpoint.rpartition(':')[0]}",
             life=hosting.placement["term"],  # processes that were replaced are of a newer life than the others
+            retry_s=hosting.placement["silent_s"],
+            timeout_s=min(CONNECT_S, hosting.placement["silent_s"] / 3),
             token=hosting.placement["token"],
             interface=conf.interface,
             ports=conf.port_range,

@@ -38,7 +38,6 @@ from singa_dask.runtime.job.record import JobRecord
 from singa_dask.runtime.job.site import UnitsTask
 
 RESTART_TIMEOUT_S = 10.0
-DROP_TIMEOUT_S = 60.0
 # a process may send its first snapshot soon; a buddy that hangs holds up its start no longer than this
 BUDDY_TIMEOUT_S = 2.0
 
@@ -165,7 +164,7 @@ class Sites:
             hosts = {get_address_host(file.worker) for catalog in catalogs for file in catalog.files}
             await gen.multi([self.install(address) for address in self._on_hosts(hosts)])
             tokens = [catalog.token for catalog in catalogs]
-            await self.ask_all(self.workers, DROP_TIMEOUT_S, Op.DROP, tokens=tokens)
+            await self.ask_all(self.workers, limit("part"), Op.DROP, tokens=tokens)
 
     async def restart(self, workers: Sequence[str]) -> None:
         """Restart those of some Dask workers that have a nanny, and no task or result of others."""

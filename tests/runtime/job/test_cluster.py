@@ -26,7 +26,7 @@ from singa_dask.errors import ClusterError
 from singa_dask.runtime import Driver, RemoteJobs, plan_processes
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job.cluster import embedded_cluster, local_cluster, present_workers
-from singa_dask.runtime.job.limits import DEFAULTS
+from singa_dask.runtime.job.limits import LIMITS, Limit
 from singa_dask.runtime.job.names import SITE
 from singa_dask.runtime.job.site import Site
 from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
@@ -243,7 +243,7 @@ def test_so_is_one_that_another_job_leaves_no_room_for_or_has_the_id_of(client: 
 @pytest.mark.long
 def test_a_job_that_dask_starts_in_part_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tasks take the threads between the look at the cluster and the start."""
-    monkeypatch.setitem(DEFAULTS, "start", "1s")
+    monkeypatch.setitem(LIMITS, "start", Limit("all units have begun", "1s"))
     monkeypatch.setattr("singa_dask.runtime.job.placing.place", lambda layout, workers: list(workers))
     monkeypatch.setattr("singa_dask.runtime.job.jobs.place_again", lambda *args, **given: None)
     with embedded_cluster(plan_processes(digits("single").cluster)) as client:
@@ -264,7 +264,7 @@ def wait_at(name: str) -> bool:
 @pytest.mark.long
 def test_a_client_that_is_killed_leaves_a_checkpoint_and_nothing_else(client: Client, tmp_path: Path) -> None:
     before, jobs = residue(client), RemoteJobs(client)
-    usual = client.run_on_scheduler(wait_for_clients, 0.5)
+    usual = client.run_on_scheduler(wait_for_clients, "0.5s")
     arguments = ["--scheduler", client.scheduler.address, "--run-dir", str(tmp_path / "run")]
     sets = ["--set", "train_steps=1000000", "--set", "disp_freq=1", "--cluster", "configs/cluster/allreduce.yaml"]
     command = program("run", "configs/digits/mlp.yaml", *arguments, *sets)
@@ -284,7 +284,8 @@ def test_a_client_that_is_killed_leaves_a_checkpoint_and_nothing_else(client: Cl
 
 def wait_for_clients(seconds: str) -> str:
     """Set how long jobs wait for clients that are gone; return how long that was."""
-    before, DEFAULTS["client"] = DEFAULTS["client"], seconds
+    before = LIMITS["client"].default
+    LIMITS["client"] = LIMITS["client"]._replace(default=seconds)
     return before
 
 
@@ -306,7 +307,7 @@ def test_without_nannies_a_killed_process_ends_the_job_too(tmp_path: Path, tmp_p
 def test_a_lost_scheduler_ends_the_job(
     tmp_path: Path, tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch, closed: bool
 ) -> None:
-    monkeypatch.setattr("singa_dask.runtime.job.cluster.CONNECT_TIMEOUT_S", 4)  # as long Dask tries to come back to it
+    monkeypatch.setitem(LIMITS, "client", LIMITS["client"]._replace(default="4s"))
 
     def lose(driven: Driven, event: dict[str, Any]) -> None:
         made.scheduler.kill()

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from distributed import Client
+from distributed.comm.addressing import parse_address, parse_host_port
 
 from singa_dask.errors import ClusterError
 from singa_dask.runtime import Patience, connect, plan_processes, wait_for_room
 from singa_dask.runtime.job.cluster import present_workers
 from tests.cli.conftest import Call, call, job
 from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
-from tests.runtime.processes import ROOT, Cluster, program
+from tests.runtime.processes import ROOT, Cluster, program, wait_until
 
 __all__ = ["call", "job"]
 
@@ -103,6 +105,67 @@ def test_a_scheduler_file_that_is_of_no_use_is_an_error(
     assert said in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "run").exists()
+
+
+class Way:
+    """A way to a server, which can be cut: then connections end, and no others come about."""
+
+    def __init__(self, address: str) -> None:
+        self._there = parse_host_port(parse_address(address)[1])
+        self._loop = asyncio.new_event_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self.port = 0
+        self.do(self.mend())
+
+    def do(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    async def mend(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, reuse_address=True)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def cut(self) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+
+    def close(self) -> None:
+        self.do(self.cut())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(asyncio.gather(*self._tasks, return_exceptions=True))
+        self._loop.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(*self._there)
+        ways = [asyncio.ensure_future(self._pass(*way)) for way in ((reader, back), (there, writer))]
+        self._tasks.update(ways)
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for way in ways:
+            way.cancel()
+        for each in (back, writer):
+            each.transport.abort()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+
+
+@pytest.mark.cluster
+def test_a_lost_connection_is_made_again_for_as_long_as_the_limit_says(client: Client, short: None) -> None:
+    way = Way(client.scheduler.address)
+    try:
+        with connect(f"tcp://127.0.0.1:{way.port}") as cut_off:
+            way.do(way.cut())
+            wait_until(lambda: cut_off.status == "connecting", "it knows")
+            threading.Event().wait(1.0)  # twice as long as the first connection may take
+            way.do(way.mend())
+            wait_until(lambda: cut_off.status != "connecting", "it is back, or has given up")
+            assert cut_off.status == "running"
+    finally:
+        way.close()
 
 
 @pytest.mark.cluster

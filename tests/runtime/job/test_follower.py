@@ -136,6 +136,37 @@ def facts_of(job_id: str, dask_scheduler: Any) -> Any:
     return dask_scheduler.plugins[JOBS].history.facts[job_id]
 
 
+class CutOffClient(FakeClient):
+    """A client that has lost its connection, which comes back after some looks at its status."""
+
+    def __init__(self, kept: list[dict[str, Any]], n_looks: int) -> None:
+        super().__init__(kept)
+        self.n_looks = n_looks
+
+    @property
+    def status(self) -> str:  # type: ignore[override]
+        self.n_looks -= 1
+        return "running" if self.n_looks < 0 else "connecting"
+
+
+def test_a_lost_connection_may_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_S", 0.0)
+    events = [{"event": "log", "n": 0}, {"event": "over", "n": 1}]
+    got: list[dict[str, Any]] = []
+    client: Any = CutOffClient(events, 50)
+    with dask.config.set({"distributed.singa-dask.answer": "0s"}):
+        assert Follower(client, "job", got.append).follow() == events[-1]
+    assert [each.get("message") for each in got] == [
+        "the connection to the scheduler is lost. Units that run train on meanwhile; waiting 60 s for it.",
+        "the scheduler is connected again.",
+        None,
+    ]
+    client = CutOffClient(events, 10**6)
+    with dask.config.set({"distributed.singa-dask.client": "0s"}):
+        over = Follower(client, "job", got.append).follow()
+    assert over is not None and over["failure"]["reason"].startswith("the scheduler could not be reached again")
+
+
 class SilentClient(FakeClient):
     """A client whose scheduler answers the last of some questions."""
 

@@ -55,9 +55,10 @@ def test_versions_that_differ_are_said_in_one_line(client: Client, monkeypatch: 
 
 
 @pytest.mark.long
-def test_a_lost_scheduler_is_said_in_one_line(job: Path, tmp_path: Path) -> None:
+def test_a_lost_scheduler_is_said_in_one_line(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cluster").mkdir()
     with cluster(tmp_path / "cluster", names=("a",)) as (made, _):
+        monkeypatch.setenv("DASK_DISTRIBUTED__SINGA_DASK__CLIENT", "3s")
         options = ("--quiet", "--scheduler-file", made.file, "--set", "train_steps=1000000", "--set", "disp_freq=1")
         running = run(job, tmp_path, *options)
         metrics = tmp_path / "run" / "metrics.jsonl"
@@ -66,4 +67,6 @@ def test_a_lost_scheduler_is_said_in_one_line(job: Path, tmp_path: Path) -> None
         out, said = running.communicate()
     assert out == ""
     (line,) = said.splitlines()
-    assert line.startswith("the scheduler is gone; units that it had started stop with a checkpoint. Last step: ")
+    assert line.startswith(
+        "the scheduler could not be reached again; units that it had started stop with a checkpoint. Last step: "
+    )

@@ -18,7 +18,7 @@ from distributed import Client
 from singa_dask.errors import ClusterError, LeftLineError
 from singa_dask.runtime import Driver
 from singa_dask.runtime.job.follower import Follower
-from singa_dask.runtime.job.limits import DEFAULTS
+from singa_dask.runtime.job.limits import LIMITS
 from singa_dask.runtime.job.names import JOBS
 from tests.runtime.job.test_detached import arguments, ask, detach, driver_pid, facts_of, has_ended
 from tests.runtime.processes import ROOT, Driven, digits, long, program, wait_until
@@ -120,7 +120,7 @@ def impatient(client: Client) -> Iterator[None]:
     """Give up lost clients after 3 s."""
     client.run_on_scheduler(wait_for_lost_clients, "3s")
     yield
-    client.run_on_scheduler(wait_for_lost_clients, DEFAULTS["client"])
+    client.run_on_scheduler(wait_for_lost_clients, LIMITS["client"].default)
 
 
 @pytest.mark.long
