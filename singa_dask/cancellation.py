@@ -40,11 +40,16 @@ class Cancellation:
         """What the unit waits for, and since when, a value of ``time.monotonic``; None while it computes."""
         return self._waiting_for
 
-    @waiting_for.setter
-    def waiting_for(self, wait: tuple[str, float] | None) -> None:
-        ended, self._waiting_for = self._waiting_for, wait
-        if self.on_waited is not None and ended is not None:
-            self.on_waited(*ended)
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Let `waiting_for` say what the unit waits for, as long as the context lasts, and report that wait then."""
+        self._waiting_for = since = (what, time.monotonic())
+        try:
+            yield
+        finally:
+            self._waiting_for = None
+            if self.on_waited is not None:
+                self.on_waited(*since)
 
     def cancel(self, reason: str) -> None:
         """End every present and future wait with `Aborted`, and call what `on_cancel` was given. Never waits."""
@@ -85,13 +90,10 @@ class Cancellation:
         with self.condition:
             if condition():
                 return
-            self.waiting_for = (what, time.monotonic())
-            try:
+            with self.waiting(what):
                 while not condition():
                     self.check()
                     self.condition.wait()
-            finally:
-                self.waiting_for = None
 
 
 _CANCELLATION: ContextVar[Cancellation | None] = ContextVar("cancellation", default=None)

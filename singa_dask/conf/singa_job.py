@@ -58,7 +58,7 @@ def merge_own_types(root: Tree, problems: Sequence[Problem]) -> list[Problem]:
         message = (
             f"{_listed(list(own.values()))}: SINGA has types of your own in C++, here they are classes in Python. "
             'Write them, name their file in the job, modules: "mine.py", and each of them, user_type: "mine.Class". '
-            "See Parts of your own in README, and examples/rnnlm for SINGA's language model."
+            "See docs/parts.md, and examples/rnnlm for SINGA's language model."
         )
     first = next(path for path in own if path in paths)
     return [Problem(first, message), *(problem for problem in problems if problem.path not in paths)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import importlib
 import io
 import itertools
 import logging
@@ -55,8 +54,6 @@ CLIENTS = {
     "native": "hdfs-native",
     "pyarrow": "a Java machine (JAVA_HOME), Hadoop's libhdfs.so (ARROW_LIBHDFS_DIR) and CLASSPATH",
     "webhdfs": "requests (pip install requests)",
-    "hdfs3": "hdfs3 and libhdfs3, which are unmaintained: hdfs3 0.3.1 does not import on Python 3.10 and later. "
-    "Leave the option out to use hdfs-native",
 }
 
 
@@ -432,6 +429,8 @@ def connect(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     """
     others = dict(options)
     client = others.pop("client", "native")
+    if client == "hdfs3":
+        raise ValueError("client hdfs3: it imports on no Python that this package runs on. Leave client out.")
     if client not in CLIENTS:
         raise ValueError(f"unknown client {client!r}. Known: {', '.join(sorted(CLIENTS))}.")
     scheme, rest = url.split("://", 1)
@@ -452,8 +451,6 @@ def _filesystem(client: str, url: urllib.parse.SplitResult, options: dict[str, A
         return HdfsFileSystem(url.netloc, url.scheme, **options)
     if client == "pyarrow":
         return HadoopFileSystem(host=url.hostname or "default", port=url.port or 0, **options)
-    if client == "hdfs3":
-        return _Hdfs3(host=url.hostname, port=url.port, **options)
     web = urllib.parse.urlsplit(options.pop("http", f"http://{url.hostname}:9870"))
     filesystem = fsspec.filesystem(
         "webhdfs", host=web.hostname, port=web.port or 9870, use_https=web.scheme == "https", **options
@@ -495,37 +492,3 @@ def rename(filesystem: Any, source: str, target: str) -> None:
         filesystem._call("RENAME", method="put", path=source, destination=target, renameoptions="OVERWRITE")
     except (RuntimeError, ValueError) as error:
         raise with_errno(OSError, errno.EIO, f"{target}: cannot be replaced by a rename: {error}") from error
-
-
-class _Hdfs3(fsspec.AbstractFileSystem):  # type: ignore[misc]
-    """hdfs3 as an fsspec filesystem; fsspec implements the other methods with these."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__()
-        self._hdfs3 = importlib.import_module("hdfs3").HDFileSystem(**options)
-        self.get_block_locations = self._hdfs3.get_block_locations
-
-    def info(self, path: str, **_: Any) -> dict[str, Any]:
-        return _typed(self._hdfs3.info(path))
-
-    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
-        return [_typed(entry) if detail else entry["name"] for entry in self._hdfs3.ls(path, detail=True)]
-
-    def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
-        self._hdfs3.makedirs(path)
-
-    def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        self._hdfs3.makedirs(path)
-
-    def mv(self, path1: str, path2: str, **_: Any) -> None:
-        self._hdfs3.mv(path1, path2)
-
-    def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
-        self._hdfs3.rm(path, recursive=recursive)
-
-    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
-        return self._hdfs3.open(path, mode)
-
-
-def _typed(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {**entry, "type": entry["kind"]}

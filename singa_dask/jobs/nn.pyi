@@ -202,7 +202,7 @@ def CSVInput(
     Pillow and TensorFlow have them. ``shape`` is (channels, height, width) with both.
 
     storage_options: Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client
-    (native, pyarrow, webhdfs, hdfs3), and for native: deadline_s, http (of the NameNode), config_dir,
+    (native, pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir,
     kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop's settings by their names, as dfs.replication.
 
     augment: Change records at random, in training only; layers of the test and validation nets may say it too.
@@ -356,7 +356,7 @@ def CSVOutput(
     Pillow and TensorFlow have them. ``shape`` is (channels, height, width) with both.
 
     storage_options: Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client
-    (native, pyarrow, webhdfs, hdfs3), and for native: deadline_s, http (of the NameNode), config_dir,
+    (native, pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir,
     kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop's settings by their names, as dfs.replication.
 
     augment: Change records at random, in training only; layers of the test and validation nets may say it too.
@@ -1226,7 +1226,7 @@ def RecordInput(
     Pillow and TensorFlow have them. ``shape`` is (channels, height, width) with both.
 
     storage_options: Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client
-    (native, pyarrow, webhdfs, hdfs3), and for native: deadline_s, http (of the NameNode), config_dir,
+    (native, pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir,
     kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop's settings by their names, as dfs.replication.
 
     augment: Change records at random, in training only; layers of the test and validation nets may say it too.
@@ -1381,7 +1381,7 @@ def RecordOutput(
     Pillow and TensorFlow have them. ``shape`` is (channels, height, width) with both.
 
     storage_options: Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client
-    (native, pyarrow, webhdfs, hdfs3), and for native: deadline_s, http (of the NameNode), config_dir,
+    (native, pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir,
     kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop's settings by their names, as dfs.replication.
 
     augment: Change records at random, in training only; layers of the test and validation nets may say it too.
@@ -1765,7 +1765,7 @@ def WeightInput(
     Pillow and TensorFlow have them. ``shape`` is (channels, height, width) with both.
 
     storage_options: Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client
-    (native, pyarrow, webhdfs, hdfs3), and for native: deadline_s, http (of the NameNode), config_dir,
+    (native, pyarrow, webhdfs), and for native: deadline_s, http (of the NameNode), config_dir,
     kerberos_principal, kerberos_keytab, kerberos_cache, and Hadoop's settings by their names, as dfs.replication.
 
     augment: Change records at random, in training only; layers of the test and validation nets may say it too.

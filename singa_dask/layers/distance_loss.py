@@ -59,6 +59,7 @@ class ContrastiveLoss(DistanceLoss):
     Sources: x1 and x2, (N, ...) taken as (N, D), and s (N, 1), e.g. a TargetInput: 1 if both are alike, 0 if not.
     """
 
+    traits = DistanceLoss.traits
     block = ContrastiveLossConf
 
     def setup(self) -> None:
@@ -102,6 +103,7 @@ class TripletLoss(DistanceLoss):
     Sources: anchors a, positive records p, like them, and negative ones n, unlike them: (N, ...) taken as (N, D).
     """
 
+    traits = DistanceLoss.traits
     block = TripletLossConf
 
     def setup(self) -> None:

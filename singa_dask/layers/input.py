@@ -7,9 +7,8 @@ Beside the layer that reads the features there may be others for targets, labels
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -143,12 +142,9 @@ class StoreReader(InputLayer):
             batch = loader.next()
         return batch, loader.epochs()
 
-    @contextmanager
-    def _waiting(self, what: str = "") -> Iterator[None]:
+    def _waiting(self, what: str = "") -> AbstractContextManager[None]:
         """Tell the cancellation what the thread waits for."""
-        self.context.cancellation.waiting_for = (f"records of layer {self.conf_name}{what}", time.monotonic())
-        yield
-        self.context.cancellation.waiting_for = None
+        return self.context.cancellation.waiting(f"records of layer {self.conf_name}{what}")
 
     def _abort(self) -> None:
         """Wake whoever waits for records; called by the thread that closes the cancellation."""

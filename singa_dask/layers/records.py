@@ -100,8 +100,8 @@ class _SharedConf(Conf):
     """Order of the axes of images in the store: NHWC for records of (height, width, channels), as NumPy, Pillow and
     TensorFlow have them. ``shape`` is (channels, height, width) with both."""
     storage_options: dict[str, Any] = Field(default={})
-    """Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client (native, pyarrow, webhdfs,
-    hdfs3), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal, kerberos_keytab,
+    """Options for the file system of the URL, as fsspec takes them. Of hdfs:// these: client (native, pyarrow,
+    webhdfs), and for native: deadline_s, http (of the NameNode), config_dir, kerberos_principal, kerberos_keytab,
     kerberos_cache, and Hadoop's settings by their names, as dfs.replication."""
     user_conf: dict[str, Any] = Field(default={})
     """Options of the format: of a user's own store, or of a built-in one, instead of keys beside this one."""

@@ -111,6 +111,10 @@ class UniformSqrtFanInOut(Uniform):
         return super().fill(random, shape) * (1 / math.sqrt(shape[0] + shape[1]))
 
 
+FFT_VALUES = 1 << 20
+"""So many values are transformed at once: 40 MB beside the result."""
+
+
 @INITIALISERS.register()
 class Orthogonal(Initialiser):
     """``value`` times a random matrix whose rows, or columns where there are fewer of these, are orthonormal.
@@ -122,13 +126,17 @@ class Orthogonal(Initialiser):
     needs_matrix = True
 
     def fill(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        n = max(shape)
-        values = np.eye(n)
-        for _ in range(3):
-            values *= random.choice([-1.0, 1.0], (n, 1))
-            transform = np.fft.fft(values, axis=0)
-            values = (transform.real - transform.imag) / math.sqrt(n)
-        return values[: shape[0], : shape[1]] * self.conf.value
+        n, n_columns = max(shape), min(shape)
+        signs = random.choice([-1.0, 1.0], (3, n, 1))
+        columns = np.empty((n, n_columns))
+        step = max(1, FFT_VALUES // n)
+        for first in range(0, n_columns, step):  # the transform of a column needs no other one
+            values = np.eye(n, min(step, n_columns - first), -first)
+            for sign in signs:
+                transform = np.fft.fft(values * sign, axis=0)
+                values = (transform.real - transform.imag) / math.sqrt(n)
+            columns[:, first : first + step] = values
+        return (columns if shape[0] >= shape[1] else columns.T) * self.conf.value
 
 
 def initial_values(conf: InitConf, param_name: str, shape: Sequence[int], seed: int, dtype: Any = np.float32) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,16 @@ def test_orthogonal(shape: tuple[int, int]) -> None:
     np.testing.assert_allclose(small @ small.T, 4 * np.eye(min(shape)), atol=1e-6)
     other = initial_values(InitConf(type="Orthogonal", value=2), "u", shape, 4, np.float64)
     assert np.abs(made - other).max() > 0.1
+
+
+@pytest.mark.parametrize("shape", [(10, 25088), (25088, 10)])
+def test_orthogonal_needs_memory_for_its_values_alone(shape: tuple[int, int]) -> None:
+    tracemalloc.start()
+    made = initial_values(InitConf(type="Orthogonal"), "u", shape, 3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert made.shape == shape
+    assert peak < 64 << 20  # a square of the longer side has 5 GB
 
 
 def test_orthogonal_is_as_random_as_a_gaussian() -> None:

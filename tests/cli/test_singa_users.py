@@ -97,7 +97,7 @@ def test_types_in_cpp_are_told_once(call: Call) -> None:
     assert result.stderr == (
         "job.conf:13:29: neuralnet.layer[data].type: 'kData', 'kEmbedding', 'kHidden' and 'kLoss': SINGA has types of "
         'your own in C++, here they are classes in Python. Write them, name their file in the job, modules: "mine.py", '
-        'and each of them, user_type: "mine.Class". See Parts of your own in README, and examples/rnnlm for SINGA\'s '
+        'and each of them, user_type: "mine.Class". See docs/parts.md, and examples/rnnlm for SINGA\'s '
         "language model.\n"
     )
 

@@ -9,9 +9,7 @@ import io
 import json
 import os
 import socket
-import sys
 import threading
-import types
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
@@ -24,58 +22,24 @@ from singa_dask import fs
 from singa_dask.errors import DataError
 from singa_dask.fs import hdfs_connection
 from singa_dask.fs.hdfs_connection import HdfsConnection, os_error
-from singa_dask.fs.range_reader import RangeReader
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"client": "libhdfs"}, r"unknown client 'libhdfs'\. Known: hdfs3, native, pyarrow, webhdfs"),
+        ({"client": "libhdfs"}, r"unknown client 'libhdfs'\. Known: native, pyarrow, webhdfs"),
         ({"deadline": 3}, r"unknown storage options: deadline\. Known: client, config_dir, deadline_s"),
-        ({"client": "hdfs3"}, r"client hdfs3: .*It needs hdfs3 and libhdfs3, which are unmaintained"),
+        ({"client": "hdfs3"}, r"client hdfs3: it imports on no Python .* Leave client out\."),
         ({"client": "pyarrow"}, r"client pyarrow: .*It needs a Java machine \(JAVA_HOME\), Hadoop's libhdfs"),
     ],
 )
 def test_a_client_that_cannot_be_had_is_named(
     options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "hdfs3", None)
     for name in ("JAVA_HOME", "HADOOP_HOME", "ARROW_LIBHDFS_DIR"):
         monkeypatch.setenv(name, "/nowhere")
     with pytest.raises(DataError, match=rf"^hdfs://127\.0\.0\.1:9/x: {message}"):
         fs.resolve("hdfs://127.0.0.1:9/x", options)
-
-
-class Hdfs3:
-    """As much of hdfs3's filesystem as reading needs, with one file."""
-
-    def __init__(self, host: str, port: int) -> None:
-        assert (host, port) == ("nn", 8020)
-
-    def info(self, path: str) -> dict[str, Any]:
-        if path != "/dir/file":
-            raise FileNotFoundError(path)
-        return {"name": path, "size": 10, "kind": "file"}
-
-    def ls(self, path: str, detail: bool) -> list[dict[str, Any]]:
-        return [self.info("/dir/file")]
-
-    def open(self, path: str, mode: str) -> io.BytesIO:
-        return io.BytesIO(b"0123456789")
-
-    def get_block_locations(self, path: str, start: int, length: int) -> list[dict[str, Any]]:
-        return [{"hosts": ["a"], "offset": 0, "length": 10}]
-
-
-def test_hdfs3_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = types.ModuleType("hdfs3")
-    module.HDFileSystem = Hdfs3  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "hdfs3", module)
-    url, options = "hdfs://nn:8020/dir/file", {"client": "hdfs3"}
-    assert fs.ls("hdfs://nn:8020/dir", options) == ["file"]
-    assert not fs.exists("hdfs://nn:8020/other", options)
-    assert bytes(RangeReader(url, options).read(2, 3)) == b"234"
-    assert fs.get_block_locations(url, 0, 10, options)[0]["hosts"] == ["a"]
 
 
 def test_paths_and_roots() -> None:

@@ -112,6 +112,13 @@ def test_a_trait_beside_the_traits_is_refused() -> None:
         type("Mine", (Layer,), {"is_loss": True})
 
 
+def test_no_layer_of_the_package_loses_a_trait_of_its_base_unsaid() -> None:
+    for layer in LAYERS.classes():
+        base, source = layer.__mro__[1], inspect.getsource(layer)
+        is_said = re.search(r"^    traits = ", source, re.MULTILINE)
+        assert is_said or layer.traits == getattr(base, "traits", layer.traits), layer
+
+
 def test_a_param_that_the_traits_do_not_name_is_refused() -> None:
     class Unnamed(Layer):
         traits = Traits(n_sources=(0, 0))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -113,11 +112,8 @@ class Channel:
         self._handlers[message.kind](message)
 
     def _next(self, what: str, timeout_s: float | None = None) -> Message:
-        self._cancellation.waiting_for = (what, time.monotonic())
-        try:
+        with self._cancellation.waiting(what):
             return self._inbox.get(timeout=timeout_s)
-        finally:
-            self._cancellation.waiting_for = None
 
     def has_messages(self) -> bool:
         """Return whether `receive` would not wait."""

@@ -527,9 +527,8 @@ def _live(
     cancellation = host.router.cancellations[address]
     report: dict[str, Any] = {"unit": str(address)}
     try:
-        cancellation.waiting_for = ("what the job starts from", time.monotonic())
-        initial_state = InitialState(host.job, resume, init_from, host.rejoin, host.life > 0)
-        cancellation.waiting_for = None
+        with cancellation.waiting("what the job starts from"):
+            initial_state = InitialState(host.job, resume, init_from, host.rejoin, host.life > 0)
         run = _run_worker if address.kind == "worker" else _run_server
         report |= {"state": "done", **run(host, address, initial_state, checkpoint_url)}
     except Aborted:
@@ -539,7 +538,6 @@ def _live(
         logger.error("%s", report["reason"])
         host.abort({"reason": report["reason"], "retry": report["retry"]})
     finally:
-        cancellation.waiting_for = None
         if host.trace is not None:
             host.trace.flush()
     return report | _facts(host, address)
@@ -580,9 +578,8 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
         logger.info("computes with %s on %s", ops.name, on)
         nets[Phase.TRAIN].context.class_names.scalings.update(host.scalings)
         initial_state.give_class_names(nets[Phase.TRAIN])
-        cancellation.waiting_for = ("the number of records of tests", time.monotonic())
-        add_passes(host.job, nets)
-        cancellation.waiting_for = None
+        with cancellation.waiting("the number of records of tests"):
+            add_passes(host.job, nets)
         for net in nets.each():
             net.context.exchange = host.router.mailboxes[address]
             net.allocate()
@@ -611,8 +608,8 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
 
 def _close(net: NeuralNet, cancellation: Cancellation) -> None:
     """Close a net, once the read that it is in has returned."""
-    cancellation.waiting_for = ("the end of a read", time.monotonic())
-    net.close()
+    with cancellation.waiting("the end of a read"):
+        net.close()
 
 
 def _params_of(host: UnitHost, worker: Address, net: NeuralNet, ops: Ops, stack: ExitStack) -> WorkerParams:
