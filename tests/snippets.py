@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -138,8 +139,9 @@ class Session:
         state.mkdir(exist_ok=True)
         number = len(self.groups)
         script, output = state / f"{number}.sh", state / f"{number}.out"
-        before = f'. {state}/exports; cd "$(cat {state}/cwd)"\n' if (state / "cwd").exists() else ""
-        script.write_text(f"{before}{text}\nexport -p >{state}/exports; pwd >{state}/cwd\n")
+        exports, cwd = shlex.quote(str(state / "exports")), shlex.quote(str(state / "cwd"))
+        before = f'. {exports}; cd "$(cat {cwd})"\n' if (state / "cwd").exists() else ""
+        script.write_text(f"{before}{text}\nexport -p >{exports}; pwd >{cwd}\n")
         command = ["bash", "-e", "-o", "pipefail", str(script)]
         with output.open("wb") as out:
             process = subprocess.Popen(command, cwd=self.directory, env=self._environ(), stdin=subprocess.DEVNULL,

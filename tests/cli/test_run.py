@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -114,7 +115,7 @@ def test_a_run_leaves_a_directory_and_a_summary(
         f"run directory: {url}",
         "Train @ step 0: loss = 0.5000",
         f"done: 6 steps in 1.2 s; see {url}",
-        f"look further: singa-dask show {url}; singa-dask plot {url}",
+        f"look further: singa-dask show {shlex.quote(str(url))}; singa-dask plot {shlex.quote(str(url))}",
     ]
     (made,) = driver.made
     assert made.given["run_url"] == str(url)
@@ -213,7 +214,8 @@ def test_it_starts_over_with_the_values_it_had(
     result = call("run", job, "--run-dir", run, "--resume")
     assert driver.made[1].given["init_from"] == (str(tmp_path / "values"),)
     assert result.stderr.splitlines()[-1] == (
-        f"once that is mended, to go on from step 0: singa-dask run {job} --run-dir {run} --resume"
+        "once that is mended, to go on from step 0: "
+        + shlex.join(["singa-dask", "run", str(job), "--run-dir", str(run), "--resume"])
     )
 
 
@@ -391,5 +393,5 @@ def test_ctrl_c_reaches_all_processes_and_stops_the_job_with_a_checkpoint(job: P
     assert run.returncode == 130
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["state"] == "stopped"
-    assert line.startswith(f"to go on from step {summary['steps']}: ") and f" run {job} " in line
+    assert line.startswith(f"to go on from step {summary['steps']}: ") and f" run {shlex.quote(str(job))} " in line
     assert (tmp_path / "run" / "checkpoint" / f"step-{summary['steps']}" / "manifest.json").exists()
