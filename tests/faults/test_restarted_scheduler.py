@@ -60,9 +60,11 @@ def test_jobs_go_on_when_the_scheduler_is_started_again(tmp_path: Path) -> None:
                 ids[name] = detach(client, tmp_path / name, "--queue", "--priority", str(priority), steps=20)
             assert ask(client, queued) == ["first", "second", "third"]
             wait_until(lambda: len(find_steps(str(tmp_path / "running"))) > 0, "there is a checkpoint")
+        (tmp_path / "state" / "foreign.job.json").write_text("{}")
         there.restart()
         with connected(there) as client:
             rows = {row["id"]: row for row in RemoteJobs(client).rows()}
+            assert "put aside: it is damaged" in rows.pop("foreign")["reason"]
             assert set(ids.values()) <= rows.keys()
             assert all(row["state"] == "queued" or row["id"] == ids["running"] for row in rows.values())
             assert [name for name in ask(client, queued) if name != "running"] == ["first", "second", "third"]
@@ -75,7 +77,7 @@ def test_jobs_go_on_when_the_scheduler_is_started_again(tmp_path: Path) -> None:
         assert sorted(ids, key=lambda name: facts[name]["began"]) == ["running", "first", "second", "third", "calm"]
     finally:
         there.close()
-    assert not any((tmp_path / "state").iterdir())
+    assert [path.name for path in (tmp_path / "state").iterdir()] == ["foreign.aside.json"]
     run = tmp_path / "running"
     summary = json.loads((run / "summary.json").read_text())
     assert (summary["state"], summary["steps"], summary["resumes"]) == ("done", N_STEPS, 1)

@@ -6,20 +6,42 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from distributed import Scheduler
 from tornado import gen
 from tornado.locks import Lock
 
 from singa_dask import fs
+from singa_dask.conf import JobConf
+from singa_dask.conf.model import read_options
 from singa_dask.errors import text_of
+from singa_dask.runtime.job.events import Submission
 from singa_dask.runtime.job.limits import limit
 
 SUFFIX = ".job.json"
+ASIDE = ".aside.json"
+"""Suffix of a file that holds the text of a kept file that this version cannot use, and the reason."""
 KEYS = ("run", "host", "number", "life", "place")
+OF_A_RUN = ("recording", "queue")
+"""Keys of a `JobRun` that a `Submission` does not have."""
 
 logger = logging.getLogger(__name__)
+
+
+class Kept(NamedTuple):
+    """What a scheduler finds at its URL.
+
+    Attributes
+    ----------
+    jobs : list of dict
+        The jobs that it takes up: ``run``, ``host``, ``number``, ``life`` and ``place`` of each.
+    aside : dict of str to dict
+        By id, the jobs that it cannot take up: ``reason``, and ``kept``, the text of the file.
+    """
+
+    jobs: list[dict[str, Any]]
+    aside: dict[str, dict[str, str]]
 
 
 class KeptJobs:
@@ -42,16 +64,16 @@ class KeptJobs:
         self._facts_of = facts_of
         self._locks: dict[str, Lock] = {}
 
-    async def load(self) -> list[dict[str, Any]]:
-        """Return what was kept.
+    async def load(self) -> Kept:
+        """Return what was kept. A file that is damaged or of another version is put aside, and stops no other job.
 
         Raises
         ------
         DataError
-            The directory cannot be read. A file that is damaged is passed over, with a warning.
+            The directory, or a file in it, cannot be read.
         """
-        kept: list[dict[str, Any]] = await self._in_thread(self._read) if self.url else []
-        return kept
+        found: Kept = await self._in_thread(self._read) if self.url else Kept([], {})
+        return found
 
     async def save(self, job_id: str) -> str:
         """Write what there is to keep of a job by now, or delete it; return why that fails, or nothing."""
@@ -75,19 +97,51 @@ class KeptJobs:
     async def _in_thread(self, function: Callable[..., Any], *given: Any) -> Any:
         return await self._scheduler.loop.run_in_executor(None, function, *given)
 
-    def _read(self) -> list[dict[str, Any]]:
+    def _read(self) -> Kept:
         fs.makedirs(self.url)
-        kept = []
+        found = Kept([], {})
         for name in fs.ls(self.url):
+            file = fs.join(self.url, name)
             if name.endswith(SUFFIX):
-                file = fs.join(self.url, name)
+                job_id, text = name.removesuffix(SUFFIX), fs.read_bytes(file).decode(errors="replace")
                 try:
-                    facts = json.loads(fs.read_bytes(file))
-                    # the keys without which a job cannot be taken up
-                    kept.append({key: facts[key] for key in KEYS})
-                except (ValueError, KeyError, TypeError) as error:
-                    logger.warning("%s: passed over, as it is damaged: %r", file, error)
-        return kept
+                    found.jobs.append(_parse(job_id, text))
+                except Exception as error:  # other versions write anything
+                    found.aside[job_id] = _put_aside(file, text, error)
+            elif name.endswith(ASIDE) and name.removesuffix(ASIDE) not in found.aside:
+                found.aside[name.removesuffix(ASIDE)] = json.loads(fs.read_bytes(file))
+        return found
+
+
+def _parse(job_id: str, text: str) -> dict[str, Any]:
+    """Return what was kept of a job, by the `KEYS` without which it cannot be taken up; raise an error if it is wrong.
+
+    The whole job is validated, so that nothing else has to expect keys of another version.
+    """
+    facts = json.loads(text)
+    kept: dict[str, Any] = {key: facts[key] for key in KEYS}
+    run = kept["run"]
+    if run["job_id"] != job_id:
+        raise ValueError(f"the file is of job {run['job_id']}")
+    Submission(**{key: value for key, value in run.items() if key not in OF_A_RUN})
+    read_options(JobConf, json.loads(run["job"]))
+    run["recording"]["steps"] = {int(group): int(step) for group, step in run["recording"]["steps"].items()}
+    kept["number"], kept["life"], kept["place"] = int(kept["number"]), int(kept["life"]), int(kept["place"])
+    return kept
+
+
+def _put_aside(file: str, text: str, error: Exception) -> dict[str, str]:
+    """Rename a file that cannot be used, and add the reason to it; return what the new file has."""
+    other = f"{file.removesuffix(SUFFIX)}{ASIDE}"
+    why = f"it is damaged or of another version of singa-dask: {text_of(error).removesuffix('.')}."
+    facts = {"reason": f"put aside: {why} Its record is in {other}.", "kept": text}
+    logger.warning("%s: the job is not taken up, as %s", file, why)
+    try:
+        fs.write_atomic(other, json.dumps(facts).encode())
+        fs.remove_tree(file)
+    except OSError as failed:  # the next scheduler reads the file again
+        logger.warning("%s: it cannot be renamed to %s: %s", file, other, text_of(failed))
+    return facts
 
 
 def _write(file: str, text: str) -> None:

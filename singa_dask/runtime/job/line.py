@@ -8,6 +8,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ from tornado.locks import Event
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, text_of
 from singa_dask.fs.host_files import Catalog
+from singa_dask.redaction import redact
 from singa_dask.runtime.job.kept import KeptJobs
 from singa_dask.runtime.job.limits import limit, state_url
 from singa_dask.runtime.job.names import DRIVERS, Op, in_use, stopped
@@ -216,6 +218,18 @@ _FACTS: dict[str, Any] = {
 }
 
 
+def _facts_aside(job_id: str, reason: str, kept: str) -> dict[str, Any]:
+    """Return what is known of a kept job that was put aside, as `JobRecord.facts` has it."""
+    run: Mapping[str, Any] = {}
+    with suppress(Exception):  # the text may be anything
+        run = json.loads(kept)["run"]
+        run = {**run, "name": json.loads(run["job"])["name"]}
+    known = {key: redact(str(run.get(key, ""))) for key in ("name", "owner", "run_url")}
+    facts = {"id": job_id, "topology": {}, "train_steps": 0, "detached": True, "priority": 0, **known}
+    end = {"state": "failed", "reason": reason, "exit_code": ClusterError.exit_code}
+    return {**_FACTS, **facts, **end, "began": time.time(), "ended": time.time()}
+
+
 NO_WORKER_S = 60.0
 """How long a job that has not begun waits for a Dask worker for its driver."""
 AGAIN_S = 5.0
@@ -332,22 +346,26 @@ class Drivers:
     async def restore(self) -> None:
         """Take up the jobs that an earlier scheduler has kept: those that ran first, the others keep their places."""
         try:
-            kept = await self._kept.load()
+            kept, aside = await self._kept.load()
+            for job_id, facts in aside.items():
+                self._history.add_facts(_facts_aside(job_id, **facts))
+            self._take_up(kept)
         except Exception as error:
             self._unreadable = f"{self._kept.url}: the state of an earlier scheduler cannot be read: {text_of(error)}"
             logger.error("%s No detached job is taken until the scheduler is started again.", self._unreadable)
-            kept = []
+        finally:
+            self._restored.set()
+
+    def _take_up(self, kept: list[dict[str, Any]]) -> None:
         kept.sort(key=lambda each: (each["life"] < 0, each["place"]))
         for i, each in enumerate(kept):
             run = each["run"]
-            run["recording"]["steps"] = {int(group): step for group, step in run["recording"]["steps"].items()}
             # drivers of the earlier scheduler that are left have a lower number
             driven = _Driven(run, each["host"], each["number"] + 1)
             driven.first_life, driven.life = each["life"] + 1, each["life"]
             self._driven[run["job_id"]] = driven
             # before all that come now
             self._join(run, rank=(-run["priority"] if each["life"] < 0 else -math.inf, i - len(kept)))
-        self._restored.set()
 
     async def wait_until_restored(self) -> None:
         """Wait until it is known which jobs an earlier scheduler has kept."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,11 @@ from singa_dask.runtime.job.record import History
 from tests.runtime.processes import digits
 
 
+async def at_once(pool: None, function: Callable[..., Any], *given: Any) -> Any:
+    """Call a function as an event loop does in a thread."""
+    return function(*given)
+
+
 class World:
     """A scheduler with some Dask workers; calls to them are noted, and not made."""
 
@@ -26,7 +32,9 @@ class World:
         known = {
             each: SimpleNamespace(status=Status.running, host=each.partition("/")[0], processing={}) for each in workers
         }
-        loop = SimpleNamespace(add_callback=lambda call, driven, *given: self.started.append(driven.worker))
+        loop = SimpleNamespace(
+            add_callback=lambda call, driven, *given: self.started.append(driven.worker), run_in_executor=at_once
+        )
         scheduler: Any = SimpleNamespace(workers=known, client_comms={}, clients={}, loop=loop)
         self.workers = known
         self.jobs: dict[str, Any] = {}

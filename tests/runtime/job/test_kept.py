@@ -1,0 +1,131 @@
+"""What a scheduler keeps of detached jobs, and takes up when it is started again; without a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dask.config
+import pytest
+
+from singa_dask.runtime.job.driver import JobRun
+from singa_dask.runtime.job.jobs import Views
+from tests.runtime.job.test_drivers import World
+from tests.runtime.processes import digits
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Any:
+    """Keep detached jobs in a directory."""
+    with dask.config.set({"distributed.singa-dask.state": str(tmp_path / "state")}):
+        yield tmp_path / "state"
+
+
+def run_of(job_id: str) -> dict[str, Any]:
+    """Return the fields of a run that waits in line."""
+    recording = {"owner": "me@here", "text": "", "steps": {0: 5}, "command": {}}
+    job = digits("single")
+    return asdict(JobRun.of(job, job_id=job_id, run_url="/run", owner="me@here", recording=recording, queue=True))
+
+
+def keep(state: Path, *job_ids: str) -> dict[str, Path]:
+    """Let a scheduler keep some jobs in line; return their files."""
+    world = World()
+
+    async def go() -> None:
+        await world.drivers.restore()
+        for job_id in job_ids:
+            assert world.drivers.detach(run_of(job_id)) == {}
+            assert await world.drivers.keep(job_id) == ""
+
+    asyncio.run(go())
+    return {job_id: state / f"{job_id}.job.json" for job_id in job_ids}
+
+
+def restarted() -> World:
+    """Return a world with a scheduler that has taken up what there is, and takes other jobs, too."""
+    world = World("h/a")
+
+    async def go() -> None:
+        await world.drivers.restore()
+        await asyncio.wait_for(world.drivers.wait_until_restored(), 60)
+
+    asyncio.run(go())
+    return world
+
+
+def rows(world: World) -> dict[str, dict[str, Any]]:
+    """Return what ``singa-dask list`` shows, by job."""
+    jobs: Any = SimpleNamespace(records={}, waiting=world.waiting, history=world.history)
+    return {row["id"]: row for row in Views(jobs).list()}
+
+
+def of_another_version(text: str) -> str:
+    facts = json.loads(text)
+    job = json.loads(facts["run"]["job"])
+    job["cluster"]["gossip"] = True
+    facts["run"]["job"] = json.dumps(job)
+    return json.dumps(facts)
+
+
+def with_a_strange_field(text: str) -> str:
+    facts = json.loads(text)
+    facts["run"]["colour"] = "red"
+    return json.dumps(facts)
+
+
+def without_a_life(text: str) -> str:
+    facts = json.loads(text)
+    facts["life"] = None
+    return json.dumps(facts)
+
+
+DAMAGE = {
+    "cluster.gossip: unknown key": of_another_version,
+    "unexpected keyword argument 'colour'": with_a_strange_field,
+    "TypeError": without_a_life,
+    "JSONDecodeError": lambda text: text[:100],
+    "the file is of job first": lambda text: text.replace('"job_id": "odd"', '"job_id": "first"'),
+}
+
+
+@pytest.mark.parametrize("why", DAMAGE)
+def test_a_kept_job_that_cannot_be_used_is_put_aside_and_all_others_go_on(state: Path, why: str) -> None:
+    odd = keep(state, "first", "odd", "last")["odd"]
+    text = DAMAGE[why](odd.read_text())
+    odd.write_text(text)
+    for _ in range(2):  # a scheduler that is started once more says the same
+        world = restarted()
+        assert list(world.waiting.facts()) == ["first", "last"]
+        row = rows(world)["odd"]
+        assert (row["state"], row["exit_code"]) == ("failed", 3)
+        assert row["reason"].startswith("put aside: it is damaged or of another version of singa-dask: ")
+        assert why in row["reason"] and str(state / "odd.aside.json") in row["reason"]
+        assert "\n" not in row["reason"]
+    assert json.loads((state / "odd.aside.json").read_text())["kept"] == text
+    assert sorted(path.name for path in state.iterdir()) == ["first.job.json", "last.job.json", "odd.aside.json"]
+    world = restarted()
+    assert world.drivers.detach(run_of("new")) == {}
+    assert list(world.waiting.facts()) == ["first", "last", "new"]
+
+
+def test_what_people_know_a_job_by_is_shown_of_one_that_was_put_aside(state: Path) -> None:
+    odd = keep(state, "odd")["odd"]
+    odd.write_text(of_another_version(odd.read_text()))
+    row = rows(restarted())["odd"]
+    assert (row["name"], row["owner"], row["run_url"]) == (digits("single").name, "me@here", "/run")
+
+
+def test_steps_of_a_run_are_numbered_by_group_again(state: Path) -> None:
+    keep(state, "job")
+    assert restarted().drivers._driven["job"].run["recording"]["steps"] == {0: 5}
+
+
+def test_nobody_waits_for_a_state_that_cannot_be_read(state: Path) -> None:
+    state.write_text("a file in place of the directory")
+    refused = restarted().drivers.detach(run_of("job"))["refused"]
+    assert f"{state}: the state of an earlier scheduler cannot be read" in refused
