@@ -7,7 +7,8 @@ import logging
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import dropwhile, islice
 from typing import Any
 
@@ -16,7 +17,7 @@ from distributed.scheduler import WorkerState, heartbeat_interval
 from tornado import gen
 
 from singa_dask.conf import ClusterConf, WorkersConf
-from singa_dask.errors import A_BUG, ClusterError
+from singa_dask.errors import A_BUG, ClusterError, text_of
 from singa_dask.redaction import redact
 from singa_dask.runtime.dashboard.pages import Activity, add_dashboard
 from singa_dask.runtime.job import events as ev
@@ -112,12 +113,15 @@ class Jobs(SchedulerPlugin):
         self._tasks = sites.UnitTasks(scheduler, self.handle)
         self._heartbeats = sites.Heartbeats(scheduler)
         self._is_ticking = False
+        self._told: set[tuple[str, str]] = set()  # errors that are no job's own, and the jobs that know them
         self._ended_at = time.monotonic()
         self._news_at = 0.0  # when most Dask workers have had their next heartbeat
         self._looked_at: dict[str, float] = {}  # by Dask worker: its heartbeat that was looked at last
         self._left_over: set[str] = set()  # those that have something to end, as far as is known
         self.waiting = line.Waiting(scheduler, self.history)
-        self.drivers = line.Drivers(scheduler, self.records, self.history, self.sites, self.waiting, self._tell)
+        self.drivers = line.Drivers(
+            scheduler, self.records, self.history, self.sites, self.waiting, self._tell, self._heartbeats.is_silent
+        )
         views = Views(self)
         self._remove_metrics = add_dashboard(scheduler, views)
         self._retire = scheduler.handlers[RETIRE]
@@ -200,7 +204,7 @@ class Jobs(SchedulerPlugin):
         if not refused and (why := await self.drivers.keep(run["job_id"])):
             self.drivers.stop(run["job_id"], "SIGTERM")
             return {"refused": why}
-        self.drivers.start_next(self._check_room)
+        self._try(self.drivers.start_next, self._check_room)
         self._keep_ticking()
         return refused
 
@@ -259,10 +263,11 @@ class Jobs(SchedulerPlugin):
         return events
 
     def _on_event(self, job_id: str, life: int, what: Mapping[str, Any], worker: str = "") -> None:
-        if what["event"] in DECISIVE:
-            self.handle(job_id, ev.Said(life, what))
-        if what["event"] not in UNSEEN:
-            self._tell(job_id, {**what, "life": life})
+        with self._ends_alone(job_id):  # an error would close the connection of the Dask worker, with all of its jobs
+            if what["event"] in DECISIVE:
+                self.handle(job_id, ev.Said(life, what))
+            if what["event"] not in UNSEEN:
+                self._tell(job_id, {**what, "life": life})
 
     # -- what the scheduler tells --------------------------------------------------------------------------------------
 
@@ -351,23 +356,37 @@ class Jobs(SchedulerPlugin):
 
     def _tick(self) -> None:
         self._is_ticking = False
-        self._heartbeats.look()
+        parts = (self._heartbeats.look, self._tick_jobs, self.drivers.tick, self.waiting.tick, self._end_left_over)
+        is_left = [self._try(part) for part in parts]
+        self._try(self.drivers.start_next, self._check_room)
+        if (self.records or any(is_left)) and self.scheduler.status != Status.closed:
+            self._keep_ticking()
+
+    def _try(self, part: Callable[..., object], *given: Any) -> bool:
+        """Do a part of a tick; return whether there is more to do. An error is told to all jobs once, and ends none."""
+        try:
+            return bool(part(*given))
+        except Exception as error:
+            why = f"the scheduler cannot look after its jobs: {text_of(error)}"
+            new = {(job_id, why) for job_id in ("", *self.records)} - self._told
+            self._told |= new
+            if ("", why) in new:
+                logger.exception("%s", why)
+            for job_id, _ in new:
+                with self._ends_alone(job_id):
+                    self._tell(job_id, {"event": "log", "level": "WARNING", "message": why})
+            return True
+
+    def _tick_jobs(self) -> None:
         now = time.monotonic()
         if is_news := now >= self._news_at:
             self._news_at = now + heartbeat_interval(len(self.scheduler.workers))
         for job_id, record in list(self.records.items()):
-            if is_news:
-                self._tell_steps(job_id, record)
-            self._lose_silent(job_id, record)
+            with self._ends_alone(job_id):
+                if is_news:
+                    self._tell_steps(job_id, record)
+                self._lose_silent(job_id, record)
             self.handle(job_id, ev.Tick())
-        for address in self.drivers.workers:
-            if self._heartbeats.is_silent(address):
-                self.drivers.lose(address)
-        is_left = self.drivers.tick() | self.waiting.tick() | self._end_left_over()
-        is_left |= time.monotonic() - self._ended_at < limit("answer")  # a late part of a snapshot may come
-        self.drivers.start_next(self._check_room)
-        if (self.records or is_left) and self.scheduler.status != Status.closed:
-            self._keep_ticking()
 
     def _lose_silent(self, job_id: str, record: JobRecord) -> None:
         """Give up Dask workers of which nothing was heard for too long, unless others make steps that need them."""
@@ -397,7 +416,8 @@ class Jobs(SchedulerPlugin):
                     reason = "the job goes on elsewhere" if record else "the job is over"
                     facts = {"life": life, "process": process, "forget": record is None}
                     self._ask_later(address, Op.END, job_id=job_id, reason=reason, **facts)
-        return bool(self._left_over)
+        is_new = time.monotonic() - self._ended_at < limit("answer")  # a late part of a snapshot may come
+        return is_new or bool(self._left_over)
 
     def _tell_steps(self, job_id: str, record: JobRecord) -> None:
         """Pass on the steps that came with the heartbeats of Dask workers; warn if there are none for long."""
@@ -411,7 +431,7 @@ class Jobs(SchedulerPlugin):
             for progress in known.metrics.get(SITE, {}).get(job_id, ()):
                 if progress["life"] in state.roster.lives:
                     waits |= progress["waits"]
-                    record.activity.add_progress(progress, known.last_seen)
+                    record.show(record.activity.add_progress, progress, known.last_seen)
                     mine = told.setdefault(address, {})
                     mine |= {group: min(step, mine.get(group, step)) for group, step in progress["steps"].items()}
         now = time.monotonic()
@@ -435,17 +455,25 @@ class Jobs(SchedulerPlugin):
 
     # -- actions -------------------------------------------------------------------------------------------------------
 
+    @contextmanager
+    def _ends_alone(self, job_id: str) -> Iterator[None]:
+        """End a job with an error that is its own; nothing else stops."""
+        try:
+            yield
+        except Exception as error:
+            logger.exception("%s", job_id)
+            record = self.records.get(job_id)
+            if record is not None and record.state.phase != "over":
+                failure = {"reason": f"the scheduler: {text_of(error)}", "exit_code": 1}
+                failure["error"] = redact(traceback.format_exc()) + A_BUG
+                self._do(record, record.state.break_off(failure))
+
     def handle(self, job_id: str, event: Any) -> None:
         """Hand an event to a job, and do what it decides."""
         record = self.records.get(job_id)
-        if record is None:
-            return
-        try:
-            self._do(record, record.state.handle(event, time.monotonic(), self._facts(job_id)))
-        except Exception as error:  # nobody else would end the job
-            logger.exception("%s: %s", job_id, event)
-            failure = {"reason": f"the scheduler: {error!r}", "error": redact(traceback.format_exc()) + A_BUG}
-            self._do(record, record.state.break_off({**failure, "exit_code": 1}))
+        if record is not None:
+            with self._ends_alone(job_id):
+                self._do(record, record.state.handle(event, time.monotonic(), self._facts(job_id)))
 
     def _do(self, record: JobRecord, actions: list[Any]) -> None:
         job_id, add_callback = record.spec.job_id, self.scheduler.loop.add_callback
@@ -454,21 +482,21 @@ class Jobs(SchedulerPlugin):
         if begun := [action for action in actions if isinstance(action, ev.RunUnits)]:
             record.shared[f"{begun[0].life} {ENDPOINTS}"] = json.dumps(begun[0].endpoints)
             self._tasks.run(record, begun)
+        later: dict[type, Callable[[JobRecord, Any], Awaitable[None]]] = {
+            ev.Host: self._host, ev.EndLife: self._end_life, ev.CutOff: self._cut, ev.Join: self._join,
+            ev.Over: self._end,
+        }  # fmt: skip
         for action in actions:
             if isinstance(action, ev.Tell):
                 self._tell(job_id, action.what)
-            elif isinstance(action, ev.Host):
-                add_callback(self._host, record, action)
-            elif isinstance(action, ev.EndLife):
-                add_callback(self._end_life, job_id, action)
-            elif isinstance(action, ev.CutOff):
-                add_callback(self._cut, job_id, action)
-            elif isinstance(action, ev.Join):
-                add_callback(self._join, job_id, action)
             elif isinstance(action, ev.Request):
                 self._ask_later(action.worker, Op.REQUEST, job_id=job_id, what=action.what)
-            elif isinstance(action, ev.Over):
-                add_callback(self._end, record, action)
+            elif type(action) in later:
+                add_callback(self._carry_out, later[type(action)], record, action)
+
+    async def _carry_out(self, do: Callable[[JobRecord, Any], Awaitable[None]], record: JobRecord, action: Any) -> None:
+        with self._ends_alone(record.spec.job_id):
+            await do(record, action)
 
     def _tell(self, job_id: str, what: Mapping[str, Any]) -> None:
         """Pass on an event to those who follow the job."""
@@ -489,27 +517,29 @@ class Jobs(SchedulerPlugin):
         """Return what all processes of a job are told, as JSON."""
         return self.records[job_id].shared[what]
 
-    async def _end_life(self, job_id: str, action: ev.EndLife) -> None:
+    async def _end_life(self, record: JobRecord, action: ev.EndLife) -> None:
+        job_id = record.spec.job_id
         facts = {"job_id": job_id, "life": action.life, "process": action.process, "reason": action.reason}
         facts["forget"] = action.forget
         answer: Any = {}  # without a `Site` nothing is there: it may just be installed
         if action.worker in self.sites.workers:
             answer = await self.sites.ask(action.worker, limit("has-ended"), Op.END, **facts)
-        record = self.records.get(job_id)
-        await self._tasks.cancel(record, action.life, action.process)
+        await self._tasks.cancel(self.records.get(job_id), action.life, action.process)
         if isinstance(answer, dict):
             self.handle(job_id, ev.Ended(action.life, action.worker, answer, action.process))
         else:
             logger.warning("%s: %s does not end life %d: %s", job_id, action.worker, action.life, answer or "no answer")
 
-    async def _cut(self, job_id: str, action: ev.CutOff) -> None:
+    async def _cut(self, record: JobRecord, action: ev.CutOff) -> None:
         arguments = {"processes": list(action.processes), "groups": list(action.groups)}
+        job_id = record.spec.job_id
         answer = await self.sites.ask_process(job_id, action, Op.CUT, **arguments)
         self.handle(job_id, ev.Cut(action.life, action.process, **answer))
 
-    async def _join(self, job_id: str, action: ev.Join) -> None:
+    async def _join(self, record: JobRecord, action: ev.Join) -> None:
         left = [list(unit) for unit in action.left]
         facts = {"endpoints": dict(action.endpoints), "left": left, "buddy": action.buddy}
+        job_id = record.spec.job_id
         if action.buddy:
             self.scheduler.loop.add_callback(self.sites.install, action.buddy)
         answer = await self.sites.ask_process(job_id, action, Op.JOIN, **facts)
@@ -520,11 +550,13 @@ class Jobs(SchedulerPlugin):
         try:
             await self._clean_up(record, action)
         finally:
-            self._tell(job_id, action.what)
-            self.history.add(record)
-            self._ended_at = time.monotonic()
-            self.records.pop(job_id, None)  # as long as a client may look for it, it is known
-            await self.drivers.keep(job_id)
+            try:
+                self._tell(job_id, action.what)
+                self.history.add(record)
+            finally:
+                self._ended_at = time.monotonic()
+                self.records.pop(job_id, None)  # as long as a client may look for it, it is known
+                await self.drivers.keep(job_id)
 
     async def _clean_up(self, record: JobRecord, action: ev.Over) -> None:
         """Remove what is left of a job on the cluster."""

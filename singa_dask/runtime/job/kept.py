@@ -16,6 +16,7 @@ from singa_dask import fs
 from singa_dask.conf import JobConf
 from singa_dask.conf.model import read_options
 from singa_dask.errors import text_of
+from singa_dask.fs.host_files import Catalog
 from singa_dask.runtime.job.events import Submission
 from singa_dask.runtime.job.limits import limit
 
@@ -123,7 +124,8 @@ def _parse(job_id: str, text: str) -> dict[str, Any]:
     run = kept["run"]
     if run["job_id"] != job_id:
         raise ValueError(f"the file is of job {run['job_id']}")
-    Submission(**{key: value for key, value in run.items() if key not in OF_A_RUN})
+    submission = Submission(**{key: value for key, value in run.items() if key not in OF_A_RUN})
+    _ = [Catalog.of(each) for each in submission.datasets]
     read_options(JobConf, json.loads(run["job"]))
     run["recording"]["steps"] = {int(group): int(step) for group, step in run["recording"]["steps"].items()}
     kept["number"], kept["life"], kept["place"] = int(kept["number"]), int(kept["life"]), int(kept["place"])

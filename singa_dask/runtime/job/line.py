@@ -292,6 +292,8 @@ class Drivers:
     waiting : Waiting
     tell : callable
         (job id, event) passes an event on to those who follow the job.
+    is_silent : callable
+        (Dask worker) returns whether it has not been heard of for too long.
     """
 
     def __init__(
@@ -302,6 +304,7 @@ class Drivers:
         sites: Sites,
         waiting: Waiting,
         tell: Callable[[str, Mapping[str, Any]], None],
+        is_silent: Callable[[str], bool],
     ) -> None:
         self._scheduler = scheduler
         self._jobs = jobs
@@ -309,6 +312,7 @@ class Drivers:
         self._sites = sites
         self._waiting = waiting
         self._tell = tell
+        self._is_silent = is_silent
         self._driven: dict[str, _Driven] = {}
         self._kept = KeptJobs(scheduler, state_url(), self._to_keep)
         self._restored = Event()
@@ -407,6 +411,10 @@ class Drivers:
             check_room(self._waiting.clusters()[0])
         except ClusterError as error:
             self._waiting.note(self._waiting.first, str(error))
+        except Exception as error:  # the others in line would wait for ever
+            logger.exception("%s", self._waiting.first)
+            why = f"the scheduler cannot tell whether there is room: {text_of(error)}"
+            self._end(driven, {"reason": why, "exit_code": 1, "error": ""})
         else:
             driven.since = time.monotonic()
             self._start(driven)
@@ -500,10 +508,10 @@ class Drivers:
         return self._driven[job_id].worker if self.is_driven(job_id) else ""
 
     def lose(self, worker: str) -> None:
-        """Start the drivers of a Dask worker elsewhere, which is gone or does not answer."""
+        """Start the drivers of a Dask worker that is gone elsewhere."""
         for driven in self._driven.values():
             if driven.worker == worker and not driven.has_ended:
-                self._start(driven, lost=worker)
+                self._start(driven)
 
     @property
     def workers(self) -> set[str]:
@@ -511,11 +519,14 @@ class Drivers:
         return {driven.worker for driven in self._driven.values() if driven.worker and not driven.has_ended}
 
     def tick(self) -> bool:
-        """Start drivers that had no Dask worker; return whether there is anything to look after."""
+        """Start drivers that have no Dask worker, or a silent one; return whether there is anything to look after."""
         now = time.monotonic()
         for job_id, driven in list(self._driven.items()):
             if driven.has_ended and now - driven.since > KEPT_S:
                 del self._driven[job_id]
+            elif not driven.has_ended and self._is_silent(driven.worker):
+                if self._choose(driven):  # else the silent one may be the first to be back
+                    self._start(driven)
             elif not driven.has_ended and not driven.worker and not self._waiting.has(job_id):
                 if now - driven.since > AGAIN_S:
                     driven.barred.clear()
@@ -524,11 +535,11 @@ class Drivers:
 
     # -- Dask workers ------------------------------------------------------------------------------------------------
 
-    def _start(self, driven: _Driven, lost: str = "") -> None:
+    def _start(self, driven: _Driven) -> None:
         """Start a driver on the Dask worker that fits best."""
         job_id = driven.run["job_id"]
         has_begun = job_id in self._jobs or job_id in self._history.facts
-        worker = self._choose(driven, lost)
+        worker = self._choose(driven)
         now = time.monotonic()
         if driven.worker or not driven.since:
             driven.since = now
@@ -544,13 +555,13 @@ class Drivers:
             message = f"nobody writes the run directory: {why}"
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": message})
 
-    def _choose(self, driven: _Driven, lost: str) -> str:
-        """Return the Dask worker for a driver, if possible on the host of the client; empty if there is none."""
+    def _choose(self, driven: _Driven) -> str:
+        """Return a Dask worker that answers, if possible on the host of the client of a job; empty if there is none."""
         n_drivers = [driven.worker for driven in self._driven.values() if not driven.has_ended]
         usable = {
             address: (known.host != driven.host, n_drivers.count(address), len(known.processing), address)
             for address, known in self._scheduler.workers.items()
-            if known.status == Status.running and address != lost and address not in driven.barred
+            if known.status == Status.running and address not in driven.barred and not self._is_silent(address)
         }
         return min(usable, key=usable.__getitem__, default="")
 
@@ -564,7 +575,7 @@ class Drivers:
             answer = await self._sites.ask(worker, limit("answer"), Op.DRIVE, **facts)
         if isinstance(answer, BaseException) and driven.number == number and not driven.has_ended:
             why = f"{worker}: {text_of(answer).removesuffix('.')}."
-            if isinstance(answer, LateError) and self._waiting.has(driven.run["job_id"]):
+            if isinstance(answer, OSError | LateError) and self._waiting.has(driven.run["job_id"]):
                 self._wait_again(driven, why)
             else:
                 driven.barred[worker] = why

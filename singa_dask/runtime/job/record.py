@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import secrets
 import time
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from heapq import merge
@@ -31,6 +32,8 @@ from singa_dask.runtime.job.names import SIGNAL_CODES
 from singa_dask.runtime.planning.placement import Layout, plan_processes
 from singa_dask.runtime.units.server import MORE
 from singa_dask.runtime.units.trainer import facts_of_workers
+
+logger = logging.getLogger(__name__)
 
 
 class MetricsMerger:
@@ -383,6 +386,7 @@ class JobRecord:
         self.merger = MetricsMerger(self.state.cluster.nworkers_per_group)
         self.began, self._began_at = time.time(), time.monotonic()
         self.activity = Activity()
+        self._is_shown = True
         self.events = EventLog(KEPT_EVENTS)
         self._n_events = 0
         self._steps: dict[str, Any] = {}
@@ -411,12 +415,21 @@ class JobRecord:
             if merged is None:
                 return
             event = merged
-        self.activity.add_event(event)
+        self.show(self.activity.add_event, event)
         if event["event"] == "steps":
             self._steps = {**event, "steps": {**self._steps.get("steps", {}), **event["steps"]}}
         else:
             self._number(event)
         self._changed.notify_all()
+
+    def show(self, take: Callable[..., None], *given: Any) -> None:
+        """Hand something to the `activity`. If that fails nothing more is shown there, and the job goes on."""
+        if self._is_shown:
+            try:
+                take(*given)
+            except Exception:
+                self._is_shown = False
+                logger.exception("%s: curves and rates of the job are not shown any more", self.spec.job_id)
 
     def _number(self, event: Mapping[str, Any]) -> None:
         self.events.append({**event, "n": self._n_events})

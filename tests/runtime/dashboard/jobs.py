@@ -92,6 +92,6 @@ def shown(records: list[JobRecord], n_ended: int = 0) -> Views:
     scheduler: Any = SimpleNamespace(address="tcp://127.0.0.1:8786", workers=workers)
     waiting = Waiting(scheduler, history)
     sites: Any = None  # no Dask worker is asked
-    drivers = Drivers(scheduler, jobs, history, sites, waiting, lambda job_id, event: None)
+    drivers = Drivers(scheduler, jobs, history, sites, waiting, lambda job_id, event: None, lambda worker: False)
     known: Any = SimpleNamespace(scheduler=scheduler, records=jobs, history=history, waiting=waiting, drivers=drivers)
     return Views(known)

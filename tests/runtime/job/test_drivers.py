@@ -42,9 +42,13 @@ class World:
         self.history = History()
         self.waiting = Waiting(scheduler, self.history)
         sites: Any = None
+        self.silent: set[str] = set()
         self.drivers = Drivers(
-            scheduler, self.jobs, self.history, sites, self.waiting, lambda job_id, what: self.told.append(what)
+            scheduler, self.jobs, self.history, sites, self.waiting, self._tell, lambda worker: worker in self.silent
         )
+
+    def _tell(self, job_id: str, what: Any) -> None:
+        self.told.append(what)
 
     def detach(self, job_id: str = "job") -> dict[str, str]:
         return self.drivers.detach({"job_id": job_id})
@@ -78,6 +82,49 @@ def test_drivers_are_spread_and_start_elsewhere_when_one_is_lost() -> None:
     assert world.drivers.is_driven("1")
     world.drivers.driven("1", 2, {})
     assert not world.drivers.is_driven("1")
+
+
+def test_a_driver_is_started_where_somebody_answers() -> None:
+    world = World("here/a", "here/b", "there/c")
+    scheduler: Any = world.drivers._scheduler
+    scheduler.client_comms["me"] = SimpleNamespace(comm=SimpleNamespace(peer_address="tcp://here:1"))
+    world.drivers.detach({"job_id": "job"}, client="me")
+    world.jobs["job"] = SimpleNamespace(state=SimpleNamespace(phase="running", life=0))
+    assert world.started == ["here/a"]
+    world.silent = {"here/a", "here/b"}
+    for _ in range(3):
+        world.drivers.tick()
+    assert world.started == ["here/a", "there/c"]
+    # nobody answers: the driver that is there may be the first that does again
+    for silent in (set(world.workers), {"here/a"}):
+        world.silent = silent
+        world.drivers.tick()
+        assert world.started[2:] == [] and world.drivers.renew("job", 2)
+    world.silent = {"here/a", "there/c"}
+    world.drivers.tick()
+    assert world.started[2:] == ["here/b"]
+    # one that is gone is not the last resort
+    world.silent = set(world.workers)
+    del world.workers["here/b"]
+    world.drivers.lose("here/b")
+    assert world.started[3:] == [] and world.drivers.worker_of("job") == ""
+    world.silent = {"there/c"}
+    world.drivers.tick()
+    assert world.started[3:] == ["here/a"]
+
+
+def test_a_job_of_which_nobody_can_tell_whether_there_is_room_leaves_the_line() -> None:
+    world = World("h/a")
+    for job_id in "ab":
+        world.queue(job_id)
+
+    def check_room(cluster: ClusterConf) -> None:
+        raise KeyError("a screw is loose")
+
+    world.drivers.start_next(check_room)
+    reason = "the scheduler cannot tell whether there is room: KeyError: 'a screw is loose'"
+    assert world.history.facts["a"]["reason"] == world.drivers.detached("a")["failure"]["reason"] == reason
+    assert world.start_next(has_room=True) == ["b"]
 
 
 def test_a_job_without_a_dask_worker_for_its_driver_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

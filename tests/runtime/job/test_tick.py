@@ -1,0 +1,192 @@
+"""What goes wrong for one job on a scheduler, or in one look at all of them, stops nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from distributed import Status
+from tornado.ioloop import IOLoop
+
+from singa_dask.runtime.job import events as ev
+from singa_dask.runtime.job.events import JobSpec
+from singa_dask.runtime.job.job_state import JobState
+from singa_dask.runtime.job.jobs import RETIRE, Jobs
+from singa_dask.runtime.job.names import SITE
+from singa_dask.runtime.job.record import JobRecord
+from tests.runtime.processes import digits
+
+WORKER = "tcp://127.0.0.1:1"
+
+
+class Here:
+    """The `Jobs` of a scheduler without Dask workers, and two jobs that start on one that is not there yet."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self.jobs = jobs
+        self.records: dict[str, JobRecord] = {}
+        for job_id in ("broken", "sound"):
+            job = digits("single").model_dump_json()
+            spec = JobSpec(job_id=job_id, job=job, workers=[WORKER], assignments={}, client="me")
+            self.records[job_id] = jobs.records[job_id] = JobRecord(spec)
+            self.records[job_id].state.begin(time.monotonic(), {})
+
+    async def end_of(self, job_id: str) -> dict[str, Any]:
+        """Return the facts of a job once it is over."""
+        for _ in range(1000):
+            if job_id in self.jobs.history.facts:
+                break
+            await asyncio.sleep(0)
+        return self.jobs.history.facts[job_id]
+
+    def said(self, job_id: str) -> list[str]:
+        """Return the messages to those who follow a job."""
+        return [event["message"] for event in self.records[job_id].events.after(-1) if event["event"] == "log"]
+
+
+def on_a_scheduler(test: Callable[[Here], Awaitable[None]]) -> Here:
+    """Run a test with the plug-in of a scheduler that has no network."""
+
+    async def run() -> Here:
+        scheduler: Any = SimpleNamespace(
+            workers={}, clients={}, handlers={RETIRE: None}, stream_handlers={}, status=Status.running,
+            loop=IOLoop.current(), set_metadata=lambda keys, value: None,
+        )  # fmt: skip
+        plugin = Jobs()
+        await plugin.start(scheduler)
+        await plugin.drivers.wait_until_restored()
+        here = Here(plugin)
+        await test(here)
+        return here
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show nothing to browsers."""
+    monkeypatch.setattr("singa_dask.runtime.job.jobs.add_dashboard", lambda scheduler, views: lambda: None)
+
+
+def broken(*given: Any, **named: Any) -> Any:
+    raise RuntimeError("a screw is loose")
+
+
+class Ticks:
+    """Counts the ticks that a job gets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.n: dict[str, int] = {}
+        real = JobState.handle
+
+        def handle(state: JobState, event: Any, *given: Any) -> list[Any]:
+            if isinstance(event, ev.Tick):
+                self.n[state.spec.job_id] = self.n.get(state.spec.job_id, 0) + 1
+            return real(state, event, *given)
+
+        monkeypatch.setattr(JobState, "handle", handle)
+
+
+def look_breaks(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(here.records["broken"].stalls, "look", broken)
+    here.jobs._tick()
+
+
+def foreign_heartbeat(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = SimpleNamespace(metrics={SITE: {"broken": [{"colour": "red"}]}}, last_seen=1.0, status="running")
+    monkeypatch.setitem(here.jobs.scheduler.workers, WORKER, known)
+    monkeypatch.setattr(here.jobs, "_end_left_over", lambda: False)
+    here.jobs._tick()
+
+
+def strange_metrics(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    here.jobs._on_event("broken", 0, {"event": "metrics", "colour": "red"}, worker=WORKER)
+
+
+def answer_breaks(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(here.jobs.sites, "host", broken)
+    record = here.records["broken"]
+    here.jobs._do(record, [ev.Host(0, 0, WORKER, {"workers": [WORKER], "buddy": ""})])
+
+
+OWN = [look_breaks, foreign_heartbeat, strange_metrics, answer_breaks]
+
+
+@pytest.mark.parametrize("harm", OWN)
+def test_an_error_of_one_job_ends_it_with_the_reason_and_no_other(
+    harm: Callable[[Here, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = Ticks(monkeypatch)
+
+    async def test(here: Here) -> None:
+        harm(here, monkeypatch)
+        facts = await here.end_of("broken")
+        assert (facts["state"], facts["exit_code"]) == ("failed", 1)
+        assert facts["reason"].startswith("the scheduler: ")
+        assert any(why in facts["reason"] for why in ("a screw is loose", "KeyError"))
+        here.jobs._tick()
+        assert list(here.jobs.records) == ["sound"]
+        assert here.jobs._is_ticking
+
+    on_a_scheduler(test)
+    assert ticks.n["sound"] >= 1
+
+
+def test_what_cannot_be_shown_ends_no_job(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(here: Here) -> None:
+        monkeypatch.setattr(here.records["broken"].activity, "add_event", broken)
+        for text in ("one", "two"):
+            event = {"event": "log", "level": "INFO", "message": text}
+            here.jobs._on_event("broken", 0, event, worker=WORKER)
+        assert here.said("broken") == ["one", "two"]
+        assert list(here.jobs.records) == ["broken", "sound"]
+
+    on_a_scheduler(test)
+    assert [record.message for record in caplog.records] == [
+        "broken: curves and rates of the job are not shown any more"
+    ]
+
+
+def test_the_end_of_a_job_that_cannot_be_told_is_its_end_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(here: Here) -> None:
+        monkeypatch.setattr(here.records["broken"], "add_event", broken)
+        here.jobs.handle("broken", ev.Signal("SIGKILL", "me"))
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert list(here.jobs.records) == ["sound"]
+
+    on_a_scheduler(test)
+
+
+@pytest.mark.parametrize("part", ["heartbeats", "drivers", "waiting", "left over", "room", "limit"])
+def test_an_error_in_a_look_at_all_jobs_is_told_once_and_time_goes_on(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = Ticks(monkeypatch)
+
+    async def test(here: Here) -> None:
+        jobs = here.jobs
+        where: dict[str, tuple[Any, str]] = {
+            "heartbeats": (jobs._heartbeats, "look"),
+            "drivers": (jobs.drivers, "tick"),
+            "waiting": (jobs.waiting, "tick"),
+            "left over": (jobs, "_end_left_over"),
+            "room": (jobs.drivers, "start_next"),
+        }
+        if part == "limit":
+            monkeypatch.setattr("singa_dask.runtime.job.jobs.limit", broken)
+        else:
+            monkeypatch.setattr(*where[part], broken)
+        for _ in range(3):
+            jobs._tick()
+            assert jobs._is_ticking
+        assert list(jobs.records) == ["broken", "sound"]
+
+    here = on_a_scheduler(test)
+    assert ticks.n == {"broken": 3, "sound": 3}
+    for job_id in here.records:
+        assert here.said(job_id) == ["the scheduler cannot look after its jobs: RuntimeError: a screw is loose"]
