@@ -459,14 +459,22 @@ class RunDirectory:
                     self._journal(COMMANDS).add(to_json(commands[0]))
             whole["resumes"] = len(commands) - 1
             whole["seconds"] = round(whole["seconds"] + commands[-1]["seconds_before"], 3)
-            for phase in ("train", "test", "validation") if len(commands) > 1 else ():
-                whole[phase] = whole[phase] or self._last_metrics(phase)
+            if len(commands) > 1:
+                self._add_what_was_known(whole)
         if whole.get("learning") and whole["state"] != "failed":
             begun_from = [(self._command or {}).get(key) for key in ("init_from", "resume")]
             said = sentences(whole["learning"], whole, self._journal(METRICS).objects(), is_fresh=not any(begun_from))
             whole["learning"] = {**whole["learning"], "sentences": said}
         fs.write_atomic(fs.join(self.url, "summary.json"), f"{to_json(whole, indent=2)}\n".encode())
         return whole
+
+    def _add_what_was_known(self, whole: dict[str, Any]) -> None:
+        """Add the metrics and baselines of phases that the run has computed only before it was resumed."""
+        for phase in PHASES:
+            whole[phase] = whole[phase] or self._last_metrics(phase)
+        if learning := whole.get("learning"):
+            before = read_summary(self.url).get("learning", {}).get("baselines", {})
+            whole["learning"] = {**learning, "baselines": {**before, **learning["baselines"]}}
 
     def _last_metrics(self, phase: str) -> dict[str, float]:
         events = [each for each in self._journal(METRICS).objects() if each.get("phase") == phase]

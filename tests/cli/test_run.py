@@ -366,7 +366,12 @@ def test_a_real_run_stops_and_goes_on(call: Call, job: Path, tmp_path: Path, mon
     events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [event["step"] for event in events if event.get("phase") == "train"] == [0, 2, 4, 5]
     again = call("run", job, "--resume")
+    assert again.exit_code == 0
     assert "train_steps is 6, and the checkpoint is of step 6: no step is left." in again.stderr
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["state"], summary["steps"], summary["resumes"]) == ("done", 6, 2)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [each["step"] for each in lines if each["event"] == "checkpoint"] == [3, 6]
     other = call("run", job, "--init-from", run, "--run-dir", tmp_path / "other", "--json")
     assert json.loads(other.stdout)["steps"] == 6
     values = json.loads(other.stdout)["train"]

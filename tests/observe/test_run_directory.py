@@ -179,6 +179,21 @@ def test_the_summary_of_a_resumed_run_is_of_all_of_it(url: str) -> None:
     assert [(each["time"], each["seconds_before"]) for each in commands] == [(100.0, 0.0), (200.0, 5.0), (300.0, 7.5)]
 
 
+def test_a_run_that_goes_on_without_a_step_left_has_the_result_of_all_of_it(url: str) -> None:
+    base = {"accuracy": {"value": 0.5, "answer": "always saying 'a'", "records": 100}}
+    said = []
+    for steps in ({}, {0: 8}):
+        baselines = {} if steps else {"train": base}
+        learning = {"baselines": baselines, "broken": {}, "changes": {}}
+        with RunDirectory(url, "", "", goes_on=bool(steps), steps=steps, command=COMMAND) as directory:
+            for each in (STARTED,) if steps else (STARTED, event(7, accuracy=0.9)):
+                directory.on_event(each)
+            phases = {"train": {} if steps else {"accuracy": 0.9}, "test": {}, "validation": {}}
+            summary = {"state": "done", "steps": 8, "seconds": 1.0, "learning": learning, **phases}
+            said.append(directory.finish(summary)["learning"]["sentences"])
+    assert said == [["train accuracy 0.9000; always saying 'a' has 0.5000"]] * 2
+
+
 def test_a_run_that_is_replaced_leaves_nothing_and_other_files_stay(url: str) -> None:
     with RunDirectory(url, "", "", command=COMMAND) as directory:
         for each in (STARTED, METRICS, LOG):

@@ -22,7 +22,7 @@ from singa_dask.comm.message import Address, Message
 from singa_dask.conf import ClusterConf, JobConf
 from singa_dask.errors import CheckpointError, text_of
 from singa_dask.net import NeuralNet
-from singa_dask.runtime.checkpoints.checkpoint import LayerState, Save, step_url, write_states
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, LayerState, Save, step_url, write_states
 from singa_dask.runtime.checkpoints.lookup import Retention
 from singa_dask.runtime.checkpoints.manifest import make_manifest, newest_step, what_is_no_cut, write_manifest
 from singa_dask.runtime.planning.placement import JobPlan
@@ -212,7 +212,8 @@ class Checkpointing:
         kind : str
             ``"checkpoint"`` or ``"snapshot"``.
         last : bool
-            Whether it is after the last step. An earlier one is left out while the one before is still being written.
+            Whether it is after the last step. An earlier one is left out while the one before is still being written,
+            and the last one if it is the complete checkpoint that the units went on from.
         """
         where: Mapping[str, Any] = {}
         if self._channel.address.group:
@@ -223,7 +224,7 @@ class Checkpointing:
         else:
             started = time.perf_counter()
             manifest = self._manifest(facts)
-            if self._is_free(kind, last):
+            if not (last and self._is_complete(facts)) and self._is_free(kind, last):
                 where = self._request_parts(kind, manifest, last)
                 self.reporter.report_now(self._state.step, where)
             for other in self._others:
@@ -240,6 +241,19 @@ class Checkpointing:
             self._trainer.collect_all()
         self._channel.send("learned", FIRST, info=net.context.class_names.to_dict())
         return self._channel.wait_for("taken").info
+
+    def _is_complete(self, facts: Mapping[str, Any]) -> bool:
+        """Return whether the run has the checkpoint of this step already, and no group has made a step since."""
+        if self._state.step != self._first_step:
+            return False
+        try:
+            known = Checkpoint(step_url(self._url, self._state.step))
+        except CheckpointError:
+            return False
+        n_groups, trained = self._job.cluster.nworker_groups, self._job.train_steps
+        stays = n_groups == 1 or all(group["step"] >= trained for group in known.groups.values())
+        is_same = all(known.manifest.get(key) == value for key, value in facts.items())
+        return stays and is_same and len(known.groups) == n_groups
 
     def _is_free(self, kind: str, last: bool) -> bool:
         """Wait until the checkpoint or snapshot before is complete; return False if that takes too long."""

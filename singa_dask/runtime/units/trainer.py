@@ -58,6 +58,7 @@ class LearningFacts:
     def __init__(self, nets: Mapping[Phase, NeuralNet], job: JobConf, step: int) -> None:
         self._net, self._updater, n_steps = nets[Phase.TRAIN], job.updater, job.train_steps
         # in the second half, when the net has changed
+        self._is_new = step == 0
         self._looks = {step + (n_steps - step) * i // 8 - 1 for i in range(5, 9)}
         self._until = float("inf") if len(nets) == 1 else 0.0
         self._answers: dict[str, dict[str, tuple[Layer, Any]]] = {}
@@ -65,8 +66,8 @@ class LearningFacts:
         self._before: dict[str, Array] = {}
 
     def begin(self) -> None:
-        """Note the values of params before the first step."""
-        self._before = self._samples()
+        """Note the values of params before the first step of the run; of one that goes on they are not known."""
+        self._before = self._samples() if self._is_new else {}
 
     def begin_test(self, phase: Phase) -> None:
         """Forget what earlier tests have counted."""
@@ -591,7 +592,7 @@ class WorkerMetrics:
         step_ms = 1e3 * np.asarray(self._timer.seconds or [0.0])
         n_steps = len(self._timer.seconds)
         waits_s = (*self._waits_s(), core_wait_s() - self._cores_s)
-        data_ms, params_ms, cores_ms = (1e3 * wait_s / max(n_steps, 1) for wait_s in waits_s)
+        data_ms, params_ms, cores_ms = (1e3 * wait_s / n_steps if n_steps else 0.0 for wait_s in waits_s)
         n_local = sum(layer.bytes_local for layer in self._inputs)
         return {
             "seconds": seconds,

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import pytest
 
 from singa_dask.conf import JobConf
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint
-from singa_dask.runtime.units import checkpointing, unit_host
+from singa_dask.runtime.checkpoints.lookup import find
+from singa_dask.runtime.units import checkpointing, trainer, unit_host
 from singa_dask.runtime.units.unit_host import UnitHost
 from tests.runtime import parts
 from tests.runtime.harness import ALLREDUCE, FRAMEWORKS, SANDBLASTER_1, SANDBLASTER_2, SINGLE, Outcome, mlp
@@ -292,3 +294,40 @@ def test_a_checkpoint_is_left_out_by_the_whole_group(run_job: Run, monkeypatch: 
     steps = [event["step"] for event in outcome.events if event["event"] == "checkpoint"]
     assert steps[-1] == 12
     assert steps == sorted(set(steps))
+
+
+@pytest.mark.parametrize("name", circles(["single", "downpour", "allreduce"], long=1))
+def test_a_job_that_has_ended_and_goes_on_does_nothing(run_job: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = mlp(train_steps=4, cluster=FRAMEWORKS[name])
+    ended = run_job(job)
+    checkpoint = find(ended.url)
+    before = {file.name: file.stat().st_mtime_ns for file in Path(checkpoint).iterdir()}
+    clock = count()
+    monkeypatch.setattr(trainer, "core_wait_s", lambda: float(next(clock)))  # the host is busy
+    again = run_job(job, resume=checkpoint, url=ended.url)
+    assert set(states(again).values()) == {"done"}
+    # the checkpoint is complete already
+    assert [event for event in again.events if event["event"] == "checkpoint"] == []
+    assert {file.name: file.stat().st_mtime_ns for file in Path(checkpoint).iterdir()} == before
+    for unit, report in again.reports.items():
+        if unit.startswith("worker"):
+            assert report["steps"] == 4
+            # no step has waited, and nothing is known of how much the params have changed
+            assert report["wait_ms"] == {"data": 0.0, "params": 0.0, "cores": 0.0}
+            assert report["learning"]["changes"] == {}
+
+
+def test_a_checkpoint_of_a_job_that_trains_on_is_written_again(run_job: Run) -> None:
+    """In asynchronous jobs other groups may have made steps since the checkpoint that the first one goes on from."""
+    job = mlp(train_steps=MANY, cluster=FRAMEWORKS["downpour"])
+    stopped = run_job(job, on_event=stop_at(5))
+    checkpoint = find(stopped.url)
+
+    def stop(hosts: list[UnitHost], event: dict[str, Any]) -> None:
+        if event["event"] == "training":
+            for host in hosts:
+                host.request("stop")
+
+    again = run_job(job, resume=checkpoint, url=stopped.url, on_event=stop)
+    written = [event["step"] for event in again.events if event["event"] == "checkpoint"]
+    assert written == [again.reports["worker-0-0"]["step"]]
