@@ -416,7 +416,8 @@ def start(
     progress : bool
         Show progress: on stderr, or below the cell of a notebook.
     on_event : callable, optional
-        Takes each event of the job, a dict, in another thread: metrics, checkpoints, warnings, restarts.
+        Takes each event of the job, a dict, in another thread: metrics, checkpoints, warnings, restarts. An error of it
+        stops the job with a checkpoint, and is raised at the end.
 
     Raises
     ------

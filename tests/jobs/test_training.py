@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,25 @@ def test_a_run_is_stopped_and_goes_on(job: sd.Job, tmp_path: Path) -> None:
     more = job.replace({"train_steps": reached + 3})
     again = sd.train(more, run_dir=str(tmp_path / "run"), resume=True, **QUIET)
     assert again.summary["steps"] == reached + 3
+
+
+def test_an_error_of_a_callback_stops_a_job_with_a_checkpoint(job: sd.Job, tmp_path: Path) -> None:
+    def fail(event: Any) -> None:
+        if event["event"] == "metrics" and event["step"] >= 2:
+            raise KeyError("mine")
+
+    url, endless = str(tmp_path / "run"), job.replace({"train_steps": 1_000_000, "disp_freq": 1})
+    with pytest.raises(KeyError, match="mine"):
+        sd.train(endless, run_dir=url, on_event=fail, **QUIET)
+    summary, run = sd.open_run(url).summary, Path(url)
+    assert (summary["state"], summary["exit_code"]) == ("failed", 1)
+    assert summary["reason"] == "stopped by KeyError('mine') in on_event"
+    reached = summary["steps"]
+    assert (run / "checkpoint" / f"step-{reached}" / "manifest.json").exists()
+    # what came after the error is recorded
+    assert json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"] in (reached, reached - 1)
+    again = sd.train(job.replace({"train_steps": reached + 3}), run_dir=url, resume=True, **QUIET)
+    assert (again.summary["steps"], again.summary["resumes"], again.state) == (reached + 3, 1, "done")
 
 
 def test_ctrl_c_stops_a_job_with_a_checkpoint(job: sd.Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,13 +128,13 @@ class Driver:
         self._scalings: Mapping[str, Mapping[str, Any]] | None = None
         self._queue = queue
 
-    def stop(self, signal_name: str = "SIGINT") -> None:
+    def stop(self, signal_name: str = "SIGINT", by: str = "") -> None:
         """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler.
 
-        A job that waits in line leaves it.
+        A job that waits in line leaves it. ``by``: what stops it, if not the user.
         """
         self._stopped_by = signal_name
-        self._follower.signal(signal_name)
+        self._follower.signal(signal_name, by)
 
     def leave(self) -> None:
         """End `run`, and ask nothing of the job."""
@@ -191,10 +191,11 @@ class Driver:
 
     def _wait_for_signal(self) -> None:
         """Leave the line if somebody asks for that within a moment."""
-        name = self._follower.next_request(LINE_LOOK_S)
-        if name is None:
+        request = self._follower.next_request(LINE_LOOK_S)
+        if request is None:
             return
-        reason = f"{name}: the job has left the line, and was not started."
+        name, by = request
+        reason = f"{by or name}: the job has left the line, and was not started."
         self._leave_line({"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1)})
 
     def _leave_line(self, failure: Mapping[str, Any]) -> None:
@@ -357,7 +358,8 @@ class JobRun(Submission):
         directory, observers : RunDirectory, Observers
             See `directory` and `observers`.
         on_event : callable
-            Takes each event too, after it was recorded.
+            Takes each event too, after it was recorded. An error of it stops the job with a checkpoint, and is raised
+            at the end.
         on_driver : callable
             Gets the driver before it runs.
         lease : Lease, optional
@@ -365,11 +367,21 @@ class JobRun(Submission):
         judge : callable
             Takes the result, and returns the one that is written.
         """
+        errors: list[BaseException] = []
 
         def record(event: dict[str, Any]) -> None:
             directory.on_event(event)
             observers.on_event(event)
-            on_event(event)
+            tell(event)
+
+        def tell(event: dict[str, Any]) -> None:
+            if errors:
+                return
+            try:
+                on_event(event)
+            except BaseException as error:
+                errors.append(error)
+                driver.stop("SIGTERM", by=f"{error!r} in on_event")
 
         driver = Driver(
             JobConf.model_validate_json(self.job),
@@ -381,10 +393,19 @@ class JobRun(Submission):
         )
         on_driver(driver)
         with in_job(self.job_id), observers, directory:  # observers end after the directory, and read it
-            result = judge(driver.run())
+            try:
+                result = judge(driver.run())
+            except SingaError:
+                if not errors:
+                    raise
+                raise errors[0] from errors[0].__cause__
+            if errors and result.state == "stopped":
+                result = replace(result, state="failed", exit_code=UnitError.exit_code)
             summary = directory.finish(result.summary())
             for line in summary.get("learning", {}).get("sentences", ()):
-                on_event({"event": "notice", "unit": "driver", "level": "INFO", "message": line})
+                tell({"event": "notice", "unit": "driver", "level": "INFO", "message": line})
+            if errors:
+                raise errors[0]
             return result, summary
 
 

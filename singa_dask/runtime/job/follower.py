@@ -74,7 +74,8 @@ class Follower:
         self._client = client
         self._publish = on_event
         self._driver = driver
-        self._requests: SimpleQueue[str] = SimpleQueue()  # names of signals; an empty one: leave
+        # names of signals, and who sends them if not the user; an empty name: leave
+        self._requests: SimpleQueue[tuple[str, str]] = SimpleQueue()
         self._signals: list[str] = []
         self._lost_since: float | None = None
         self._is_told = False  # the user, of the lost connection
@@ -87,16 +88,19 @@ class Follower:
         self._last_step = -1
         self._steps: dict[str, int] = {}
 
-    def signal(self, name: str) -> None:
-        """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler."""
-        self._requests.put(name)
+    def signal(self, name: str, by: str = "") -> None:
+        """Stop the job with a checkpoint; if called again, end it at once. Safe in a signal handler.
+
+        ``by``: what stops it, if not the user; then a second call changes nothing.
+        """
+        self._requests.put((name, by))
 
     def leave(self) -> None:
         """End `follow`, and ask nothing of the job. Safe in a signal handler."""
-        self._requests.put("")
+        self._requests.put(("", ""))
 
-    def next_request(self, timeout_s: float) -> str | None:
-        """Return the name of the next signal, an empty one to leave, or None if there is none in time."""
+    def next_request(self, timeout_s: float) -> tuple[str, str] | None:
+        """Return the next signal, see `signal`, an empty name to leave, or None if there is none in time."""
         try:
             return self._requests.get(timeout=timeout_s)
         except Empty:
@@ -140,13 +144,12 @@ class Follower:
         raise ClusterError(over["failure"]["reason"])
 
     def follow_to_its_end(self) -> dict[str, Any] | None:
-        """Follow the job as `follow` does; end it if this fails, as when an event cannot be published."""
+        """Follow the job as `follow` does; stop it with a checkpoint if this fails."""
         try:
             return self.follow()
-        except BaseException:
-            for _ in range(2):
-                with suppress(*GONE):
-                    ask_jobs(self._client, Op.SIGNAL, job_id=self.job_id, name="SIGTERM")
+        except BaseException as error:
+            with suppress(*GONE):
+                ask_jobs(self._client, Op.SIGNAL, job_id=self.job_id, name="SIGTERM", by=f"{error!r} in its driver")
             raise
 
     def follow(self) -> dict[str, Any] | None:
@@ -157,17 +160,17 @@ class Follower:
         """
         pause_s, deadline = 0.0, None
         while self._over is None and not self._has_left:
-            name = self.next_request(pause_s)
-            if name is None:
+            request = self.next_request(pause_s)
+            if request is None:
                 n = self.n
                 pause_s = self._take_events()
                 if deadline is not None and time.monotonic() > deadline and n == self.n and self._over is None:
                     return self._give_up("the scheduler does not end the job")
                 continue
             pause_s = 0.0
-            if not name:
+            if not request[0]:
                 return None
-            self._on_signal(name)
+            self._on_signal(*request)
             deadline = time.monotonic() + limit("killed") if len(self._signals) > 1 else None
         return self._over
 
@@ -238,10 +241,10 @@ class Follower:
             self._steps = event["steps"] if kind == "steps" else self._steps
             self._publish({name: value for name, value in event.items() if name != "n"})
 
-    def _on_signal(self, name: str) -> None:
-        self._signals.append(name)
+    def _on_signal(self, name: str, by: str) -> None:
+        self._signals += [] if by else [name]
         try:
-            ask_jobs(self._client, Op.SIGNAL, job_id=self.job_id, name=name)
+            ask_jobs(self._client, Op.SIGNAL, job_id=self.job_id, name=name, by=by)
         except GONE as error:
             self.warn(f"{name}: the scheduler cannot be reached: {error}")
             if len(self._signals) > 1:

@@ -91,6 +91,28 @@ def test_newest_steps_have_no_number_and_are_taken_once() -> None:
     assert follower.n == 3
 
 
+def test_a_job_whose_events_cannot_be_taken_is_stopped_once() -> None:
+    """By one signal: a second one would end it without a checkpoint."""
+    signals: list[dict[str, Any]] = []
+
+    class Signalled(FakeClient):
+        def __getattr__(self, name: str) -> Any:
+            return signals.append if name == Op.SIGNAL else super().__getattr__(name)
+
+        def sync(self, function: Any, *, callback_timeout: float, **arguments: Any) -> Any:
+            if function == signals.append:
+                return signals.append(arguments)
+            return super().sync(function, callback_timeout=callback_timeout, **arguments)
+
+    def fail(event: dict[str, Any]) -> None:
+        raise ValueError("a bug")
+
+    client: Any = Signalled([{"event": "log", "n": 0}])
+    with pytest.raises(ValueError, match="a bug"):
+        Follower(client, "job", fail).follow_to_its_end()
+    assert signals == [{"job_id": "job", "name": "SIGTERM", "by": "ValueError('a bug') in its driver"}]
+
+
 def test_what_is_not_kept_any_more_is_said() -> None:
     events = [{"event": "log", "n": n} for n in (5, 6)] + [{"event": "over", "n": 7}]
     got: list[dict[str, Any]] = []

@@ -297,7 +297,7 @@ def test_a_checkpoint_is_left_out_by_the_whole_group(run_job: Run, monkeypatch: 
 
 
 @pytest.mark.parametrize("name", circles(["single", "downpour", "allreduce"], long=1))
-def test_a_job_that_has_ended_and_goes_on_does_nothing(run_job: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_has_ended_and_goes_on_does_nothing(run_job: Run, name: str, monkeypatch: Any) -> None:
     job = mlp(train_steps=4, cluster=FRAMEWORKS[name])
     ended = run_job(job)
     checkpoint = find(ended.url)
