@@ -29,7 +29,8 @@ _known: set[str] = set()
 
 def redact(text: str) -> str:
     """Hide what is secret in a text: passwords in URLs, and the values that `reveal` has returned in this process."""
-    for value in _known:
+    # the longest first, as one may be part of another; other threads may add some meanwhile
+    for value in sorted(_known.copy(), key=lambda each: (-len(each), each)):
         text = text.replace(value, HIDDEN)
     text = USER.sub(HIDDEN, text)
     for pattern in PAIRS:

@@ -44,6 +44,7 @@ LEVELS = {
     "cancellation": 1,
     "errors": 0,
     "redaction": -1,
+    "shown": 0,
     "version": 0,
 }
 # Levels of the rooms inside a room. Its ``__init__`` stands above them.

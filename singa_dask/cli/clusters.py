@@ -75,7 +75,7 @@ class Signals:
             self._act(name)
             return
         if not self._received:
-            click.echo(f"{name}: {self._stopped}.", err=True)
+            echo(f"{name}: {self._stopped}.", err=True)
         self._received = number
         raise SystemExit(128 + number)
 

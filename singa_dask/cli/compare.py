@@ -11,6 +11,7 @@ from singa_dask import observe
 from singa_dask.cli.clusters import Signals, patience_of
 from singa_dask.cli.options import CPU, echo, scheduler_options
 from singa_dask.redaction import redact
+from singa_dask.shown import STDERR
 
 
 @click.command()
@@ -101,7 +102,7 @@ def compare(
     elsewhere = bool(scheduler or scheduler_file)
     topologies = [trials.plan_topology(file, job_file, sets, seeds, run_dir, elsewhere) for file in files]
     missing = {trial.url for each in topologies for trial in each.trials if not trials.is_done(trial, ends)}
-    stops, console = trials.Stops(), Console(stderr=True, highlight=False, quiet=quiet)
+    stops, console = trials.Stops(), Console(file=STDERR, highlight=False, quiet=quiet)
     if missing:
         with contextlib.ExitStack() as stack:
             signals = stack.enter_context(Signals())

@@ -81,7 +81,7 @@ def head(url: str, n: int, reading: Reading) -> None:
             for i in range(min(block.n, n - shown)):
                 label = f"label {arrays['label'][i]}  " if "label" in arrays else ""
                 values = arrays[_values_of(store)][i]
-                click.echo(f"{shown + i}: {label}{_show(values, 'line' in arrays)}")
+                echo(f"{shown + i}: {label}{_show(values, 'line' in arrays)}")
             shown += block.n
             if shown >= n:
                 break

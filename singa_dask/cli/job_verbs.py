@@ -13,6 +13,7 @@ from singa_dask import observe, runtime
 from singa_dask.cli.clusters import Signals, jobs_of
 from singa_dask.cli.options import TextColumn, ago, cluster_options, echo, job_argument, table, terminal_width
 from singa_dask.errors import CheckpointError, ClusterError, ConfigError, SingaError
+from singa_dask.shown import shown
 
 LOOK_S = 0.2
 SHOWN_ENDED, SHOWN_EVENTS = 10, 10
@@ -197,10 +198,10 @@ def list_jobs(
         return
     ended = [row for row in rows if row["ended"] is not None]
     hidden = [] if show_all else ended[SHOWN_ENDED:]
-    shown = rows[: len(rows) - len(hidden)]
-    if not shown:
+    rows = rows[: len(rows) - len(hidden)]
+    if not rows:
         echo("no jobs.", err=True)
-    for line in table(columns(shown, time.time()), terminal_width()) if shown else ():
+    for line in table(columns(rows, time.time()), terminal_width()) if rows else ():
         echo(line)
     if hidden:
         echo(f"{len(hidden)} more have ended; --all shows them.", err=True)
@@ -287,9 +288,9 @@ def end_job(
 def _confirmed(what: str) -> bool:
     """Ask whether to end a job; return whether the user has said yes. Without a terminal nobody does."""
     try:
-        return click.confirm(f"{what} End it?", err=True)
+        return click.confirm(f"{shown(what)} End it?", err=True)
     except click.Abort:
-        click.echo(err=True)
+        echo(err=True)
         return False
 
 

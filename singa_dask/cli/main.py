@@ -12,6 +12,7 @@ import gc
 import importlib
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Iterator
@@ -139,6 +140,8 @@ class Verbs(click.Group):
         """Run a verb; print its errors in plain words and exit with their codes."""
         before = gc.get_threshold()
         gc.set_threshold(10_000)  # modules allocate much when they are imported, and free little
+        if sys.stderr is None:  # else a file of ours would be the stderr of libraries
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         try:
             with _no_lost_ctrl_c():
                 return super().invoke(ctx)
@@ -200,7 +203,8 @@ def _no_lost_ctrl_c() -> Iterator[None]:
     def on_ctrl_c(number: int, frame: FrameType | None) -> None:
         while frame is not None:
             if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-                os.write(2, STOPPED.encode() + b"\n")
+                with contextlib.suppress(OSError):
+                    os.write(2, STOPPED.encode() + b"\n")
                 os._exit(128 + number)
             frame = frame.f_back
         raise KeyboardInterrupt

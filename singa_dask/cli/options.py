@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from singa_dask.redaction import redact
+from singa_dask.shown import STDERR, shown
 
 # What verbs print: messages without secrets, and tables as wide as the terminal allows.
 
@@ -21,9 +21,9 @@ GAP = "  "
 UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
-def echo(message: object = "", **options: Any) -> None:
-    """Print a message without secrets; ``options`` are those of `click.echo`."""
-    click.echo(redact(str(message)), **options)
+def echo(message: object = "", *, err: bool = False, color: bool | None = None) -> None:
+    """Print a message as it may be `shown`, see `click.echo`; where stderr cannot be written, nothing."""
+    click.echo(shown(str(message), coloured=bool(color)), file=STDERR if err else None, color=color)
 
 
 @dataclass(frozen=True)
@@ -46,31 +46,35 @@ class TextColumn:
     right: bool = False
 
     @cached_property
+    def _texts(self) -> list[str]:
+        return [shown(text, one_line=True) for text in (self.name, *self.cells)]
+
+    @cached_property
     def width(self) -> int:
         """Width of its longest cell."""
         from rich.cells import cell_len
 
-        return max(map(cell_len, (self.name, *self.cells)))
+        return max(map(cell_len, self._texts))
 
     def line(self, i: int) -> str:
         """Return its name, for -1, or a cell, padded."""
         from rich.cells import cell_len
 
-        text = self.cells[i] if i >= 0 else self.name
+        text = self._texts[i + 1]
         padding = " " * (self.width - cell_len(text))
         return padding + text if self.right else text + padding
 
 
 def table(columns: Sequence[TextColumn], width: int | None) -> list[str]:
     """Return the lines of a table, without columns that are empty, or for which there is no room; None: no limit."""
-    shown = [column for column in columns if any(column.cells)]
-    while width is not None and sum(each.width + len(GAP) for each in shown) - len(GAP) > width:
-        highest = max(column.rank for column in shown)
+    kept = [column for column in columns if any(column.cells)]
+    while width is not None and sum(each.width + len(GAP) for each in kept) - len(GAP) > width:
+        highest = max(column.rank for column in kept)
         if not highest:
             break
-        shown = [column for column in shown if column.rank != highest]
-    n = len(shown[0].cells) if shown else -1
-    return [GAP.join(column.line(i) for column in shown).rstrip() for i in range(-1, n)]
+        kept = [column for column in kept if column.rank != highest]
+    n = len(kept[0].cells) if kept else -1
+    return [GAP.join(column.line(i) for column in kept).rstrip() for i in range(-1, n)]
 
 
 def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: str = "") -> list[str]:

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from singa_dask.data.convert.conversion import reporting
 from singa_dask.observe.progress import duration
-from singa_dask.redaction import redact
+from singa_dask.shown import STDERR
+from singa_dask.shown import shown as as_shown
 
 # what becomes of the records in the steps of a conversion, or in an inference
 DONE = {
@@ -74,7 +75,7 @@ def shown(
 
 def counted(text: str, total: int, console: Console | None = None) -> _Counter:
     """Return what shows how many of ``total`` records are done, as `shown` does: enter it, and call ``advance``."""
-    return _Counter(text, total, console or Console(stderr=True, highlight=False))
+    return _Counter(text, total, console or Console(file=STDERR, highlight=False))
 
 
 @contextlib.contextmanager
@@ -116,7 +117,7 @@ class _Counter:
         self.say(f"{self._text}: {self.done:.0f} of {self._total} records, {rate:.0f}/s, {left} left")
 
     def say(self, line: str) -> None:
-        self._console.print(Text(redact(line)), soft_wrap=True)
+        self._console.print(Text(as_shown(line)), soft_wrap=True)
 
     def __enter__(self) -> _Counter:
         if self._bar is not None:

@@ -35,11 +35,11 @@ from singa_dask.observe.comparison import Target, add_statistics, measure, rows,
 from singa_dask.observe.observers import Observers
 from singa_dask.observe.progress import Progress, layer_metrics
 from singa_dask.observe.run_directory import first_command
-from singa_dask.redaction import redact
 from singa_dask.runtime import Driver, Patience, Result, local_cluster, plan_processes, wait_for_room
 from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.placement import Layout, cpu_count
+from singa_dask.shown import shown
 from singa_dask.version import __version__
 
 RESULT = "compare.json"
@@ -397,7 +397,7 @@ def run_all(
             reasons[trial.url] = str(error)
             if isinstance(error, ClusterError):
                 unfit[topology.name] = str(error)
-        console.print(redact(outcome(topology, trial, ends, reasons.get(trial.url, ""))), markup=False, soft_wrap=True)
+        console.print(shown(outcome(topology, trial, ends, reasons.get(trial.url, ""))), markup=False, soft_wrap=True)
     return reasons
 
 
@@ -474,4 +474,4 @@ def table_lines(comparison: Mapping[str, Any], width: int) -> Iterator[str]:
         yield f"Medians of {len(comparison['seeds'])} seeds; the report has more."
     for topology in comparison["topologies"]:
         for what, why in why_not(topology):
-            yield f"{topology['name']}, {what}: {why}"
+            yield shown(f"{topology['name']}, {what}: {why}")

@@ -6,7 +6,6 @@ import contextlib
 import copy
 import math
 import os
-import sys
 import tempfile
 import uuid
 import warnings
@@ -37,6 +36,7 @@ from singa_dask.jobs.preparing import compute_on
 from singa_dask.jobs.run import train
 from singa_dask.registry import suggest
 from singa_dask.runtime.checkpoints.lookup import find_steps
+from singa_dask.shown import STDERR
 
 E = TypeVar("E", bound="SingaEstimator")
 
@@ -244,7 +244,7 @@ class SingaEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _show(self, epoch: int, loss: float) -> None:
         if self.verbose:
-            print(f"epoch {epoch}: loss {loss:.6g}", file=sys.stderr)
+            print(f"epoch {epoch}: loss {loss:.6g}", file=STDERR)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_net")

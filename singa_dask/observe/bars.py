@@ -20,7 +20,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from singa_dask.observe.progress import UNKNOWN, LinesProgress, duration, layer_metrics, number
-from singa_dask.redaction import redact
+from singa_dask.shown import shown
 
 MAX_ROWS = 8
 """With more worker groups than this, one row stands for all of them."""
@@ -209,7 +209,7 @@ class BarProgress(LinesProgress):
 
     def say(self, line: str) -> None:
         """Print a line above the table, without markup and without wrapping."""
-        self.console.print(Text(redact(line)), soft_wrap=True)
+        self.console.print(Text(shown(line)), soft_wrap=True)
 
     def __enter__(self) -> BarProgress:
         self.bars.start()
@@ -273,7 +273,7 @@ class NotebookProgress(BarProgress):
 
     def say(self, line: str) -> None:
         """Keep a line for the next update."""
-        self._lines.append(redact(line))
+        self._lines.append(shown(line))
 
     def __enter__(self) -> NotebookProgress:
         return self

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import IO, TYPE_CHECKING, Any
 
 from singa_dask.lazy import LazyModule
-from singa_dask.redaction import redact
+from singa_dask.shown import STDERR, shown
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -157,15 +157,15 @@ class LinesProgress(Progress):
 
     def say(self, line: str) -> None:
         """Print a line."""
-        print(redact(line), file=self._file, flush=True)
+        print(shown(line), file=self._file, flush=True)
 
 
 def join_if_fits(first: str, second: str, console: Console | None = None) -> str:
     """Join two parts of a message by ``; ``, or by a line break on a terminal that is too narrow."""
     line = f"{first}; {second}"
-    if console is None and not sys.stderr.isatty():
+    if console is None and not STDERR.isatty():
         return line
-    console = console or rich_console.Console(stderr=True)
+    console = console or rich_console.Console(file=STDERR)
     return f"{first}\n{second}" if console.is_terminal and len(line) > console.width else line
 
 
@@ -187,17 +187,17 @@ def start_progress(
     """
     if quiet:
         return Progress()
-    shown: Progress
+    progress: Progress
     if notebook_shell() is not None:
-        shown = bars.NotebookProgress(n_groups, n_steps, run_url)
-        return shown
-    if console is None and sys.stderr.isatty():
-        console = rich_console.Console(stderr=True, highlight=False)
+        progress = bars.NotebookProgress(n_groups, n_steps, run_url)
+        return progress
+    if console is None and STDERR.isatty():
+        console = rich_console.Console(file=STDERR, highlight=False)
     # False if the cursor cannot be moved, as with TERM=dumb
     if console is not None and console.is_interactive:
-        shown = bars.BarProgress(console, n_groups, n_steps, run_url)
-        return shown
-    return LinesProgress(sys.stderr if console is None else console.file, n_groups, n_steps)
+        progress = bars.BarProgress(console, n_groups, n_steps, run_url)
+        return progress
+    return LinesProgress(STDERR if console is None else console.file, n_groups, n_steps)
 
 
 def notebook_shell() -> Any:

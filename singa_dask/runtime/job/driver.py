@@ -41,6 +41,7 @@ from singa_dask.runtime.job.sites import as_client
 from singa_dask.runtime.planning.nets import absolute_paths
 from singa_dask.runtime.planning.placement import plan_processes
 from singa_dask.runtime.units.unit_host import in_job
+from singa_dask.shown import STDERR
 
 
 class TakenOver(Exception):
@@ -135,6 +136,10 @@ class Driver:
         """
         self._stopped_by = signal_name
         self._follower.signal(signal_name, by)
+
+    def warn(self, message: str) -> None:
+        """Show a warning to the user, and add it to the log of the run; called in the thread of `run`."""
+        self._follower.warn(message)
 
     def leave(self) -> None:
         """End `run`, and ask nothing of the job."""
@@ -368,11 +373,16 @@ class JobRun(Submission):
             Takes the result, and returns the one that is written.
         """
         errors: list[BaseException] = []
+        warned = False
 
         def record(event: dict[str, Any]) -> None:
+            nonlocal warned
             directory.on_event(event)
             observers.on_event(event)
             tell(event)
+            if STDERR.lost and not warned and event["event"] != "queued":
+                warned = True
+                driver.warn(STDERR.lost)
 
         def tell(event: dict[str, Any]) -> None:
             if errors:
