@@ -11,6 +11,7 @@
     │   └── MissingPackageError    what reads them needs a package that is not there       exit 2
     ├── CheckpointError            a checkpoint that cannot be written, found or used   exit 1
     ├── PartError                  a part of one's own that breaks its kind's contract  exit 1
+    ├── TakenOverError             another process has taken over what this one did     exit 1
     ├── CommError                  a message that could not be sent, or makes no sense  exit 1
     ├── DeviceMemoryError          a GPU without the memory that is asked of it         exit 1
     ├── UnitError                  a worker or a server failed while it ran             exit 1
@@ -166,6 +167,10 @@ class UnusableCheckpointError(ConfigError, CheckpointError):
 
 class PartError(SingaError):
     """A layer, updater or store of the user's own breaks the contract of its kind; the message says what to do."""
+
+
+class TakenOverError(SingaError):
+    """Another process has taken over a job or a directory; this one writes nothing more."""
 
 
 class CommError(SingaError):

@@ -15,7 +15,7 @@ import posixpath
 import secrets
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -372,12 +372,13 @@ def read_bytes(url: str, offset: int = 0, length: int | None = None, storage_opt
 
 
 @contextlib.contextmanager
-def staged(url: str, storage_options: Options = None) -> Iterator[Path]:
+def staged(url: str, storage_options: Options = None, *, check: Callable[[], None] = lambda: None) -> Iterator[Path]:
     """Write a file atomically: completely, or not at all.
 
     Yields the path of a temporary local file. If the ``with`` block succeeds, that file replaces ``url`` by a rename
-    (on a remote filesystem after an upload under another name); if it raises, ``url`` is unchanged. Temporary files
-    of the same target left by killed processes of this host are removed.
+    (on a remote filesystem after an upload under another name); if it raises, ``url`` is unchanged. ``check`` is
+    called last, just before the rename, and may raise too. Temporary files of the same target left by killed processes
+    of this host are removed.
     """
     target = local_path(url)
     filesystem, path = resolve(url, storage_options)
@@ -393,9 +394,9 @@ def staged(url: str, storage_options: Options = None) -> Iterator[Path]:
         yield temporary
         with errors_name(url):
             if target:
-                _rename_durably(temporary, target)
+                _rename_durably(temporary, target, check)
             else:
-                _upload(filesystem, temporary, path)
+                _upload(filesystem, temporary, path, check)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -419,14 +420,15 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def _upload(filesystem: Any, source: Path, path: str) -> None:
+def _upload(filesystem: Any, source: Path, path: str, check: Callable[[], None]) -> None:
     if isinstance(filesystem, HdfsFileSystem):
         # is atomic, and written again where DataNodes or NameNodes fail
-        filesystem.put_file(str(source), path)
+        filesystem.put_file(str(source), path, check=check)
         return
     temporary = posixpath.join(hdfs.parent(filesystem, path), source.name)
     try:
         filesystem.put_file(str(source), temporary)
+        check()
         hdfs.rename(filesystem, temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -434,8 +436,9 @@ def _upload(filesystem: Any, source: Path, path: str) -> None:
         raise
 
 
-def _rename_durably(source: Path, target: Path) -> None:
+def _rename_durably(source: Path, target: Path, check: Callable[[], None] = lambda: None) -> None:
     _fsync(source)
+    check()
     os.replace(source, target)
     # the rename is durable only after a sync of the directory
     _fsync(target.parent)
@@ -453,10 +456,15 @@ def write_atomic(
     url: str,
     data: bytes | bytearray | memoryview | Sequence[bytes | memoryview],
     storage_options: Options = None,
+    *,
+    check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write a file atomically: a reader sees either the old content or the new. Takes its bytes, or chunks of them."""
+    """Write a file atomically: a reader sees either the old content or the new. Takes its bytes, or chunks of them.
+
+    ``check`` may raise an error just before the new content takes the place of the old: see `staged`.
+    """
     chunks = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
-    with staged(url, storage_options) as path:
+    with staged(url, storage_options, check=check) as path:
         with errors_name(url):
             with path.open("wb") as file:
                 file.writelines(chunks)

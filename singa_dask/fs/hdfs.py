@@ -17,7 +17,7 @@ import re
 import secrets
 import time
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 import fsspec
@@ -246,10 +246,11 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
         if not self._connection.ask(path, lambda client: client.delete(path, recursive), repeatable=False):
             raise with_errno(FileNotFoundError, errno.ENOENT, f"{self.root}{path}: no such file or directory.")
 
-    def put_file(self, lpath: str, rpath: str, **_: Any) -> None:
+    def put_file(self, lpath: str, rpath: str, *, check: Callable[[], None] = lambda: None, **_: Any) -> None:
         """Copy a local file atomically: a reader sees either the old content or the new.
 
-        It is written under another name, and renamed; from the start again while DataNodes or NameNodes fail.
+        It is written under another name, and renamed; from the start again while DataNodes or NameNodes fail. ``check``
+        is called just before the rename, and may raise an error.
         """
         target = self._strip_protocol(rpath)
         folder, name = posixpath.split(target)
@@ -259,6 +260,7 @@ class HdfsFileSystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
             self.mkdir(folder)
             failed.append(posixpath.join(folder, f".{name}.{secrets.token_hex(8)}.tmp"))
             self._write_once(source, failed[-1], next(attempts))
+            check()
             self.mv(failed[-1], target)
             failed.pop()
 

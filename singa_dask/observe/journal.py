@@ -56,6 +56,8 @@ class Journal:
         Lock the file, so that `is_in_use` returns True while it is open. Only on local disks.
     once : bool
         Leave out a line that the file already has when it is opened; and of those, one that was written in part.
+    check : callable
+        Called just before each change of the file. It raises an error if the file belongs to another process by now.
 
     Attributes
     ----------
@@ -63,12 +65,16 @@ class Journal:
         With ``in_use``: no other process, and no other journal of this one, has locked the file.
     """
 
-    def __init__(self, url: str, in_use: bool = False, once: bool = False) -> None:
+    def __init__(
+        self, url: str, in_use: bool = False, once: bool = False, check: Callable[[], None] = lambda: None
+    ) -> None:
         self.url = url
+        self._check = check
         self._path = fs.local_path(url)
         self._lines: list[str] = []
         self._file: FileIO | None = None
         self._save_after = 0.0
+        self._is_saved = True
         self.is_ours = True
         if self._path is not None:
             self._file = _append_to(url, self._path, drops_part=once)
@@ -85,15 +91,20 @@ class Journal:
         ------
         DataError
             It cannot be written, e.g. because the disk is full. Or the file was removed: the line is in a new one.
+        TakenOverError
+            The file belongs to another process.
         """
         if line in self._known:
             return
+        if self._file is not None:
+            self._check()
         was_removed = self._file is not None and not os.fstat(self._file.fileno()).st_nlink
         if was_removed and self._file is not None and self._path is not None:
             self._file.close()
             self._file = _append_to(self.url, self._path)
         if self._file is None:
             self._lines.append(f"{line}\n")
+            self._is_saved = False
             if time.monotonic() >= self._save_after:
                 self.save()
         else:
@@ -109,8 +120,9 @@ class Journal:
     def clear(self) -> None:
         """Delete all lines; a lock stays."""
         if self._file is not None:
+            self._check()
             os.ftruncate(self._file.fileno(), 0)
-        self._lines = []
+        self._lines, self._is_saved = [], False
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Keep only the lines of JSON that are wanted; the file is replaced atomically."""
@@ -121,17 +133,18 @@ class Journal:
         if kept == lines:
             return
         if self._file is not None and self._path is not None:
+            fs.write_atomic(self.url, "".join(kept).encode(), check=self._check)
             self._file.close()
-            fs.write_atomic(self.url, "".join(kept).encode())
             self._file = _append_to(self.url, self._path)
-        self._lines = [] if self._path is not None else kept
+        self._lines, self._is_saved = [] if self._path is not None else kept, False
 
     def save(self) -> None:
         """Write all lines so far to the URL, if that is not done already."""
-        if self._file is None:
+        if self._file is None and not self._is_saved:
             started = time.monotonic()
             try:
-                fs.write_atomic(self.url, "".join(self._lines).encode())
+                fs.write_atomic(self.url, "".join(self._lines).encode(), check=self._check)
+                self._is_saved = True
             finally:
                 now = time.monotonic()
                 self._save_after = now + max(REWRITE_S, REWRITE_SHARE * (now - started))

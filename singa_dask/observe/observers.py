@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from singa_dask import fs
-from singa_dask.errors import ConfigError, Problem
+from singa_dask.errors import ConfigError, Problem, TakenOverError
 from singa_dask.lazy import require
 from singa_dask.observe.journal import read_objects
 from singa_dask.observe.progress import layer_metrics
@@ -86,9 +86,9 @@ class TensorboardFiles:
             if time.monotonic() >= self._flush_after:
                 self._flush()
 
-    def close(self) -> None:
-        """Close all files."""
-        if self._directory is not None:
+    def close(self, taken_over: bool = False) -> None:
+        """Close all files; write nothing if another process has ``taken_over``."""
+        if self._directory is not None and not taken_over:
             self._flush()
         for file in self._files.values():
             file.close()
@@ -199,6 +199,7 @@ class MlflowRun:
         self._queue: deque[Mapping[str, Any]] = deque()
         self._is_behind = True
         self._is_failing = False
+        self._is_taken_over = False
         self._news = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread()
@@ -217,10 +218,13 @@ class MlflowRun:
             self._queue.append(event)
             self._news.set()
 
-    def close(self) -> None:
-        """Send the rest, if the server takes it within some seconds."""
+    def close(self, taken_over: bool = False) -> None:
+        """Send the rest, if the server takes it within some seconds; nothing if another process has ``taken_over``."""
+        self._is_taken_over = taken_over
         self._closing.set()
         self._news.set()
+        if taken_over:
+            return
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
         if self._thread.is_alive() or self._is_failing:
@@ -235,6 +239,8 @@ class MlflowRun:
             self._news.wait()
             self._news.clear()
             is_last = self._closing.is_set()
+            if self._is_taken_over:
+                return
             try:
                 self._send()
                 if is_last:
@@ -367,10 +373,10 @@ class Observers:
         for observer in list(self._observers):
             self._try(observer, lambda observer=observer: observer.on_event(event))  # type: ignore[misc]
 
-    def close(self) -> None:
-        """End all observers."""
+    def close(self, taken_over: bool = False) -> None:
+        """End all observers; if another process has ``taken_over``, its observers pass on the rest."""
         for observer in list(self._observers):
-            self._try(observer, observer.close)
+            self._try(observer, partial(observer.close, taken_over))
         self._observers.clear()
 
     def _try(self, observer: Observer, call: Callable[[], None]) -> None:
@@ -383,8 +389,8 @@ class Observers:
     def __enter__(self) -> Observers:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        self.close(taken_over=kind is not None and issubclass(kind, TakenOverError))
 
 
 def open_observers(run_url: str, tensorboard: bool = False, mlflow: str = "") -> Observers:

@@ -7,9 +7,13 @@
     checkpoint/     made by the runtime         summary.json    written last
     bad_records.jsonl   records that were skipped, if there are any
     tensorboard/    event files, if the job asks for them
+    owner.json      which process writes here: see below
     trace.json          what each unit did in the steps that were profiled, if there are any
     commands.jsonl      one object for each time the run was started or resumed:
         {"time", "arguments", "directory", "host", "pid", "version", "init_from", "resume", "seconds_before"}
+
+Each process that records the run takes the directory, see `Ownership`. A process that was replaced while it slept
+finds that out before its next write: a driver of a detached job, or a client whose run was resumed elsewhere.
 
 A run that is resumed at step s drops its metrics from s on, and later checkpoints, as these steps are repeated. The
 summary covers the whole run: ``steps``, ``seconds`` (without the time in between), ``resumes``, and the last metrics of
@@ -27,7 +31,7 @@ import re
 import secrets
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +40,8 @@ import numpy as np
 
 from singa_dask import fs
 from singa_dask.conf.yaml_text import redact_job
-from singa_dask.errors import ConfigError, DataError
+from singa_dask.errors import ConfigError, DataError, TakenOverError
+from singa_dask.fs.ownership import Ownership
 from singa_dask.observe.journal import Journal, is_in_use, read_objects, to_json
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.redaction import redact
@@ -130,10 +135,13 @@ class TraceFile:
         When the run began, in seconds since the epoch.
     goes_on : bool
         Go on with the file that another process has written for the same run, if there is one.
+    check : callable
+        See `Journal`.
     """
 
-    def __init__(self, url: str, began: float, goes_on: bool = False) -> None:
+    def __init__(self, url: str, began: float, goes_on: bool = False, check: Callable[[], None] = lambda: None) -> None:
         self.url = url
+        self._check = check
         self._began = began
         self._processes: dict[int, _Process] = {}
         self._save_after = 0.0
@@ -200,7 +208,7 @@ class TraceFile:
         facts = {"began": self._began, "processes": described}
         events = [line for each in processes for line in (*each.names(), *each.events)]
         head = f'{{"displayTimeUnit": "ms",\n"otherData": {json.dumps(facts)},\n"traceEvents": [\n'
-        fs.write_atomic(self.url, (head + ",\n".join(events) + "\n]}\n").encode())
+        fs.write_atomic(self.url, (head + ",\n".join(events) + "\n]}\n").encode(), check=self._check)
         self._is_saved = True
         self._save_after = time.monotonic() + REWRITE_S
 
@@ -277,8 +285,11 @@ class RunDirectory:
         First step of each worker group of a run that is continued.
     command : mapping, optional
         Line for ``commands.jsonl``. Without it that file is not written, and the summary covers only this time.
-    again : bool
-        Another process that recorded this run was lost, and may have begun it: lines that are there are not repeated.
+    job_id : str
+        Of this run, and of no run before it.
+    driver : int
+        Number of the driver of a detached job; 0 for a client. If it is higher than 1, a driver before this one was
+        lost, and may have begun the run: lines that are there are not repeated.
 
     Raises
     ------
@@ -296,15 +307,18 @@ class RunDirectory:
         replaces: bool = False,
         steps: Mapping[int, int] | None = None,
         command: Mapping[str, Any] | None = None,
-        again: bool = False,
+        job_id: str = "",
+        driver: int = 0,
     ) -> None:
         self.url = url
+        self._owner = Ownership(url, job_id, driver)
+        self._is_owner = False
+        self._again = again = driver > 1
         self._is_new = not (goes_on or replaces or again)
         self._check_free(again or not is_in_use(fs.join(url, COMMANDS)))
         self._replaces = replaces
         self._steps = dict(steps or {})
         self._command = command
-        self._again = again
         self._texts = {"job.yaml": redact_job(job_text), "resolved.yaml": redact_job(resolved_text)}
         self._journals: dict[str, Journal] = {}
         self._trace = TraceFile(fs.join(url, TRACE), 0.0)
@@ -330,10 +344,15 @@ class RunDirectory:
             The job starts, and the URL cannot be written to.
         ConfigError
             Another run has begun there meanwhile.
+        TakenOverError
+            Another process records the run, or a later one there.
         """
         if event["event"] == "started":
-            self._trace = TraceFile(fs.join(self.url, TRACE), event["time"], bool(event.get("begun")))
-            if not event.get("begun"):
+            begun = bool(event.get("begun"))
+            if begun:
+                self._take()
+            self._trace = TraceFile(fs.join(self.url, TRACE), event["time"], begun, self._check)
+            if not begun:
                 self._texts["resolved.yaml"] = _with_steps(self._texts["resolved.yaml"], event.get("train_steps", 0))
                 self._begin()
             elif self._command is not None:
@@ -342,6 +361,21 @@ class RunDirectory:
             with self._going_on():
                 self._record(event)
                 self._trace.save_late()
+
+    def _take(self) -> None:
+        self._owner.take()
+        self._is_owner = True
+
+    def _check(self) -> None:
+        if self._is_owner:  # before the start, the run before this one may be there
+            self._owner.check()
+
+    def _write(self, name: str, text: str) -> None:
+        fs.write_atomic(fs.join(self.url, name), text.encode(), check=self._check)
+
+    def _remove(self, *names: str) -> None:
+        self._check()
+        fs.remove_tree(fs.join(self.url, *names))
 
     @contextlib.contextmanager
     def _going_on(self) -> Iterator[None]:
@@ -377,13 +411,14 @@ class RunDirectory:
         is_remote = fs.local_path(self.url) is None
         if self._is_new and is_remote and not fs.create(fs.join(self.url, "job.yaml"), b""):
             raise ConfigError(f"{self.url}: {ALREADY_THERE}")
+        self._take()
         if self._replaces:
             for name in {*OWN_FILES, "log", "checkpoint", "tensorboard"} - set(self._journals):
-                fs.remove_tree(fs.join(self.url, name))
+                self._remove(name)
             for journal in self._journals.values():
                 journal.clear()
         for name, text in self._texts.items():
-            fs.write_atomic(fs.join(self.url, name), text.encode())
+            self._write(name, text)
         if self._steps:
             self._journal(METRICS).keep(self._stays)
             self._journal(METRICS).save()
@@ -405,8 +440,8 @@ class RunDirectory:
             step = re.fullmatch(r"step-(\d+)", name)
             if step and int(step[1]) > self._steps[0]:
                 # the manifest first: without it the rest is no checkpoint
-                fs.remove_tree(fs.join(directory, name, "manifest.json"))
-                fs.remove_tree(fs.join(directory, name))
+                self._remove("checkpoint", name, "manifest.json")
+                self._remove("checkpoint", name)
 
     def _stays(self, event: Mapping[str, Any]) -> bool:
         """Return whether an earlier event stays. A test before the first step does, as it may not be repeated."""
@@ -427,7 +462,7 @@ class RunDirectory:
     def _journal(self, name: str) -> Journal:
         if name not in self._journals:
             known_once = self._again and name != COMMANDS
-            self._journals[name] = Journal(fs.join(self.url, name), in_use=name == COMMANDS, once=known_once)
+            self._journals[name] = Journal(fs.join(self.url, name), name == COMMANDS, known_once, self._check)
         return self._journals[name]
 
     def check_writable(self) -> None:
@@ -443,12 +478,19 @@ class RunDirectory:
         fs.remove_tree(probe)
 
     def finish(self, summary: Mapping[str, Any]) -> dict[str, Any]:
-        """Write ``summary.json`` for the whole run; return its content."""
+        """Write ``summary.json`` for the whole run; return its content.
+
+        Raises
+        ------
+        TakenOverError
+            Another process records the run, or a later one there.
+        """
+        self._check()
         whole = dict(summary)
         for name, text in self._texts.items():
             if not fs.exists(fs.join(self.url, name)):
                 logger.warning("%s: somebody has removed it. It is written again.", fs.join(self.url, name))
-                fs.write_atomic(fs.join(self.url, name), text.encode())
+                self._write(name, text)
         if self._command is not None:
             commands = self._commands()
             if not commands:
@@ -465,7 +507,7 @@ class RunDirectory:
             begun_from = [(self._command or {}).get(key) for key in ("init_from", "resume")]
             said = sentences(whole["learning"], whole, self._journal(METRICS).objects(), is_fresh=not any(begun_from))
             whole["learning"] = {**whole["learning"], "sentences": said}
-        fs.write_atomic(fs.join(self.url, "summary.json"), f"{to_json(whole, indent=2)}\n".encode())
+        self._write("summary.json", f"{to_json(whole, indent=2)}\n")
         return whole
 
     def _add_what_was_known(self, whole: dict[str, Any]) -> None:
@@ -485,7 +527,7 @@ class RunDirectory:
 
     def __exit__(self, *error: object) -> None:
         for close in (self._trace.save, *(journal.close for journal in self._journals.values())):
-            with self._going_on():
+            with self._going_on(), contextlib.suppress(TakenOverError):  # the new owner has all of it
                 close()
 
 

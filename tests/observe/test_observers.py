@@ -27,7 +27,7 @@ class Recorder:
         if event["step"] == self.raises_at:
             raise OSError("disk full")
 
-    def close(self) -> None:
+    def close(self, taken_over: bool = False) -> None:
         self.closed = True
 
 

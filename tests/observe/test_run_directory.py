@@ -205,7 +205,7 @@ def test_a_run_that_is_replaced_leaves_nothing_and_other_files_stay(url: str) ->
     assert fs.exists(fs.join(url, "checkpoint")), "nothing is deleted before the job starts"
     with replacing as directory:
         directory.on_event(STARTED)
-    assert fs.ls(url) == ["commands.jsonl", "job.yaml", "notes.txt", "resolved.yaml"]
+    assert fs.ls(url) == ["commands.jsonl", "job.yaml", "notes.txt", "owner.json", "resolved.yaml"]
     assert read(url, "job.yaml") == "new"
 
 
@@ -308,11 +308,11 @@ def test_files_elsewhere_are_not_written_again_for_each_event(monkeypatch: pytes
     url, n_writes, now = f"memory://{uuid.uuid4().hex}/run", 0, [100.0]
     real = fs.write_atomic
 
-    def write(place: str, *args: Any) -> None:
+    def write(place: str, *args: Any, **kwargs: Any) -> None:
         nonlocal n_writes
         n_writes += place.endswith("metrics.jsonl")
         now[0] += 0.01
-        real(place, *args)
+        real(place, *args, **kwargs)
 
     monkeypatch.setattr(fs, "write_atomic", write)
     monkeypatch.setattr(journal.time, "monotonic", lambda: now[0])

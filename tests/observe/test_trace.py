@@ -99,7 +99,7 @@ def test_another_driver_goes_on_with_the_file(tmp_path: Path) -> None:
         directory.on_event(event(0, span("step 20", 102.0, "messages sent", "out 0-1-7"), n=3))
         directory.on_event(event(1, span("step 20", 102.0), n=4))
     before = trace_of(tmp_path)
-    with RunDirectory(str(tmp_path), "", "", again=True) as directory:
+    with RunDirectory(str(tmp_path), "", "", driver=2) as directory:
         directory.on_event({**STARTED, "time": 2000.0, "begun": True})
         directory.on_event(event(1, span("step 20", 102.0), n=4))  # told again
         directory.on_event(event(1, span("step 21", 103.0), n=5))

@@ -18,7 +18,7 @@ from singa_dask.data.codecs.scaling import Learned
 from singa_dask.errors import CheckpointError, DataError, Mark, Problem, SingaError, UnusableCheckpointError
 from singa_dask.runtime.checkpoints import singa_checkpoint
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, step_url
-from singa_dask.runtime.checkpoints.manifest import MANIFEST
+from singa_dask.runtime.checkpoints.manifest import MANIFEST, NOBODY, Author, life_of
 from singa_dask.runtime.checkpoints.singa_checkpoint import Stored
 
 logger = logging.getLogger(__name__)
@@ -267,10 +267,15 @@ class Retention:
         By default all that are complete are kept.
     restores_best : bool
         Keep the best by ``early_stopping`` as well.
+    author : Author
+        Who deletes them.
     """
 
-    def __init__(self, directory: str, conf: KeepConf | None, restores_best: bool = False) -> None:
+    def __init__(
+        self, directory: str, conf: KeepConf | None, restores_best: bool = False, author: Author = NOBODY
+    ) -> None:
         self._directory = directory
+        self._author = author
         self._restores_best = restores_best
         self._all = conf is None
         self._conf = conf = conf or KeepConf()
@@ -282,9 +287,9 @@ class Retention:
         """Delete older checkpoints that are not to be kept, now that the one of ``step``, with ``files``, is complete.
 
         What killed processes have left is deleted too: incomplete checkpoints, except those of ``pending`` steps, and
-        other files in the directory of this one; later ones stay. Unless it is the ``last`` of the job, the newest one
-        before it stays, too: the job starts again from there if it loses processes before the scheduler knows of the
-        new one. If that fails, log a warning and continue.
+        other files in the directory of this one. Later ones stay, and so do files of newer lives. Unless it is the
+        ``last`` of the job, the newest one before it stays, too: the job starts again from there if it loses processes
+        before the scheduler knows of the new one. If that fails, log a warning and continue.
         """
         try:
             steps = [int(match[1]) for name in fs.ls(self._directory) if (match := re.fullmatch(r"step-(\d+)", name))]
@@ -298,7 +303,9 @@ class Retention:
                 self._delete(other)
             url = step_url(self._directory, step)
             for name in set(fs.ls(url)).difference(files, [MANIFEST]):
-                fs.remove_tree(fs.join(url, name))
+                if life_of(name) <= self._author.life:
+                    self._author.check(url)
+                    fs.remove_tree(fs.join(url, name))
         except (OSError, SingaError) as error:
             logger.warning("old checkpoints could not be deleted: %s", error)
 
@@ -335,6 +342,7 @@ class Retention:
     def _delete(self, step: int) -> None:
         """Delete a checkpoint, the manifest first, so that it is incomplete from then on."""
         url = step_url(self._directory, step)
+        self._author.check(url)
         fs.remove_tree(fs.join(url, MANIFEST))
         fs.remove_tree(url)
         self._values.pop(step, None)

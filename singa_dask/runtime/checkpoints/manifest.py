@@ -9,19 +9,22 @@ import hashlib
 import json
 import os
 import posixpath
+import re
 import shutil
 import socket
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 from singa_dask import fs
-from singa_dask.errors import CheckpointError, DataError
+from singa_dask.errors import CheckpointError, DataError, TakenOverError
 from singa_dask.fs.hdfs_connection import patiently
 from singa_dask.fs.mapped_file import checksum_of
+from singa_dask.fs.ownership import Ownership
 
 # older directories are deleted when another one is made
 KEPT_FOR_S = 30 * 86400.0
@@ -35,8 +38,46 @@ def name_of_life(file: str, life: int) -> str:
     return f"{stem}.life-{life}.{suffix}" if life else file
 
 
+def life_of(file: str) -> int:
+    """Return the life of the job in which a file was written, by its name."""
+    match = re.search(r"\.life-(\d+)\.", file)
+    return int(match[1]) if match else 0
+
+
+class Author(NamedTuple):
+    """Who writes checkpoints: a run, and the life of its job. A process can sleep, and wake up after both are over."""
+
+    job_id: str = ""
+    life: int = 0
+
+    def check(self, url: str) -> None:
+        """Check that a step is still this author's to write.
+
+        Parameters
+        ----------
+        url : str
+            Of a step in a run directory.
+
+        Raises
+        ------
+        TakenOverError
+            A later run has the run directory, or a newer life of the job has written the step.
+        """
+        if self.job_id:
+            Ownership(posixpath.dirname(posixpath.dirname(url)), self.job_id).check()
+        file = fs.join(url, MANIFEST)
+        with suppress(CheckpointError):
+            there = decode_manifest(file, fs.read_bytes(file)).get("author") if fs.exists(file) else None
+            if there and there[0] == self.job_id and there[1] > self.life:
+                raise TakenOverError(f"{url}: written by life {there[1]} of the job; this is life {self.life}.")
+
+
+NOBODY = Author()
+"""Of checkpoints that no job writes."""
+
+
 def write_file(
-    url: str, file: str, chunks: Sequence[bytes | memoryview], keep: bool = False, life: int = 0
+    url: str, file: str, chunks: Sequence[bytes | memoryview], keep: bool = False, author: Author = NOBODY
 ) -> dict[str, Any]:
     """Write a file of a checkpoint, without a copy of it in memory; with ``keep`` to a local directory if that fails.
 
@@ -48,8 +89,7 @@ def write_file(
     chunks : sequence of bytes or memoryview
         Its content.
     keep : bool
-    life : int
-        Of the job.
+    author : Author
 
     Returns
     -------
@@ -57,12 +97,12 @@ def write_file(
         Its ``file`` name, length in ``bytes`` and ``sha256``; if it is kept, ``kept_at``, host and directory, and
         ``why_kept``, the error.
     """
-    file, digest = name_of_life(file, life), hashlib.sha256()
+    file, digest = name_of_life(file, author.life), hashlib.sha256()
     for chunk in chunks:
         digest.update(chunk)
     facts = {"file": file, "bytes": sum(map(len, chunks)), "sha256": digest.hexdigest()}
     try:
-        fs.write_atomic(fs.join(url, file), chunks)
+        fs.write_atomic(fs.join(url, file), chunks, check=partial(author.check, url))
     except DataError as error:
         if not keep:
             raise
@@ -202,7 +242,11 @@ def decode_manifest(url: str, content: bytes) -> dict[str, Any]:
 
 
 def write_manifest(
-    url: str, parts: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], keep: bool = False
+    url: str,
+    parts: Sequence[Mapping[str, Any]],
+    facts: Mapping[str, Any],
+    keep: bool = False,
+    author: Author = NOBODY,
 ) -> dict[str, str]:
     """Write the manifest, which completes a checkpoint; keep it on this host if other files are kept.
 
@@ -213,6 +257,7 @@ def write_manifest(
         See `encode_manifest`.
     keep : bool
         Whether to keep the manifest on this host if it cannot be written.
+    author : Author
 
     Returns
     -------
@@ -221,11 +266,14 @@ def write_manifest(
     """
     files = [*parts, *facts.get("states", ())]
     places = {file[_KEPT_AT]: file[_WHY_KEPT] for file in files if _KEPT_AT in file}
-    content = encode_manifest(_without_places(parts), {**facts, "states": _without_places(facts.get("states", ()))})
+    facts = {**facts, "states": _without_places(facts.get("states", ()))}
+    if author.job_id:
+        facts["author"] = list(author)
+    content = encode_manifest(_without_places(parts), facts)
     if not places:
         try:
             _check_seen(url, files)
-            fs.write_atomic(fs.join(url, MANIFEST), content)
+            fs.write_atomic(fs.join(url, MANIFEST), content, check=partial(author.check, url))
             return {}
         except DataError as error:
             if not keep:
@@ -283,6 +331,8 @@ class SnapshotStore:
     def put(self, job_id: str, file: str, step: int, content: bytes, known: int) -> None:
         """Keep a part; drop those of other steps but that of the step ``known``.
 
+        A part is not kept if there is one of a newer life: its process was replaced, and does not know it yet.
+
         Parameters
         ----------
         job_id : str
@@ -294,6 +344,8 @@ class SnapshotStore:
         """
         with self._lock:
             parts, index = self.jobs.get(job_id, {}), _index_of(file)
+            if any(life_of(each) > life_of(file) for each in parts if _index_of(each) == index):
+                return
             left = {each: part for each, part in parts.items() if part.step == known or _index_of(each) != index}
             self.jobs[job_id] = {**left, file: Part(step, content)}
 

@@ -22,7 +22,16 @@ from distributed.utils import sync
 from singa_dask import fs, modules
 from singa_dask.comm.dask_servers import load_on_scheduler
 from singa_dask.conf import ClusterConf, JobConf
-from singa_dask.errors import A_BUG, ClusterError, DataError, LeftLineError, SingaError, UnitError, listed
+from singa_dask.errors import (
+    A_BUG,
+    ClusterError,
+    DataError,
+    LeftLineError,
+    SingaError,
+    TakenOverError,
+    UnitError,
+    listed,
+)
 from singa_dask.observe.observers import Observers, open_observers
 from singa_dask.observe.run_directory import RunDirectory
 from singa_dask.redaction import redact
@@ -42,10 +51,6 @@ from singa_dask.runtime.planning.nets import absolute_paths
 from singa_dask.runtime.planning.placement import plan_processes
 from singa_dask.runtime.units.unit_host import in_job
 from singa_dask.shown import STDERR
-
-
-class TakenOver(Exception):
-    """The driver has left its job to another one, and writes nothing more."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ class Lease:
     is_kept: bool = False
 
 
+ELSEWHERE = "another driver drives the job by now."
 LINE_LOOK_S = 0.5
 SHOWN = 3
 
@@ -156,7 +162,7 @@ class Driver:
             It was stopped while it waited in line.
         UnitError
             A process cannot host its units, as a module of the user cannot be loaded there.
-        TakenOver
+        TakenOverError
             Another driver does the rest.
         """
         if self._lease is not None and self._lease.has_begun:
@@ -168,7 +174,7 @@ class Driver:
             self._begin()
         over = self._follower.follow_to_its_end()
         if over is None or ("event" not in over and self._lease is not None and self._lease.is_kept):
-            raise TakenOver  # where the scheduler is gone, the next one goes on with the job
+            raise TakenOverError(ELSEWHERE)  # where the scheduler is gone, the next one goes on with the job
         return self._result(over)
 
     def _begin_in_line(self) -> None:
@@ -262,7 +268,7 @@ class Driver:
         if not self._has_started:  # before any unit writes to the run directory
             lease, job_id = self._lease, self._submission.job_id
             if lease is not None and not self._follower.ask(Op.RENEW, job_id=job_id, number=lease.number):
-                raise TakenOver  # the run directory is another driver's by now
+                raise TakenOverError(ELSEWHERE)  # the run directory is another driver's by now
             self._publish(self._started())
             self._has_started = True
         spec = {
@@ -316,15 +322,15 @@ class JobRun(Submission):
         """The ``cluster`` block of the job."""
         return JobConf.model_validate_json(self.job).cluster
 
-    def directory(self, again: bool = False) -> RunDirectory:
-        """Return the run directory; ``again``: another driver may have begun it.
+    def directory(self, driver: int = 0) -> RunDirectory:
+        """Return the run directory, for the ``driver`` of this number.
 
         Raises
         ------
         ConfigError
             Another run is there.
         """
-        return RunDirectory(self.run_url, **self.recording, again=again)
+        return RunDirectory(self.run_url, **self.recording, job_id=self.job_id, driver=driver)
 
     def going_on(self) -> JobRun:
         """Return the run as it goes on from its newest checkpoint; without one it starts over."""
@@ -462,7 +468,7 @@ class DriverHost(WorkerPlugin):
         failure: dict[str, Any] = {}
         try:
             self._carry_out(run, lease)
-        except TakenOver:
+        except TakenOverError:
             return
         except SingaError as error:
             failure = {"reason": str(error), "exit_code": error.exit_code, "error": ""}
@@ -482,7 +488,7 @@ class DriverHost(WorkerPlugin):
     def _carry_out(self, run: JobRun, lease: Lease) -> None:
         if lease.first_life and not lease.has_begun:
             run = run.going_on()
-        directory = run.directory(again=lease.number > 1)
+        directory = run.directory(lease.number)
         try:
             directory.check_writable()
         except DataError as error:
@@ -496,7 +502,7 @@ class DriverHost(WorkerPlugin):
     def _on_driver(self, driver: Driver) -> None:
         self._drivers[threading.current_thread()] = driver
         if self._is_leaving:
-            raise TakenOver
+            raise TakenOverError(ELSEWHERE)
 
     def __getstate__(self) -> dict[str, Any]:
         return {}

@@ -24,7 +24,7 @@ from singa_dask.errors import CheckpointError, text_of
 from singa_dask.net import NeuralNet
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, LayerState, Save, step_url, write_states
 from singa_dask.runtime.checkpoints.lookup import Retention
-from singa_dask.runtime.checkpoints.manifest import make_manifest, newest_step, what_is_no_cut, write_manifest
+from singa_dask.runtime.checkpoints.manifest import Author, make_manifest, newest_step, what_is_no_cut, write_manifest
 from singa_dask.runtime.planning.placement import JobPlan
 from singa_dask.runtime.units.run_state import Channel, RunState, is_due
 from singa_dask.runtime.units.trainer import Trainer
@@ -100,6 +100,8 @@ class Checkpointing:
     in_background : callable
         Calls a function in a thread that may wait for file systems: these may take minutes to answer.
     takes_snapshots : bool
+    author : Author
+        Who writes the checkpoints.
 
     Attributes
     ----------
@@ -117,6 +119,7 @@ class Checkpointing:
         save_later: SaveLater,
         in_background: Callable[[Callable[[], None]], None],
         takes_snapshots: bool,
+        author: Author,
     ) -> None:
         self._job = job
         self._plan = plan
@@ -130,7 +133,8 @@ class Checkpointing:
         self._saved_at = time.perf_counter()
         self._schedule = SnapshotSchedule()
         stopping = job.early_stopping
-        self._retention = Retention(url, job.keep_checkpoints, stopping is not None and stopping.restore_best)
+        self._author = author
+        self._retention = Retention(url, job.keep_checkpoints, stopping is not None and stopping.restore_best, author)
         self._others = range(1, job.cluster.nworkers_per_group)
         # how often each kind is due, and from which step on
         self._freq = {"checkpoint": (job.checkpoint_freq, job.checkpoint_after)}
@@ -400,7 +404,7 @@ class Checkpointing:
         self, step: int, parts: Sequence[Event], facts: Mapping[str, Any], last: bool, pending: Collection[int]
     ) -> Event:
         url = step_url(self._url, step)
-        places = write_manifest(url, parts, facts, last)
+        places = write_manifest(url, parts, facts, last, self._author)
         if places:
             failure = self._pending["checkpoint"].failure(step, " ".join(sorted(set(places.values()))))
             return {**failure, "kept_at": sorted(places), "url": url}

@@ -39,7 +39,7 @@ from singa_dask.net import NeuralNet
 from singa_dask.ops.contract import Ops
 from singa_dask.redaction import redact
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, Save, write_part
-from singa_dask.runtime.checkpoints.manifest import Keep, keep_in_memory, write_file
+from singa_dask.runtime.checkpoints.manifest import Author, Keep, keep_in_memory, write_file
 from singa_dask.runtime.planning import placement
 from singa_dask.runtime.planning.nets import add_passes, build_nets
 from singa_dask.runtime.units.profiler import Trace, profiled
@@ -205,6 +205,7 @@ class UnitHost:
         self.job = job
         self.emit = emit
         self.life, self.keep, self.rejoin = life, keep, rejoin
+        self.author = Author(job_id, life)
         self.assignments, self.scalings, self.host_names = assignments or {}, scalings or {}, host_names
         self.plan = placement.JobPlan.make(job, layout=layout)
         layout = self.plan.layout
@@ -271,7 +272,7 @@ class UnitHost:
 
     def _save_of(self, step: int, where: Mapping[str, Any]) -> Save:
         if "url" in where:
-            return partial(write_file, where["url"], keep=where.get("keep", False), life=self.life)
+            return partial(write_file, where["url"], keep=where.get("keep", False), author=self.author)
         if self.keep is None:
             raise CheckpointError(f"process {self.process} has no place for snapshots. Expected one in every process.")
         return partial(keep_in_memory, self.keep, step, where["snapshot"], life=self.life)
@@ -597,6 +598,7 @@ def _run_worker(host: UnitHost, address: Address, initial_state: InitialState, c
             host.save_later,
             host.writer.submit,
             host.keep is not None and host.job.cluster.snapshot_freq != 0,
+            host.author,
             host.trace,
         )
         host.add(worker)

@@ -22,6 +22,7 @@ from singa_dask.errors import ConfigError, DataError, Problem
 from singa_dask.layers.connection import IN_FLIGHT, BridgeSrc
 from singa_dask.layers.feature import Totals, add_totals
 from singa_dask.net import NeuralNet
+from singa_dask.runtime.checkpoints.manifest import Author
 from singa_dask.runtime.planning.nets import Nets, phase_name
 from singa_dask.runtime.planning.placement import JobPlan
 from singa_dask.runtime.units.checkpointing import Checkpointing, SaveLater
@@ -247,7 +248,7 @@ class Worker:
         Directory that ``step-<n>`` directories go to.
     params : WorkerParams
         Of the training net.
-    save_later, in_background, takes_snapshots
+    save_later, in_background, takes_snapshots, author
         See `Checkpointing`.
     trace : Trace or None
         If the job is profiled.
@@ -276,6 +277,7 @@ class Worker:
         save_later: SaveLater,
         in_background: Callable[[Callable[[], None]], None],
         takes_snapshots: bool,
+        author: Author,
         trace: Trace | None,
     ) -> None:
         self.address = address = channel.address
@@ -296,7 +298,7 @@ class Worker:
         self.state = state = RunState(job, channel, step, self._lockstep.ahead, initial_state.rejoin is not None)
         self._evaluation = Evaluation(job, self.trainer, state, channel, initial_state.manifest_of(address.group))
         self._checkpointing = Checkpointing(
-            job, plan, checkpoint_url, self.trainer, state, channel, save_later, in_background, takes_snapshots
+            job, plan, checkpoint_url, self.trainer, state, channel, save_later, in_background, takes_snapshots, author
         )
         if initial_state.rejoin is not None:
             self._checkpointing.leave(initial_state.rejoin.left)

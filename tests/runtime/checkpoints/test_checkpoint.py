@@ -23,7 +23,7 @@ from singa_dask.runtime.checkpoints.checkpoint import (
     write_part,
 )
 from singa_dask.runtime.checkpoints.lookup import find, load_values
-from singa_dask.runtime.checkpoints.manifest import keep_in_memory, make_manifest, write_file, write_manifest
+from singa_dask.runtime.checkpoints.manifest import Author, keep_in_memory, make_manifest, write_file, write_manifest
 from singa_dask.runtime.job.checks import prepare
 from singa_dask.runtime.units.run_state import InitialState
 from tests.runtime.harness import dense, mlp
@@ -61,7 +61,7 @@ def write(
             if cut.server == server
             for what, array in values[names[cut.param]].items()
         ]
-        parts.append(write_part(partial(write_file, url, life=life), server, n_servers, pieces, names))
+        parts.append(write_part(partial(write_file, url, author=Author(life=life)), server, n_servers, pieces, names))
     params = {name: {"shape": list(values[name]["value"].shape), "dtype": "float32"} for name in names}
     write_manifest(url, parts, {"job": "j", "step": step, "seed": 0, "params": params, "groups": {}, **facts})
     return url
@@ -196,7 +196,7 @@ def test_a_part_of_an_older_life_that_comes_late_changes_nothing(tmp_path: Path)
     for life in (0, 1):
         piece = SavedTensor(0, 0, "value", 3, np.zeros(20, np.float32))
         for index in (0, 1):
-            write_part(partial(write_file, url, life=life), index, 2, [piece], ["w"])
+            write_part(partial(write_file, url, author=Author(life=life)), index, 2, [piece], ["w"])
     found = Checkpoint(find(str(tmp_path)))
     np.testing.assert_array_equal(found.values("w"), before)
     files = [f"part-{index}-of-2.life-2.safetensors" for index in (0, 1)]

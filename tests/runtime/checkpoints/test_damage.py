@@ -19,14 +19,14 @@ from singa_dask.errors import CheckpointError, DataError
 from singa_dask.runtime.checkpoints import lookup
 from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, LayerState, step_url, write_states
 from singa_dask.runtime.checkpoints.lookup import find, load_manifest, load_values
-from singa_dask.runtime.checkpoints.manifest import write_file
+from singa_dask.runtime.checkpoints.manifest import Author, write_file
 from tests.runtime.checkpoints.test_checkpoint import SHAPES, flip, stored_values, write
 
 
 def write_whole(directory: str, step: int, **more: Any) -> str:
     """Write a checkpoint of two servers and a worker with layer states; its values tell the step."""
     state = LayerState("train", "gru", [[2, 3]], (np.full((2, 3), step, np.float32),), (False,))
-    save = partial(write_file, step_url(directory, step), life=more.get("life", 0))
+    save = partial(write_file, step_url(directory, step), author=Author(life=more.get("life", 0)))
     states = [write_states(save, 0, 0, [state])]
     return write(directory, step, values=stored_values(seed=step), states=states, workers=1, **more)
 

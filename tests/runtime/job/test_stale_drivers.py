@@ -8,13 +8,20 @@ from typing import Any
 import pytest
 from distributed import Client
 
+from singa_dask.errors import TakenOverError
 from singa_dask.observe.run_directory import RunDirectory
-from singa_dask.runtime import Driver
-from singa_dask.runtime.job.driver import Lease, TakenOver
+from singa_dask.runtime import Driver, RemoteJobs
+from singa_dask.runtime.job.driver import Lease, install_jobs
+from singa_dask.runtime.job.line import _Driven
 from singa_dask.runtime.job.names import JOBS
 from tests.runtime.processes import digits
 
 pytestmark = pytest.mark.cluster
+
+
+def drive(job_id: str, dask_scheduler: Any) -> None:
+    """Have the scheduler know the first driver of a job, which nobody starts."""
+    dask_scheduler.plugins[JOBS].drivers._driven[job_id] = _Driven({"job_id": job_id}, "", number=1, worker="gone")
 
 
 def in_line(dask_scheduler: Any) -> list[str]:
@@ -30,7 +37,31 @@ def test_a_stale_driver_deletes_and_submits_nothing(client: Client, tmp_path: Pa
     job = digits("single")
     given: dict[str, Any] = {"run_url": str(tmp_path), "job_id": "stale", "lease": lease, "queue": queue}
     driver = Driver(job, client, on_event=directory.on_event, **given)
-    with directory, pytest.raises(TakenOver):
+    install_jobs(client)
+    with directory, pytest.raises(TakenOverError):
         driver.run()
     assert file.read_text() == '{"event": "metrics"}\n'
     assert client.run_on_scheduler(in_line) == []
+
+
+def test_one_that_wakes_up_leaves_the_directory_and_the_job_to_the_next(client: Client, tmp_path: Path) -> None:
+    """It slept before it recorded an event: it does not end the job that it cannot record any more."""
+    job, url = digits("single", "train_steps=1000000"), str(tmp_path / "run")
+    steps: list[int] = []
+    old, new = (RunDirectory(url, "", "", job_id="awake", driver=number) for number in (1, 2))
+    install_jobs(client)
+    client.run_on_scheduler(drive, "awake")
+    given: dict[str, Any] = {"run_url": url, "job_id": "awake", "lease": Lease(1, has_begun=False)}
+
+    def record(event: dict[str, Any]) -> None:
+        old.on_event(event)
+        if event["event"] == "metrics":
+            steps.append(event["step"])
+            new.on_event({"event": "started", "begun": True, "time": 0.0})
+
+    with old, new, pytest.raises(TakenOverError):
+        Driver(job, client, on_event=record, **given).run()
+    assert len(steps) == 1
+    (row,) = (row for row in RemoteJobs(client).rows() if row["id"] == "awake")
+    RemoteJobs(client).kill("awake")
+    assert (row["state"], row["reason"]) == ("running", "")

@@ -1,0 +1,83 @@
+"""Ownership of directories: a writer that was replaced while it slept finds its successor there, and writes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from typing import Any
+
+from singa_dask import fs
+from singa_dask.errors import DataError, TakenOverError
+
+OWNER = "owner.json"
+"""File in a directory that names its owner."""
+
+
+class Ownership:
+    """The right to write to a directory, until a newer owner takes it.
+
+    Pass `check` to `fs.write_atomic`, and call it before any other change.
+
+    Parameters
+    ----------
+    directory : str
+        URL.
+    owner : str
+        Name of the owner, e.g. the id of a job.
+    epoch : int, optional
+        Of several processes that own the directory under one name, one after the other, the newest has the highest. By
+        default the process may write as long as any of them owns the directory.
+    """
+
+    def __init__(self, directory: str, owner: str, epoch: int | None = None) -> None:
+        self.directory = directory
+        self.owner = owner
+        self.epoch = epoch
+
+    def take(self) -> None:
+        """Become the owner: the owner before this one is refused from now on.
+
+        Raises
+        ------
+        TakenOverError
+            The directory has a newer owner of this name.
+        DataError
+            The directory cannot be read or written.
+        """
+        there = self._read()
+        if there.get("owner") == self.owner:
+            self._compare(there)
+        facts = {"owner": self.owner, "epoch": self.epoch, "host": socket.gethostname(), "pid": os.getpid()}
+        fs.write_atomic(fs.join(self.directory, OWNER), f"{json.dumps({**facts, 'time': time.time()})}\n".encode())
+
+    def check(self) -> None:
+        """Check that no other process has taken the directory. A directory without an owner is anybody's.
+
+        Raises
+        ------
+        TakenOverError
+            One has.
+        DataError
+            The directory cannot be read.
+        """
+        if there := self._read():
+            self._compare(there)
+
+    def _compare(self, there: dict[str, Any]) -> None:
+        if there.get("owner") != self.owner or (self.epoch is not None and there.get("epoch", 0) > self.epoch):
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(there.get("time", 0)))
+            who = f"process {there.get('pid')} on {there.get('host')}, since {when}"
+            raise TakenOverError(f"{self.directory}: another process writes there now ({who}); this one has stopped.")
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            there = json.loads(fs.read_bytes(fs.join(self.directory, OWNER)))
+        except DataError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return {}
+            raise
+        except ValueError:  # somebody has changed it
+            return {}
+        return there if isinstance(there, dict) else {}

@@ -1,0 +1,83 @@
+"""A directory belongs to the newest of its owners; what an older one would write is refused at the last moment."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from singa_dask import fs
+from singa_dask.errors import TakenOverError
+from singa_dask.fs.ownership import Ownership
+from tests.fs.s3_server import s3_server
+
+
+@pytest.fixture(params=["local", "memory"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    if request.param == "s3":
+        with s3_server() as server:
+            monkeypatch.setitem(fsspec.config.conf, "s3", server.options)
+            yield "s3://lab/run"
+    else:
+        yield str(tmp_path) if request.param == "local" else f"memory://{uuid.uuid4().hex}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(("job", 1), ("job", 2)), (("job", 9), ("another", 0)), (("b", 0), ("a", 0))]
+)
+def test_the_newer_owner_has_the_directory(url: str, before: tuple[str, int], after: tuple[str, int]) -> None:
+    sleeper, newer = Ownership(url, *before), Ownership(url, *after)
+    sleeper.take()
+    sleeper.check()
+    newer.take()
+    with pytest.raises(TakenOverError, match=r"another process writes there now \(process \d+ on "):
+        sleeper.check()
+    newer.check()
+
+
+def test_one_that_was_replaced_before_it_began_takes_nothing(url: str) -> None:
+    sleeper, newer = Ownership(url, "job", 1), Ownership(url, "job", 2)
+    newer.take()
+    with pytest.raises(TakenOverError):
+        sleeper.take()
+    newer.check()
+
+
+def test_processes_that_own_a_directory_together_may_write_whoever_records(url: str) -> None:
+    unit, stranger = Ownership(url, "job"), Ownership(url, "another")
+    for epoch in (1, 2):
+        Ownership(url, "job", epoch).take()
+        unit.check()
+        with pytest.raises(TakenOverError):
+            stranger.check()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[1]\n"])
+def test_a_directory_whose_owner_is_not_known_is_anybodys(url: str, content: bytes | None) -> None:
+    if content is not None:
+        fs.write_atomic(f"{url}/owner.json", content)
+    owner = Ownership(url, "job", 1)
+    owner.check()
+    owner.take()
+    owner.check()
+
+
+@pytest.mark.parametrize("url", ["local", "memory", "s3"], indirect=True)
+def test_an_owner_that_falls_asleep_in_a_write_changes_nothing(url: str) -> None:
+    sleeper, newer, file = Ownership(url, "job", 1), Ownership(url, "job", 2), f"{url}/metrics.jsonl"
+    sleeper.take()
+
+    def wake() -> None:
+        # its content is complete, and only has to take its place
+        assert len(fs.ls(url)) == 2
+        newer.take()
+        fs.write_atomic(file, b"all of it", check=newer.check)
+        sleeper.check()
+
+    with pytest.raises(TakenOverError):
+        fs.write_atomic(file, b"stale", check=wake)
+    assert fs.read_bytes(file) == b"all of it"
+    assert fs.ls(url) == ["metrics.jsonl", "owner.json"]

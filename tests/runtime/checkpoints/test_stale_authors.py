@@ -1,0 +1,125 @@
+"""A process that slept while a newer life of its job, or a later run, went on spoils none of their checkpoints."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from singa_dask import fs
+from singa_dask.conf.job import KeepConf
+from singa_dask.errors import TakenOverError
+from singa_dask.fs.ownership import Ownership
+from singa_dask.runtime.checkpoints.checkpoint import Checkpoint, SavedTensor, step_url, write_part
+from singa_dask.runtime.checkpoints.lookup import Retention, find
+from singa_dask.runtime.checkpoints.manifest import Author, SnapshotStore, write_file, write_manifest
+
+PARAMS = {"w": {"shape": [4], "dtype": "float32"}}
+KEPT = KeepConf(last=1)
+
+
+class Process:
+    """The process with the first worker and the only server of a job."""
+
+    def __init__(self, run: str, author: Author) -> None:
+        self.directory = f"{run}/checkpoint"
+        self.author = author
+        self.retention = Retention(self.directory, KEPT, author=author)
+
+    def part(self, step: int) -> dict[str, object]:
+        """Write the part of its server; its values tell whose they are."""
+        values = np.full(4, 10 * len(self.author.job_id) + self.author.life, np.float32)
+        save = partial(write_file, step_url(self.directory, step), author=self.author)
+        return write_part(save, 0, 1, [SavedTensor(0, 0, "value", step, values)], ["w"])
+
+    def complete(self, step: int, part: dict[str, object]) -> None:
+        facts = {"job": "j", "step": step, "seed": 0, "params": PARAMS, "groups": {}}
+        write_manifest(step_url(self.directory, step), [part], facts, author=self.author)
+
+    def tidy(self, step: int, part: dict[str, object]) -> None:
+        self.retention.tidy(step, [str(part["file"])])
+
+    def write(self, step: int) -> None:
+        part = self.part(step)
+        self.complete(step, part)
+        self.tidy(step, part)
+
+
+def first_value(run: str, step: int) -> float:
+    found = Checkpoint(find(run))
+    assert found.step == step
+    values = found.whole("w", "value")
+    assert values is not None
+    return float(values[0])
+
+
+NEXT = pytest.mark.parametrize("newer", [Author("run", 1), Author("later", 0)])
+
+
+@NEXT
+@pytest.mark.parametrize("asleep_before", ["part", "complete", "tidy"])
+def test_a_checkpoint_of_the_same_step(tmp_path: Path, newer: Author, asleep_before: str) -> None:
+    run = str(tmp_path)
+    Ownership(run, "run", 1).take()
+    sleeper = Process(run, Author("run", 0))
+    sleeper.write(10)
+    part = sleeper.part(20) if asleep_before != "part" else {}
+    if asleep_before == "tidy":
+        sleeper.complete(20, part)
+    Ownership(run, newer.job_id, 2).take()
+    successor = Process(run, newer)
+    its = successor.part(20)
+    if asleep_before == "tidy":  # it deletes none that is just written
+        sleeper.tidy(20, part)
+    successor.complete(20, its)
+    if asleep_before == "part":
+        with pytest.raises(TakenOverError):
+            sleeper.part(20)
+    elif asleep_before == "complete":
+        with pytest.raises(TakenOverError):
+            sleeper.complete(20, part)
+    sleeper.tidy(20, part or {"file": "part-0-of-1.safetensors"})
+    assert first_value(run, 20) == 10 * len(newer.job_id) + newer.life
+
+
+@NEXT
+def test_checkpoints_of_other_steps(tmp_path: Path, newer: Author, caplog: pytest.LogCaptureFixture) -> None:
+    """It sleeps before it deletes older ones: there are some by then that the successor needs."""
+    run = str(tmp_path)
+    Ownership(run, "run", 1).take()
+    sleeper = Process(run, Author("run", 0))
+    part = sleeper.part(40)
+    sleeper.complete(40, part)
+    fs.remove_tree(step_url(sleeper.directory, 40))  # the successor begins before it
+    Ownership(run, newer.job_id, 2).take()
+    for step in (20, 30):
+        Process(run, newer).write(step)
+    sleeper.tidy(40, part)
+    assert sorted(fs.ls(sleeper.directory)) == ["step-20", "step-30"]
+    assert "old checkpoints could not be deleted" in caplog.text
+
+
+def test_a_newer_life_goes_on_where_an_older_one_was(tmp_path: Path) -> None:
+    run = str(tmp_path)
+    Ownership(run, "run", 1).take()
+    for life in (0, 0, 1, 3):
+        Process(run, Author("run", life)).write(10)
+        assert first_value(run, 10) == 30 + life
+    assert sorted(fs.ls(step_url(f"{run}/checkpoint", 10))) == ["manifest.json", "part-0-of-1.life-3.safetensors"]
+    # a later run begins with life 0 again
+    Ownership(run, "later", 0).take()
+    Process(run, Author("later", 0)).write(10)
+    assert first_value(run, 10) == 50
+
+
+def test_a_part_of_a_snapshot() -> None:
+    store = SnapshotStore()
+    store.put("job", "step-5/part-0-of-2.safetensors", 5, b"old", 0)
+    store.put("job", "step-8/part-0-of-2.life-1.safetensors", 8, b"new", 8)
+    store.put("job", "step-6/part-0-of-2.safetensors", 6, b"late", 5)
+    store.put("job", "step-6/part-1-of-2.safetensors", 6, b"of another server", 5)
+    assert store.get("job", "step-8/part-0-of-2.life-1.safetensors") == b"new"
+    assert store.get("job", "step-6/part-0-of-2.safetensors") is None
+    assert store.get("job", "step-6/part-1-of-2.safetensors") == b"of another server"
