@@ -98,4 +98,4 @@ def _stderr() -> Any:
     return getattr(sys.stderr, "rich_proxied_file", sys.stderr)
 
 
-STDERR = Stderr()
+STDERR: Any = Stderr()  # libraries want an `IO[str]`, which `io.TextIOBase` is not by its type

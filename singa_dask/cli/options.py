@@ -21,9 +21,9 @@ GAP = "  "
 UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
-def echo(message: object = "", *, err: bool = False, color: bool | None = None) -> None:
+def echo(message: object = "", *, nl: bool = True, err: bool = False, color: bool | None = None) -> None:
     """Print a message as it may be `shown`, see `click.echo`; where stderr cannot be written, nothing."""
-    click.echo(shown(str(message), coloured=bool(color)), file=STDERR if err else None, color=color)
+    click.echo(shown(str(message), coloured=bool(color)), file=STDERR if err else None, nl=nl, color=color)
 
 
 @dataclass(frozen=True)

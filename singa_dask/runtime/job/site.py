@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import sys
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from distributed import TimeoutError as LateError
 from distributed import Worker, WorkerPlugin, get_worker
 from distributed.comm.addressing import get_address_host
 from distributed.protocol.serialize import to_serialize
@@ -301,7 +301,7 @@ class Site(WorkerPlugin):
             try:
                 await wait_for(worker.scheduler.singa_dask_leaving(worker=worker.address), limit("leaving"))
             except Exception as error:
-                is_late = isinstance(error, (TimeoutError, asyncio.TimeoutError))  # two classes in Python 3.10
+                is_late = isinstance(error, LateError)
                 why = "does not answer" if is_late else f"cannot be reached: {text_of(error)}"
                 logger.warning("this Dask worker closes, and the scheduler %s: units stop with a checkpoint", why)
                 for hosting in hostings:

@@ -53,7 +53,7 @@ def on_a_scheduler(test: Callable[[Here], Awaitable[None]]) -> Here:
 
     async def run() -> Here:
         scheduler: Any = SimpleNamespace(
-            workers={}, clients={}, handlers={RETIRE: None}, stream_handlers={}, status=Status.running,
+            address="here", workers={}, clients={}, handlers={RETIRE: None}, stream_handlers={}, status=Status.running,
             loop=IOLoop.current(), set_metadata=lambda keys, value: None,
         )  # fmt: skip
         plugin = Jobs()
