@@ -37,7 +37,7 @@ from distributed.comm.core import FatalCommClosedError
 
 from singa_dask.comm.greeting import Hello, introduce, read_hello
 from singa_dask.comm.message import Backlog, Message, ReceiveBuffer
-from singa_dask.comm.wire import ANY_PORT, Endpoint, Listener, RefusedError, Wire, connect, listen
+from singa_dask.comm.wire import ANY_PORT, Endpoint, Listener, RefusedError, Wire, connect, listen, place_of
 from singa_dask.errors import CommError, text_of
 
 # Inbox: takes the messages of all peers, each once and in its sender's order.
@@ -185,7 +185,7 @@ class Inbox:
         """Tell the sender which of its messages was the last that has come, or refuse it."""
         refusal = self._hello.refusal(hello)
         if hello.address in self._cut:
-            refusal = f"process {hello.process} at {hello.address} was replaced by another."
+            refusal = f"process {hello.process} at {place_of(hello.address)} was replaced by another."
         if refusal:
             wire.write_note(0, refusal.encode())
             await _drained([wire])
@@ -544,7 +544,8 @@ class Transport:
     Attributes
     ----------
     address : str
-        Where other processes reach this one.
+        Where other processes reach this one, see `place_of`, and a mark: a process that has the same port later has
+        another address.
     sent_bytes : int
         Bytes of arrays in messages to other processes, each counted once.
     """
@@ -589,7 +590,7 @@ class Transport:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         try:
-            self.address = self._call(self._listen(endpoint, listen_args or {}))
+            self.address = f"{self._call(self._listen(endpoint, listen_args or {}))}#{uuid.uuid4().hex[:8]}"
         except BaseException:
             self.close()
             raise

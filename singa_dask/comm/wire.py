@@ -526,6 +526,11 @@ async def _stop(listener: core.Listener) -> None:
         listener.abort_handshaking_comms()
 
 
+def place_of(address: str) -> str:
+    """Return where the process at an address of a transport listens: the address without its mark."""
+    return address.partition("#")[0]
+
+
 async def connect(address: str, timeout_s: float, args: Mapping[str, Any]) -> Wire:
     """Connect to a listener.
 
@@ -544,7 +549,7 @@ async def connect(address: str, timeout_s: float, args: Mapping[str, Any]) -> Wi
         Nobody listens there, or the connection breaks.
     """
     try:
-        return _wire_of(await core.connect(address, timeout=timeout_s, **args))
+        return _wire_of(await core.connect(place_of(address), timeout=timeout_s, **args))
     except OSError as error:  # after many attempts; the causes below are of the last one
         causes = [error.__cause__, getattr(error.__cause__, "__cause__", None)]
         reason = [error, *(each for each in causes if isinstance(each, OSError) and str(each))][-1]

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from singa_dask.comm.wire import place_of
+
 __all__ = ["Proxy"]
 
 _RESET = struct.pack("ii", 1, 0)
@@ -55,7 +57,7 @@ class Proxy:
             if self._is_paused:
                 await reader.read(-1)
                 return
-            host, port = self.target.removeprefix("tcp://").split(":")
+            host, port = place_of(self.target).removeprefix("tcp://").split(":")
             far_reader, link.far = await asyncio.open_connection(host, int(port))
             pumps = [self._pump(link, reader, link.far), self._pump(link, far_reader, writer)]
             link.pumps = [asyncio.ensure_future(pump) for pump in pumps]

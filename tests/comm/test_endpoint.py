@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from singa_dask.comm.wire import Endpoint
+from singa_dask.comm.wire import Endpoint, place_of
 from singa_dask.errors import CommError
 from tests.comm.ends import TIMEOUT_S, End, update
 
@@ -32,7 +32,7 @@ def test_each_endpoint_takes_the_first_free_port_of_a_range() -> None:
         ends = [End(ports=ports) for _ in ports[1:]]
         for each in ends:
             stack.callback(each.close)
-        assert [each.address for each in ends] == [f"tcp://127.0.0.1:{port}" for port in ports[1:]]
+        assert [place_of(each.address) for each in ends] == [f"tcp://127.0.0.1:{port}" for port in ports[1:]]
         ends[0].send(ends[1].address, update(1))
         assert ends[1].messages.get(timeout=TIMEOUT_S).step == 1
         first, last = ports[0], ports[-1]

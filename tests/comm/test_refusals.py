@@ -16,9 +16,10 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
+from distributed.comm.addressing import get_address_host_port
 
 from singa_dask.comm.greeting import Hello, introduce
-from singa_dask.comm.wire import RefusedError, connect
+from singa_dask.comm.wire import RefusedError, connect, place_of
 from singa_dask.errors import CommError
 from tests.comm.ends import TIMEOUT_S, TOKEN, End, end, transport_threads, update
 from tests.comm.proxy import Proxy
@@ -64,7 +65,25 @@ def test_a_process_that_was_replaced_is_refused_when_it_wakes_up(stack: ExitStac
     address, reason = sleeper.lost.get(timeout=TIMEOUT_S)
     assert address == receiver.address
     for text in (reason, warnings.get(timeout=TIMEOUT_S)):
-        assert f"process 7 at {sleeper.address} was replaced by another." in text
+        assert f"process 7 at {place_of(sleeper.address)} was replaced by another." in text
+
+
+def test_a_process_on_the_port_of_one_that_it_replaces_is_welcome(stack: ExitStack) -> None:
+    receiver, old = end(stack), end(stack, process=7)
+    port = get_address_host_port(place_of(old.address))[1]
+    old.send(receiver.address, update(0))
+    receiver.send(old.address, update(1))
+    assert [receiver.get().step, old.get().step] == [0, 1]
+    receiver.transport.cut(old.address)
+    old.close()
+    new = end(stack, process=7, ports=[port])
+    assert place_of(new.address) == place_of(old.address)
+    new.send(receiver.address, update(2))
+    receiver.send(new.address, update(3))
+    assert [receiver.get().step, new.get().step] == [2, 3]
+    # a connection that the old one has opened may be served at any time
+    with pytest.raises(RefusedError, match="was replaced by another"):
+        talk(receiver.address, Hello(TOKEN, "job", 0, 7, old.address, "a").pack())
 
 
 def talk(address: str, hello: bytes, speak: Callable[[Any], None] = lambda wire: None) -> None:

@@ -16,7 +16,7 @@ import pytest
 from distributed.security import Security
 
 from singa_dask.comm.greeting import Hello
-from singa_dask.comm.wire import connect
+from singa_dask.comm.wire import connect, place_of
 from tests.comm.ends import TIMEOUT_S, TOKEN, End, end, update
 from tests.runtime.processes import wait_until
 
@@ -26,7 +26,7 @@ HELLO = Hello(TOKEN, "job", 0, 1, "tcp://127.0.0.1:1", "a")
 def test_port_scans_and_random_bytes_change_nothing(stack: ExitStack) -> None:
     memory = np.zeros(1000)
     receiver = end(stack, receive_buffer=lambda message: memory)
-    place = ("127.0.0.1", int(receiver.address.rpartition(":")[2]))
+    place = ("127.0.0.1", int(place_of(receiver.address).rpartition(":")[2]))
     process, generator = psutil.Process(), random.Random(0)
     n_fds = process.num_fds()
     for step in range(5):
@@ -75,7 +75,7 @@ def test_over_tls_plain_bytes_are_answered_by_an_alert_at_most(
     stack: ExitStack, security: Security, sent: bytes
 ) -> None:
     receiver = tls_end(stack, security)
-    host, port = receiver.address.removeprefix("tls://").split(":")
+    host, port = place_of(receiver.address).removeprefix("tls://").split(":")
     with socket.create_connection((host, int(port)), TIMEOUT_S) as plain:
         got = b""
         # the receiver may have closed it already
@@ -93,7 +93,7 @@ def test_over_tls_nobody_gets_a_byte_without_a_certificate_of_the_cluster(
     stack: ExitStack, security: Security, version: ssl.TLSVersion, has_certificate: bool
 ) -> None:
     receiver = tls_end(stack, security)
-    host, port = receiver.address.removeprefix("tls://").split(":")
+    host, port = place_of(receiver.address).removeprefix("tls://").split(":")
     context = Security.temporary().get_connection_args("worker")["ssl_context"] if has_certificate else None
     context = context or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

@@ -14,6 +14,7 @@ from singa_dask.runtime.planning.placement import JobPlan
 from tests.faults.jobs import first_unit, job
 from tests.faults.machines import Machines
 from tests.faults.runs import Run, at_step, check_done, killed
+from tests.ports import free_port
 from tests.runtime.harness import Outcome
 
 pytestmark = pytest.mark.cluster
@@ -65,12 +66,18 @@ def test_a_killed_process(nannies: Machines, tmp_path: Path, calm: Any, topology
 
 @pytest.mark.long
 def test_each_update_is_applied_once_although_a_worker_group_is_killed(nannies: Machines, tmp_path: Path) -> None:
-    """The servers stay, and count: the group that starts again repeats steps that they have."""
-    made = job("downpour", N_STEPS, {"nworkers_per_procs": 1})
+    """The servers stay, and count: the group that starts again repeats steps that they have.
+
+    It does so alone, although its process has the port of the lost one.
+    """
+    first = free_port()
+    listen = {"ports": f"{first}-{first + 40}"}
+    made = job("downpour", N_STEPS, {"nworkers_per_procs": 1, "listen": listen})
     nannies.grow(2)  # with a spare no units, and no servers, move to the process that the nanny starts
     nannies.client.wait_for_workers(4, timeout=240)
     run = Run(made, nannies, tmp_path / "runs", (at_step(60), killed("worker-1-0")))
     check_done(run)
+    assert [list(event.get("groups", ())) for event in run.named("restart")] == [[1]]
     check_versions(run)
     updates = run.result.updates
     n_slices = len(JobPlan.make(made).slices)

@@ -22,6 +22,7 @@ from singa_dask.cancellation import Cancellation, working_for
 from singa_dask.comm.message import Address, Message
 from singa_dask.comm.stub import ParamSlice, Stub
 from singa_dask.comm.transport import Transport
+from singa_dask.comm.wire import place_of
 from singa_dask.conf import JobConf, Phase
 from singa_dask.data.codecs.scaling import Scaling
 from singa_dask.errors import (
@@ -387,7 +388,7 @@ class UnitHost:
             return  # it was replaced meanwhile
         process = self.router.peers.index(address)
         units = ", ".join(str(unit) for unit in self.plan.layout.processes[process])
-        reason = f"process {process} at {address} cannot be reached ({error}). Lost: {units}."
+        reason = f"process {process} at {place_of(address)} cannot be reached ({error}). Lost: {units}."
         failure = {"reason": reason, "exit_code": LostUnitError.exit_code, "expected": True, "retry": True}
         self.abort({**failure, "unreachable": process})
 
