@@ -514,8 +514,8 @@ class Jobs(SchedulerPlugin):
         self.handle(job_id, ev.Hosted(action.life, action.process, **answer))
 
     def _shared(self, job_id: str, what: str) -> str:
-        """Return what all processes of a job are told, as JSON."""
-        return self.records[job_id].shared[what]
+        """Return what all processes of a job are told, as JSON; nothing if that life of the job is over."""
+        return record.shared.get(what, "") if (record := self.records.get(job_id)) is not None else ""
 
     async def _end_life(self, record: JobRecord, action: ev.EndLife) -> None:
         job_id = record.spec.job_id

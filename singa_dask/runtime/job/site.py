@@ -324,18 +324,20 @@ class Site(WorkerPlugin):
     # -- lives -------------------------------------------------------------------------------------------------------
 
     async def shared(self, job_id: str, what: str, leader: str = "") -> str:
-        """Return what all processes of a job are told, as JSON.
+        """Return what all processes of a job are told, as JSON; nothing if that life of the job is over.
 
         It comes from ``leader``, another Dask worker of this host, if that answers, else from the scheduler.
         """
         key = job_id, what
         if key not in self._shared:
             self._shared[key] = gen.convert_yielded(self._ask_for(leader, job_id, what))
+        told = ""
         try:
-            return await self._shared[key]
-        except Exception:
-            self._shared.pop(key, None)
-            raise
+            told = await self._shared[key]
+        finally:
+            if not told:
+                self._shared.pop(key, None)
+        return told
 
     async def _ask_for(self, leader: str, job_id: str, what: str) -> str:
         facts = {"job_id": job_id, "what": what}
@@ -350,7 +352,10 @@ class Site(WorkerPlugin):
         """Start to host a process of a job; return its ``endpoint``, or an ``error`` and whether it is ``final``."""
         key = job_id, process
         self._oldest[key] = max(life, self._oldest.get(key, 0))
-        placement = json.loads(await self.shared(job_id, f"{life} {PLACEMENT}", leader))
+        told = await self.shared(job_id, f"{life} {PLACEMENT}", leader)
+        if not told:
+            return {"error": f"life {life} of the job is over"}
+        placement = json.loads(told)
         own = {"job_id": job_id, "life": life, "process": process, "buddy": buddy, "token": token}
         hosting = Hosting({**placement, **own})
         for before in self._of(hosting.job_id):
@@ -588,9 +593,12 @@ class UnitsTask:
         site = get_worker().plugins[SITE]
         assert isinstance(site, Site)
         hosting = site.hostings.get((self.job_id, self.process))
+        aborted = [{"state": "aborted", "step": -1} for _ in self.units]
         if hosting is None or hosting.life != self.life:
-            return [{"state": "aborted", "step": -1} for _ in self.units]
+            return aborted
         told = sync(site.worker.loop, site.shared, self.job_id, f"{self.life} {ENDPOINTS}", self.leader)
+        if not told:
+            return aborted
         endpoints, start = json.loads(told), partial(site.start_point, hosting)
         threads = DaemonThreads(len(self.units), "units")
         reports = [threads.future(partial(hosting.run, Address(*unit), endpoints, start)) for unit in self.units]

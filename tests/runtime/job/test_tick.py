@@ -162,6 +162,15 @@ def test_the_end_of_a_job_that_cannot_be_told_is_its_end_nevertheless(monkeypatc
     on_a_scheduler(test)
 
 
+def test_a_late_question_is_answered_quietly() -> None:
+    async def test(here: Here) -> None:
+        here.records["sound"].shared = {"1 placement": "{}"}
+        asked = [("sound", "1 placement"), ("sound", "0 placement"), ("gone", "0 placement")]
+        assert [here.jobs._shared(*each) for each in asked] == ["{}", "", ""]
+
+    on_a_scheduler(test)
+
+
 @pytest.mark.parametrize("part", ["heartbeats", "drivers", "waiting", "left over", "room", "limit"])
 def test_an_error_in_a_look_at_all_jobs_is_told_once_and_time_goes_on(
     part: str, monkeypatch: pytest.MonkeyPatch
