@@ -370,7 +370,8 @@ class Site(WorkerPlugin):
                 raise
             why = f"{problem.place}: {problem.text}" if problem else text_of(error)
             return {"error": f"process {hosting.process} at {self.worker.address}: {why}", "final": True}
-        if hosting.life < self._oldest.get(key, 0):  # meanwhile it was ended, or another life has begun
+        # meanwhile it was ended, another life has begun, or the job is over and forgotten
+        if hosting.life < self._oldest.get(key, hosting.life + 1):
             await self._in_thread(hosting.end, "this life is over")
             return {"error": f"life {hosting.life} of the job is over"}
         if hosting.host.trace is not None:

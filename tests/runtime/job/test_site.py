@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
 from singa_dask.errors import LostUnitError
 from singa_dask.runtime.checkpoints.manifest import SnapshotStore
-from singa_dask.runtime.job.site import Site
+from singa_dask.runtime.job import site as module
+from singa_dask.runtime.job.names import SITE
+from singa_dask.runtime.job.site import Site, UnitsTask
 from singa_dask.runtime.units.unit_host import may_succeed_again
 
 
@@ -18,3 +26,56 @@ def test_a_part_of_a_snapshot_that_nobody_has_any_more_is_no_error_of_the_job() 
     with pytest.raises(LostUnitError, match="nobody has it any more") as error:
         site._read_part("job", "step-2/part-0-of-1.safetensors", {"holders": []})
     assert may_succeed_again(error.value)
+
+
+class Dask:
+    """A Dask worker whose scheduler tells what all processes of a job are told, or that the life is over."""
+
+    address = "tcp://127.0.0.1:1"
+
+    def __init__(self, told: str) -> None:
+        self.told = told
+        self.scheduler = self
+
+    async def singa_dask_shared(self, job_id: str, what: str) -> str:
+        return self.told
+
+
+def test_a_process_of_a_life_that_is_over_is_not_hosted() -> None:
+    site, dask = Site(), Dask("")
+    site.worker, site._oldest, site._shared = cast("Any", dask), {}, {}
+
+    async def late() -> None:
+        assert await site._host("job", 3, 0, "", "", "token") == {"error": "life 3 of the job is over"}
+        assert await site.shared("job", "3 placement") == ""
+        dask.told = "{}"  # of another job with this id
+        assert await site.shared("job", "3 placement") == "{}"
+
+    asyncio.run(late())
+
+
+def test_a_process_whose_job_ends_while_it_is_built_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    site, ended = Site(), []
+    site.worker = cast("Any", Dask(json.dumps({"sources": [], "term": 0})))
+    site.store, site.hostings, site._oldest, site._shared = SnapshotStore(), {}, {}, {}
+
+    async def in_thread(do: Callable[..., Any], *given: Any) -> None:
+        if do == site._build:
+            await site._end("job", 0, "the job was killed", forget=True)
+        else:
+            ended.append(do.__name__)
+
+    monkeypatch.setattr(site, "_in_thread", in_thread)
+    answer = asyncio.run(site._host("job", 0, 0, "", "", "token"))
+    assert answer == {"error": "life 0 of the job is over"}
+    assert (ended, site.hostings) == (["end"], {})
+
+
+def test_a_task_of_a_life_that_is_over_runs_no_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site()
+    site.worker, site._shared = cast("Any", SimpleNamespace(loop=None)), {}
+    site.hostings = {("job", 0): cast("Any", SimpleNamespace(life=3))}
+    monkeypatch.setattr(module, "get_worker", lambda: SimpleNamespace(plugins={SITE: site}))
+    monkeypatch.setattr(module, "sync", lambda loop, ask, *given: "")
+    task = UnitsTask("job", 3, 0, [("worker", 0, 0), ("server", 0, 0)], "")
+    assert task() == [{"state": "aborted", "step": -1}] * 2
