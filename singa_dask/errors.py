@@ -6,7 +6,8 @@
     ├── ConfigError (ValueError)   the job file, or what it asks for, is wrong          exit 2
     │   └── UnusableCheckpointError   also a CheckpointError: that a job starts from    exit 2
     ├── ClusterError               no Dask cluster, or one that cannot run the job      exit 3
-    │   └── LeftLineError          a job that was stopped while it waited for room         signals
+    │   ├── LeftLineError          a job that was stopped while it waited for room         signals
+    │   └── UnloadableError        a Dask process that cannot load this package            exit 3
     ├── DataError (OSError)        records that cannot be found, read or parsed         exit 1
     │   └── MissingPackageError    what reads them needs a package that is not there       exit 2
     ├── CheckpointError            a checkpoint that cannot be written, found or used   exit 1
@@ -130,6 +131,10 @@ class ClusterError(SingaError):
     """No cluster answers, it has too few processes or threads for the job, or lacks this package."""
 
     exit_code = 3
+
+
+class UnloadableError(ClusterError):
+    """A scheduler or a Dask worker lacks this package, or has another version of it: waiting does not help."""
 
 
 class LeftLineError(ClusterError):

@@ -20,6 +20,7 @@ from singa_dask.errors import ConfigError, Mark, Problem, listed
         (errors.SingaError, 1),
         (errors.ConfigError, 2),
         (errors.ClusterError, 3),
+        (errors.UnloadableError, 3),
         (errors.DataError, 1),
         (errors.MissingPackageError, 2),
         (errors.CheckpointError, 1),

@@ -17,7 +17,7 @@ from distributed.comm.core import connect
 from distributed.protocol import pickle as pickle_dask
 from distributed.security import Security
 
-from singa_dask.errors import ClusterError, CommError
+from singa_dask.errors import CommError, UnloadableError
 from singa_dask.version import PROTOCOL, __version__
 
 ATTEMPT_S = 0.2
@@ -169,11 +169,11 @@ def load_on_scheduler(client: Client, module: str) -> None:
 
     Raises
     ------
-    ClusterError
-        It does not have this package, or another version of it, or does not answer.
+    UnloadableError
+        It does not have this package, or another version of it.
     """
     scheduler: Any = client.scheduler
     try:
         client.run_on_scheduler(asyncio.to_thread, exec, _code(module), {}, callback_timeout=LOAD_S)
     except ImportError as error:
-        raise ClusterError(f"{scheduler.address}: {cannot_load('scheduler', error)}") from error
+        raise UnloadableError(f"{scheduler.address}: {cannot_load('scheduler', error)}") from error

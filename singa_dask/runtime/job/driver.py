@@ -30,7 +30,9 @@ from singa_dask.errors import (
     SingaError,
     TakenOverError,
     UnitError,
+    UnloadableError,
     listed,
+    text_of,
 )
 from singa_dask.observe.observers import Observers, open_observers
 from singa_dask.observe.run_directory import RunDirectory
@@ -192,7 +194,10 @@ class Driver:
                 try:
                     self._begin()
                     return
-                except ClusterError as error:
+                except Exception as error:
+                    if not _needs_room(error):
+                        self._tell_left({"reason": text_of(error), "exit_code": getattr(error, "exit_code", 1)})
+                        raise
                     why = str(error)
             message = _describe_line(ahead) if ahead else f"first in line: {why}"
             if message != said:
@@ -209,9 +214,13 @@ class Driver:
         reason = f"{by or name}: the job has left the line, and was not started."
         self._leave_line({"reason": reason, "exit_code": SIGNAL_CODES.get(name, 1)})
 
-    def _leave_line(self, failure: Mapping[str, Any]) -> None:
+    def _tell_left(self, failure: Mapping[str, Any]) -> None:
+        """Let those behind the job go on."""
         with suppress(*GONE):  # the scheduler drops those who do not ask any more
             ask_jobs(self._client, Op.LEAVE, job_id=self._submission.job_id, failure=dict(failure))
+
+    def _leave_line(self, failure: Mapping[str, Any]) -> None:
+        self._tell_left(failure)
         raise LeftLineError(failure["reason"], failure["exit_code"])
 
     def _begin(self) -> None:
@@ -290,6 +299,11 @@ class Driver:
         for notice in self._notices:
             self._follower.log("INFO", notice, shown=True)
         self._notices.clear()
+
+
+def _needs_room(error: Exception) -> bool:
+    """Return whether a job that could not begin may do so later: nothing but room on the cluster is missing."""
+    return isinstance(error, ClusterError) and not isinstance(error, LeftLineError | UnloadableError)
 
 
 def _describe_line(ahead: Sequence[str]) -> str:
@@ -473,7 +487,7 @@ class DriverHost(WorkerPlugin):
         except SingaError as error:
             failure = {"reason": str(error), "exit_code": error.exit_code, "error": ""}
             failure["elsewhere"] = isinstance(error, DataError) and lease.has_begun
-            failure["again"] = isinstance(error, ClusterError)
+            failure["again"] = _needs_room(error)
         except Exception as error:
             logger.exception("the driver of %s", run.job_id)
             failure = {"reason": f"the driver of the job: {error!r}", "exit_code": 1}

@@ -27,7 +27,7 @@ from singa_dask.data.loading import HostSpan, Survey, assign_by_host, host_names
 from singa_dask.data.loading.reader import BadPolicy, BlockReader
 from singa_dask.data.order import Sampler
 from singa_dask.data.stores import Store
-from singa_dask.errors import Aborted, ClusterError, DataError, LostUnitError
+from singa_dask.errors import Aborted, ClusterError, DataError, LostUnitError, UnloadableError
 from singa_dask.fs.io_threads import DaemonThreads
 from singa_dask.layers import StoreInput
 from singa_dask.layers.records import StoreConf
@@ -382,7 +382,7 @@ def on_dask(
             for _ in futures:
                 yield _next(client, done, check).result()
         except ImportError as error:
-            raise ClusterError(str(error)) from error
+            raise UnloadableError(str(error)) from error
         except KilledWorker as error:
             raise _lost(str(error)) from error
         except FutureCancelledError as error:

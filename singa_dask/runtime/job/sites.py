@@ -28,7 +28,7 @@ from tornado.locks import Lock
 
 from singa_dask.comm.dask_servers import cannot_load, loading_message
 from singa_dask.comm.message import Address
-from singa_dask.errors import ClusterError, LostUnitError, is_out_of_memory, text_of
+from singa_dask.errors import LostUnitError, UnloadableError, is_out_of_memory, text_of
 from singa_dask.fs.host_files import Catalog
 from singa_dask.runtime.job import events as ev
 from singa_dask.runtime.job.events import JobSpec
@@ -133,7 +133,7 @@ class Sites:
                 answer = await self.ask(worker, limit("host"), **message)  # loading takes seconds on a busy machine
                 if isinstance(answer, BaseException):
                     why = re.search(r"(?:ImportError|ModuleNotFoundError)\((.*)\)", str(answer))
-                    return ClusterError(cannot_load("Dask worker", why[1][1:-1])) if why else answer
+                    return UnloadableError(cannot_load("Dask worker", why[1][1:-1])) if why else answer
             installed.add(worker)
         return None
 
@@ -181,7 +181,7 @@ class Sites:
 
 def _explain(error: BaseException) -> dict[str, Any]:
     """Return the fields of `ev.Hosted` for an error of a Dask worker."""
-    return {"error": text_of(error), "lasting": isinstance(error, ClusterError)}
+    return {"error": text_of(error), "lasting": isinstance(error, UnloadableError)}
 
 
 MAX_CONNECTS = 5

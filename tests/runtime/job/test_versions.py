@@ -20,7 +20,7 @@ import singa_dask as sd
 from singa_dask.comm import dask_servers
 from singa_dask.errors import ClusterError
 from singa_dask.jobs.datasets.making import as_dataset
-from singa_dask.runtime import Patience, connect
+from singa_dask.runtime import Driver, Patience, connect
 from singa_dask.runtime.job.driver import install_jobs
 from singa_dask.runtime.job.follower import RemoteJobs
 from tests.runtime.job.test_job_state import world_of
@@ -139,6 +139,14 @@ def test_clusters_of_others_are_refused_in_a_line(strange: tuple[Client, str, st
     }
     calls: dict[str, Callable[[], Any]] = {
         "a job": lambda: Driven(job, client, tmp_path),
+        "a job in line": lambda: Driver(
+            job.model_copy(update={"train_steps": 0, "epochs": 0.1}),
+            client,
+            run_url=str(tmp_path / "line"),
+            job_id="line",
+            on_event=lambda event: None,
+            queue=True,
+        ).run(),
         "a job of epochs": lambda: Driven(job.model_copy(update={"train_steps": 0, "epochs": 0.1}), client, tmp_path),
         "data": lambda: sd.SingaClassifier(max_iter=1, client=client).fit(x, y),
     }

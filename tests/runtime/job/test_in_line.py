@@ -1,0 +1,98 @@
+"""A job in line that cannot start: it waits for room, and for nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from distributed import Client
+
+from singa_dask.errors import ClusterError, DataError, SingaError, UnloadableError
+from singa_dask.runtime import Driver
+from singa_dask.runtime.job import driver as module
+from singa_dask.runtime.job.driver import DriverHost, JobRun, Lease
+from singa_dask.runtime.job.names import Op
+from singa_dask.runtime.job.placing import on_dask
+from tests.runtime.processes import digits
+
+NO_ROOM = ClusterError("the job does not fit.")
+UNLOADABLE = UnloadableError("w: the Dask worker cannot load the package: no module. Install it there.")
+ENDS = [UNLOADABLE, DataError("x.arrow: no such file."), KeyError("a screw is loose")]
+
+
+class InLine(Driver):
+    """A driver of the first job in line, whose attempts to begin end with some errors."""
+
+    def __init__(self, directory: Path, *errors: Exception) -> None:
+        client = cast("Client", SimpleNamespace(id="me"))
+        job_id, url = "job", str(directory)
+        super().__init__(digits("single"), client, run_url=url, on_event=self._add, job_id=job_id, queue=True)
+        self.errors = list(errors)
+        self.said: list[str] = []
+        cast("Any", self._follower).ask = lambda op, **given: {"ahead": [], "end": {}}
+
+    def _add(self, event: dict[str, Any]) -> None:
+        self.said.append(event["message"])
+
+    def _wait_for_signal(self) -> None:
+        pass
+
+    def _begin(self) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+def test_a_job_waits_in_line_for_room(tmp_path: Path) -> None:
+    driver = InLine(tmp_path, NO_ROOM, NO_ROOM)
+    driver._begin_in_line()
+    assert driver.said == ["first in line: the job does not fit."]
+
+
+@pytest.mark.parametrize("error", ENDS, ids=repr)
+def test_a_job_that_room_does_not_help_leaves_the_line_to_others(
+    tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[Any] = []
+    monkeypatch.setattr(module, "ask_jobs", lambda client, op, **given: left.append((op, given["failure"])))
+    driver = InLine(tmp_path, NO_ROOM, error)
+    with pytest.raises(type(error)):
+        driver._begin_in_line()
+    ((op, failure),) = left
+    assert op == Op.LEAVE
+    assert str(error) in failure["reason"]
+    assert failure["exit_code"] == getattr(error, "exit_code", 1)
+
+
+@pytest.mark.parametrize(("error", "again"), [(NO_ROOM, True), (UNLOADABLE, False)])
+def test_a_detached_job_waits_in_line_for_room_alone(
+    error: SingaError, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, Any]] = []
+    host = DriverHost()
+    host._drivers, host.worker = (
+        {},
+        cast("Any", SimpleNamespace(loop=None, scheduler=SimpleNamespace(**{Op.DRIVEN: 0}))),
+    )
+
+    def fail(*given: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(host, "_carry_out", fail)
+    monkeypatch.setattr(module, "sync", lambda loop, ask, **given: told.append(given["failure"]))
+    host._run(JobRun.of(digits("single"), job_id="job", recording={}), Lease(1, has_begun=False))
+    assert [(each["again"], each["reason"]) for each in told] == [(again, str(error))]
+
+
+def test_a_dask_worker_that_cannot_run_a_task_for_want_of_the_package_is_told_from_a_full_one() -> None:
+    class Failed:
+        def add_done_callback(self, done: Any) -> None:
+            done(self)
+
+        def result(self) -> None:
+            raise ImportError("w: the Dask worker cannot load the package")
+
+    client: Any = SimpleNamespace(map=lambda *given, **named: [Failed()], cancel=lambda futures: None)
+    with pytest.raises(UnloadableError, match="cannot load the package"):
+        list(on_dask(client)([lambda: None]))
