@@ -7,7 +7,7 @@ import logging
 import time
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import dropwhile, islice
 from typing import Any
@@ -186,15 +186,19 @@ class Jobs(SchedulerPlugin):
         record = JobRecord(job)
         try:
             self._check_workers(record.state)
-        except ClusterError as error:
-            return {"refused": str(error)}
+            self.records[job.job_id] = record
+            await self._tasks.connect()
+        except Exception as error:
+            self.records.pop(job.job_id, None)
+            why = "" if isinstance(error, ClusterError) else "the scheduler cannot start tasks: "
+            return {"refused": f"{why}{text_of(error)}"}
         self.waiting.leave(job.job_id)
         self.history.drop(job.job_id)
-        self.records[job.job_id] = record
-        await self._tasks.connect()
         self._do(record, record.state.begin(time.monotonic(), self._facts(job.job_id)))
         if job.driver and (loss := self.drivers.loss_of(json.loads(job.job))):
             self._tell(job.job_id, {"event": "log", "level": "WARNING", "message": loss})
+        if job.client not in self.scheduler.clients:
+            self.remove_client(self.scheduler, job.client)  # it went away before
         self._keep_ticking()
         return {}
 
@@ -482,21 +486,17 @@ class Jobs(SchedulerPlugin):
         if begun := [action for action in actions if isinstance(action, ev.RunUnits)]:
             record.shared[f"{begun[0].life} {ENDPOINTS}"] = json.dumps(begun[0].endpoints)
             self._tasks.run(record, begun)
-        later: dict[type, Callable[[JobRecord, Any], Awaitable[None]]] = {
-            ev.Host: self._host, ev.EndLife: self._end_life, ev.CutOff: self._cut, ev.Join: self._join,
-            ev.Over: self._end,
-        }  # fmt: skip
         for action in actions:
             if isinstance(action, ev.Tell):
                 self._tell(job_id, action.what)
             elif isinstance(action, ev.Request):
                 self._ask_later(action.worker, Op.REQUEST, job_id=job_id, what=action.what)
-            elif type(action) in later:
-                add_callback(self._carry_out, later[type(action)], record, action)
+            elif not isinstance(action, ev.RunUnits):
+                add_callback(self._carry_out, record, action)
 
-    async def _carry_out(self, do: Callable[[JobRecord, Any], Awaitable[None]], record: JobRecord, action: Any) -> None:
+    async def _carry_out(self, record: JobRecord, action: Any) -> None:
         with self._ends_alone(record.spec.job_id):
-            await do(record, action)
+            await getattr(self, "_do_" + type(action).__name__.lower())(record, action)
 
     def _tell(self, job_id: str, what: Mapping[str, Any]) -> None:
         """Pass on an event to those who follow the job."""
@@ -507,7 +507,7 @@ class Jobs(SchedulerPlugin):
     def _ask_later(self, worker: str, op: str, **arguments: Any) -> None:
         self.scheduler.loop.add_callback(self.sites.ask, worker, limit("answer"), op, **arguments)
 
-    async def _host(self, record: JobRecord, action: ev.Host) -> None:
+    async def _do_host(self, record: JobRecord, action: ev.Host) -> None:
         job_id = record.spec.job_id
         await self.drivers.keep(job_id, action.life)
         answer = await self.sites.host(record, action)
@@ -517,7 +517,7 @@ class Jobs(SchedulerPlugin):
         """Return what all processes of a job are told, as JSON; nothing if that life of the job is over."""
         return record.shared.get(what, "") if (record := self.records.get(job_id)) is not None else ""
 
-    async def _end_life(self, record: JobRecord, action: ev.EndLife) -> None:
+    async def _do_endlife(self, record: JobRecord, action: ev.EndLife) -> None:
         job_id = record.spec.job_id
         facts = {"job_id": job_id, "life": action.life, "process": action.process, "reason": action.reason}
         facts["forget"] = action.forget
@@ -530,13 +530,13 @@ class Jobs(SchedulerPlugin):
         else:
             logger.warning("%s: %s does not end life %d: %s", job_id, action.worker, action.life, answer or "no answer")
 
-    async def _cut(self, record: JobRecord, action: ev.CutOff) -> None:
+    async def _do_cutoff(self, record: JobRecord, action: ev.CutOff) -> None:
         arguments = {"processes": list(action.processes), "groups": list(action.groups)}
         job_id = record.spec.job_id
         answer = await self.sites.ask_process(job_id, action, Op.CUT, **arguments)
         self.handle(job_id, ev.Cut(action.life, action.process, **answer))
 
-    async def _join(self, record: JobRecord, action: ev.Join) -> None:
+    async def _do_join(self, record: JobRecord, action: ev.Join) -> None:
         left = [list(unit) for unit in action.left]
         facts = {"endpoints": dict(action.endpoints), "left": left, "buddy": action.buddy}
         job_id = record.spec.job_id
@@ -545,7 +545,7 @@ class Jobs(SchedulerPlugin):
         answer = await self.sites.ask_process(job_id, action, Op.JOIN, **facts)
         self.handle(job_id, ev.Joined(action.life, action.process, **answer))
 
-    async def _end(self, record: JobRecord, action: ev.Over) -> None:
+    async def _do_over(self, record: JobRecord, action: ev.Over) -> None:
         job_id = record.spec.job_id
         try:
             await self._clean_up(record, action)

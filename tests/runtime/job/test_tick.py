@@ -199,3 +199,43 @@ def test_an_error_in_a_look_at_all_jobs_is_told_once_and_time_goes_on(
     assert ticks.n == {"broken": 3, "sound": 3}
     for job_id in here.records:
         assert here.said(job_id) == ["the scheduler cannot look after its jobs: RuntimeError: a screw is loose"]
+
+
+def spec_of(job_id: str, **given: Any) -> dict[str, Any]:
+    job = digits("single").model_dump_json()
+    return {"job_id": job_id, "job": job, "workers": [WORKER], "assignments": {}, "client": "me", **given}
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_client_that_was_gone_before_its_job_came_ends_it(is_gone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(here: Here) -> None:
+        jobs, later = here.jobs, []
+        monkeypatch.setattr(jobs.scheduler, "clients", {} if is_gone else {"me": None})
+        monkeypatch.setattr(jobs, "_check_workers", lambda state: None)
+        monkeypatch.setattr(jobs._tasks, "connect", nothing)
+        monkeypatch.setattr(jobs.scheduler, "loop", SimpleNamespace(call_later=lambda s, *call: later.append(call)))
+        monkeypatch.setattr(jobs, "_do", lambda record, actions: None)
+        assert await jobs.submit(spec_of("new")) == {}
+        calls = [(do, job_id) for do, *given in later for job_id in given if job_id == "new"]
+        assert calls == ([(jobs._check_client, "new")] if is_gone else [])
+
+    on_a_scheduler(test)
+
+
+async def nothing() -> None:
+    pass
+
+
+def test_a_job_is_refused_where_the_scheduler_does_not_reach_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(here: Here) -> None:
+        jobs = here.jobs
+        monkeypatch.setattr(jobs, "_check_workers", lambda state: None)
+        monkeypatch.setattr(jobs._tasks, "connect", broken)
+        facts = {"id": "new", "name": "new"}
+        jobs.waiting.turn(facts, 0, "me", is_detached=False)
+        refused = await jobs.submit(spec_of("new"))
+        assert refused == {"refused": "the scheduler cannot start tasks: RuntimeError: a screw is loose"}
+        assert list(jobs.records) == ["broken", "sound"]
+        assert jobs.waiting.has("new")  # it keeps its place
+
+    on_a_scheduler(test)
