@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from distributed import Scheduler
 from tornado import gen
@@ -15,8 +17,9 @@ from tornado.locks import Lock
 from singa_dask import fs
 from singa_dask.conf import JobConf
 from singa_dask.conf.model import read_options
-from singa_dask.errors import text_of
+from singa_dask.errors import TakenOverError, text_of
 from singa_dask.fs.host_files import Catalog
+from singa_dask.fs.ownership import Ownership
 from singa_dask.runtime.job.events import Submission
 from singa_dask.runtime.job.limits import limit
 
@@ -26,6 +29,11 @@ ASIDE = ".aside.json"
 KEYS = ("run", "host", "number", "life", "place")
 OF_A_RUN = ("recording", "queue")
 """Keys of a `JobRun` that a `Submission` does not have."""
+TAKEN_OVER = (
+    "{} A newer scheduler has taken over the detached jobs. This one takes and starts none any more, and stops those "
+    "that run with a checkpoint, from which the newer one goes on. That is expected while a scheduler is replaced, as "
+    "in a rolling update of Kubernetes. Otherwise set another distributed.singa-dask.state for one of them."
+)
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +56,9 @@ class Kept(NamedTuple):
 class KeptJobs:
     """Keeps a file for each detached job that has not ended. Threads write them, the event loop does not wait.
 
+    The files of a job are written one after the other, however late a thread is. The newest scheduler with the URL owns
+    the directory: see `Ownership`.
+
     Parameters
     ----------
     scheduler : distributed.Scheduler
@@ -55,6 +66,11 @@ class KeptJobs:
         Directory; empty: nothing is kept.
     facts_of : callable
         (job id) returns what to keep of a job, as plain values; None if it has ended.
+
+    Attributes
+    ----------
+    taken_over : str
+        What another scheduler with the URL means for this one; empty as far as this one knows.
     """
 
     def __init__(
@@ -63,10 +79,14 @@ class KeptJobs:
         self.url = fs.absolute(url) if url else ""
         self._scheduler = scheduler
         self._facts_of = facts_of
-        self._locks: dict[str, Lock] = {}
+        self._owner = Ownership(self.url, f"scheduler {secrets.token_hex(8)}")
+        self._locks: WeakValueDictionary[str, Lock] = WeakValueDictionary()  # those that are in use
+        self.taken_over = ""
 
     async def load(self) -> Kept:
-        """Return what was kept. A file that is damaged or of another version is put aside, and stops no other job.
+        """Take the directory from the scheduler before this one; return what was kept.
+
+        A file that is damaged or of another version is put aside, and stops no other job.
 
         Raises
         ------
@@ -80,26 +100,32 @@ class KeptJobs:
         """Write what there is to keep of a job by now, or delete it; return why that fails, or nothing."""
         if not self.url:
             return ""
-        async with self._locks.setdefault(job_id, Lock()):
-            facts = self._facts_of(job_id)
+        writing = gen.convert_yielded(self._save(job_id))  # it goes on when it is late, and later ones wait for it
+        try:
+            await gen.with_timeout(timedelta(seconds=limit("answer")), writing, quiet_exceptions=Exception)
+        except TakenOverError as error:
+            if not self.taken_over:
+                self.taken_over = TAKEN_OVER.format(error)
+                logger.warning("%s", self.taken_over)
+            return self.taken_over
+        except Exception as error:
             file = fs.join(self.url, f"{job_id}{SUFFIX}")
-            text = "" if facts is None else json.dumps(facts)
-            try:
-                written = gen.convert_yielded(self._in_thread(_write, file, text))
-                await gen.with_timeout(timedelta(seconds=limit("answer")), written)
-            except Exception as error:
-                why = f"{file}: the job cannot be kept for a scheduler that is started again: {text_of(error)}"
-                logger.warning("%s", why)
-                return why
-            if facts is None:
-                self._locks.pop(job_id, None)
+            why = f"{file}: the job cannot be kept for a scheduler that is started again: {text_of(error)}"
+            logger.warning("%s", why)
+            return why
         return ""
+
+    async def _save(self, job_id: str) -> None:
+        lock = self._locks.setdefault(job_id, Lock())
+        async with lock:
+            facts = self._facts_of(job_id)
+            await self._in_thread(self._write, f"{job_id}{SUFFIX}", "" if facts is None else json.dumps(facts))
 
     async def _in_thread(self, function: Callable[..., Any], *given: Any) -> Any:
         return await self._scheduler.loop.run_in_executor(None, function, *given)
 
     def _read(self) -> Kept:
-        fs.makedirs(self.url)
+        self._owner.take()
         found = Kept([], {})
         for name in fs.ls(self.url):
             file = fs.join(self.url, name)
@@ -110,8 +136,16 @@ class KeptJobs:
                 except Exception as error:  # other versions write anything
                     found.aside[job_id] = _put_aside(file, text, error)
             elif name.endswith(ASIDE) and name.removesuffix(ASIDE) not in found.aside:
-                found.aside[name.removesuffix(ASIDE)] = json.loads(fs.read_bytes(file))
+                found.aside[name.removesuffix(ASIDE)] = _read_aside(file)
         return found
+
+    def _write(self, name: str, text: str) -> None:
+        file = fs.join(self.url, name)
+        if text:
+            fs.write_atomic(file, text.encode(), check=self._owner.check)
+        else:
+            self._owner.check()
+            fs.remove_tree(file)
 
 
 def _parse(job_id: str, text: str) -> dict[str, Any]:
@@ -132,6 +166,16 @@ def _parse(job_id: str, text: str) -> dict[str, Any]:
     return kept
 
 
+def _read_aside(file: str) -> dict[str, str]:
+    """Return what a file has that `_put_aside` has written; somebody may have changed it since."""
+    text = fs.read_bytes(file).decode(errors="replace")
+    try:
+        facts = json.loads(text)
+        return {"reason": str(facts["reason"]), "kept": str(facts["kept"])}
+    except (ValueError, KeyError, TypeError):
+        return {"reason": f"put aside: {file} does not say why.", "kept": text}
+
+
 def _put_aside(file: str, text: str, error: Exception) -> dict[str, str]:
     """Rename a file that cannot be used, and add the reason to it; return what the new file has."""
     other = f"{file.removesuffix(SUFFIX)}{ASIDE}"
@@ -144,10 +188,3 @@ def _put_aside(file: str, text: str, error: Exception) -> dict[str, str]:
     except OSError as failed:  # the next scheduler reads the file again
         logger.warning("%s: it cannot be renamed to %s: %s", file, other, text_of(failed))
     return facts
-
-
-def _write(file: str, text: str) -> None:
-    if text:
-        fs.write_atomic(file, text.encode())
-    else:
-        fs.remove_tree(file)

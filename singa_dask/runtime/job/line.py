@@ -331,8 +331,8 @@ class Drivers:
             Id of the client.
         """
         job_id = run["job_id"]
-        if self._unreadable:
-            return {"refused": self._unreadable}
+        if why := self._unreadable or self.taken_over:
+            return {"refused": why}
         if self.has(job_id):
             return {"refused": in_use(job_id)}
         self._history.drop(job_id)
@@ -384,7 +384,16 @@ class Drivers:
         why = await self._kept.save(job_id)
         if why:
             self._tell(job_id, {"event": "log", "level": "WARNING", "message": why})
+        if self.taken_over:
+            for other, waiting in self._driven.items():
+                if not waiting.has_ended and other not in self._jobs and other not in self._history.facts:
+                    self._end(waiting, {"reason": why, "exit_code": ClusterError.exit_code, "error": ""})
         return why
+
+    @property
+    def taken_over(self) -> str:
+        """What another scheduler means that keeps the detached jobs now; empty if there is none."""
+        return self._kept.taken_over
 
     def _to_keep(self, job_id: str) -> dict[str, Any] | None:
         driven = self._driven.get(job_id)
@@ -450,9 +459,9 @@ class Drivers:
         )
 
     def renew(self, job_id: str, number: int) -> bool:
-        """Return whether a driver is still the one of its job."""
+        """Return whether a driver is still the one of its job, and this scheduler the one of its driver."""
         driven = self._driven.get(job_id)
-        return driven is not None and driven.number == number and not driven.has_ended
+        return driven is not None and driven.number == number and not driven.has_ended and not self.taken_over
 
     def driven(self, job_id: str, number: int, failure: Mapping[str, Any]) -> None:
         """Take note that a driver has ended; an empty ``failure``: the run directory is complete."""
@@ -490,7 +499,7 @@ class Drivers:
                 self._scheduler.loop.add_callback(self._sites.drop, catalogs)
         self._history.trim(driven.run["job_id"])
         if self._kept.url:
-            self._scheduler.loop.add_callback(self._kept.save, driven.run["job_id"])
+            self._scheduler.loop.add_callback(self.keep, driven.run["job_id"])
 
     # -- what Jobs tells ---------------------------------------------------------------------------------------------
 
@@ -537,6 +546,8 @@ class Drivers:
 
     def _start(self, driven: _Driven) -> None:
         """Start a driver on the Dask worker that fits best."""
+        if self.taken_over:
+            return
         job_id = driven.run["job_id"]
         has_begun = job_id in self._jobs or job_id in self._history.facts
         worker = self._choose(driven)
@@ -568,6 +579,8 @@ class Drivers:
     async def _drive(self, driven: _Driven, number: int, has_begun: bool) -> None:
         worker = driven.worker
         await self.keep(driven.run["job_id"])
+        if self.taken_over:
+            return
         answer: Any = await self._sites.install(worker, DRIVERS)
         if answer is None:
             facts = {"run": dict(driven.run), "number": number, "has_begun": has_begun}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 import dask.config
 import pytest
 from distributed import Status
+from tornado.ioloop import IOLoop
 
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError
@@ -32,11 +34,9 @@ class World:
         known = {
             each: SimpleNamespace(status=Status.running, host=each.partition("/")[0], processing={}) for each in workers
         }
-        loop = SimpleNamespace(
-            add_callback=lambda call, driven, *given: self.started.append(driven.worker), run_in_executor=at_once
-        )
+        loop = SimpleNamespace(add_callback=self.started_later, run_in_executor=at_once)
         scheduler: Any = SimpleNamespace(workers=known, client_comms={}, clients={}, loop=loop)
-        self.workers = known
+        self.workers, self.scheduler = known, scheduler
         self.jobs: dict[str, Any] = {}
         self.told: list[Any] = []
         self.history = History()
@@ -49,6 +49,11 @@ class World:
 
     def _tell(self, job_id: str, what: Any) -> None:
         self.told.append(what)
+
+    def started_later(self, call: Any, what: Any, *given: Any) -> None:
+        """Note the start of a driver; other calls do nothing here."""
+        if call == self.drivers._drive:
+            self.started.append(what.worker)
 
     def detach(self, job_id: str = "job") -> dict[str, str]:
         return self.drivers.detach({"job_id": job_id})
@@ -196,3 +201,32 @@ def test_a_job_that_has_begun_goes_on_while_nobody_can_write_its_run_directory()
     assert world.drivers.is_driven("job")
     assert world.told[0]["message"] == "nobody writes the run directory: a disk is full."
     assert world.drivers.detached("job") == {"state": "running"}
+
+
+def test_a_scheduler_that_was_replaced_takes_and_starts_nothing(tmp_path: Path) -> None:
+    """Its jobs in line end there, its drivers leave, and what it keeps is the newer one's."""
+
+    async def replace() -> None:
+        with dask.config.set({"distributed.singa-dask.state": str(tmp_path)}):
+            world, newer = World("h/a"), World("h/a")
+        for each in (world, newer):
+            each.scheduler.loop = SimpleNamespace(
+                run_in_executor=IOLoop.current().run_in_executor, add_callback=each.started_later
+            )
+            await each.drivers.restore()
+        assert [world.detach("running"), world.queue("waits")] == [{}, {}]
+        world.jobs["running"] = SimpleNamespace(state=SimpleNamespace(phase="running", life=0))
+        assert world.drivers.renew("running", 1)
+        assert "A newer scheduler has taken over" in await world.drivers.keep("running", life=1)
+        assert not world.drivers.renew("running", 1)
+        assert "A newer scheduler has taken over" in world.detach("another")["refused"]
+        assert world.history.facts["waits"]["state"] == "failed"
+        assert world.drivers.detached("waits")["failure"]["exit_code"] == 3
+        world.drivers.lose("h/a")
+        world.drivers.tick()
+        assert world.start_next(has_room=True) == []
+        assert world.started == ["h/a"]
+        assert newer.drivers.taken_over == ""
+
+    asyncio.run(replace())
+    assert [path.name for path in tmp_path.iterdir()] == ["owner.json"]

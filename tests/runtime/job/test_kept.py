@@ -13,7 +13,7 @@ import dask.config
 import pytest
 
 from singa_dask.runtime.job.driver import JobRun
-from singa_dask.runtime.job.jobs import Views
+from singa_dask.runtime.job.views import Views
 from tests.runtime.job.test_drivers import World
 from tests.runtime.processes import digits
 
@@ -107,10 +107,23 @@ def test_a_kept_job_that_cannot_be_used_is_put_aside_and_all_others_go_on(state:
         assert why in row["reason"] and str(state / "odd.aside.json") in row["reason"]
         assert "\n" not in row["reason"]
     assert json.loads((state / "odd.aside.json").read_text())["kept"] == text
-    assert sorted(path.name for path in state.iterdir()) == ["first.job.json", "last.job.json", "odd.aside.json"]
+    assert sorted(path.name for path in state.iterdir()) == [
+        "first.job.json",
+        "last.job.json",
+        "odd.aside.json",
+        "owner.json",
+    ]
     world = restarted()
     assert world.drivers.detach(run_of("new")) == {}
     assert list(world.waiting.facts()) == ["first", "last", "new"]
+
+
+def test_what_was_put_aside_may_be_damaged_too(state: Path) -> None:
+    keep(state, "job")
+    (state / "odd.aside.json").write_text("[]")
+    world = restarted()
+    assert list(world.waiting.facts()) == ["job"]
+    assert rows(world)["odd"]["reason"] == f"put aside: {state / 'odd.aside.json'} does not say why."
 
 
 def test_what_people_know_a_job_by_is_shown_of_one_that_was_put_aside(state: Path) -> None:
