@@ -66,6 +66,8 @@ MAX_DECOMPRESSED = "singa_dask.max_decompressed_mb"
 CLIENTS = ("aiohttp", "asyncio", "botocore")
 # protocols whose directories are parts of names, but for the first one
 OBJECTS = frozenset(("s3", "gs"))
+# objects of fewer bytes are written by one request, which can have conditions
+ONE_PUT = 64 << 20
 # what web servers answer that can do it later
 BUSY = (408, 425, 429, 500, 502, 503, 504)
 # seconds in which a web server takes a connection, and without a byte of its answer
@@ -371,14 +373,18 @@ def read_bytes(url: str, offset: int = 0, length: int | None = None, storage_opt
     return data
 
 
+def _do_nothing() -> None:
+    """Check nothing."""
+
+
 @contextlib.contextmanager
-def staged(url: str, storage_options: Options = None, *, check: Callable[[], None] = lambda: None) -> Iterator[Path]:
+def staged(url: str, storage_options: Options = None, *, check: Callable[[], None] = _do_nothing) -> Iterator[Path]:
     """Write a file atomically: completely, or not at all.
 
     Yields the path of a temporary local file. If the ``with`` block succeeds, that file replaces ``url`` by a rename
     (on a remote filesystem after an upload under another name); if it raises, ``url`` is unchanged. ``check`` is
-    called last, just before the rename, and may raise too. Temporary files of the same target left by killed processes
-    of this host are removed.
+    called last, just before the rename, and may raise too; on S3 the object is written only if nobody has changed it
+    since. Temporary files of the same target left by killed processes of this host are removed.
     """
     target = local_path(url)
     filesystem, path = resolve(url, storage_options)
@@ -425,6 +431,9 @@ def _upload(filesystem: Any, source: Path, path: str, check: Callable[[], None])
         # is atomic, and written again where DataNodes or NameNodes fail
         filesystem.put_file(str(source), path, check=check)
         return
+    if check is not _do_nothing and "s3" in filesystem.protocol and source.stat().st_size < ONE_PUT:
+        _put_unless_changed(filesystem, source, path, check)
+        return
     temporary = posixpath.join(hdfs.parent(filesystem, path), source.name)
     try:
         filesystem.put_file(str(source), temporary)
@@ -436,7 +445,21 @@ def _upload(filesystem: Any, source: Path, path: str, check: Callable[[], None])
         raise
 
 
-def _rename_durably(source: Path, target: Path, check: Callable[[], None] = lambda: None) -> None:
+def _put_unless_changed(filesystem: Any, source: Path, path: str, check: Callable[[], None]) -> None:
+    """Write an object of S3, if nobody has changed it since ``check`` was called."""
+    for is_last in (False, True):
+        there = _info(filesystem, path)
+        check()
+        try:
+            filesystem.put_file(str(source), path, **({"IfMatch": there["ETag"]} if there else {"IfNoneMatch": "*"}))
+            return
+        except OSError:
+            check()
+            if is_last:
+                raise
+
+
+def _rename_durably(source: Path, target: Path, check: Callable[[], None] = _do_nothing) -> None:
     _fsync(source)
     check()
     os.replace(source, target)
@@ -457,7 +480,7 @@ def write_atomic(
     data: bytes | bytearray | memoryview | Sequence[bytes | memoryview],
     storage_options: Options = None,
     *,
-    check: Callable[[], None] = lambda: None,
+    check: Callable[[], None] = _do_nothing,
 ) -> None:
     """Write a file atomically: a reader sees either the old content or the new. Takes its bytes, or chunks of them.
 

@@ -46,11 +46,14 @@ class Ownership:
         DataError
             The directory cannot be read or written.
         """
+        facts = {"owner": self.owner, "epoch": self.epoch, "host": socket.gethostname(), "pid": os.getpid()}
+        content = f"{json.dumps({**facts, 'time': time.time()})}\n".encode()
+        fs.write_atomic(fs.join(self.directory, OWNER), content, check=self._check_newer)
+
+    def _check_newer(self) -> None:
         there = self._read()
         if there.get("owner") == self.owner:
             self._compare(there)
-        facts = {"owner": self.owner, "epoch": self.epoch, "host": socket.gethostname(), "pid": os.getpid()}
-        fs.write_atomic(fs.join(self.directory, OWNER), f"{json.dumps({**facts, 'time': time.time()})}\n".encode())
 
     def check(self) -> None:
         """Check that no other process has taken the directory. A directory without an owner is anybody's.
@@ -64,12 +67,14 @@ class Ownership:
         """
         if there := self._read():
             self._compare(there)
+            if self.epoch is not None and there.get("epoch", 0) < self.epoch:
+                self.take()  # an older one was asleep while it took the directory
 
     def _compare(self, there: dict[str, Any]) -> None:
         if there.get("owner") != self.owner or (self.epoch is not None and there.get("epoch", 0) > self.epoch):
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(there.get("time", 0)))
             who = f"process {there.get('pid')} on {there.get('host')}, since {when}"
-            raise TakenOverError(f"{self.directory}: another process writes there now ({who}); this one has stopped.")
+            raise TakenOverError(f"{self.directory}: another process writes there now ({who}); this one writes nothing more.")
 
     def _read(self) -> dict[str, Any]:
         try:

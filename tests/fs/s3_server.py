@@ -111,6 +111,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             data = self.server.objects[urllib.parse.unquote(source).lstrip("/").partition("/")[2]]
             self.server.objects[key] = data
             self._answer(200, f"<CopyObjectResult><ETag>{escape(_etag(data))}</ETag></CopyObjectResult>".encode())
+        elif self.headers.get("If-None-Match") and key in self.server.objects:
+            self._error(412, "PreconditionFailed")
+        elif (etag := self.headers.get("If-Match")) and etag != _etag(self.server.objects.get(key, b"")):
+            self._error(412, "PreconditionFailed")
         else:
             if "aws-chunked" in self.headers.get("Content-Encoding", ""):
                 body = _dechunked(body)
