@@ -621,18 +621,24 @@ class Evidence:
 KEPT_JOBS = 1000
 JOBS_WITH_EVENTS = 20
 EVENTS_OF_A_JOB = 1000
+UNHEARD_S = 60.0
+"""How long all events of a job stay that its client, or its driver, has not had to the end."""
 
 
 class _Ended(NamedTuple):
-    """What is kept of a job that has ended; ``client`` has started it."""
+    """What is kept of a job that has ended ``since`` then; ``client`` has started it."""
 
     events: EventLog
     activity: Activity
     client: str
+    since: float
+    is_heard: bool = False
 
 
 class History:
     """Keeps the facts of the last 1000 jobs that have ended, and the last events and the curves of the newest 20.
+
+    Those of more jobs stay for a minute while their clients have not had the end.
 
     Attributes
     ----------
@@ -649,10 +655,13 @@ class History:
         job_id = record.spec.job_id
         self.drop(job_id)
         self.facts[job_id] = record.facts()
-        self._kept[job_id] = _Ended(record.events, record.activity, record.spec.client)
-        for kept, limit in ((self.facts, KEPT_JOBS), (self._kept, JOBS_WITH_EVENTS)):
-            while len(kept) > limit:
-                del kept[next(iter(kept))]
+        now = time.monotonic()
+        self._kept[job_id] = _Ended(record.events, record.activity, record.spec.client, now)
+        while len(self.facts) > KEPT_JOBS:
+            del self.facts[next(iter(self.facts))]
+        heard = [each for each, ended in self._kept.items() if ended.is_heard or now - ended.since > UNHEARD_S]
+        for old in heard[: max(len(self._kept) - JOBS_WITH_EVENTS, 0)]:
+            del self._kept[old]
 
     def drop(self, job_id: str) -> None:
         """Forget a job, as a new one with its id begins."""
@@ -668,7 +677,7 @@ class History:
         """Keep only the last events of a job, which its driver has had, or its client if ``client`` is that one."""
         ended = self._kept.get(job_id)
         if ended is not None and client in (None, ended.client):
-            self._kept[job_id] = ended._replace(events=ended.events.newest(EVENTS_OF_A_JOB))
+            self._kept[job_id] = ended._replace(events=ended.events.newest(EVENTS_OF_A_JOB), is_heard=True)
 
     def events(self, job_id: str) -> EventLog | None:
         """Return the last events of a job, if they are still kept."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from singa_dask.runtime.job.record import EVENTS_OF_A_JOB, Evidence, History, Stalls
+import pytest
+
+from singa_dask.runtime.job import record as record_module
+from singa_dask.runtime.job.record import EVENTS_OF_A_JOB, JOBS_WITH_EVENTS, Evidence, History, Stalls
 from tests.runtime.dashboard.jobs import full
 
 
@@ -39,6 +42,31 @@ def test_all_events_of_a_job_are_kept_until_its_client_has_had_them() -> None:
     assert sum(1 for _ in reversed(history.events("ended") or ())) >= n
     history.trim("ended", client="mine")
     assert sum(1 for _ in reversed(history.events("ended") or ())) == EVENTS_OF_A_JOB
+
+
+def test_a_client_that_asks_late_hears_of_the_end_of_each_of_many_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweep of equal jobs ends within one look of its client."""
+    clock = [100.0]
+    monkeypatch.setattr(record_module.time, "monotonic", lambda: clock[0])
+    history = History()
+
+    def end(job_id: str) -> None:
+        ended = full(job_id, n_reports=1)
+        ended.spec = replace(ended.spec, client="mine")
+        history.add(ended)
+
+    for i in range(JOBS_WITH_EVENTS + 10):
+        end(f"job-{i}")
+    for i in range(JOBS_WITH_EVENTS + 10):
+        assert history.events(f"job-{i}") is not None
+        history.trim(f"job-{i}", client="mine")
+    end("one more")
+    # those that were heard of, the oldest first, and none that is new
+    assert [history.events(f"job-{i}") is None for i in (10, 11)] == [True, False]
+    clock[0] += 61.0  # nobody comes for it
+    for i in range(JOBS_WITH_EVENTS):
+        end(f"later-{i}")
+    assert history.events("one more") is None
 
 
 def test_those_who_wait_get_the_next_event_and_the_newest_steps() -> None:
