@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,14 @@ def test_an_error_of_a_callback_stops_a_job_with_a_checkpoint(job: sd.Job, tmp_p
     assert json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"] in (reached, reached - 1)
     again = sd.train(job.replace({"train_steps": reached + 3}), run_dir=url, resume=True, **QUIET)
     assert (again.summary["steps"], again.summary["resumes"], again.state) == (reached + 3, 1, "done")
+
+
+def test_a_run_leaves_no_thread_and_no_descriptor(job: sd.Job, tmp_path: Path) -> None:
+    left = []
+    for name in "abc":
+        sd.train(job, run_dir=str(tmp_path / name), **QUIET)
+        left.append((threading.active_count(), len(os.listdir("/proc/self/fd"))))
+    assert left[1] == left[2], [thread.name for thread in threading.enumerate()]
 
 
 def test_ctrl_c_stops_a_job_with_a_checkpoint(job: sd.Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

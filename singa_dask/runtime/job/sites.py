@@ -222,6 +222,9 @@ class UnitTasks:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
+            # as distributed does for other clients; else the loop of a cluster in this process stays,
+            # with its threads and descriptors
+            client._loop_runner.stop()
 
     def run(self, record: JobRecord, actions: Sequence[ev.RunUnits]) -> None:
         """Start the units of some processes, in one graph: a graph each costs the scheduler five times as much."""
