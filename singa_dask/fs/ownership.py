@@ -74,7 +74,9 @@ class Ownership:
         if there.get("owner") != self.owner or (self.epoch is not None and there.get("epoch", 0) > self.epoch):
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(there.get("time", 0)))
             who = f"process {there.get('pid')} on {there.get('host')}, since {when}"
-            raise TakenOverError(f"{self.directory}: another process writes there now ({who}); this one writes nothing more.")
+            raise TakenOverError(
+                f"{self.directory}: another process writes there now ({who}); this one writes nothing more."
+            )
 
     def _read(self) -> dict[str, Any]:
         try:

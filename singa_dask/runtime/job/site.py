@@ -87,6 +87,38 @@ async def measure_clock(ask: Callable[[], Awaitable[float]]) -> Clock:
     return best if abs(best.offset_s) > best.error_s + ROUNDING_S else Clock(0.0, best.error_s)
 
 
+CLOCK_LOOK_S = 1.0
+
+
+class SteadyTimers:
+    """Keeps the timers of a Dask worker going, its heartbeats among them, where the clock of its host is set back.
+
+    Those of tornado would wait until the clock shows the old time again, and the Dask worker would be taken for lost.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._ahead = time.time() - time.monotonic()
+        self._timer = worker.loop.call_later(CLOCK_LOOK_S, self._look)
+
+    def _look(self) -> None:
+        before, self._ahead = self._ahead, time.time() - time.monotonic()
+        if self._ahead < before - CLOCK_LOOK_S:
+            for each in self._worker.periodic_callbacks.values():
+                if each.is_running():
+                    each.stop()
+                    each.start()
+        self._timer = self._worker.loop.call_later(CLOCK_LOOK_S, self._look)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._worker.loop.remove_timeout(self._timer)
+
+
 class Hosting:
     """One process of a job in one life, on a Dask worker.
 
@@ -275,6 +307,7 @@ class Site(WorkerPlugin):
         self._shared: dict[tuple[str, str], Awaitable[str]] = {}
         self._is_leaving = False
         self._clock = Clock()
+        self._timers = SteadyTimers(worker)
         self._files = PartFiles(worker)
         self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"{SITE}-site")
         handlers: dict[str, Callable[..., Any]] = {
@@ -295,6 +328,7 @@ class Site(WorkerPlugin):
     async def teardown(self, worker: Worker) -> None:
         """Hand the units over, or stop them with a checkpoint if the scheduler is gone."""
         worker.metrics.pop(SITE, None)
+        self._timers.close()
         self._is_leaving = True
         hostings = list(self.hostings.values())
         if hostings:
