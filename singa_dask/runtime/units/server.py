@@ -311,6 +311,12 @@ class Server:
                 due.append(gradient)
                 continue
             norm = self._norms[key]
+            if self.address.id in norm.squares:  # the group has started again: the gradients of before are applied
+                norm.gradients = [
+                    each._replace(requests=gradient.requests) if each.held is gradient.held else each
+                    for each in norm.gradients
+                ]
+                continue
             norm.gradients.append(gradient)
             if len(norm.gradients) == self._n_trained[self.address.id]:
                 norm.squares[self.address.id] = squares = self._squares(norm.gradients)
@@ -505,8 +511,10 @@ class Server:
     def _on_replaced(self, message: Message) -> list[Message]:
         """Forget what workers had sent that start again in fresh processes, and what they were to be answered."""
         groups = {unit.group for unit in (Address(*each) for each in message.info["units"])}
-        for key in [key for key in self._norms if key[0] in groups]:
-            del self._norms[key]
+        for norm in (norm for (group, _), norm in self._norms.items() if group in groups):
+            # other servers may scale by the squares that this one has sent, so it applies what these are of
+            is_sent = self.address.id in norm.squares
+            norm.gradients = [each._replace(requests=()) for each in norm.gradients] if is_sent else []
         for held in self._held.values():
             for group in groups:
                 held.sent.pop(group, None)
