@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -14,11 +15,13 @@ import pytest
 
 from singa_dask.errors import ConfigError
 from singa_dask.runtime import RemoteJobs
+from singa_dask.runtime.job.cluster import present_workers
 from singa_dask.runtime.job.names import JOBS, Op
 from tests.faults.jobs import job
 from tests.faults.machines import Machines
 from tests.faults.runs import Run
-from tests.runtime.processes import ROOT, program, wait_until
+from tests.runtime.job.test_detached import ask, detach, driver_pid, has_ended, metrics
+from tests.runtime.processes import ROOT, cluster, program, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -131,6 +134,38 @@ def test_a_client_that_is_killed_while_it_detaches(
         assert [path.name for path in detached.run.iterdir()] == ["given.yaml"]
     end(detached)
     check_next_job(bare, tmp_path)
+
+
+@pytest.mark.long
+def test_the_driver_of_a_job_goes_past_dask_workers_that_are_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DASK_DISTRIBUTED__SINGA_DASK__SILENT", "3s")
+    run = tmp_path / "run"
+    with cluster(tmp_path, "--no-nanny", names=("a", "b", "c")) as (_, client):
+        named = {address: str(each["name"]) for address, each in present_workers(client).items()}
+        pids = client.run(os.getpid)
+        *others, last = sorted(named)  # a driver goes to the first one
+        confined = ("--set", f"cluster.workers.name={named[last]}", "--set", "checkpoint_freq=0")
+        job_id = detach(client, run, *confined, framework="single", steps=1_000_000)
+        wait_until(lambda: n_shown(run) > 2, "the run directory is written")
+        where = ask(client, driver_pid, job_id)
+        assert where in others
+        for address in others:
+            os.kill(pids[address], signal.SIGSTOP)
+        wait_until(lambda: ask(client, driver_pid, job_id) == last, "a driver is where somebody answers")
+        n = n_shown(run)
+        wait_until(lambda: n_shown(run) > n + 2, "the run directory is written")
+        RemoteJobs(client).kill(job_id)
+        wait_until(lambda: ask(client, has_ended, job_id), "the job has ended, and its driver too")
+    shown = [event["step"] for event in metrics(run) if event["event"] == "metrics"]
+    assert shown == list(range(0, 10 * len(shown), 10))
+
+
+def n_shown(run: Path) -> int:
+    """Return the number of lines of ``metrics.jsonl``."""
+    file = run / "metrics.jsonl"
+    return len(file.read_text().splitlines()) if file.exists() else 0
 
 
 @pytest.mark.soak
