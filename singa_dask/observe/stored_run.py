@@ -14,7 +14,7 @@ from typing import Any
 from singa_dask import fs
 from singa_dask.conf.job import is_less_better, split_metric
 from singa_dask.conf.yaml_text import read_plain
-from singa_dask.errors import ConfigError
+from singa_dask.errors import ConfigError, text_of
 from singa_dask.observe.journal import is_in_use, read_objects
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.run_directory import COMMANDS, METRICS, read_summary
@@ -185,7 +185,10 @@ def list_runs(url: str) -> list[dict[str, Any]]:
             run = StoredRun(each)
         except ConfigError:  # something else that lies there
             continue
-        rows.append(_row_of(run))
+        try:
+            rows.append(_row_of(run))
+        except Exception as error:  # other versions, and other programs, write anything
+            rows.append(_row_of_damaged(run, text_of(error)))
     return rows
 
 
@@ -208,14 +211,26 @@ def _row_of(run: StoredRun) -> dict[str, Any]:
         "run_url": redact(fs.absolute(run.url)),
         "state": run.state if summary or run.state == "running" else "lost",
         "train_steps": int(steps[1]) if steps else 0,
-        "began": run.commands[0].get("time") if run.commands else None,
-        "reason": summary.get("reason", ""),
+        "began": _number(run.commands[0].get("time") if run.commands else None),
+        "reason": str(summary.get("reason", "")),
         "exit_code": summary.get("exit_code"),
-        "step": summary.get("steps", 0) if summary else event.get("step", -1) + 1,
-        "loss": next((metrics[name] for name in sorted(metrics) if name.endswith("loss")), None),
-        "samples_per_s": (summary or event).get("samples_per_s"),
+        "step": int(summary.get("steps", 0) if summary else event.get("step", -1) + 1),
+        "loss": _number(next((metrics[name] for name in sorted(metrics) if name.endswith("loss")), None)),
+        "samples_per_s": _number((summary or event).get("samples_per_s")),
         "ended": ended,
     }
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _row_of_damaged(run: StoredRun, why: str) -> dict[str, Any]:
+    """Return the row of a run whose files cannot be read as those of this version."""
+    row = {"id": run.name, "name": "", "owner": "", "run_url": redact(fs.absolute(run.url)), "state": "unknown"}
+    numbers = {"train_steps": 0, "step": 0, "began": 0.0, "ended": 0.0}
+    nothing = dict.fromkeys(("exit_code", "loss", "samples_per_s"))
+    return {**row, **numbers, **nothing, "reason": f"its files are damaged or of another version: {why}"}
 
 
 # What a run was, how it ended, its best and last metrics, and where its time went, as plain values.

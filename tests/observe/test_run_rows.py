@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from singa_dask.cli import main
 from singa_dask.errors import ConfigError
 from singa_dask.observe.journal import Journal
 from singa_dask.observe.stored_run import list_runs
@@ -44,3 +46,29 @@ def test_states_of_runs(tmp_path: Path) -> None:
 def test_no_directory(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--runs .*nowhere: there is no such directory"):
         list_runs(str(tmp_path / "nowhere"))
+
+
+FOREIGN = {
+    "commands": ("commands.jsonl", '{"time": "yesterday"}\n'),
+    "no object": ("commands.jsonl", '{"time": []}\n'),
+    "train": ("summary.json", '{"state": "done", "train": 4}'),
+    "steps": ("summary.json", '{"state": "done", "steps": "many"}'),
+    "rate": ("summary.json", '{"state": "done", "samples_per_s": "high"}'),
+    "phase": ("metrics.jsonl", '{"event": "metrics", "phase": "train", "step": "last"}\n'),
+}
+
+
+@pytest.mark.parametrize(("file", "text"), FOREIGN.values(), ids=FOREIGN)
+def test_a_run_with_files_of_another_version_hides_no_other(tmp_path: Path, file: str, text: str) -> None:
+    for name in ("a", "b"):
+        write_run(tmp_path / name, training(), {})
+    if file == "metrics.jsonl":
+        (tmp_path / "a/summary.json").unlink()
+    (tmp_path / "a" / file).write_text(text)
+    done = CliRunner().invoke(main, ["list", "--runs", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    first, second = list_runs(str(tmp_path))
+    assert (first["id"], first["state"]) == ("a", "unknown")
+    assert first["reason"].startswith("its files are damaged or of another version: ")
+    assert second["state"] == "done"
+    assert sum(line.startswith(("a ", "b ")) for line in done.output.splitlines()) == 2
