@@ -46,7 +46,7 @@ class Vault(MemoryFileSystem):
         return super()._open(path, mode, **given)
 
     def cat_file(self, path: str, *given: Any, **more: Any) -> bytes:
-        if self.given != (SECRET, TOKEN):
+        if path.endswith(".arrow") and self.given != (SECRET, TOKEN):
             raise PermissionError(f"{URL}/{path}?sig={TOKEN}: {self.given} is wrong")
         if path.endswith("broken.arrow"):
             raise OSError(f"{URL}{path}?sig={TOKEN}: {self.given} has read nonsense, {PASSWORD}")
