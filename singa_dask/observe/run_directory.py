@@ -485,7 +485,6 @@ class RunDirectory:
         TakenOverError
             Another process records the run, or a later one there.
         """
-        self._check()
         whole = dict(summary)
         for name, text in self._texts.items():
             if not fs.exists(fs.join(self.url, name)):

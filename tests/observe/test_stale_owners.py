@@ -16,6 +16,7 @@ import pytest
 from singa_dask import fs
 from singa_dask.errors import TakenOverError
 from singa_dask.observe import journal, run_directory
+from singa_dask.observe.journal import Journal
 from singa_dask.observe.observers import Observers, TensorboardFiles
 from singa_dask.observe.run_directory import RunDirectory
 
@@ -147,26 +148,50 @@ def test_one_that_sleeps_before_it_begins(url: str, start: dict[str, Any]) -> No
     assert all_of(url) == {**wanted, "checkpoint/step-5/manifest.json": b""}
 
 
-@pytest.mark.parametrize("n", range(1, 12))
-def test_one_that_sleeps_while_it_begins(url: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It deletes and writes a file after the other: after ``n`` of them it sleeps."""
-    sleeper = owner(url, job_id="job", driver=1, replaces=True)
-    check, wanted, left = sleeper._owner.check, dict[str, bytes](), n
+CHANGES = [
+    (RunDirectory, "_write"),
+    (RunDirectory, "_remove"),
+    (Journal, "keep"),
+    (Journal, "clear"),
+    (Journal, "save"),
+]
+"""What a process does one after the other as it begins."""
+
+
+@pytest.mark.parametrize("how", ["replaces", "goes_on"])
+@pytest.mark.parametrize("n", range(1, 14))
+def test_one_that_sleeps_while_it_begins(url: str, how: str, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sleeps before its ``n``-th change; if it makes fewer, it has begun by then."""
+    with owner(url, job_id="before") as before:
+        for event in (STARTED, *({**metrics(k), "time": 0.5} for k in range(9))):
+            before.on_event(event)
+    for step in (3, 6):
+        fs.write_atomic(fs.join(url, f"checkpoint/step-{step}/manifest.json"), b"")
+    given: dict[str, Any] = {"job_id": "job", how: True, "steps": {0: 4} if how == "goes_on" else {}}
+    wanted, left = dict[str, bytes](), n
 
     def sleep() -> None:
         nonlocal left
         left -= 1
         if not left:
-            newer = owner(url, job_id="job", driver=2, replaces=True)
+            newer = owner(url, driver=2, **given)
             newer.on_event(STARTED)
-            fs.write_atomic(fs.join(url, "checkpoint/step-5/manifest.json"), b"")
+            fs.write_atomic(fs.join(url, "checkpoint/step-8/manifest.json"), b"")
             wanted.update(replace(url, newer))
-        check()
 
-    monkeypatch.setattr(sleeper._owner, "check", sleep)
-    with sleeper, pytest.raises(TakenOverError):
-        for event in (STARTED, *map(metrics, range(12))):
-            sleeper.on_event(event)
+    def asleep_before(change: Any, *given: Any) -> None:
+        sleep()
+        change(*given)
+
+    for kind, name in CHANGES:
+        real = getattr(kind, name)
+        monkeypatch.setattr(kind, name, lambda *given, real=real: asleep_before(real, *given))
+    sleeper = owner(url, driver=1, **given)
+    with sleeper, suppress(TakenOverError):
+        sleeper.on_event(STARTED)
+        while left > 0:
+            sleep()
+        sleeper.on_event(metrics(7))
     assert all_of(url) == wanted
 
 

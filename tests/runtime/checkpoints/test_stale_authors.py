@@ -70,9 +70,11 @@ def test_a_checkpoint_of_the_same_step(tmp_path: Path, newer: Author, asleep_bef
         sleeper.complete(20, part)
     Ownership(run, newer.job_id, 2).take()
     successor = Process(run, newer)
-    its = successor.part(20)
+    its, url = successor.part(20), step_url(successor.directory, 20)
+    other = write_file(url, "states-0-0.safetensors", [b""], author=newer)["file"]
     if asleep_before == "tidy":  # it deletes none that is just written
         sleeper.tidy(20, part)
+    assert other in fs.ls(url)
     successor.complete(20, its)
     if asleep_before == "part":
         with pytest.raises(TakenOverError):
