@@ -286,7 +286,7 @@ class Jobs(SchedulerPlugin):
         self.sites.forget(worker)
         self._looked_at.pop(worker, None)
         self._left_over.discard(worker)
-        self.drivers.lose(worker)
+        self._try(self.drivers.lose, worker)
         for job_id in list(self.records):
             self.handle(job_id, ev.Gone(worker, "it is gone"))
 

@@ -173,7 +173,7 @@ def _read_aside(file: str) -> dict[str, str]:
         facts = json.loads(text)
         return {"reason": str(facts["reason"]), "kept": str(facts["kept"])}
     except (ValueError, KeyError, TypeError):
-        return {"reason": f"put aside: {file} does not say why.", "kept": text}
+        return {"reason": f"put aside: {file} is damaged.", "kept": text}
 
 
 def _put_aside(file: str, text: str, error: Exception) -> dict[str, str]:

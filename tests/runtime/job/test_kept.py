@@ -118,19 +118,20 @@ def test_a_kept_job_that_cannot_be_used_is_put_aside_and_all_others_go_on(state:
     assert list(world.waiting.facts()) == ["first", "last", "new"]
 
 
-def test_what_was_put_aside_may_be_damaged_too(state: Path) -> None:
-    keep(state, "job")
-    (state / "odd.aside.json").write_text("[]")
-    world = restarted()
-    assert list(world.waiting.facts()) == ["job"]
-    assert rows(world)["odd"]["reason"] == f"put aside: {state / 'odd.aside.json'} does not say why."
-
-
 def test_what_people_know_a_job_by_is_shown_of_one_that_was_put_aside(state: Path) -> None:
     odd = keep(state, "odd")["odd"]
     odd.write_text(of_another_version(odd.read_text()))
     row = rows(restarted())["odd"]
     assert (row["name"], row["owner"], row["run_url"]) == (digits("single").name, "me@here", "/run")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"reason": 3}'])
+def test_a_damaged_file_of_a_job_that_was_put_aside_stops_no_other(state: Path, text: str) -> None:
+    keep(state, "sound")
+    (state / "odd.aside.json").write_text(text)
+    world = restarted()
+    assert list(world.waiting.facts()) == ["sound"]
+    assert rows(world)["odd"]["reason"] == f"put aside: {state / 'odd.aside.json'} is damaged."
 
 
 def test_steps_of_a_run_are_numbered_by_group_again(state: Path) -> None:
