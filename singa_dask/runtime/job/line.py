@@ -255,6 +255,8 @@ class _Driven:
         Where it runs; empty while there is none.
     barred : dict of str to str
         Dask workers that could not run it, and why.
+    passing : str
+        Why one of them could not, if that may pass.
     since : float
         Time of the last change.
     not_before : float
@@ -269,6 +271,7 @@ class _Driven:
     number: int = 0
     worker: str = ""
     barred: dict[str, str] = field(default_factory=dict)
+    passing: str = ""
     since: float = 0.0
     not_before: float = 0.0
     first_life: int = 0
@@ -480,6 +483,8 @@ class Drivers:
         """Leave a job in line where it is, without a driver."""
         self._waiting.note(driven.run["job_id"], why)
         driven.worker, driven.not_before = "", time.monotonic() + AGAIN_S
+        driven.passing = ""
+        driven.barred.clear()
 
     def stop(self, job_id: str, name: str, by: str = "") -> bool:
         """End the driver of a job that has not begun; return whether there is one."""
@@ -588,10 +593,12 @@ class Drivers:
             answer = await self._sites.ask(worker, limit("answer"), Op.DRIVE, **facts)
         if isinstance(answer, BaseException) and driven.number == number and not driven.has_ended:
             why = f"{worker}: {text_of(answer).removesuffix('.')}."
-            if isinstance(answer, OSError | LateError) and self._waiting.has(driven.run["job_id"]):
-                self._wait_again(driven, why)
+            driven.barred[worker] = why
+            if isinstance(answer, OSError | LateError):
+                driven.passing = why
+            if driven.passing and self._waiting.has(driven.run["job_id"]) and not self._choose(driven):
+                self._wait_again(driven, driven.passing)
             else:
-                driven.barred[worker] = why
                 self._start(driven)
 
 

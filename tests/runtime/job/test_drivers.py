@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import dask.config
 import pytest
 from distributed import Status
+from distributed.comm import CommClosedError
+from distributed.utils import TimeoutError as LateError  # type: ignore[attr-defined]
 from tornado.ioloop import IOLoop
 
 from singa_dask.conf import ClusterConf
-from singa_dask.errors import ClusterError
+from singa_dask.errors import ClusterError, UnloadableError
 from singa_dask.runtime.job import line as module
 from singa_dask.runtime.job.line import Drivers, Waiting
 from singa_dask.runtime.job.record import History
@@ -166,6 +168,36 @@ def test_a_job_in_line_has_a_driver_once_it_is_its_turn_and_there_is_room(monkey
     assert world.history.facts["a"]["state"] == "stopped"
     assert world.history.facts["a"]["reason"] == "stopped by me while it waited in line"
     assert world.start_next(has_room=True) == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [(UnloadableError("no such package."), False), (CommClosedError("it is gone"), True), (LateError(), True)],
+    ids=repr,
+)
+def test_a_job_in_line_waits_for_dask_workers_that_may_be_back(error: Exception, waits: bool) -> None:
+    world = World("h/a", "h/b")
+    for job_id in "ab":
+        world.queue(job_id)
+    world.start_next(has_room=True)
+
+    async def answer(*given: Any) -> Exception:
+        return error
+
+    world.drivers._sites = cast("Any", SimpleNamespace(install=answer, ask=answer))
+    driven = world.drivers._driven["a"]
+    for _ in range(2):
+        asyncio.run(world.drivers._drive(driven, driven.number, has_begun=False))
+    assert world.started == ["h/a", "h/b"]
+    assert world.waiting.has("a") == waits
+    assert world.start_next(has_room=True) == ([] if waits else ["b"])
+    if waits:
+        driven.not_before = 0.0
+        assert world.start_next(has_room=True) == ["a"]
+    else:
+        reason = world.history.facts["a"]["reason"]
+        said = "h/a: no such package. h/b: no such package."
+        assert reason == f"no Dask worker can run the driver of the job: {said}"
 
 
 def test_a_kept_job_without_checkpoints_is_told_what_it_can_lose(tmp_path: Path) -> None:
