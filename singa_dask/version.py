@@ -3,5 +3,5 @@
 __all__ = ["PROTOCOL", "__version__"]
 
 __version__ = "0.1.0"
-PROTOCOL = 7
+PROTOCOL = 8
 """Version of the messages between processes; it rises where those of two versions cannot work together."""
