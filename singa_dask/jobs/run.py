@@ -32,7 +32,8 @@ from singa_dask.observe.figure import Panel, PlottedCurve, figure_of, panels_of
 from singa_dask.observe.progress import layer_metrics
 from singa_dask.observe.stored_run import StoredRun, facts_of
 from singa_dask.redaction import redact
-from singa_dask.runtime import Driver, Result
+from singa_dask.runtime import Driver, Result, plan_processes
+from singa_dask.runtime.job.cluster import check_processes
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -435,6 +436,8 @@ def start(
         raise ConfigError("overwrite replaces the run in run_dir. Give that, and no resume.")
     if queue and not elsewhere:
         raise ConfigError("queue needs a cluster that is there without this program. Give its client.")
+    if not elsewhere and len(plan_processes(job.conf.cluster).processes) > 1:
+        check_processes()
     datasets = as_datasets(data, client)
     check_data(job.file, datasets, needed=not elsewhere)
     with job.file.located():

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import multiprocessing
+import os
+import re
+import sys
 import threading
 import time
 import warnings
@@ -236,25 +239,95 @@ def embedded_cluster(layout: Layout) -> Iterator[Client]:
         yield client
 
 
+def check_processes() -> None:
+    """Check that this process can start those of a cluster.
+
+    Raises
+    ------
+    ClusterError
+        It cannot.
+    SystemExit
+        It is such a process itself, and imports the script that has started it: that says what is wrong, once.
+    """
+    process = multiprocessing.current_process()
+    if getattr(process, "_inheriting", False):
+        raise SystemExit(1)
+    if process.daemon:
+        raise ClusterError(
+            "this process is a daemon, which cannot start the processes of a cluster. In a task of Dask pass "
+            "client=distributed.get_client(). In place of multiprocessing.Pool use a ProcessPoolExecutor."
+        )
+
+
+@contextmanager
+def _main_for_children() -> Iterator[None]:
+    """Hide a main module that is no file, as of ``python - < script``: processes of a cluster would look for it."""
+    main: Any = sys.modules["__main__"]
+    file = getattr(main, "__file__", None)
+    if file is None or os.path.exists(file):
+        yield
+        return
+    del main.__file__
+    try:
+        yield
+    finally:
+        main.__file__ = file
+
+
+def _missing_guard() -> str:
+    """Return what the script that runs has to say to start processes, which import it; empty if it does."""
+    script = getattr(sys.modules["__main__"], "__file__", None) or os.devnull
+    try:
+        is_guarded = re.search(r"__name__\s*==\s*['\"]__main__['\"]", Path(script).read_text(errors="replace"))
+    except OSError:
+        return ""
+    if is_guarded or script == os.devnull:
+        return ""
+    return f' Its processes import {script}. Put what that does below if __name__ == "__main__":, or pass a client.'
+
+
+def _start(n_workers: int, n_threads: int, processes: bool) -> LocalCluster:
+    """Start a cluster on this machine, see `local_cluster`.
+
+    Raises
+    ------
+    ClusterError
+        Its processes do not start.
+    """
+    if processes:
+        check_processes()
+    try:
+        return LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=n_threads,
+            processes=processes,
+            dashboard_address="127.0.0.1:0",
+            # nobody would know its address, and loading bokeh takes a second
+            scheduler_kwargs={"dashboard": False},
+            memory_limit=None,
+            # errors in workers are reported by this package
+            silence_logs=logging.CRITICAL,
+        )
+    except RuntimeError as error:
+        raise ClusterError(f"the cluster has not started: {error.__cause__ or error}.{_missing_guard()}") from None
+
+
 @contextmanager
 def local_cluster(n_workers: int, n_threads: int = 1, processes: bool = True) -> Iterator[Client]:
-    """Start a cluster on this machine, of processes or of threads of this one. All processes end with the context."""
+    """Start a cluster on this machine, of processes or of threads of this one. All processes end with the context.
+
+    Raises
+    ------
+    ClusterError
+        Processes cannot be started here, see `check_processes`, or do not start.
+    """
     before = set(multiprocessing.active_children())
     try:
         with (
             _silent_logs(),
             dask.config.set(QUIET),
-            LocalCluster(
-                n_workers=n_workers,
-                threads_per_worker=n_threads,
-                processes=processes,
-                dashboard_address="127.0.0.1:0",
-                # nobody would know its address, and loading bokeh takes a second
-                scheduler_kwargs={"dashboard": False},
-                memory_limit=None,
-                # errors in workers are reported by this package
-                silence_logs=logging.CRITICAL,
-            ) as cluster,
+            _main_for_children(),
+            _start(n_workers, n_threads, processes) as cluster,
             Client(cluster, set_as_default=False) as client,
         ):
             yield client
