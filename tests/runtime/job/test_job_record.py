@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from singa_dask.runtime.job import record as record_module
-from singa_dask.runtime.job.record import EVENTS_OF_A_JOB, JOBS_WITH_EVENTS, Evidence, History, Stalls
+from singa_dask.runtime.job.record import EVENTS_OF_A_JOB, JOBS_WITH_EVENTS, Evidence, History, Stalls, outcome
 from tests.runtime.dashboard.jobs import full
 
 
@@ -111,3 +111,9 @@ def test_a_worker_of_a_group_is_alive_while_another_one_of_it_makes_steps() -> N
         evidence.look({"a": {"0": 3}, "b": {"0": step}}, {"a": ["0"], "b": ["0"]}, float(now))
     assert evidence.is_alive("a", 2.5, within_s=1.0)
     assert not evidence.is_alive("b", 2.5, within_s=1.0)
+
+
+def test_a_job_that_stopped_because_a_dask_worker_closed_says_so() -> None:
+    report = {"unit": "worker-0-0", "state": "done", "step": 5, "step_ms": {}, "stopped": True}
+    over = {"reports": {"worker-0-0": report}, "failure": None, "signal": ""}
+    assert outcome(over) == ("stopped", 5, "stopped by a Dask worker that has closed")

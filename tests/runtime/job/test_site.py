@@ -9,10 +9,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tornado.ioloop import IOLoop
 
 from singa_dask.errors import LostUnitError
 from singa_dask.runtime.checkpoints.manifest import SnapshotStore
 from singa_dask.runtime.job import site as module
+from singa_dask.runtime.job.limits import LIMITS, Limit
 from singa_dask.runtime.job.names import SITE
 from singa_dask.runtime.job.site import Site, UnitsTask
 from singa_dask.runtime.units.unit_host import may_succeed_again
@@ -79,3 +81,42 @@ def test_a_task_of_a_life_that_is_over_runs_no_unit(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "sync", lambda loop, ask, *given: "")
     task = UnitsTask("job", 3, 0, [("worker", 0, 0), ("server", 0, 0)], "")
     assert task() == [{"state": "aborted", "step": -1}] * 2
+
+
+async def never(**facts: Any) -> None:
+    await asyncio.Event().wait()
+
+
+async def refused(**facts: Any) -> None:
+    raise OSError("nobody listens")
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [(never, "does not answer"), (refused, "cannot be reached: OSError: nobody listens")],
+    ids=["late", "gone"],
+)
+def test_a_dask_worker_that_closes_says_whether_the_scheduler_is_late_or_gone(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, ask: Any, said: str
+) -> None:
+    monkeypatch.setitem(LIMITS, "leaving", Limit("the scheduler has heard of it", "50ms"))
+    monkeypatch.setitem(LIMITS, "has-ended", Limit("it has answered", "50ms"))
+    asked: list[str] = []
+    host = SimpleNamespace(request=asked.append)
+    hosting: Any = SimpleNamespace(host=host, wait=lambda timeout_s: True, end=lambda reason: True, key=("job", 0))
+    hosting.job_id = "job"
+
+    async def close() -> None:
+        site, scheduler = Site(), SimpleNamespace(singa_dask_leaving=ask, singa_dask_left=ask)
+        worker: Any = SimpleNamespace(
+            address="tcp://127.0.0.1:1", scheduler=scheduler, metrics={}, handlers={}, periodic_callbacks={},
+            loop=IOLoop.current(), local_directory="/tmp/none",
+        )  # fmt: skip
+        site.setup(worker)
+        site.hostings[hosting.key] = hosting
+        await site.teardown(worker)
+
+    asyncio.run(close())
+    assert asked == ["stop"]
+    (line,) = (each for each in caplog.messages if "scheduler" in each)
+    assert line == f"this Dask worker closes, and the scheduler {said}: units stop with a checkpoint"
