@@ -102,7 +102,8 @@ def check_values(run: Path, calm: Path) -> None:
         np.testing.assert_array_equal(values[name].values, others[name].values)
 
 
-def test_of_two_schedulers_with_one_state_the_newer_one_has_the_jobs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("news", ["another job", "a new life"])
+def test_of_two_schedulers_with_one_state_the_newer_one_has_the_jobs(tmp_path: Path, news: str) -> None:
     """Both run for a while, as in a rolling update; the older one does not know it until it has something to keep."""
     run, clusters = tmp_path / "running", list[Kept]()
     for name in ("running", "old", "new"):
@@ -117,6 +118,10 @@ def test_of_two_schedulers_with_one_state_the_newer_one_has_the_jobs(tmp_path: P
             clusters.append(Kept(tmp_path / "new", tmp_path / "state"))
             with connected(clusters[1]) as new:
                 wait_until(lambda: ask(new, is_recorded, job_id), "the newer scheduler runs the job, too")
+                if news == "a new life":
+                    clusters[0].add("e", *PARTS)
+                    kill_group(clusters[0].processes[1])
+                    wait_until(lambda: ask(old, has_lost_its_jobs), "the older one has looked")
                 refused = call(*arguments(old, tmp_path / "another", "--detach"))
                 assert refused.exit_code == 3
                 assert "A newer scheduler has taken over the detached jobs" in refused.stderr
@@ -141,6 +146,10 @@ def is_recorded(job_id: str, dask_scheduler: Any) -> bool:
     """Return whether a job runs, so that its driver has begun to record it."""
     record = dask_scheduler.plugins[JOBS].records.get(job_id)
     return record is not None and record.state.phase == "running"
+
+
+def has_lost_its_jobs(dask_scheduler: Any) -> bool:
+    return bool(dask_scheduler.plugins[JOBS].drivers.taken_over)
 
 
 def is_over(job_id: str, dask_scheduler: Any) -> bool:

@@ -18,6 +18,8 @@ from tornado.ioloop import IOLoop
 from singa_dask.conf import ClusterConf
 from singa_dask.errors import ClusterError, UnloadableError
 from singa_dask.runtime.job import line as module
+from singa_dask.runtime.job.events import Host, Hosted
+from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.line import Drivers, Waiting
 from singa_dask.runtime.job.record import History
 from tests.runtime.processes import digits
@@ -263,3 +265,18 @@ def test_a_scheduler_that_was_replaced_takes_and_starts_nothing(tmp_path: Path) 
 
     asyncio.run(replace())
     assert [path.name for path in tmp_path.iterdir()] == ["owner.json"]
+
+
+def test_a_scheduler_that_was_replaced_begins_no_life() -> None:
+    """Its number may be that of a life of the newer one."""
+
+    async def keep(job_id: str, life: int) -> str:
+        drivers.taken_over = "a newer scheduler has the job."
+        return drivers.taken_over
+
+    said: list[Any] = []
+    drivers = SimpleNamespace(taken_over="", keep=keep)
+    jobs: Any = SimpleNamespace(drivers=drivers, sites=None, handle=lambda job_id, event: said.append(event))
+    record: Any = SimpleNamespace(spec=SimpleNamespace(job_id="job", driver=1))
+    asyncio.run(Jobs._host(jobs, record, Host(2, 0, "h/a", {})))
+    assert said == [Hosted(2, 0, error="a newer scheduler has the job.", final=True)]
