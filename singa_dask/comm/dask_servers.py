@@ -12,12 +12,13 @@ from typing import Any
 
 from dask.utils import funcname
 from distributed import Client
+from distributed.client import ClosedClientError
 from distributed.comm.addressing import get_address_host_port
 from distributed.comm.core import connect
 from distributed.protocol import pickle as pickle_dask
 from distributed.security import Security
 
-from singa_dask.errors import CommError, UnloadableError
+from singa_dask.errors import ClusterError, CommError, UnloadableError
 from singa_dask.version import PROTOCOL, __version__
 
 ATTEMPT_S = 0.2
@@ -171,9 +172,15 @@ def load_on_scheduler(client: Client, module: str) -> None:
     ------
     UnloadableError
         It does not have this package, or another version of it.
+    ClusterError
+        It closes, or does not answer.
     """
     scheduler: Any = client.scheduler
+    if scheduler is None:
+        raise ClusterError("the client has lost its connection to the scheduler.")
     try:
         client.run_on_scheduler(asyncio.to_thread, exec, _code(module), {}, callback_timeout=LOAD_S)
     except ImportError as error:
         raise UnloadableError(f"{scheduler.address}: {cannot_load('scheduler', error)}") from error
+    except (ClosedClientError, OSError) as error:  # it closes, or has lost the connection
+        raise ClusterError(f"{scheduler.address}: the scheduler does not answer: {error}.") from error

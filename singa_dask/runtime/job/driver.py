@@ -85,7 +85,10 @@ SHOWN = 3
 def install_jobs(client: Client) -> None:
     """Make sure that the scheduler has `Jobs`."""
     load_on_scheduler(client, Jobs.__module__)
-    client.register_plugin(Jobs(), name=JOBS)
+    try:
+        client.register_plugin(Jobs(), name=JOBS)
+    except GONE as error:
+        raise ClusterError(f"the scheduler is gone, or does not answer: {error!r}.") from error
 
 
 class Driver:

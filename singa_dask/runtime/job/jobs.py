@@ -394,6 +394,8 @@ class Jobs(SchedulerPlugin):
                 if record.spec.driver and self.drivers.taken_over:
                     self.handle(job_id, ev.Signal("SIGTERM", NEWER))
             self.handle(job_id, ev.Tick())
+        if self.records or self.waiting.clusters():  # Dask knows only of tasks
+            self.scheduler.idle_since = None
 
     def _lose_silent(self, job_id: str, record: JobRecord) -> None:
         """Give up Dask workers of which nothing was heard for too long, unless others make steps that need them."""

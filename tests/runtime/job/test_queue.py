@@ -21,7 +21,7 @@ from singa_dask.runtime.job.follower import Follower
 from singa_dask.runtime.job.limits import LIMITS
 from singa_dask.runtime.job.names import JOBS
 from tests.runtime.job.test_detached import arguments, ask, detach, driver_pid, facts_of, has_ended
-from tests.runtime.processes import ROOT, Driven, digits, long, program, wait_until
+from tests.runtime.processes import ROOT, Driven, digits, long, program, small_cluster, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -214,3 +214,18 @@ def test_ctrl_c_leaves_the_line(client: Client, tmp_path: Path) -> None:
     assert said[0].startswith("first in line: ")
     assert "0 of 2" in said[0]
     assert ask(client, facts_of, "waits")["ended"] <= time.time()
+
+
+def test_a_job_in_line_keeps_its_scheduler_alive(tmp_path: Path) -> None:
+    """Dask's ``idle-timeout`` counts tasks, and a job in line has none."""
+    with small_cluster(1, 1) as cluster, Client(cluster, set_as_default=False) as client:
+
+        def look(event: dict[str, Any]) -> None:
+            scheduler = cluster.scheduler
+            scheduler.idle_since = time.time() - 3600
+            wait_until(lambda: scheduler.idle_since is None, "the scheduler is not idle", timeout_s=20)
+            driver.stop()
+
+        driver = Driver(digits("allreduce"), client, run_url=str(tmp_path), on_event=look, job_id="waits", queue=True)
+        with pytest.raises(LeftLineError):
+            driver.run()

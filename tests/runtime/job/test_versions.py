@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client
+from distributed.comm import CommClosedError
 
 import singa_dask as sd
 from singa_dask.comm import dask_servers
@@ -45,6 +46,20 @@ def test_a_scheduler_without_the_package_is_refused(client: Client, monkeypatch:
     for ask in (lambda: install_jobs(client), lambda: RemoteJobs(client).rows()):
         with pytest.raises(ClusterError, match=r"the scheduler cannot load the package: No module named .*Install"):
             ask()
+
+
+@pytest.mark.parametrize("what", ["run_on_scheduler", "register_plugin", "scheduler"])
+def test_a_scheduler_that_closes_meanwhile_is_no_bug(
+    client: Client, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    def close(*given: Any, **options: Any) -> None:
+        raise CommClosedError("Stream is closed")
+
+    with Client(client.scheduler.address, set_as_default=False) as other:
+        with monkeypatch.context() as patch:
+            patch.setattr(other, what, None if what == "scheduler" else close)
+            with pytest.raises(ClusterError, match=r"the scheduler (is gone|does not answer)"):
+                install_jobs(other)
 
 
 def test_dask_workers_without_the_package_end_the_job_at_once() -> None:
