@@ -13,7 +13,7 @@ from singa_dask.redaction import redact
 T = TypeVar("T")
 
 # C0 and C1 but tabs and line ends, and what turns the direction of a line
-CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
 COLOUR = "\x1b\\[[0-9;]*m"
 
 

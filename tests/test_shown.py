@@ -37,6 +37,16 @@ def test_what_verbs_print_is_clean(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1:] == [rf"{CLEAN}\nline 2  done", f"{'x':<{len(CLEAN) + 8}}  done"]
 
 
+def test_data_stay_as_they_are_but_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    echo("a,\x07\r\n", nl=False)
+    assert capsys.readouterr().out == "a,\x07\r\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    echo("a,\x07\r\n", nl=False)
+    assert capsys.readouterr().out == "a,\\x07\r\n"
+
+
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Return the secrets that are known, none at first."""

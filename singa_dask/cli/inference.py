@@ -150,7 +150,7 @@ def predict(
     lines = csv_lines(values.rows(), delimiter)
     if out is None:
         for line in lines:
-            click.echo(line, nl=False)  # as a file would have it
+            echo(line, nl=False)
         return
     fs.write_atomic(fs.absolute(out), "".join(lines).encode())
     if not quiet:

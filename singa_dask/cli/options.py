@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from singa_dask.redaction import redact
 from singa_dask.shown import STDERR, shown
 
 # What verbs print: messages without secrets, and tables as wide as the terminal allows.
@@ -21,9 +22,15 @@ GAP = "  "
 UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
-def echo(message: object = "", *, nl: bool = True, err: bool = False, color: bool | None = None) -> None:
-    """Print a message as it may be `shown`, see `click.echo`; where stderr cannot be written, nothing."""
-    click.echo(shown(str(message), coloured=bool(color)), file=STDERR if err else None, nl=nl, color=color)
+def echo(message: object = "", *, err: bool = False, color: bool | None = None, nl: bool = True) -> None:
+    """Print a message as it may be `shown`, see `click.echo`; where stderr cannot be written, nothing.
+
+    Without ``nl`` it is data: where stdout is no terminal it stays as it is, but for secrets.
+    """
+    text = str(message)
+    is_data = not nl and not (sys.stdout and sys.stdout.isatty())
+    text = redact(text) if is_data else shown(text, coloured=bool(color))
+    click.echo(text, file=STDERR if err else None, color=color, nl=nl)
 
 
 @dataclass(frozen=True)
