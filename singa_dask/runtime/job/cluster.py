@@ -276,12 +276,12 @@ def _main_for_children() -> Iterator[None]:
 
 def _missing_guard() -> str:
     """Return what the script that runs has to say to start processes, which import it; empty if it does."""
-    script = getattr(sys.modules["__main__"], "__file__", None) or os.devnull
+    script = getattr(sys.modules["__main__"], "__file__", None)
     try:
-        is_guarded = re.search(r"__name__\s*==\s*['\"]__main__['\"]", Path(script).read_text(errors="replace"))
+        text = Path(script).read_text(errors="replace") if script else ""
     except OSError:
-        return ""
-    if is_guarded or script == os.devnull:
+        text = ""
+    if not text or re.search(r"__name__\s*==\s*['\"]__main__['\"]", text):
         return ""
     return f' Its processes import {script}. Put what that does below if __name__ == "__main__":, or pass a client.'
 
