@@ -61,10 +61,11 @@ class _SeenWorkers(Mapping[str, WorkerFacts]):
         known = self._workers[address]
         if not self._fits(known):
             raise KeyError(address)
-        own = sum(job_of(task.key) == self._job_id for task in known.processing) if self._job_id else 0
+        held = known.processing - known.long_running  # those that have seceded hold no thread
+        own = sum(job_of(task.key) == self._job_id for task in held) if self._job_id else 0
         return WorkerFacts(
             nthreads=known.nthreads,
-            busy=len(known.processing) - own,
+            busy=len(held) - own,
             host=known.host,
             name=str(known.name),
             has_nanny=bool(known.nanny),

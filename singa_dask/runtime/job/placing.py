@@ -488,16 +488,15 @@ def _facts_of(
 ) -> dict[str, WorkerFacts]:
     """Return what a client knows of the Dask workers that a job may use.
 
-    Tasks for whose keys ``is_busy`` is true hold threads.
+    Tasks for whose keys ``is_busy`` is true hold threads, but for those that have seceded.
     """
-    keys, present = client.processing(), present_workers(client)
-    return {
-        address: WorkerFacts(
-            each["nthreads"], sum(map(is_busy, keys.get(address, ()))), each["host"], str(each["name"])
-        )
-        for address, each in present.items()
-        if wanted.fits(str(each["name"]), each["resources"])
-    }
+    keys, found = client.processing(), dict[str, WorkerFacts]()
+    for address, each in present_workers(client).items():
+        if wanted.fits(str(each["name"]), each["resources"]):
+            n_seceded = each["metrics"].get("task_counts", {}).get("long-running", 0)
+            busy = max(0, sum(map(is_busy, keys.get(address, ()))) - n_seceded)
+            found[address] = WorkerFacts(each["nthreads"], busy, each["host"], str(each["name"]))
+    return found
 
 
 def place_on_cluster(

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dask.system import cpu_count
-from distributed import Client, Event, Worker, worker_client
+from distributed import Client, Event, Worker, secede, worker_client
 from distributed.security import Security
 
 from singa_dask.conf import JobConf
@@ -254,6 +254,27 @@ def test_a_job_that_dask_starts_in_part_ends(tmp_path: Path, monkeypatch: pytest
         assert all(client.gather(others))
     assert (run.result.state, run.result.exit_code) == ("failed", 3)
     assert "had not started these units after 1 s" in run.result.reason
+
+
+def test_tasks_that_have_seceded_leave_their_threads_to_a_job(client: Client, tmp_path: Path) -> None:
+    gate = Event("open", client=client)
+    others = [client.submit(wait_beside, "open", pure=False) for _ in range(4)]
+
+    def seceded() -> int:
+        counts = [each["metrics"].get("task_counts", {}) for each in present_workers(client).values()]
+        return sum(each.get("long-running", 0) for each in counts)
+
+    wait_until(lambda: seceded() == 4, "all have seceded, and the scheduler knows")
+    try:
+        assert Driven(digits("allreduce"), client, tmp_path).result.state == "done"
+    finally:
+        gate.set()
+        client.gather(others)
+
+
+def wait_beside(name: str) -> bool:
+    secede()
+    return wait_at(name)
 
 
 def wait_at(name: str) -> bool:
