@@ -453,10 +453,20 @@ def _put_unless_changed(filesystem: Any, source: Path, path: str, check: Callabl
         try:
             filesystem.put_file(str(source), path, **({"IfMatch": there["ETag"]} if there else {"IfNoneMatch": "*"}))
             return
-        except OSError:
+        except Exception as error:
             check()
-            if is_last:
-                raise
+            if not _is_unconditional(error):
+                if is_last or not isinstance(error, OSError):
+                    raise
+                continue
+        filesystem.put_file(str(source), path)
+        return
+
+
+def _is_unconditional(error: Exception) -> bool:
+    """Return whether a store like S3, or an old client of it, knows no conditions."""
+    answer = getattr(error.__cause__, "response", None) or {}
+    return answer.get("Error", {}).get("Code") == "NotImplemented" or type(error).__name__ == "ParamValidationError"
 
 
 def _rename_durably(source: Path, target: Path, check: Callable[[], None] = _do_nothing) -> None:

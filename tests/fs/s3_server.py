@@ -23,6 +23,7 @@ class S3Server(http.server.ThreadingHTTPServer):
         self.objects: dict[str, bytes] = {}
         self.faults: list[tuple[int, str]] = []
         self.created: list[str] = []
+        self.has_conditions = True
         # a later server on this port is another to s3fs
         self.secret = uuid.uuid4().hex
 
@@ -111,6 +112,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             data = self.server.objects[urllib.parse.unquote(source).lstrip("/").partition("/")[2]]
             self.server.objects[key] = data
             self._answer(200, f"<CopyObjectResult><ETag>{escape(_etag(data))}</ETag></CopyObjectResult>".encode())
+        elif not self.server.has_conditions and {"If-Match", "If-None-Match"} & set(self.headers):
+            self._error(501, "NotImplemented")
         elif self.headers.get("If-None-Match") and key in self.server.objects:
             self._error(412, "PreconditionFailed")
         elif (etag := self.headers.get("If-Match")) and etag != _etag(self.server.objects.get(key, b"")):

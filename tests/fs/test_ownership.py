@@ -128,3 +128,18 @@ def test_an_object_that_somebody_else_changes_is_written_by_its_owner(url: str) 
 
     fs.write_atomic(file, b"right", check=change)
     assert fs.read_bytes(file) == b"right"
+
+
+def test_a_store_without_conditions_is_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3_server() as server:
+        monkeypatch.setitem(fsspec.config.conf, "s3", server.options)
+        server.has_conditions = False
+        sleeper, newer, file = (Ownership("s3://lab/run", "job", 1), Ownership("s3://lab/run", "job", 2),
+                                "s3://lab/run/metrics.jsonl")  # fmt: skip
+        sleeper.take()
+        for content in (b"some of it", b"all of it"):
+            fs.write_atomic(file, content, check=sleeper.check)
+        newer.take()
+        with pytest.raises(TakenOverError):
+            fs.write_atomic(file, b"stale", check=sleeper.check)
+        assert fs.read_bytes(file) == b"all of it"
