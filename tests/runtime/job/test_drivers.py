@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -120,6 +121,40 @@ def test_a_driver_is_started_where_somebody_answers() -> None:
     world.silent = {"there/c"}
     world.drivers.tick()
     assert world.started[3:] == ["here/a"]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_whoever_falls_silent_drivers_are_where_somebody_answers(seed: int) -> None:
+    draw, world, n = random.Random(seed), World("h/a", "h/b", "g/c"), 3
+    for job_id in "12":
+        world.detach(job_id)
+        world.jobs[job_id] = SimpleNamespace(state=SimpleNamespace(phase="running", life=0))
+    where = {job_id: world.drivers.worker_of(job_id) for job_id in "12"}
+    for _ in range(60):
+        n_before, answered = len(world.started), set(world.workers) - world.silent
+        there = sorted(world.workers)
+        what = draw.random()
+        if what < 0.3 and there:
+            world.silent.add(draw.choice(there))
+        elif what < 0.6 and world.silent:
+            world.silent.remove(draw.choice(sorted(world.silent)))
+        elif what < 0.7 and there:
+            gone = draw.choice(there)
+            del world.workers[gone]
+            world.silent.discard(gone)
+            world.drivers.lose(gone)
+        elif what < 0.85:
+            n += 1
+            world.workers[f"h/{n}"] = SimpleNamespace(status=Status.running, host="h", processing={})
+        world.drivers.tick()
+        now = {job_id: world.drivers.worker_of(job_id) for job_id in "12"}
+        answers = set(world.workers) - world.silent
+        for job_id in "12":
+            assert now[job_id] in answers or not answers, "it is where somebody answers"
+            if where[job_id] in answered & answers:
+                assert now[job_id] == where[job_id], "it stays where somebody answers"
+        assert len(world.started) - n_before <= 4, "each is started once for a loss, and once by a look"
+        where = now
 
 
 def test_a_job_of_which_nobody_can_tell_whether_there_is_room_leaves_the_line() -> None:
