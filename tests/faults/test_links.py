@@ -205,3 +205,20 @@ def test_all_links_are_silent_for_45_s(patient: Network, tmp_path: Path, calm: A
     summary = run_on(patient, made, tmp_path, lambda net: net.cut(1, 2, 3), 45)
     assert summary["restarts"] == 1
     check_params(str(tmp_path / "run"), calm(made))
+
+
+@pytest.mark.soak
+def test_a_link_that_is_silent_for_less_than_the_limit_costs_no_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calm: Any
+) -> None:
+    """Not even after 16 s, which is longer than the limit is if nobody sets it."""
+    if not has_namespaces():
+        pytest.skip("no network namespaces here, or no veth")
+    monkeypatch.setenv("DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP", "300s")
+    monkeypatch.setenv("DASK_DISTRIBUTED__SINGA_DASK__SILENT", "60s")
+    (tmp_path / "net").mkdir()
+    made = job("allreduce", STEPS)
+    with network(tmp_path / "net", 2) as net:
+        summary = run_on(net, made, tmp_path, lambda net: net.part(1, 2), 16)
+    assert (summary["restarts"], summary["recomputed_steps"]) == (0, 0)
+    check_params(str(tmp_path / "run"), calm(made))
