@@ -34,6 +34,7 @@ def until(process: subprocess.Popen[str], text: str) -> None:
 def test_a_scheduler_that_does_not_answer(tmp_path: Path, comes_back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     limit_s = 60 if comes_back else 3
     monkeypatch.setenv("DASK_DISTRIBUTED__SINGA_DASK__SCHEDULER", f"{limit_s}s")
+    monkeypatch.setenv("DASK_DISTRIBUTED__SINGA_DASK__ANSWER", "9s")  # so a question has the 3 s
     with cluster(tmp_path, "--no-nanny", "--preload", "tests.faults.parts", names="ab") as (made, _):
         file = tmp_path / "job.yaml"
         file.write_text(TINY.replace("test_freq: 3", "test_freq: 0"))
