@@ -18,6 +18,7 @@ from tests.ports import free_port
 from tests.runtime.job.test_detached import arguments, ask, call, detach, facts_of, has_ended, metrics
 from tests.runtime.job.test_queue import queued
 from tests.runtime.processes import TIMEOUT_S, Cluster, kill_group, wait_until
+from tests.selection import circles
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
@@ -102,7 +103,7 @@ def check_values(run: Path, calm: Path) -> None:
         np.testing.assert_array_equal(values[name].values, others[name].values)
 
 
-@pytest.mark.parametrize("news", ["another job", "a new life"])
+@pytest.mark.parametrize("news", circles(["another job", "a new life"]))
 def test_of_two_schedulers_with_one_state_the_newer_one_has_the_jobs(tmp_path: Path, news: str) -> None:
     """Both run for a while, as in a rolling update; the older one does not know it until it has something to keep."""
     run, clusters = tmp_path / "running", list[Kept]()

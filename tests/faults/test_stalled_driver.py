@@ -19,6 +19,7 @@ from singa_dask.observe.run_directory import read_summary
 from tests.fs.s3_server import s3_server
 from tests.runtime.job.test_detached import arguments, ask, call, driver_pid, has_ended
 from tests.runtime.processes import cluster, wait_until
+from tests.selection import circles
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
@@ -46,7 +47,7 @@ def files_of(url: str) -> dict[str, bytes]:
     return {name: fs.read_bytes(f"{url}/{name}") for name in names}
 
 
-@pytest.mark.parametrize("kind", ["local", "s3"])
+@pytest.mark.parametrize("kind", circles(["s3", "local"]))
 def test_it_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     with run_directory(kind, tmp_path, monkeypatch) as url, cluster(tmp_path, names="abc") as (_, client):
         command = [*arguments(client, tmp_path, "--detach", "--run-dir", url, steps=N_STEPS)]
