@@ -218,7 +218,7 @@ def test_a_link_that_is_silent_for_less_than_the_limit_costs_no_restart(
     monkeypatch.setenv("DASK_DISTRIBUTED__SINGA_DASK__SILENT", "60s")
     (tmp_path / "net").mkdir()
     made = job("allreduce", STEPS)
-    with network(tmp_path / "net", 2) as net:
+    with network(tmp_path / "net", 3) as net:
         summary = run_on(net, made, tmp_path, lambda net: net.part(1, 2), 16)
     assert (summary["restarts"], summary["recomputed_steps"]) == (0, 0)
     check_params(str(tmp_path / "run"), calm(made))
