@@ -117,10 +117,11 @@ def how_to_go_on(ctx: click.Context, url: str, fails_again: bool = False, still_
     ``fails_again``: it ended by an error of its own, and would do so again. ``still_runs``: nothing was heard of its
     end, so its units may be writing a checkpoint.
     """
-    checkpoint = find_unverified(url)
-    from_where = f"step {Checkpoint(checkpoint).step if checkpoint else 0}"
     if still_runs:
         from_where = "the last checkpoint of its units, once they have stopped"
+    else:
+        checkpoint = find_unverified(url)
+        from_where = f"step {Checkpoint(checkpoint).step if checkpoint else 0}"
     here = os.path.relpath(url) if "://" not in url else url
     where = ["--run-dir", url if here.startswith("..") else here, "--resume"]
     words = command_line(ctx, without=("resume", "run_dir", "init_from", "overwrite"))

@@ -455,12 +455,11 @@ def _put_unless_changed(filesystem: Any, source: Path, path: str, check: Callabl
             return
         except Exception as error:
             check()
-            if not _is_unconditional(error):
-                if is_last or not isinstance(error, OSError):
-                    raise
-                continue
-        filesystem.put_file(str(source), path)
-        return
+            if _is_unconditional(error):
+                filesystem.put_file(str(source), path)
+                return
+            if is_last or not isinstance(error, OSError):
+                raise
 
 
 def _is_unconditional(error: Exception) -> bool:
