@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -263,6 +263,11 @@ class Checkpoint:
             out = np.empty(shape, values.dtype) if out is None else out
             out[(slice(None),) * axis + (slice(start, stop),)] = values.reshape(part_shape)
         return out
+
+    @property
+    def files(self) -> Collection[str]:
+        """Names of the files with params and states, in the directory of the checkpoint."""
+        return self._files.keys()
 
     @property
     def has_averages(self) -> bool:

@@ -228,7 +228,9 @@ class Checkpointing:
         else:
             started = time.perf_counter()
             manifest = self._manifest(facts)
-            if not (last and self._is_complete(facts)) and self._is_free(kind, last):
+            if last and (complete := self._complete(facts)):
+                self._retention.tidy(self._state.step, complete.files, last=True)
+            elif self._is_free(kind, last):
                 where = self._request_parts(kind, manifest, last)
                 self.reporter.report_now(self._state.step, where)
             for other in self._others:
@@ -246,18 +248,18 @@ class Checkpointing:
         self._channel.send("learned", FIRST, info=net.context.class_names.to_dict())
         return self._channel.wait_for("taken").info
 
-    def _is_complete(self, facts: Mapping[str, Any]) -> bool:
-        """Return whether the run has the checkpoint of this step already, and no group has made a step since."""
+    def _complete(self, facts: Mapping[str, Any]) -> Checkpoint | None:
+        """Return the checkpoint of this step if the run has it already, and no group has made a step since."""
         if self._state.step != self._first_step:
-            return False
+            return None
         try:
             known = Checkpoint(step_url(self._url, self._state.step))
         except CheckpointError:
-            return False
+            return None
         n_groups, trained = self._job.cluster.nworker_groups, self._job.train_steps
         stays = n_groups == 1 or all(group["step"] >= trained for group in known.groups.values())
         is_same = all(known.manifest.get(key) == value for key, value in facts.items())
-        return stays and is_same and len(known.groups) == n_groups
+        return known if stays and is_same and len(known.groups) == n_groups else None
 
     def _is_free(self, kind: str, last: bool) -> bool:
         """Wait until the checkpoint or snapshot before is complete; return False if that takes too long."""
