@@ -23,6 +23,7 @@ def test_control_characters_of_others_are_escaped() -> None:
     assert shown(TITLE) == CLEAN
     assert shown("a\n\tb") == "a\n\tb"
     assert shown("a\n\tb", one_line=True) == r"a\n\tb"
+    assert shown("a\x1b[1;31mb") == r"a\x1b[1;31mb"
     assert shown("a\x1b[1;31mb\x1b[0m\x1b[2J", coloured=True) == "a\x1b[1;31mb\x1b[0m\\x1b[2J"
     assert shown("grüße, 你好") == "grüße, 你好"
 
