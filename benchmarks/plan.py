@@ -31,12 +31,12 @@ from benchmarks.namespaces import HUB_ADDRESS, entered, inside, shaped_hosts
 from singa_dask.conf import ClusterConf, JobConf, Phase, load
 from singa_dask.planner.costs import MeasuredCosts
 from singa_dask.planner.links import imagined_cluster, measure_here, read_what_if
+from singa_dask.planner.loop import Loop
 from singa_dask.planner.model import Cluster, Link, Prediction
 from singa_dask.planner.search import partitions_of, with_dims
 from singa_dask.planner.simulation import simulate
 from singa_dask.runtime.job.cluster import embedded_cluster
 from singa_dask.runtime.job.driver import Driver
-from singa_dask.runtime.planning.loop import Loop
 from singa_dask.runtime.planning.nets import build_nets
 from singa_dask.runtime.planning.placement import JobPlan, plan_processes
 from singa_dask.training import with_initialisers

@@ -479,10 +479,9 @@ class JobConf(Conf):
     """From which all random numbers of the job follow."""
     user_conf: dict[str, Any] = Field(default={})
     """What a program of the user's own may want to know; nothing here reads it."""
-    precision: Literal["float32", "float64", "tf32", "bf16", "auto"] = "float32"
+    precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
     """Type of features and params; tf32: float32, on GPUs with coarser products; bf16: bfloat16, and params float32.
-    A CPU without instructions for it is slower in bf16 than in float32, and needs ops: onednn to use it. auto: bf16 if
-    a few steps on a CPU of the job are clearly faster so, else float32; a run that goes on keeps its precision."""
+    A CPU without instructions for it is slower in bf16 than in float32, and needs ops: onednn to use it."""
 
     @classmethod
     def from_json(cls, text: str, registries: Mapping[str, Registry[Any]]) -> JobConf:
@@ -523,8 +522,6 @@ class JobConf(Conf):
         ops, precision = (raw_value(data, key, str, "") for key in ("ops", "precision"))
         if precision == "bf16" and ops == "numpy":
             yield ("precision",), "bf16 is for ops onednn and cupy, not numpy. Say ops: auto, or precision: float32."
-        if precision == "auto" and (as_list(raw_value(data, "gpu", object, [])) or ops == "cupy"):
-            yield ("precision",), "auto is for CPUs. On GPUs say float32, tf32 or bf16."
         if as_list(raw_value(data, "gpu", object, [])) and ops in ("numpy", "onednn"):
             yield ("gpu",), f"these GPUs are not for ops {ops}. Say ops: auto, or leave gpu out."
         yield from _check_updates(data)

@@ -41,12 +41,12 @@ from singa_dask.layers.connection import Bridge
 from singa_dask.ops import NumpyOps
 from singa_dask.ops.contract import ArrayList
 from singa_dask.planner.links import measure_here, woken_s
+from singa_dask.planner.loop import Loop, median_s
 from singa_dask.planner.model import Cluster, Costs, Link, Machine
 from singa_dask.planner.reading import measure_reading
 from singa_dask.planner.simulation import simulate
 from singa_dask.runtime.job.cluster import embedded_cluster
 from singa_dask.runtime.job.driver import Driver
-from singa_dask.runtime.planning.loop import Loop, median_s
 from singa_dask.runtime.planning.nets import build_net, with_batchsize
 from singa_dask.runtime.planning.placement import (
     JobPlan,

@@ -174,7 +174,7 @@ def test_models_of_python_and_plain_values_mix() -> None:
         (conf.ClusterConf, {"sync_freq": "x" * 99}, ("sync_freq",), "an integer, got 'xxx"),
         (conf.ClusterConf, None, (), "a mapping of keys to values, got nothing"),
         (conf.UpdaterConf, {**UPDATER, "delta": 0}, ("delta",), "more than 0.0, got 0"),
-        (conf.JobConf, {**JOB, "precision": "bf32"}, ("precision",), "Known: auto, bf16, float32, float64, tf32."),
+        (conf.JobConf, {**JOB, "precision": "bf32"}, ("precision",), "Known: bf16, float32, float64, tf32."),
         (
             conf.JobConf,
             {**JOB, "precision": "bf16", "ops": "numpy"},

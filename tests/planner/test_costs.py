@@ -12,9 +12,9 @@ from singa_dask.conf import ClusterConf, JobConf, Phase
 from singa_dask.layers import Layer
 from singa_dask.layers.connection import Bridge
 from singa_dask.planner import costs as costs_module
+from singa_dask.planner import loop as loop_module
 from singa_dask.planner.costs import CostTable, MeasuredCosts, layer_key
-from singa_dask.runtime.planning import loop as loop_module
-from singa_dask.runtime.planning.loop import MIN_PASSES, WARM_UP, Loop, median_s
+from singa_dask.planner.loop import MIN_PASSES, WARM_UP, Loop, median_s
 from singa_dask.runtime.planning.nets import build_net, build_nets, with_batchsize
 
 PASSES = {"data forward", "fc forward", "fc backward", "loss forward", "loss backward"}

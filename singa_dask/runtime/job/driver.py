@@ -46,7 +46,6 @@ from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import DRIVERS, JOBS, SIGNAL_CODES, Op, in_use, this_user
 from singa_dask.runtime.job.placing import Placed, compute_scalings, on_dask, place_on_cluster
-from singa_dask.runtime.job.precision import choose_precision
 from singa_dask.runtime.job.record import Result, facts_in_line, summarise
 from singa_dask.runtime.job.sites import as_client
 from singa_dask.runtime.planning.nets import absolute_paths
@@ -136,7 +135,6 @@ class Driver:
         self._follower = Follower(client, given.job_id, on_event, driver=lease.number if lease else 0)
         self._stopped_by = ""
         self._has_started = False
-        self._notices: list[str] = []
         self._scalings: Mapping[str, Mapping[str, Any]] | None = None
         self._queue = queue
 
@@ -236,12 +234,6 @@ class Driver:
             self._prepare()
         run = on_dask(self._client, datasets, list(placed.workers), self._check_stopped)
         self.job = steps_by_task(self.job, sources, resume, run)
-        if self.job.precision == "auto":
-            first = on_dask(self._client, datasets, list(placed.workers[:1]), self._check_stopped)
-            how = (self._client, self._layout, list(placed.workers), sources, resume, first)
-            precision, reason = choose_precision(self.job, *how)
-            self.job = self.job.model_copy(update={"precision": precision})
-            self._notices.append(reason)
         if self._scalings is None and resume is None:  # a checkpoint of the run has them already
             self._scalings = compute_scalings(self.job, sources, given.init_from, run, self._follower.warn)
         self._submit(placed)
@@ -299,9 +291,6 @@ class Driver:
             raise ClusterError(refused["refused"])
         for note in placed.notes:
             self._follower.log("INFO", note)
-        for notice in self._notices:
-            self._follower.log("INFO", notice, shown=True)
-        self._notices.clear()
 
 
 def _needs_room(error: Exception) -> bool:

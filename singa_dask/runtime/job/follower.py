@@ -110,10 +110,9 @@ class Follower:
         """Show a warning to the user, and add it to the log of the run."""
         self.log("WARNING", message)
 
-    def log(self, level: str, message: str, shown: bool = False) -> None:
-        """Publish a line of the driver's log; ``shown``: the user sees it, whatever its level is."""
-        kind = "notice" if shown else "log"
-        self._publish({"event": kind, "unit": "driver", "level": level, "time": time.time(), "message": message})
+    def log(self, level: str, message: str) -> None:
+        """Publish a line of the driver's log."""
+        self._publish({"event": "log", "unit": "driver", "level": level, "time": time.time(), "message": message})
 
     def ask(self, op: str, *, wait: Callable[[], None] | None = None, **arguments: Any) -> Any:
         """Call an operation of `Jobs` that may be called twice, again until the scheduler answers.

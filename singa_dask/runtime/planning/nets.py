@@ -293,7 +293,7 @@ def find_ops(job: JobConf, name: str) -> Ops:
         They cannot be used here.
     """
     try:
-        return get_ops(name, "float32" if job.precision == "auto" else job.precision)
+        return get_ops(name, job.precision)
     except ConfigError as error:
         key = "gpu" if job.gpu and name not in (job.ops, "auto") else "ops"
         hint = " Or compute on the CPU: --cpu." if name.startswith("cuda") else ""

@@ -288,7 +288,6 @@ class Checkpointing:
             "job": self._job.name,
             "step": self._state.step,
             "seed": self._job.seed,
-            "precision": self._job.precision,
             "time": time.time(),
             "params": describe_params(self._trainer.net),
             "deals": {name: list(order) for name, order in context.assignments.items()},
