@@ -87,7 +87,7 @@ class _Process:
 
     def add(self, event: Mapping[str, Any], to_us: float) -> None:
         """Add the spans of an event; ``to_us`` is to be added to their times in microseconds."""
-        spans = json.loads(zlib.decompress(base64.b64decode(event["spans"])))
+        spans = json.loads(zlib.decompress(base64.b64decode(event["spans"]))) if event["spans"] else []
         for track, name, kind, start, duration, arguments, arrow in spans:
             if track not in self.tracks:
                 self.tracks.append(track)
@@ -103,7 +103,7 @@ class _Process:
                 self.put({"name": "message", "cat": "message", **ends, "id": flow, **place})
         self.host = event.get("host", "")
         self.clock_error_ms = round(1e3 * event.get("error_s", 0.0), 3)
-        self.dropped += event["dropped"]
+        self.dropped += event["recorded"] - len(spans)
         self.n = event.get("n", -1)
 
     def put(self, event: Mapping[str, Any]) -> None:

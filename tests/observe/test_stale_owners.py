@@ -31,7 +31,7 @@ def metrics(step: int) -> dict[str, Any]:
 
 
 def profile(process: int) -> dict[str, Any]:
-    return {"event": "profile", "process": process, "spans": SPANS, "dropped": 0, "began": 0.0}
+    return {"event": "profile", "process": process, "spans": SPANS, "recorded": 1, "began": 0.0}
 
 
 EVENTS: dict[str, Callable[[int], dict[str, Any]]] = {

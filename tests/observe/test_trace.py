@@ -18,7 +18,8 @@ STARTED = {"event": "started", "job": "j", "time": 1000.0, "topology": {}}
 
 
 def event(process: int, *spans: list[Any], **given: Any) -> dict[str, Any]:
-    facts = {"event": "profile", "process": process, "life": 0, "host": "10.0.0.1", "dropped": 0, "began": 900.0}
+    facts = {"event": "profile", "process": process, "life": 0, "host": "10.0.0.1", "began": 900.0}
+    facts["recorded"] = len(spans)
     return {**facts, "spans": base64.b64encode(zlib.compress(json.dumps(spans).encode())).decode(), **given}
 
 
@@ -107,6 +108,16 @@ def test_another_driver_goes_on_with_the_file(tmp_path: Path) -> None:
     assert shown(tmp_path) == [(0, "step 20"), (1, "step 20"), (1, "step 21")]
     assert after["traceEvents"][:-1] == before["traceEvents"]
     assert after["traceEvents"][-1]["ts"] == 3e6
+
+
+def test_spans_that_the_scheduler_has_dropped_are_counted(tmp_path: Path) -> None:
+    with RunDirectory(str(tmp_path), "", "") as directory:
+        directory.on_event(STARTED)
+        directory.on_event({**event(0, span("step 20", 102.0), span("step 21", 103.0), n=3), "spans": ""})
+        directory.on_event(event(0, span("step 22", 104.0), n=4))
+        directory.on_event({**event(0, span("step 22", 104.0), n=4), "spans": ""})  # told again
+    assert shown(tmp_path) == [(0, "step 22")]
+    assert trace_of(tmp_path)["otherData"]["processes"][0]["dropped"] == 2
 
 
 def test_a_run_that_is_not_profiled_has_none(tmp_path: Path) -> None:

@@ -323,6 +323,8 @@ def _average(values: Iterable[float]) -> float:
 KEPT_EVENTS = 10_000
 PAGE = 200
 """Number of events that are sent at once: the scheduler does nothing else meanwhile."""
+KEPT_SPAN_BYTES = 1 << 26
+"""Size of the profile spans that are kept of a running job. The driver usually has them within seconds."""
 NUMBER = itemgetter("n")
 
 
@@ -505,7 +507,7 @@ class EventLog:
     """Keeps the newest events of a job, in order of the key ``n``, which numbers them from 0.
 
     Metrics and messages below warnings, which come with the steps, do not push out what comes seldom: warnings,
-    errors, restarts, checkpoints.
+    errors, restarts, checkpoints. The spans of profile events are limited by their size.
 
     Parameters
     ----------
@@ -523,6 +525,16 @@ class EventLog:
     def append(self, event: dict[str, Any]) -> None:
         """Add the next event."""
         (self._frequent if _is_frequent(event) else self._rare).append(event)
+        if event["event"] == "profile":
+            self.drop_spans(KEPT_SPAN_BYTES)
+
+    def drop_spans(self, kept_bytes: int = 0) -> None:
+        """Drop all but the newest spans of profile events. The events stay: ``recorded`` counts what was dropped."""
+        for event in reversed(self._rare):
+            if event["event"] == "profile":
+                kept_bytes -= len(event["spans"])
+                if kept_bytes < 0:
+                    event["spans"] = ""
 
     def after(self, n: int) -> list[dict[str, Any]]:
         """Return the first `PAGE` events with numbers higher than ``n``."""
@@ -533,10 +545,11 @@ class EventLog:
         return list(islice(merge(*newer, key=NUMBER), PAGE))
 
     def newest(self, limit: int) -> EventLog:
-        """Return a log with the newest events of either kind."""
+        """Return a log with the newest events of either kind. The spans of profile events are dropped in both logs."""
         log = EventLog(limit)
         log._frequent.extend(self._frequent)
         log._rare.extend(self._rare)
+        log.drop_spans()
         return log
 
 
@@ -660,6 +673,8 @@ class History:
         while len(self.facts) > KEPT_JOBS:
             del self.facts[next(iter(self.facts))]
         heard = [each for each, ended in self._kept.items() if ended.is_heard or now - ended.since > UNHEARD_S]
+        for old in heard:
+            self._kept[old].events.drop_spans()
         for old in heard[: max(len(self._kept) - JOBS_WITH_EVENTS, 0)]:
             del self._kept[old]
 

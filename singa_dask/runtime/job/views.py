@@ -22,7 +22,7 @@ ENDED_PAGE = 200
 """Number of jobs that have ended in an answer: the scheduler does nothing else meanwhile."""
 SHOWN_EVENTS = 20
 """Number of events that `Views.view` returns; metrics do not count."""
-NOT_SHOWN = frozenset(("metrics", "unit", "over"))
+NOT_SHOWN = frozenset(("metrics", "profile", "unit", "over"))
 ROW = (
     "id", "name", "owner", "run_url", "state", "step", "train_steps", "samples_per_s", "began", "ended", "reason",
     "exit_code", "n_events",
@@ -87,8 +87,8 @@ class Views:
         -------
         dict
             A row of `list`, that of `JobRecord.facts`, and ``life``; ``reasons``, why units were started again;
-            ``processes``, see `processes_of`; ``events``, the last that are no metrics; ``driver``, the Dask worker of
-            a driver that has not written the summary yet.
+            ``processes``, see `processes_of`; ``events``, the last without metrics and profiles; ``driver``, the Dask
+            worker of a driver that has not written the summary yet.
         """
         record = self._jobs.records.get(job_id)
         ended = self._jobs.history.facts.get(job_id)

@@ -45,7 +45,7 @@ class Trace:
     emit : callable
         Takes an event, a dict that msgpack can serialise. ``profile`` has ``process``; ``began``, seconds since the
         epoch at which ``time.monotonic_ns`` was 0 on the clock of this host; ``spans``, JSON that zlib has compressed,
-        as base64; ``dropped``.
+        as base64; ``recorded``, how many spans there were, with those that were dropped.
     """
 
     def __init__(self, process: int, emit: Callable[[dict[str, Any]], object]) -> None:
@@ -143,7 +143,13 @@ class Trace:
         content = base64.b64encode(zlib.compress(json.dumps(spans, separators=(",", ":")).encode(), 1)).decode()
         began = time.time() - time.monotonic()
         self._emit(
-            {"event": "profile", "process": self._process, "began": began, "dropped": n_dropped, "spans": content}
+            {
+                "event": "profile",
+                "process": self._process,
+                "began": began,
+                "recorded": len(spans) + n_dropped,
+                "spans": content,
+            }
         )
 
 
