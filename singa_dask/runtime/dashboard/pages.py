@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import logging
 import math
@@ -17,6 +18,7 @@ from pathlib import Path
 from statistics import median_low
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+import dask.config
 from distributed import Scheduler
 from tornado import web
 
@@ -335,7 +337,28 @@ POLICY = (
 )
 
 
+def http_token() -> str:
+    """Return the token that requests have to send, ``distributed.singa-dask.http-token``; empty if none is needed."""
+    return str(dask.config.get("distributed.singa-dask.http-token", None) or "")
+
+
 class _Handler(web.RequestHandler):
+    is_open = False
+    """Whether no token is needed, as the answer tells nothing about jobs."""
+
+    def prepare(self) -> None:
+        """Refuse a request that does not send the token, if one is set."""
+        self.request.uri = self.request.path  # what logs show
+        scheme, _, given = self.request.headers.get("Authorization", "").partition(" ")
+        given = given.strip() if scheme.lower() == "bearer" else self.get_query_argument("token", "")
+        token = http_token()
+        if token and not self.is_open and not hmac.compare_digest(given.encode(), token.encode()):
+            self.set_status(401)
+            self.set_header("WWW-Authenticate", "Bearer")
+            self.set_header("Cache-Control", "no-store")
+            self.set_header("Content-Type", "text/plain; charset=utf-8")
+            self.finish("A token is needed. Send the header 'Authorization: Bearer TOKEN', or add ?token=TOKEN.\n")
+
     def set_default_headers(self) -> None:
         self.set_header("Content-Security-Policy", POLICY)
         self.set_header("X-Content-Type-Options", "nosniff")
@@ -351,9 +374,12 @@ class _File(_Handler):
 
     def initialize(self, name: str) -> None:
         self.name = name
+        self.is_open = name != "index.html"
 
-    @web.removeslash
     def get(self) -> None:
+        if self.request.path.endswith("/"):  # without the query, which may have the token
+            self.redirect(f"../{PAGE}", permanent=True)
+            return
         self.set_header("Content-Type", f"{TYPES[Path(self.name).suffix]}; charset=utf-8")
         self.set_header("Cache-Control", "no-cache")  # by its ETag
         self.write(self.CONTENTS[self.name])
@@ -388,6 +414,23 @@ class _Data(_Handler):
         self.write(self.answers.get(job_id, make))
 
 
+class _Metrics(_Handler):
+    """The metrics of jobs alone, for Prometheus."""
+
+    def initialize(self, source: JobsView) -> None:
+        self.collector = JobsCollector(source)
+
+    def get(self) -> None:
+        try:
+            import prometheus_client
+        except ImportError:
+            raise web.HTTPError(404) from None
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(self.collector)
+        self.set_header("Content-Type", prometheus_client.CONTENT_TYPE_LATEST)
+        self.write(prometheus_client.generate_latest(registry))
+
+
 def as_json(value: Any) -> str:
     """Return JSON that every browser reads: null for numbers that are not finite."""
     try:
@@ -408,6 +451,7 @@ def add_page(scheduler: Scheduler, source: JobsView) -> None:
         (f"{BELOW}/singa.js", _File, {"name": "singa.js"}),
         (f"{BELOW}/jobs.json", _Data, {**data, "of_job": False}),
         (f"{BELOW}/job.json", _Data, {**data, "of_job": True}),
+        (f"{BELOW}/metrics", _Metrics, {"source": source}),
     ]
     application.add_handlers(r".*$", routes)
     _add_link(scheduler)
@@ -427,6 +471,8 @@ def _add_link(scheduler: Scheduler) -> None:
 def add_dashboard(scheduler: Scheduler, source: JobsView) -> Callable[[], None]:
     """Show the jobs of a scheduler; return what removes the metrics. The page stays as long as its server."""
     add_page(scheduler, source)
+    if http_token():  # Dask's /metrics is open to everyone
+        return lambda: None
     try:
         import prometheus_client
     except ImportError:  # then Dask has no metrics either

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
+import dask
 import prometheus_client
 import pytest
 import requests
 from distributed import LocalCluster
 from prometheus_client.parser import text_string_to_metric_families
 
-from singa_dask.runtime.dashboard.pages import Activity, JobsCollector, add_page, as_json
+from singa_dask.runtime.dashboard.pages import Activity, JobsCollector, add_dashboard, add_page, as_json
 from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.names import JOBS
 from tests.runtime.dashboard.jobs import full, shown
@@ -151,3 +154,38 @@ def test_jobs_in_line_are_shown() -> None:
     job = source.describe("waits")
     assert job is not None
     assert (job["reason"], job["processes"], job["workers"]) == ("the job does not fit", [], {})
+
+
+@pytest.mark.cluster
+def test_with_a_token_the_port_tells_nothing_to_others(
+    url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("tornado"), "propagate", True)
+    caplog.set_level(logging.DEBUG, "tornado.access")
+    with dask.config.set({"distributed.singa-dask.http-token": "se-cret"}):
+        for path in ("singa", "singa/", "singa/jobs.json", "singa/job.json?id=x", "singa/metrics", "singa?token=wrong"):
+            refused = requests.get(f"{url}/{path}", headers={"Authorization": "Bearer se-cre"} if "?" in path else {})
+            assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
+            assert "Authorization: Bearer TOKEN" in refused.text
+        for path in ("singa", "singa/jobs.json", "singa/job.json?id=x", "singa/metrics"):
+            assert requests.get(f"{url}/{path}", headers={"Authorization": "Bearer se-cret"}).status_code == 200
+            assert requests.get(f"{url}/{path}", {"token": "se-cret"}).status_code == 200
+        assert "singa_dask_jobs" in requests.get(f"{url}/singa/metrics", {"token": "se-cret"}).text
+        moved = requests.get(f"{url}/singa/", {"token": "se-cret"}, allow_redirects=False)
+        assert (moved.status_code, moved.headers["Location"]) == (301, "../singa")
+    served = "\n".join(each.getMessage() for each in caplog.records if not each.name.startswith("urllib3"))
+    assert "GET /singa" in served
+    assert "se-cret" not in served
+
+
+@pytest.mark.parametrize("token", ["", "se-cret"])
+def test_with_a_token_metrics_of_jobs_are_not_among_those_of_dask(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = prometheus_client.CollectorRegistry()
+    monkeypatch.setattr(prometheus_client, "REGISTRY", registry)
+    scheduler: Any = object()
+    source: Any = SimpleNamespace(live=list)
+    with dask.config.set({"distributed.singa-dask.http-token": token}):
+        remove = add_dashboard(scheduler, source)
+    assert (b"singa_dask_jobs" in prometheus_client.generate_latest(registry)) == (not token)
+    remove()
+    assert b"singa_dask_jobs" not in prometheus_client.generate_latest(registry)

@@ -428,7 +428,8 @@ let chosen = null;
 let heard = null;
 
 async function ask(path) {
-  const answer = await fetch(path, { cache: "no-store" });
+  const token = new URLSearchParams(location.search).get("token");
+  const answer = await fetch(path, { cache: "no-store", headers: token ? { Authorization: `Bearer ${token}` } : {} });
   if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
   return answer.json();
 }
