@@ -17,7 +17,7 @@ from tornado.locks import Lock
 from singa_dask import fs
 from singa_dask.conf import JobConf
 from singa_dask.conf.model import read_options
-from singa_dask.errors import TakenOverError, text_of
+from singa_dask.errors import DataError, TakenOverError, text_of
 from singa_dask.fs.host_files import Catalog
 from singa_dask.fs.ownership import Ownership
 from singa_dask.runtime.job.events import Submission
@@ -46,7 +46,7 @@ class Kept(NamedTuple):
     jobs : list of dict
         The jobs that it takes up: ``run``, ``host``, ``number``, ``life`` and ``place`` of each.
     aside : dict of str to dict
-        By id, the jobs that it cannot take up: ``reason``, and ``kept``, the text of the file.
+        By id, the jobs that it cannot take up: ``reason``, and ``kept``, the text of the file, empty if unreadable.
     """
 
     jobs: list[dict[str, Any]]
@@ -86,12 +86,13 @@ class KeptJobs:
     async def load(self) -> Kept:
         """Take the directory from the scheduler before this one; return what was kept.
 
-        A file that is damaged or of another version is put aside, and stops no other job.
+        A file that is damaged or of another version is put aside. One that cannot be read is skipped. Neither stops
+        other jobs.
 
         Raises
         ------
         DataError
-            The directory, or a file in it, cannot be read.
+            The directory or its owner file cannot be read, or the owner file cannot be written.
         """
         found: Kept = await self._in_thread(self._read) if self.url else Kept([], {})
         return found
@@ -127,16 +128,25 @@ class KeptJobs:
     def _read(self) -> Kept:
         self._owner.take()
         found = Kept([], {})
-        for name in fs.ls(self.url):
-            file = fs.join(self.url, name)
-            if name.endswith(SUFFIX):
-                job_id, text = name.removesuffix(SUFFIX), fs.read_bytes(file).decode(errors="replace")
-                try:
-                    found.jobs.append(_parse(job_id, text))
-                except Exception as error:  # other versions write anything
-                    found.aside[job_id] = _put_aside(file, text, error)
-            elif name.endswith(ASIDE) and name.removesuffix(ASIDE) not in found.aside:
-                found.aside[name.removesuffix(ASIDE)] = _read_aside(file)
+        jobs = set()
+        for name in sorted(fs.ls(self.url), key=lambda name: not name.endswith(SUFFIX)):  # jobs come before those aside
+            file, job_id = fs.join(self.url, name), name.removesuffix(ASIDE).removesuffix(SUFFIX)
+            if not name.endswith((SUFFIX, ASIDE)) or job_id in jobs:
+                continue
+            jobs.add(job_id)
+            try:
+                text = fs.read_bytes(file).decode(errors="replace")
+            except DataError as error:
+                logger.warning("%s The job is skipped.", error)
+                found.aside[job_id] = {"reason": f"skipped: {error}", "kept": ""}
+                continue
+            if name.endswith(ASIDE):
+                found.aside[job_id] = _parse_aside(file, text)
+                continue
+            try:
+                found.jobs.append(_parse(job_id, text))
+            except Exception as error:  # other versions write anything
+                found.aside[job_id] = _put_aside(file, text, error)
         return found
 
     def _write(self, name: str, text: str) -> None:
@@ -166,9 +176,8 @@ def _parse(job_id: str, text: str) -> dict[str, Any]:
     return kept
 
 
-def _read_aside(file: str) -> dict[str, str]:
-    """Return what a file has that `_put_aside` has written; somebody may have changed it since."""
-    text = fs.read_bytes(file).decode(errors="replace")
+def _parse_aside(file: str, text: str) -> dict[str, str]:
+    """Return the content of a file that `_put_aside` has written; somebody may have changed it since."""
     try:
         facts = json.loads(text)
         return {"reason": str(facts["reason"]), "kept": str(facts["kept"])}

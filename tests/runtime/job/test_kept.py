@@ -134,6 +134,29 @@ def test_a_damaged_file_of_a_job_that_was_put_aside_stops_no_other(state: Path, 
     assert rows(world)["odd"]["reason"] == f"put aside: {state / 'odd.aside.json'} is damaged."
 
 
+@pytest.mark.parametrize("suffix", ["job", "aside"])
+def test_a_kept_file_that_cannot_be_read_stops_no_other_job(state: Path, suffix: str) -> None:
+    keep(state, "first", "last")
+    file = state / f"odd.{suffix}.json"
+    file.symlink_to(file)  # a loop: the system refuses to open it, even for root
+    world = restarted()
+    assert list(world.waiting.facts()) == ["first", "last"]
+    row = rows(world)["odd"]
+    assert (row["state"], row["exit_code"]) == ("failed", 3)
+    assert row["reason"].startswith(f"skipped: {file}: ") and "symbolic links" in row["reason"]
+    assert file.is_symlink(), "the next scheduler reads it again"
+    assert world.drivers.detach(run_of("new")) == {}
+
+
+def test_a_job_that_was_put_aside_is_taken_up_when_its_file_is_there_again(state: Path) -> None:
+    kept = keep(state, "job")["job"]
+    text = kept.read_text()
+    kept.write_text(of_another_version(text))
+    assert rows(restarted())["job"]["state"] == "failed"
+    kept.write_text(text)  # the other file is left
+    assert [(row["id"], row["state"]) for row in rows(restarted()).values()] == [("job", "queued")]
+
+
 def test_steps_of_a_run_are_numbered_by_group_again(state: Path) -> None:
     keep(state, "job")
     assert restarted().drivers._driven["job"].run["recording"]["steps"] == {0: 5}
