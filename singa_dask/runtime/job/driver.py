@@ -76,6 +76,10 @@ class Lease:
     is_kept: bool = False
 
 
+class UnheardError(TakenOverError):
+    """The scheduler has not answered a driver of a kept job: the scheduler, or the next one, starts another driver."""
+
+
 ELSEWHERE = "another driver drives the job by now."
 LINE_LOOK_S = 0.5
 SHOWN = 3
@@ -176,8 +180,10 @@ class Driver:
         else:
             self._begin()
         over = self._follower.follow_to_its_end()
-        if over is None or ("event" not in over and self._lease is not None and self._lease.is_kept):
-            raise TakenOverError(ELSEWHERE)  # where the scheduler is gone, the next one goes on with the job
+        if over is None:
+            raise TakenOverError(ELSEWHERE)
+        if "event" not in over and self._lease is not None and self._lease.is_kept:
+            raise UnheardError(over["failure"]["reason"])
         return self._result(over)
 
     def _begin_in_line(self) -> None:
@@ -432,6 +438,7 @@ class JobRun(Submission):
 
 
 DRIVER_LEAVE_TIMEOUT_S = 3.0
+TELL_AGAIN_S = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -445,14 +452,14 @@ class DriverHost(WorkerPlugin):
         """Take calls of `Jobs`."""
         self.worker = worker
         self._drivers: dict[threading.Thread, Driver | None] = {}
-        self._is_leaving = False
+        self._leaving = threading.Event()
         handlers: dict[str, Callable[..., Any]] = {Op.DRIVE: self._drive}
         worker.handlers.update(handlers)
 
     async def teardown(self, worker: Worker) -> None:
         """Leave the jobs: the scheduler starts their drivers on other Dask workers."""
         worker.handlers.pop(Op.DRIVE, None)
-        self._is_leaving = True
+        self._leaving.set()
         for driver in list(self._drivers.values()):
             if driver is not None:
                 driver.leave()
@@ -470,10 +477,12 @@ class DriverHost(WorkerPlugin):
         return {}
 
     def _run(self, run: JobRun, lease: Lease) -> None:
-        """Drive a job to its end, and tell how that went."""
+        """Drive a job to its end, and tell the scheduler how that went, again until it answers."""
         failure: dict[str, Any] = {}
         try:
             self._carry_out(run, lease)
+        except UnheardError as error:
+            failure = {"reason": str(error), "elsewhere": True}
         except TakenOverError:
             return
         except SingaError as error:
@@ -486,10 +495,14 @@ class DriverHost(WorkerPlugin):
             failure["error"] = redact(traceback.format_exc()) + A_BUG
         finally:
             self._drivers.pop(threading.current_thread(), None)
-        with suppress(Exception):  # the scheduler is gone, or this Dask worker is closing
-            facts = {"job_id": run.job_id, "number": lease.number, "failure": failure}
-            ask = getattr(self.worker.scheduler, Op.DRIVEN)
-            sync(self.worker.loop, ask, **facts, callback_timeout=limit("question"))
+        facts = {"job_id": run.job_id, "number": lease.number, "failure": failure}
+        ask = getattr(self.worker.scheduler, Op.DRIVEN)
+        while True:  # a Dask worker whose scheduler is gone closes
+            with suppress(*GONE):
+                sync(self.worker.loop, ask, **facts, callback_timeout=limit("question"))
+                return
+            if self._leaving.wait(TELL_AGAIN_S):
+                return
 
     def _carry_out(self, run: JobRun, lease: Lease) -> None:
         if lease.first_life and not lease.has_begun:
@@ -507,7 +520,7 @@ class DriverHost(WorkerPlugin):
 
     def _on_driver(self, driver: Driver) -> None:
         self._drivers[threading.current_thread()] = driver
-        if self._is_leaving:
+        if self._leaving.is_set():
             raise TakenOverError(ELSEWHERE)
 
     def __getstate__(self) -> dict[str, Any]:

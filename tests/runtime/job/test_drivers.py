@@ -17,11 +17,14 @@ from distributed.utils import TimeoutError as LateError  # type: ignore[attr-def
 from tornado.ioloop import IOLoop
 
 from singa_dask.conf import ClusterConf
-from singa_dask.errors import ClusterError, UnloadableError
+from singa_dask.errors import ClusterError, DataError, UnloadableError
+from singa_dask.runtime.job import driver as driver_module
 from singa_dask.runtime.job import line as module
+from singa_dask.runtime.job.driver import DriverHost, JobRun, Lease, UnheardError
 from singa_dask.runtime.job.events import Host, Hosted
 from singa_dask.runtime.job.jobs import Jobs
 from singa_dask.runtime.job.line import Drivers, Waiting
+from singa_dask.runtime.job.names import Op
 from singa_dask.runtime.job.record import History
 from tests.runtime.processes import digits
 
@@ -235,6 +238,48 @@ def test_a_job_in_line_waits_for_dask_workers_that_may_be_back(error: Exception,
         reason = world.history.facts["a"]["reason"]
         said = "h/a: no such package. h/b: no such package."
         assert reason == f"no Dask worker can run the driver of the job: {said}"
+
+
+@pytest.mark.parametrize(
+    ("error", "begun", "runs", "number", "reason"),
+    [
+        (ClusterError("the job does not fit."), False, [], 1, "the job does not fit."),
+        (DataError("x.arrow: no such file."), False, ["b"], 1, "x.arrow: no such file."),
+        (UnheardError("the scheduler does not answer."), True, ["a", "b"], 2, ""),
+    ],
+    ids=repr,
+)
+def test_a_driver_that_ends_while_the_scheduler_does_not_answer_stops_no_other_job(
+    error: Exception, begun: bool, runs: list[str], number: int, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, host = World("h/a"), DriverHost()
+    for job_id in "ab":
+        world.queue(job_id)
+    assert world.start_next(has_room=True) == ["a"]
+    if begun:
+        world.waiting.leave("a")
+        world.jobs["a"] = SimpleNamespace(state=SimpleNamespace(phase="running", life=0))
+    late: list[BaseException] = [LateError(), CommClosedError("it is gone")]
+
+    def ask(loop: Any, driven: Callable[..., None], callback_timeout: float, **facts: Any) -> None:
+        if late:
+            raise late.pop()
+        driven(**facts)
+
+    def carry_out(run: JobRun, lease: Lease) -> None:
+        raise error
+
+    monkeypatch.setattr(driver_module, "sync", ask)
+    monkeypatch.setattr(driver_module, "TELL_AGAIN_S", 0.0)
+    monkeypatch.setattr(host, "_carry_out", carry_out)
+    scheduler = SimpleNamespace(**{Op.DRIVEN: world.drivers.driven})
+    host.setup(cast("Any", SimpleNamespace(handlers={}, scheduler=scheduler, loop=None)))
+    host._run(JobRun.of(digits("single"), job_id="a", recording={}), Lease(1, has_begun=False, is_kept=True))
+    monkeypatch.setattr(module, "AGAIN_S", 0.0)
+    world.drivers.tick()
+    assert world.start_next(has_room=True) == runs
+    assert world.drivers._driven["a"].number == number
+    assert {**world.waiting.facts(), **world.history.facts}.get("a", {}).get("reason", "") == reason
 
 
 def test_a_kept_job_without_checkpoints_is_told_what_it_can_lose(tmp_path: Path) -> None:
