@@ -49,7 +49,7 @@ from singa_dask.runtime.job.placing import Placed, compute_scalings, on_dask, pl
 from singa_dask.runtime.job.record import Result, facts_in_line, summarise
 from singa_dask.runtime.job.sites import as_client
 from singa_dask.runtime.planning.nets import absolute_paths
-from singa_dask.runtime.planning.placement import plan_processes
+from singa_dask.runtime.planning.placement import WorkerFacts, plan_processes
 from singa_dask.runtime.units.unit_host import in_job
 from singa_dask.shown import STDERR
 
@@ -235,9 +235,11 @@ class Driver:
         given = self._submission
         sources = [modules.Source(*source) for source in given.sources]
         resume, datasets = given.resume, given.datasets
-        placed = place_on_cluster(self._client, self.job, self._layout, sources, resume, datasets)
         if self._lease is None and not self._queue:
             self._prepare()
+        room = self._follower.ask(Op.ROOM, wanted=self.job.cluster.workers.model_dump(mode="json"))
+        present = {address: WorkerFacts(*facts) for address, facts in room.items()}
+        placed = place_on_cluster(self._client, self.job, self._layout, present, sources, resume, datasets)
         run = on_dask(self._client, datasets, list(placed.workers), self._check_stopped)
         self.job = steps_by_task(self.job, sources, resume, run)
         if self._scalings is None and resume is None:  # a checkpoint of the run has them already

@@ -130,6 +130,7 @@ class Jobs(SchedulerPlugin):
         handlers: dict[str, Callable[..., Any]] = {
             Op.SUBMIT: self.submit,
             Op.HAS: self.drivers.has,
+            Op.ROOM: lambda wanted: self._room(self.scheduler.workers, WorkersConf.model_validate(wanted)),
             Op.EVENTS: self.events,
             Op.SNAPSHOT: self._on_event,
             Op.SHARED: self._shared,

@@ -30,6 +30,7 @@ class Op:
     SUBMIT = "singa_dask_submit"
     SIGNAL = "singa_dask_signal"
     HAS = "singa_dask_has"
+    ROOM = "singa_dask_room"
     TURN = "singa_dask_turn"
     LEAVE = "singa_dask_leave"
     DETACH = "singa_dask_detach"

@@ -503,6 +503,7 @@ def place_on_cluster(
     client: Client,
     job: JobConf,
     layout: Layout,
+    present: Mapping[str, WorkerFacts],
     sources: Sequence[modules.Source],
     resume: str | None,
     datasets: Sequence[Sequence[Any]] = (),
@@ -514,6 +515,8 @@ def place_on_cluster(
     client : distributed.Client
     job : JobConf
     layout : Layout
+    present : mapping of str to WorkerFacts
+        Dask workers that the job may use, as the scheduler sees them: those that are silent are left out.
     sources : sequence of Source
         The user's own modules.
     resume : str or None
@@ -526,7 +529,6 @@ def place_on_cluster(
     ClusterError
         The job does not fit on the cluster.
     """
-    present = _facts_of(client, layout.cluster.workers)
     # a job that does not fit fails before any record is looked for
     if job.cluster.elastic.max_processes:
         _, chosen = place_first(layout, present)

@@ -26,8 +26,9 @@ from singa_dask.errors import ClusterError
 from singa_dask.runtime import Driver, RemoteJobs, plan_processes
 from singa_dask.runtime.checkpoints.lookup import load_values
 from singa_dask.runtime.job.cluster import embedded_cluster, local_cluster, present_workers
+from singa_dask.runtime.job.driver import install_jobs
 from singa_dask.runtime.job.limits import LIMITS, Limit
-from singa_dask.runtime.job.names import SITE
+from singa_dask.runtime.job.names import JOBS, SITE
 from singa_dask.runtime.job.site import Site
 from tests.runtime.harness import ALLREDUCE, SINGLE, mlp
 from tests.runtime.processes import (
@@ -447,3 +448,25 @@ def test_no_cluster_outlives_its_job() -> None:
         return [each() for each in left] == [None, None]
 
     wait_until(gone, "the cluster is collected")  # threads of Dask that end hold it a little longer
+
+
+def set_silent(worker: str, dask_scheduler: Any) -> None:
+    """Have the scheduler count a Dask worker as silent; none if it is empty."""
+    dask_scheduler.plugins[JOBS]._heartbeats.is_silent = lambda address: address == worker
+
+
+def test_a_job_is_placed_on_dask_workers_that_are_not_silent(client: Client, tmp_path: Path) -> None:
+    install_jobs(client)
+    try:
+        for i, silent in enumerate(present_workers(client)):  # without the others, one of them would be chosen
+            client.run_on_scheduler(set_silent, silent)
+            placed: list[str] = []
+            job = digits("single", "train_steps=1")
+
+            def record(event: dict[str, Any], placed: list[str] = placed) -> None:
+                placed += [each["address"] for each in event["processes"]] if event["event"] == "placed" else []
+
+            Driver(job, client, on_event=record, run_url=str(tmp_path), job_id=f"heard-{i}").run()
+            assert placed and silent not in placed
+    finally:
+        client.run_on_scheduler(set_silent, "")
