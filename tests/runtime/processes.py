@@ -26,8 +26,8 @@ from singa_dask.runtime.job.site import Site
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 240
-# threads of pools that stay: of Dask, and of the package's worker plug-in
-POOLS = re.compile(r".*Dask-|asyncio_|singa-dask-site")
+# threads that stay: pools of Dask and of the package's worker plugin, and the event loop of fsspec
+POOLS = re.compile(r".*Dask-|asyncio_|singa-dask-site|fsspecIO")
 NUMBERS = itertools.count()  # of jobs
 FRAMEWORKS = ["single", "allreduce", "sandblaster", "downpour", "hogwild", "hybrid"]
 
