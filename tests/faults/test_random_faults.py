@@ -157,6 +157,8 @@ def draw(topology: str, number: int, detached: bool = False) -> Case:
     moment, later = str(random.choice(list(moments))), str(random.choice(list(laters)))
     n_faults = int(random.integers(1, 3))
     drawn = {str(random.choice(processes)): str(random.choice(list(HARM))) for _ in range(n_faults)}
+    if later == "at the restart" and not next(iter(drawn.values())).startswith("kill"):
+        later = "at once"  # a pause may cost no restart
     faults = [_if_alive(HARM[how](unit)) for unit, how in drawn.items()]
     what = ", ".join(f"{how.format(unit)}" for unit, how in drawn.items())
     text = f"{topology}, {net}{', ports' * has_ports}: {what}, {moment}{f', then {later}' * (len(faults) - 1)}"
