@@ -104,7 +104,8 @@ def test_nohup_keeps_a_run_going(job: Path, tmp_path: Path) -> None:
 def test_ctrl_c_while_a_cluster_starts_leaves_nothing(job: Path, tmp_path: Path) -> None:
     with started("run", job, *ALLREDUCE, "--run-dir", tmp_path / "run", code=INTERRUPTED) as process:
         said = process.stderr.read() if process.stderr else ""
-    assert (process.returncode, said) == (130, "SIGINT: stopped before the job had started.\n")
+    lines = [line for line in said.splitlines() if "this machine 1 cores" not in line]
+    assert (process.returncode, lines) == (130, ["SIGINT: stopped before the job had started."])
     assert not (tmp_path / "run").exists()
 
 

@@ -70,7 +70,8 @@ def run(made: sd.Job, given: dict[str, Any], folder: Any, **options: Any) -> lis
 
 def test_a_net_that_learns_has_one_line(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     made = sd.train(job(), data=data(), run_dir=str(tmp_path / "run"))
-    [line] = made.summary["learning"]["sentences"]
+    # beside other programs a run says that, too
+    [line] = [each for each in made.summary["learning"]["sentences"] if "had no core" not in each]
     share = np.bincount(LABELS[N_TRAIN:]).max() / 300
     assert line == f"test accuracy {made.summary['test']['accuracy']:.4f}; {LARGEST} has {share:.4f}"
     assert line in capsys.readouterr().err

@@ -164,7 +164,6 @@ SYNCHRONOUS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*the job has 3 workers")
 @pytest.mark.parametrize("name", circles(["two", "partitioned", "three", "downpour"], long=1))
 def test_every_topology_has_the_same_numbers(table: str, tmp_path: Path, name: str) -> None:
     made = job({"path": table}, "CSVInput")

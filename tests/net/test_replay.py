@@ -85,8 +85,9 @@ def test_what_has_moved_is_seen(what: str, counts: Counter[str], monkeypatch: py
         net = Run(job(mlp()), get_ops("onednn"), np.float32).net
         algorithm = ALGORITHMS.find("BP")(net)
         counts.clear()
-        for _ in range(6):
-            algorithm.test_one_batch(Phase.TEST)
+        with threadpool_limits(2, "openmp"):
+            for _ in range(6):
+                algorithm.test_one_batch(Phase.TEST)
         assert counts["fc1 forward"] == n_own
         feature = net.name2layer("data").features[0]
         if what == "params":
@@ -94,7 +95,7 @@ def test_what_has_moved_is_seen(what: str, counts: Counter[str], monkeypatch: py
                 param.data = 2 * param.data
         elif what == "records":
             feature.own_data, feature.data = False, np.zeros_like(feature.data)
-        with threadpool_limits(1 if what == "threads" else None, "openmp"):
+        with threadpool_limits(1 if what == "threads" else 2, "openmp"):
             for _ in range(2):
                 algorithm.test_one_batch(Phase.TEST)
         assert counts["fc1 forward"] == n_own + 2

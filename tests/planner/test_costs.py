@@ -193,7 +193,7 @@ def test_batches_and_partitions_make_no_difference_to_a_layer(tiny: JobConf) -> 
     assert len({layer_key(layer)[0] for layer in net.layers}) == len(net.layers)
 
 
-@pytest.mark.soak
+@pytest.mark.long
 def test_costs_of_this_machine(tiny: JobConf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With real neighbours, and a real run for the rest of a step."""
     monkeypatch.setattr(loop_module, "SECONDS", 0.02)
