@@ -516,7 +516,7 @@ def place_on_cluster(
     job : JobConf
     layout : Layout
     present : mapping of str to WorkerFacts
-        Dask workers that the job may use, as the scheduler sees them: those that are silent are left out.
+        Dask workers that the job may use. The scheduler has left out silent ones.
     sources : sequence of Source
         The user's own modules.
     resume : str or None

@@ -122,7 +122,7 @@ class Result:
     threads : int
         Number of threads of the first worker.
     precision : str
-        Of the job.
+        The job's ``precision``.
     layers : dict of str to dict of str to float
         In a job that is profiled, medians of the recorded steps of the first worker: ``forward_ms`` and
         ``backward_ms`` of each layer, without waits. Where workers compute parts of one net, those of the worker
