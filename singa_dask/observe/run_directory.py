@@ -504,7 +504,8 @@ class RunDirectory:
                 self._add_what_was_known(whole)
         if whole.get("learning") and whole["state"] != "failed":
             begun_from = [(self._command or {}).get(key) for key in ("init_from", "resume")]
-            said = sentences(whole["learning"], whole, self._journal(METRICS).objects(), is_fresh=not any(begun_from))
+            events, first_step = self._journal(METRICS).objects(), self._steps.get(0, 0)
+            said = sentences(whole["learning"], whole, events, not any(begun_from), first_step)
             whole["learning"] = {**whole["learning"], "sentences": said}
         self._write("summary.json", f"{to_json(whole, indent=2)}\n")
         return whole
@@ -584,7 +585,11 @@ Fault = tuple[str, list[str]]
 
 
 def sentences(
-    facts: Mapping[str, Any], summary: Mapping[str, Any], events: Iterable[Mapping[str, Any]], is_fresh: bool = True
+    facts: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    events: Iterable[Mapping[str, Any]],
+    is_fresh: bool = True,
+    first_step: int = 0,
 ) -> list[str]:
     """Return what to say about a run: its result beside that of the best constant answer, warnings, and what to try.
 
@@ -598,6 +603,8 @@ def sentences(
         The metrics of the run.
     is_fresh : bool
         Whether the net began with initial values, not with those of another run.
+    first_step : int
+        At which the run was begun or resumed last: what steps have cost is known from there on.
     """
     curves = _curves(events)
     train = {**summary["train"], **{name: _last(y) for name, y in curves.items()}}
@@ -619,7 +626,7 @@ def sentences(
     causes = causes or [*_changes(facts["changes"], is_fresh, bool(faults))]
     faults += _course(curves, is_fresh and bool(faults or causes or not beside))
     tries = dict.fromkeys(each for _, tries in causes or faults for each in tries)
-    slow = _shares_cores(summary)
+    slow = _shares_cores(summary, summary["steps"] - first_step)
     tries |= dict.fromkeys(each for _, tries in slow for each in tries)
     return [
         *beside,
@@ -654,10 +661,10 @@ def _beside(
     return f"{phase} {name} {value:{places}}; {answer} has {least:{places}}", warnings
 
 
-def _shares_cores(summary: Mapping[str, Any]) -> list[Fault]:
-    """Return a warning if the workers of a run that took long have waited for cores."""
+def _shares_cores(summary: Mapping[str, Any], n_steps: int) -> list[Fault]:
+    """Return a warning if the workers of a run that took long have waited for cores in its last ``n_steps``."""
     wait_ms = summary.get("wait_ms", {}).get("cores", 0.0)
-    if wait_ms * summary["steps"] < MIN_CORE_WAIT_MS or wait_ms < CORE_WAIT * summary["step_ms"]["median"]:
+    if wait_ms * n_steps < MIN_CORE_WAIT_MS or wait_ms < CORE_WAIT * summary["step_ms"]["median"]:
         return []
     share = min(wait_ms / summary["step_ms"]["median"], 1.0)
     text = (

@@ -168,14 +168,14 @@ def test_a_number_that_is_not_learnt() -> None:
 def test_workers_that_wait_for_cores() -> None:
     good = {"accuracy": 0.9, "loss": 0.3}
 
-    def lines(cores_ms: float, steps: int) -> list[str]:
+    def lines(cores_ms: float, steps: int, first_step: int = 0) -> list[str]:
         summary = {"wait_ms": {"cores": cores_ms}, "step_ms": {"median": 50.0}}
-        return said(good, FALLING, steps=steps, summary=summary)
+        return said(good, FALLING, steps=steps, summary=summary, first_step=first_step)
 
     assert lines(20.0, 1000) == [
         CALM,
         "warning: workers could run and had no core for 40% of a step: more threads than cores are busy on their host",
         "try fewer threads or workers on a host, or no other programs beside them",
     ]
-    # little of a step, or of a short run
-    assert lines(2.0, 10_000) == lines(20.0, 200) == [CALM]
+    # little of a step, of a short run, or of a long one that had few steps left when it was resumed
+    assert lines(2.0, 10_000) == lines(20.0, 200) == lines(20.0, 1000, first_step=800) == [CALM]

@@ -6,6 +6,7 @@ Manifests of older versions have no checksum of their own.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import posixpath
@@ -61,15 +62,26 @@ class Author(NamedTuple):
         Raises
         ------
         TakenOverError
-            A later run has the run directory, or a newer life of the job has written the step.
+            A later run has the directory, or a newer life of the job has written the step or the last complete one.
         """
-        if self.job_id:
-            Ownership(posixpath.dirname(posixpath.dirname(url)), self.job_id).check()
-        file = fs.join(url, MANIFEST)
-        with suppress(CheckpointError):
-            there = decode_manifest(file, fs.read_bytes(file)).get("author") if fs.exists(file) else None
-            if there and there[0] == self.job_id and there[1] > self.life:
-                raise TakenOverError(f"{url}: written by life {there[1]} of the job; this is life {self.life}.")
+        if not self.job_id:
+            return
+        directory = posixpath.dirname(url)
+        Ownership(posixpath.dirname(directory), self.job_id).check()
+        # the step itself may be gone by now: whoever wrote it keeps the newest ones only
+        for step in {url, *_last_complete(directory)}:
+            file = fs.join(step, MANIFEST)
+            with suppress(CheckpointError):
+                there = decode_manifest(file, fs.read_bytes(file)).get("author") if fs.exists(file) else None
+                if there and there[0] == self.job_id and there[1] > self.life:
+                    raise TakenOverError(f"{step}: written by life {there[1]} of the job; this is life {self.life}.")
+
+
+def _last_complete(directory: str) -> list[str]:
+    """Return the URL of the last complete step in a directory of checkpoints; none if there is none."""
+    steps = [name for name in (fs.ls(directory) if fs.is_dir(directory) else ()) if re.fullmatch(r"step-\d+", name)]
+    urls = [fs.join(directory, name) for name in sorted(steps, key=lambda name: int(name[5:]), reverse=True)]
+    return list(itertools.islice((url for url in urls if fs.exists(fs.join(url, MANIFEST))), 1))
 
 
 NOBODY = Author()
@@ -272,6 +284,7 @@ def write_manifest(
     content = encode_manifest(_without_places(parts), facts)
     if not places:
         try:
+            author.check(url)  # first: a successor may have deleted the files
             _check_seen(url, files)
             fs.write_atomic(fs.join(url, MANIFEST), content, check=partial(author.check, url))
             return {}

@@ -103,6 +103,25 @@ def test_checkpoints_of_other_steps(tmp_path: Path, newer: Author, caplog: pytes
     assert "old checkpoints could not be deleted" in caplog.text
 
 
+@NEXT
+def test_a_checkpoint_that_was_deleted_meanwhile(tmp_path: Path, newer: Author) -> None:
+    """It wakes up when the successor has written its step, and later ones, and has deleted it."""
+    run = str(tmp_path)
+    Ownership(run, "run", 1).take()
+    sleeper = Process(run, Author("run", 0))
+    sleeper.write(10)
+    part = sleeper.part(20)
+    Ownership(run, newer.job_id, 2).take()
+    for step in (20, 30, 40):
+        Process(run, newer).write(step)
+    Process(run, newer).part(50)  # not complete yet
+    with pytest.raises(TakenOverError):
+        sleeper.part(20)
+    with pytest.raises(TakenOverError):
+        sleeper.complete(20, part)
+    assert not [name for name in fs.ls(sleeper.directory) if name == "step-20" and fs.ls(f"{sleeper.directory}/{name}")]
+
+
 def test_a_newer_life_goes_on_where_an_older_one_was(tmp_path: Path) -> None:
     run = str(tmp_path)
     Ownership(run, "run", 1).take()
