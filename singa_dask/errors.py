@@ -13,6 +13,7 @@
     ├── CheckpointError            a checkpoint that cannot be written, found or used   exit 1
     ├── PartError                  a part of one's own that breaks its kind's contract  exit 1
     ├── TakenOverError             another process has taken over what this one did     exit 1
+    │   └── ReplacedError          a newer one, that does the same for the same job     exit 1
     ├── CommError                  a message that could not be sent, or makes no sense  exit 1
     ├── DeviceMemoryError          a GPU without the memory that is asked of it         exit 1
     ├── UnitError                  a worker or a server failed while it ran             exit 1
@@ -176,6 +177,10 @@ class PartError(SingaError):
 
 class TakenOverError(SingaError):
     """Another process has taken over a job or a directory; this one writes nothing more."""
+
+
+class ReplacedError(TakenOverError):
+    """A newer process does the same work for the same job; the job goes on."""
 
 
 class CommError(SingaError):

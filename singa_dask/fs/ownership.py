@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from singa_dask import fs
-from singa_dask.errors import DataError, TakenOverError
+from singa_dask.errors import DataError, ReplacedError, TakenOverError
 
 OWNER = "owner.json"
 """File in a directory that names its owner."""
@@ -71,12 +71,12 @@ class Ownership:
                 self.take()  # an older one was asleep while it took the directory
 
     def _compare(self, there: dict[str, Any]) -> None:
-        if there.get("owner") != self.owner or (self.epoch is not None and there.get("epoch", 0) > self.epoch):
+        is_mine = there.get("owner") == self.owner
+        if not is_mine or (self.epoch is not None and there.get("epoch", 0) > self.epoch):
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(there.get("time", 0)))
             who = f"process {there.get('pid')} on {there.get('host')}, since {when}"
-            raise TakenOverError(
-                f"{self.directory}: another process writes there now ({who}); this one writes nothing more."
-            )
+            kind = ReplacedError if is_mine else TakenOverError
+            raise kind(f"{self.directory}: another process writes there now ({who}); this one writes nothing more.")
 
     def _read(self) -> dict[str, Any]:
         try:

@@ -27,8 +27,8 @@ from singa_dask.errors import (
     ClusterError,
     DataError,
     LeftLineError,
+    ReplacedError,
     SingaError,
-    TakenOverError,
     UnitError,
     UnloadableError,
     listed,
@@ -76,7 +76,7 @@ class Lease:
     is_kept: bool = False
 
 
-class UnheardError(TakenOverError):
+class UnheardError(ReplacedError):
     """The scheduler has not answered a driver of a kept job: the scheduler, or the next one, starts another driver."""
 
 
@@ -169,8 +169,10 @@ class Driver:
             It was stopped while it waited in line.
         UnitError
             A process cannot host its units, as a module of the user cannot be loaded there.
-        TakenOverError
+        ReplacedError
             Another driver does the rest.
+        TakenOverError
+            Another run has taken the run directory. The job is stopped.
         """
         if self._lease is not None and self._lease.has_begun:
             self._publish({**self._started(), "begun": True})
@@ -181,7 +183,7 @@ class Driver:
             self._begin()
         over = self._follower.follow_to_its_end()
         if over is None:
-            raise TakenOverError(ELSEWHERE)
+            raise ReplacedError(ELSEWHERE)
         if "event" not in over and self._lease is not None and self._lease.is_kept:
             raise UnheardError(over["failure"]["reason"])
         return self._result(over)
@@ -280,7 +282,7 @@ class Driver:
         if not self._has_started:  # before any unit writes to the run directory
             lease, job_id = self._lease, self._submission.job_id
             if lease is not None and not self._follower.ask(Op.RENEW, job_id=job_id, number=lease.number):
-                raise TakenOverError(ELSEWHERE)  # the run directory is another driver's by now
+                raise ReplacedError(ELSEWHERE)  # the run directory is another driver's by now
             self._publish(self._started())
             self._has_started = True
         spec = {
@@ -485,7 +487,7 @@ class DriverHost(WorkerPlugin):
             self._carry_out(run, lease)
         except UnheardError as error:
             failure = {"reason": str(error), "elsewhere": True}
-        except TakenOverError:
+        except ReplacedError:
             return
         except SingaError as error:
             failure = {"reason": str(error), "exit_code": error.exit_code, "error": ""}
@@ -523,7 +525,7 @@ class DriverHost(WorkerPlugin):
     def _on_driver(self, driver: Driver) -> None:
         self._drivers[threading.current_thread()] = driver
         if self._leaving.is_set():
-            raise TakenOverError(ELSEWHERE)
+            raise ReplacedError(ELSEWHERE)
 
     def __getstate__(self) -> dict[str, Any]:
         return {}

@@ -14,7 +14,7 @@ from distributed.client import ClosedClientError
 
 from singa_dask import version
 from singa_dask.comm.dask_servers import load_on_scheduler
-from singa_dask.errors import ClusterError, ConfigError, LostUnitError, TakenOverError, listed
+from singa_dask.errors import ClusterError, ConfigError, LostUnitError, ReplacedError, listed
 from singa_dask.runtime.job.limits import limit
 from singa_dask.runtime.job.names import JOBS, SIGNAL_CODES, TAKEN_OVER, Op, this_user
 
@@ -147,13 +147,13 @@ class Follower:
 
         Raises
         ------
-        TakenOverError
-            The events go to a directory that another driver has taken.
+        ReplacedError
+            The events go to a directory that another driver of the job has taken: the job goes on.
         """
         try:
             return self.follow()
         except BaseException as error:
-            if self._driver and isinstance(error, TakenOverError):
+            if self._driver and isinstance(error, ReplacedError):
                 raise  # the job is another driver's
             with suppress(*GONE):
                 ask_jobs(self._client, Op.SIGNAL, job_id=self.job_id, name="SIGTERM", by=f"{error!r} in its driver")

@@ -17,7 +17,7 @@ from distributed.utils import TimeoutError as LateError  # type: ignore[attr-def
 from tornado.ioloop import IOLoop
 
 from singa_dask.conf import ClusterConf
-from singa_dask.errors import ClusterError, DataError, UnloadableError
+from singa_dask.errors import ClusterError, DataError, TakenOverError, UnloadableError
 from singa_dask.runtime.job import driver as driver_module
 from singa_dask.runtime.job import line as module
 from singa_dask.runtime.job.driver import DriverHost, JobRun, Lease, UnheardError
@@ -245,6 +245,13 @@ def test_a_job_in_line_waits_for_dask_workers_that_may_be_back(error: Exception,
     [
         (ClusterError("the job does not fit."), False, [], 1, "the job does not fit."),
         (DataError("x.arrow: no such file."), False, ["b"], 1, "x.arrow: no such file."),
+        (
+            TakenOverError("/run: another process writes there now."),
+            True,
+            ["b"],
+            1,
+            "/run: another process writes there now.",
+        ),
         (UnheardError("the scheduler does not answer."), True, ["a", "b"], 2, ""),
     ],
     ids=repr,
@@ -279,7 +286,7 @@ def test_a_driver_that_ends_while_the_scheduler_does_not_answer_stops_no_other_j
     world.drivers.tick()
     assert world.start_next(has_room=True) == runs
     assert world.drivers._driven["a"].number == number
-    assert {**world.waiting.facts(), **world.history.facts}.get("a", {}).get("reason", "") == reason
+    assert world.drivers._driven["a"].failure.get("reason", "") == reason
 
 
 def test_a_kept_job_without_checkpoints_is_told_what_it_can_lose(tmp_path: Path) -> None:

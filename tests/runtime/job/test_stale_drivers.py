@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from distributed import Client
 
-from singa_dask.errors import TakenOverError
+from singa_dask.errors import ReplacedError, TakenOverError
 from singa_dask.observe.run_directory import RunDirectory
 from singa_dask.runtime import Driver, RemoteJobs
 from singa_dask.runtime.job.driver import Lease, install_jobs
 from singa_dask.runtime.job.line import _Driven
 from singa_dask.runtime.job.names import JOBS
-from tests.runtime.processes import digits
+from tests.runtime.processes import digits, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -38,7 +38,7 @@ def test_a_stale_driver_deletes_and_submits_nothing(client: Client, tmp_path: Pa
     given: dict[str, Any] = {"run_url": str(tmp_path), "job_id": "stale", "lease": lease, "queue": queue}
     driver = Driver(job, client, on_event=directory.on_event, **given)
     install_jobs(client)
-    with directory, pytest.raises(TakenOverError):
+    with directory, pytest.raises(ReplacedError):
         driver.run()
     assert file.read_text() == '{"event": "metrics"}\n'
     assert client.run_on_scheduler(in_line) == []
@@ -59,9 +59,32 @@ def test_one_that_wakes_up_leaves_the_directory_and_the_job_to_the_next(client: 
             steps.append(event["step"])
             new.on_event({"event": "started", "begun": True, "time": 0.0})
 
-    with old, new, pytest.raises(TakenOverError):
+    with old, new, pytest.raises(ReplacedError):
         Driver(job, client, on_event=record, **given).run()
     assert len(steps) == 1
     (row,) = (row for row in RemoteJobs(client).rows() if row["id"] == "awake")
     RemoteJobs(client).kill("awake")
     assert (row["state"], row["reason"]) == ("running", "")
+
+
+def test_a_run_whose_directory_another_run_has_taken_stops(client: Client, tmp_path: Path) -> None:
+    """Nobody would record it any more."""
+    job, url = digits("single", "train_steps=1000000"), str(tmp_path / "run")
+    old, new = (RunDirectory(url, "", "", job_id=run, driver=1) for run in ("first", "later"))
+    install_jobs(client)
+    client.run_on_scheduler(drive, "first")
+    given: dict[str, Any] = {"run_url": url, "job_id": "first", "lease": Lease(1, has_begun=False)}
+
+    def record(event: dict[str, Any]) -> None:
+        old.on_event(event)
+        if event["event"] == "metrics":
+            new.on_event({"event": "started", "begun": True, "time": 0.0})
+
+    with old, new, pytest.raises(TakenOverError, match="another process writes there now") as info:
+        Driver(job, client, on_event=record, **given).run()
+    assert not isinstance(info.value, ReplacedError)
+    wait_until(lambda: state_of(client, "first") not in ("running", "stopping"), "the end of the job")
+
+
+def state_of(client: Client, job_id: str) -> str:
+    return next((str(row["state"]) for row in RemoteJobs(client).rows() if row["id"] == job_id), "over")
