@@ -286,7 +286,8 @@ def test_a_driver_that_ends_while_the_scheduler_does_not_answer_stops_no_other_j
     world.drivers.tick()
     assert world.start_next(has_room=True) == runs
     assert world.drivers._driven["a"].number == number
-    assert world.drivers._driven["a"].failure.get("reason", "") == reason
+    told = world.drivers._driven["a"].failure or {**world.waiting.facts(), **world.history.facts}.get("a", {})
+    assert told.get("reason", "") == reason
 
 
 def test_a_kept_job_without_checkpoints_is_told_what_it_can_lose(tmp_path: Path) -> None:
