@@ -86,20 +86,23 @@ class Evaluation:
     def run_last(self) -> None:
         """Run every test and validation once more at the end; not after a stop."""
         state = self._state
+        counts = self._tested != state.step  # else the run before this one has judged the step
         for phase, (n_batches, freq, after) in self._tests.items():
             # a stop that comes later than the last step finds other workers of the group at this
             is_left = state.is_trained or (state.reason and not is_due(state.step, freq, after))
             if phase in self._trainer.nets and is_left:
-                self._test(phase, n_batches)
+                self._test(phase, n_batches, counts)
+        if state.is_trained:
+            self._tested = state.step
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint before this step keeps."""
         return {"tested": self._tested == self._state.step, **self._watch.state()}
 
-    def _test(self, phase: Phase, n_batches: int | None) -> None:
+    def _test(self, phase: Phase, n_batches: int | None, counts: bool = True) -> None:
         name, step = phase_name(phase), self._state.step
         totals, metrics = self._trainer.test(phase, n_batches, step)
-        is_watched = name in self._watch.phases and not self._state.reason
+        is_watched = counts and name in self._watch.phases and not self._state.reason
         if not self._state.is_first:
             self._trainer.metrics.report(phase, step, totals)
             if is_watched or metrics:

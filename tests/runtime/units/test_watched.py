@@ -214,6 +214,22 @@ def test_the_best_params_are_restored(run_job: Run, cluster: dict[str, Any], kee
     assert lookup.find_values(outcome.url).endswith("step-10")
 
 
+@pytest.mark.parametrize("cluster", circles([SINGLE, ALLREDUCE], long=1))
+def test_a_run_that_goes_on_from_its_end_counts_no_test_twice(run_job: Run, cluster: dict[str, Any]) -> None:
+    # by mode: max the first value is the best, as the loss falls
+    watched = {"metric": "validation.loss", "mode": "max", "patience": 4, "restore_best": True}
+    given = {**VALIDATION, "early_stopping": watched, "cluster": cluster}
+    calm = run_job(mlp(train_steps=MANY, **given))
+    assert complete(calm) == [0, 16]
+    first = run_job(mlp(train_steps=8, **given))
+    manifest = Path(first.url, "checkpoint", "step-8", "manifest.json")
+    before = manifest.read_bytes()
+    run_job(mlp(train_steps=8, **given), resume=str(manifest.parent), url=first.url)
+    assert manifest.read_bytes() == before
+    rest = run_job(mlp(train_steps=MANY, **given), resume=str(manifest.parent))
+    assert complete(rest) == [16]
+
+
 def test_the_best_checkpoint_has_to_be_there(run_job: Run) -> None:
     watched = {"metric": "validation.loss", "mode": "max", "patience": 1, "restore_best": True}
     outcome = run_job(mlp(train_steps=MANY, early_stopping=watched, **VALIDATION))
