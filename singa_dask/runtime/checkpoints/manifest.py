@@ -71,7 +71,7 @@ class Author(NamedTuple):
         # the step itself may be gone by now: whoever wrote it keeps the newest ones only
         for step in {url, *_last_complete(directory)}:
             file = fs.join(step, MANIFEST)
-            with suppress(CheckpointError):
+            with suppress(CheckpointError, DataError):  # one that cannot be read says nothing
                 there = decode_manifest(file, fs.read_bytes(file)).get("author") if fs.exists(file) else None
                 if there and there[0] == self.job_id and there[1] > self.life:
                     raise TakenOverError(f"{step}: written by life {there[1]} of the job; this is life {self.life}.")
