@@ -160,7 +160,8 @@ def choose_cluster(
             n_threads = max(layout.n_threads for layout in layouts)
             with hidden_from_children():
                 client = stack.enter_context(local_cluster(n_processes, n_threads, processes=n_processes > 1))
-            what = f"a cluster of {n_processes} processes on one machine with {cpu_count()} cores"
+            n_cores = cpu_count()
+            what = f"a cluster of {n_processes} processes on one machine with {n_cores} core{'s' * (n_cores > 1)}"
         yield client, what
 
 

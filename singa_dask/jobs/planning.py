@@ -84,7 +84,7 @@ def plan(
         for i, each in enumerate(candidates):
             candidates[i] = replace(each, lost=lost_time(each.job, each.layout, n_bytes, each.prediction.step_s, life))
     n, n_cores = len(cluster.hosts), sum(host.n_cores for host in cluster.hosts)
-    return Plan(read, candidates, f"{n} host{'s' * (n > 1)} with {n_cores} cores", price, events)
+    return Plan(read, candidates, f"{n} host{'s' * (n > 1)} with {n_cores} core{'s' * (n_cores > 1)}", price, events)
 
 
 def _events(best: Candidate, cluster: Cluster, costs: MeasuredCosts) -> Sequence[Mapping[str, Any]]:
